@@ -1,0 +1,1 @@
+"""Coding agents: one session interface, one backend per agent kind."""

@@ -1,0 +1,125 @@
+"""The session interface that every agent backend implements (specification 10; AG22)."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from symphony.agents.events import AgentEvent
+from symphony.domain.failures import SymphonyError
+from symphony.domain.tools import ToolResult, ToolSpec
+
+__all__ = [
+    "AgentBackend",
+    "AgentError",
+    "AgentSession",
+    "Capabilities",
+    "Preflight",
+    "SessionRequest",
+    "ToolRunner",
+]
+
+ToolRunner = Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]]
+
+
+class AgentError(SymphonyError):
+    """An agent could not be started, or broke its protocol; carries a `Failure` with blame `agent`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a backend can do, so that nobody asks which backend it is."""
+
+    system_block_at_start: bool
+    client_tools: bool
+    absolute_usage: bool
+    sandbox: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRequest:
+    """All that a session is bound to for its whole life (AG19).
+
+    Attributes:
+        run_id: travels to the child as `SYMPHONY_RUN_ID`, by which a successor finds it (DESIGN 10).
+        cwd: the issue's workspace, checked by the caller to exist below the root.
+        envelope: the system-level text to add, or null when there is nothing to add.
+        tools: client tools to advertise; `run_tool` executes one on our side.
+        extra_env: variables to add to the allow-listed environment of the child.
+        secret_names: variables that the child must never see, not even through a login profile (AG20).
+        stderr_path: the file that receives the child's stderr.
+        on_spawned: called with the child's identity as soon as it exists, before anything is sent to it.
+    """
+
+    run_id: str
+    cwd: Path
+    envelope: str | None
+    tools: tuple[ToolSpec, ...]
+    run_tool: ToolRunner
+    stderr_path: Path
+    secret_names: frozenset[str] = frozenset()
+    extra_env: Mapping[str, str] = field(default_factory=dict)
+    on_spawned: Callable[[Any], None] | None = None
+
+
+class AgentSession(Protocol):
+    """One live agent process with one thread; turns run on it one after the other."""
+
+    @property
+    def pid(self) -> int:
+        """The agent's process id."""
+        ...
+
+    def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
+        """Run one turn and yield what happens; the last event is always `TurnEnded` or `InputRequired`.
+
+        Reads no faster than the consumer takes events, which is the back-pressure on the agent.
+        Safe to cancel at any await; call `stop` afterwards.
+
+        Raises:
+            AgentError: the session is unusable (process gone, silence, no answer to a request).
+        """
+        ...
+
+    async def stop(self) -> tuple[AgentEvent, ...]:
+        """The stop ladder: interrupt, close stdin, SIGTERM, SIGKILL, and a sweep of descendants (AG21).
+
+        Returns what the agent had still written, so that final token totals are not lost. Idempotent; never
+        raises; no process of the session is alive afterwards.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preflight:
+    """What was found before the first dispatch."""
+
+    agent: str
+    version: str
+    notices: tuple[str, ...] = ()
+
+
+class AgentBackend(Protocol):
+    """Opens sessions of one agent kind with one configuration."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What sessions of this backend can do."""
+        ...
+
+    async def preflight(self, workspace_root: Path) -> Preflight:
+        """Check binary, version, login and sandbox once before the first dispatch.
+
+        Raises:
+            AgentError: category `codex_not_found`, `agent_auth` or `agent_preflight`, with a hint.
+        """
+        ...
+
+    def open(self, request: SessionRequest) -> AbstractAsyncContextManager[AgentSession]:
+        """Start the agent and its thread; leaving the context runs `stop`.
+
+        Raises:
+            AgentError: the agent did not start or did not answer in time.
+        """
+        ...

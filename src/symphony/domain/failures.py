@@ -1,0 +1,111 @@
+"""Failures are data: produced at an edge, carried to the scheduler, shown to people in one line.
+
+The tree is flat on purpose. `Failure` is the value; `SymphonyError` carries one through a layer that has to
+unwind. Each layer converts foreign exceptions at its border with `raise ... from`.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["Blame", "Category", "Failure", "SymphonyError"]
+
+
+class Blame(StrEnum):
+    """Whose doing a failure is; decides who is told and which exit code it gives."""
+
+    CONFIG = "config"
+    TRACKER = "tracker"
+    AGENT = "agent"
+    WORKSPACE = "workspace"
+    HOST = "host"
+
+
+class Category(StrEnum):
+    """Stable failure names: those of the specification first, ours after them (WF, TR7, AG12, WS)."""
+
+    MISSING_WORKFLOW_FILE = "missing_workflow_file"
+    WORKFLOW_PARSE_ERROR = "workflow_parse_error"
+    WORKFLOW_FRONT_MATTER_NOT_A_MAP = "workflow_front_matter_not_a_map"
+    TEMPLATE_PARSE_ERROR = "template_parse_error"
+    TEMPLATE_RENDER_ERROR = "template_render_error"
+    INVALID_WORKFLOW_CONFIG = "invalid_workflow_config"
+    MISSING_TRACKER_KIND = "missing_tracker_kind"
+    UNSUPPORTED_TRACKER_KIND = "unsupported_tracker_kind"
+
+    INVALID_TRACKER_CONFIG = "invalid_tracker_config"
+    MISSING_TRACKER_SECRET = "missing_tracker_secret"  # noqa: S105 - a category name, not a secret
+    TRACKER_REQUEST = "tracker_request"
+    TRACKER_STATUS = "tracker_status"
+    TRACKER_RESPONSE = "tracker_response"
+    TRACKER_PAGINATION = "tracker_pagination"
+    TRACKER_RATE_LIMITED = "tracker_rate_limited"
+
+    CODEX_NOT_FOUND = "codex_not_found"
+    INVALID_WORKSPACE_CWD = "invalid_workspace_cwd"
+    RESPONSE_TIMEOUT = "response_timeout"
+    RESPONSE_ERROR = "response_error"
+    TURN_TIMEOUT = "turn_timeout"
+    TURN_FAILED = "turn_failed"
+    TURN_CANCELLED = "turn_cancelled"
+    TURN_INPUT_REQUIRED = "turn_input_required"
+    APPROVAL_REQUIRED = "approval_required"
+    PORT_EXIT = "port_exit"
+    AGENT_AUTH = "agent_auth"
+    AGENT_RATE_LIMITED = "agent_rate_limited"
+    AGENT_USAGE_LIMIT = "agent_usage_limit"
+    AGENT_CONTEXT_FULL = "agent_context_full"
+    AGENT_PREFLIGHT = "agent_preflight"
+    STALLED = "stalled"
+    NO_PROGRESS = "no_progress"
+
+    WORKSPACE_EQUALS_ROOT = "workspace_equals_root"
+    WORKSPACE_SYMLINK_ESCAPE = "workspace_symlink_escape"
+    WORKSPACE_OUTSIDE_ROOT = "workspace_outside_root"
+    WORKSPACE_PATH_UNREADABLE = "workspace_path_unreadable"
+    WORKSPACE_PATH_NOT_DIRECTORY = "workspace_path_not_directory"
+    WORKSPACE_UNSAFE_KEY = "workspace_unsafe_key"
+    WORKSPACE_HOOK_FAILED = "workspace_hook_failed"
+    WORKSPACE_HOOK_TIMEOUT = "workspace_hook_timeout"
+    WORKSPACE_PREPARE_FAILED = "workspace_prepare_failed"
+    WORKSPACE_REPOSITORY = "workspace_repository"
+
+    INSTANCE_LOCKED = "instance_locked"
+    STATE_DIRECTORY = "state_directory"
+    INTERNAL = "internal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What went wrong, where, and what to do next.
+
+    Attributes:
+        category: stable name, also the error code of logs and API.
+        blame: whose doing it is.
+        message: one line for people, without secrets.
+        retryable: whether the same attempt may succeed later without anybody acting.
+        hint: what to do next, one line, or null.
+        where: `path:line` (or `path:line:column`) where there is one.
+        retry_after_ms: how long the other side asked us to wait, or null.
+    """
+
+    category: Category
+    blame: Blame
+    message: str
+    retryable: bool = True
+    hint: str | None = None
+    where: str | None = None
+    retry_after_ms: int | None = None
+
+    @property
+    def line(self) -> str:
+        """One line for people: `where: category: message`."""
+        text = f"{self.category.value}: {self.message}"
+        return text if self.where is None else f"{self.where}: {text}"
+
+
+class SymphonyError(Exception):
+    """Carries a `Failure` through one layer that unwinds."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.line)
+        self.failure = failure

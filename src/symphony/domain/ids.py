@@ -1,0 +1,47 @@
+"""Names derived from other names: workspace keys, branches, session ids (DM10-DM13)."""
+
+import hashlib
+import re
+
+__all__ = ["UnsafeKeyError", "branch_name", "session_id", "workspace_key"]
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+_MAX_KEY_BYTES = 255
+_BRANCH_PREFIX = "symphony/"
+
+
+class UnsafeKeyError(ValueError):
+    """The identifier gives a key that must never become a directory name (DM12)."""
+
+
+def workspace_key(identifier: str) -> str:
+    """The directory name of an issue's workspace; depends on the identifier alone (DM10, DM11).
+
+    Raises:
+        UnsafeKeyError: the key would be empty, `.`, `..` or longer than 255 bytes.
+    """
+    safe = _UNSAFE.sub("_", identifier)
+    if safe == identifier:
+        key = safe
+    else:
+        digest = hashlib.sha256(identifier.encode("utf-8", "surrogatepass")).hexdigest()
+        key = f"{safe}--{digest[:16]}"
+    if key in {"", ".", ".."} or len(key) > _MAX_KEY_BYTES:
+        raise UnsafeKeyError(f"identifier {identifier[:80]!r} cannot name a workspace directory")
+    return key
+
+
+def branch_name(key: str) -> str:
+    """The issue's branch, `symphony/<key>`; a hash stands in where git refuses the key as a ref part.
+
+    The refusals are those of git-check-ref-format(1) that the key alphabet leaves possible.
+    """
+    refused = ".." in key or key.startswith(".") or key.endswith((".", ".lock")) or key.startswith("-")
+    if refused:
+        key = hashlib.sha256(key.encode()).hexdigest()[:16]
+    return _BRANCH_PREFIX + key
+
+
+def session_id(thread_id: str, turn_id: str) -> str:
+    """The id under which logs and the API know one turn of one thread (DM13)."""
+    return f"{thread_id}-{turn_id}"

@@ -1,0 +1,93 @@
+"""The normalised issue that every tracker adapter produces (specification section 4.1.1; DM1-DM9, DM19)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+__all__ = ["Blocker", "Issue", "is_routable", "normalise_labels", "normalise_state", "template_view"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocker:
+    """An issue that stands in the way of another; each field is null where the tracker does not say."""
+
+    id: str | None = None
+    identifier: str | None = None
+    state: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issue:
+    """One unit of work as the tracker showed it at one moment.
+
+    `id` is the opaque dispatch identity and the only key the scheduler uses; `identifier` is for people,
+    logs and directory names. `state` keeps the provider's spelling. `dispatchable` has no default on
+    purpose (DM2): an adapter must decide, and says why not in `not_dispatchable_reason`.
+    """
+
+    id: str
+    identifier: str
+    title: str
+    state: str
+    dispatchable: bool
+    not_dispatchable_reason: str | None = None
+    native_ref: Mapping[str, Any] | None = None
+    description: str | None = None
+    priority: int | None = None
+    branch_name: str | None = None
+    url: str | None = None
+    assignee_id: str | None = None
+    labels: tuple[str, ...] = ()
+    blocked_by: tuple[Blocker, ...] = ()
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+
+def normalise_state(state: str) -> str:
+    """The form in which two state names are compared (DM7)."""
+    return state.strip().lower()
+
+
+def normalise_labels(labels: Iterable[str]) -> tuple[str, ...]:
+    """Labels trimmed, lower-cased, without blanks or repeats, in first-seen order (DM6)."""
+    cleaned = (label.strip().lower() for label in labels)
+    return tuple(dict.fromkeys(label for label in cleaned if label))
+
+
+def is_routable(issue: Issue, required_labels: Iterable[str]) -> bool:
+    """Whether the issue may be dispatched here at all (DM19); says nothing of state, claims or slots.
+
+    A blank required label is a label that no issue has, so it matches nothing.
+    """
+    have = set(issue.labels)
+    return issue.dispatchable and all(label.strip().lower() in have for label in required_labels)
+
+
+def _instant(value: datetime | None) -> str | None:
+    return None if value is None else value.isoformat()
+
+
+def template_view(issue: Issue) -> dict[str, Any]:
+    """The issue as prompt variables: string keys, nested lists and maps, times as ISO-8601 text (PR2)."""
+    return {
+        "id": issue.id,
+        "native_ref": None if issue.native_ref is None else dict(issue.native_ref),
+        "identifier": issue.identifier,
+        "title": issue.title,
+        "description": issue.description,
+        "priority": issue.priority,
+        "state": issue.state,
+        "branch_name": issue.branch_name,
+        "url": issue.url,
+        "assignee_id": issue.assignee_id,
+        "labels": list(issue.labels),
+        "blocked_by": [
+            {"id": blocker.id, "identifier": blocker.identifier, "state": blocker.state}
+            for blocker in issue.blocked_by
+        ],
+        "dispatchable": issue.dispatchable,
+        "not_dispatchable_reason": issue.not_dispatchable_reason,
+        "created_at": _instant(issue.created_at),
+        "updated_at": _instant(issue.updated_at),
+    }

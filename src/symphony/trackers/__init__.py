@@ -1,0 +1,1 @@
+"""Issue trackers: one read contract, two optional capabilities, one adapter per tracker."""

@@ -1,0 +1,81 @@
+"""The contract of tracker adapters (specification 11; TR1-TR9, DESIGN 11a)."""
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from symphony.domain.failures import Failure, SymphonyError
+from symphony.domain.issue import Issue
+from symphony.domain.tools import ToolResult, ToolSpec
+
+__all__ = ["Comment", "CommentCapability", "Tracker", "TrackerError"]
+
+
+class TrackerError(SymphonyError):
+    """A tracker call failed as a whole (TR3). `culprits` are the issue ids to blame, where that is known."""
+
+    def __init__(self, failure: Failure, *, culprits: frozenset[str] = frozenset()) -> None:
+        super().__init__(failure)
+        self.culprits = culprits
+
+
+class Tracker(Protocol):
+    """The two reads every adapter offers, and the tools a session may use through the daemon."""
+
+    async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[Issue]:
+        """Every issue in scope in one of the states; all or nothing; malformed records skipped and logged.
+
+        Raises:
+            TrackerError: the call failed; no partial list is ever returned.
+        """
+        ...
+
+    async def fetch_issues_by_ids(self, ids: Collection[str]) -> Sequence[Issue]:
+        """Full current snapshots, each id at most once; ids that are gone or out of scope are omitted.
+
+        Raises:
+            TrackerError: the call failed, or a record asked for is malformed (TR4).
+        """
+        ...
+
+    def secret_environment_names(self) -> frozenset[str]:
+        """Environment variables that hold this tracker's credentials; removed from every child (AG20)."""
+        ...
+
+    def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
+        """Tools to advertise to a session (TR9); may be empty."""
+        ...
+
+    async def execute_agent_tool(self, name: str, arguments: Mapping[str, Any], *, issue: Issue) -> ToolResult:
+        """Run one tool with the daemon's credential; never raises: a failure is a `ToolResult` (AG18)."""
+        ...
+
+    def changes(self) -> AsyncIterator[None]:
+        """Yield whenever something may have changed: a hint to poll now, never a source of truth."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comment:
+    """A comment as listed; `mine` is true only if this daemon's own identity wrote it."""
+
+    id: str
+    body: str
+    mine: bool
+
+
+@runtime_checkable
+class CommentCapability(Protocol):
+    """The two primitives on which `trackers.comments.upsert_comment` builds (TR11)."""
+
+    async def list_comments(self, issue_id: str) -> Sequence[Comment]:
+        """All comments of an issue, oldest first. Raises `TrackerError`."""
+        ...
+
+    async def put_comment(self, issue_id: str, body: str, *, key: str, comment_id: str | None) -> str:
+        """Create (`comment_id` null) or replace a comment and return its id; `key` makes a create idempotent.
+
+        Raises:
+            TrackerError: nothing is known to have been written.
+        """
+        ...

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from symphony.agents.events import AgentEvent
 from symphony.domain.failures import SymphonyError
 from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.hosts.base import Identity
 
 __all__ = [
     "AgentBackend",
@@ -60,7 +61,7 @@ class SessionRequest:
     stderr_path: Path
     secret_names: frozenset[str] = frozenset()
     extra_env: Mapping[str, str] = field(default_factory=dict)
-    on_spawned: Callable[[Any], None] | None = None
+    on_spawned: Callable[[Identity], None] | None = None
 
 
 class AgentSession(Protocol):

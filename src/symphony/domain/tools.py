@@ -32,4 +32,6 @@ class ToolResult:
     @classmethod
     def error(cls, message: str, **details: Any) -> "ToolResult":
         """A structured failure (AG18): `{"error": {"message": ..., ...}}`; the session goes on."""
-        return cls(success=False, text=json.dumps({"error": {"message": message, **details}}, ensure_ascii=False))
+        return cls(
+            success=False, text=json.dumps({"error": {"message": message, **details}}, ensure_ascii=False)
+        )

@@ -46,7 +46,9 @@ class Tracker(Protocol):
         """Tools to advertise to a session (TR9); may be empty."""
         ...
 
-    async def execute_agent_tool(self, name: str, arguments: Mapping[str, Any], *, issue: Issue) -> ToolResult:
+    async def execute_agent_tool(
+        self, name: str, arguments: Mapping[str, Any], *, issue: Issue
+    ) -> ToolResult:
         """Run one tool with the daemon's credential; never raises: a failure is a `ToolResult` (AG18)."""
         ...
 

@@ -1,0 +1,1 @@
+"""`WORKFLOW.md`: document, typed settings, strict template, live store."""

@@ -88,7 +88,7 @@ class ApprovalAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRequired:
-    """Only a person can answer: the run ends and the issue is blocked (SM7). `approval` tells the two apart."""
+    """Only a person can answer: the run ends and the issue is blocked (SM7); `approval` says which kind."""
 
     reason: str
     approval: bool = False

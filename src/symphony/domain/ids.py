@@ -36,7 +36,7 @@ def branch_name(key: str) -> str:
 
     The refusals are those of git-check-ref-format(1) that the key alphabet leaves possible.
     """
-    refused = ".." in key or key.startswith(".") or key.endswith((".", ".lock")) or key.startswith("-")
+    refused = ".." in key or key.startswith((".", "-")) or key.endswith((".", ".lock"))
     if refused:
         key = hashlib.sha256(key.encode()).hexdigest()[:16]
     return _BRANCH_PREFIX + key

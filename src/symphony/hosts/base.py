@@ -16,7 +16,7 @@ __all__ = ["Completed", "Host", "HostProcess", "Identity"]
 class Identity:
     """Who a process is: a pid alone may be reused, a pid with its start time and boot may not.
 
-    `started` is the process start time in seconds as the host reports it; only equality (within a tick) counts.
+    `started` is the process start time in seconds as the host reports it; only equality counts.
     """
 
     boot_id: str

@@ -1,0 +1,239 @@
+"""The poll cycle and the by-id refresh: what to ask the tracker, and what its answers mean (SC2-SC15).
+
+At most one by-id request is under way. Ids that somebody wants meanwhile go together in the next one, so a
+tick and a burst cost one request each, never one per issue. A candidate is started only after such a
+refresh (SC9), which keeps a stale poll from starting an issue that has changed.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+from symphony.domain.failures import Failure
+from symphony.domain.issue import Issue, normalise_state
+from symphony.scheduler import policy, runs
+from symphony.scheduler.commands import CleanWorkspace, FetchCandidates, FinishReason, RefreshIssues
+from symphony.scheduler.inputs import Polled, PollFailed, Refreshed, RefreshFailed, Timer, TimerKind
+from symphony.scheduler.policy import Eligible, Standing
+from symphony.scheduler.state import Cycle, Drain, RefreshInFlight
+from symphony.scheduler.work import Work
+
+__all__ = [
+    "begin",
+    "fill_slots",
+    "on_poll_failed",
+    "on_polled",
+    "on_refresh_failed",
+    "on_refreshed",
+    "send_wanted",
+    "wake",
+]
+
+PARKED_EVERY_MS = 600_000
+WAKE_GAP_MS = 100
+_POLL = Timer(TimerKind.POLL)
+
+
+def begin(work: Work) -> None:
+    """Start a cycle: reconcile first, then poll (SC3)."""
+    if work.state.drain is not Drain.NO or work.state.cycle is not Cycle.IDLE:
+        return
+    work.clear_timer(_POLL)
+    work.update(cycle=Cycle.RECONCILING, cycle_request=None, poll_again=False, next_poll_ms=None)
+    for run in tuple(work.state.running.values()):
+        runs.judge_silence(work, run)
+    ids = _to_reconcile(work)
+    if ids:
+        work.update(wanted=work.state.wanted | ids)
+    else:
+        _fetch(work)
+
+
+def _to_reconcile(work: Work) -> frozenset[str]:
+    state = work.state
+    ids = {key for key, run in state.running.items() if not run.stopping} | set(state.blocked)
+    if state.parked_ms is None or work.now_ms - state.parked_ms >= PARKED_EVERY_MS:
+        ids |= set(state.parked)
+        work.update(parked_ms=work.now_ms)
+    return frozenset(ids)
+
+
+def _fetch(work: Work) -> None:
+    if work.state.hold is not None or work.state.drain is not Drain.NO:
+        _end(work)
+        return
+    request = work.number()
+    work.update(cycle=Cycle.POLLING, cycle_request=request)
+    work.emit(FetchCandidates(request=request))
+
+
+def _end(work: Work) -> None:
+    delay_ms = WAKE_GAP_MS if work.state.poll_again else work.state.settings.poll_interval_ms
+    due_ms = work.now_ms + delay_ms
+    work.update(
+        cycle=Cycle.IDLE,
+        cycle_request=None,
+        poll_again=False,
+        polls=work.state.polls + 1,
+        next_poll_ms=due_ms,
+    )
+    work.set_timer(_POLL, due_ms)
+
+
+def wake(work: Work) -> None:
+    """Poll as soon as possible; a wake during a cycle brings one more cycle after it (SC15)."""
+    if work.state.cycle is Cycle.IDLE:
+        begin(work)
+    else:
+        work.update(poll_again=True)
+
+
+def on_polled(work: Work, answer: Polled) -> None:
+    """Take over the candidates and fill free slots (SC3 steps 4-8)."""
+    if work.state.cycle_request != answer.request:
+        return
+    ordered = sorted(answer.issues, key=policy.sort_key)
+    work.update(candidates={issue.id: issue for issue in ordered}, last_poll_failure=None)
+    _end(work)
+
+
+def on_poll_failed(work: Work, answer: PollFailed) -> None:
+    """Skip dispatch this tick, keep everything that runs (SC14)."""
+    if work.state.cycle_request != answer.request:
+        return
+    work.update(last_poll_failure=answer.failure)
+    work.notify("warning", "poll_failed", reason=answer.failure.line, hint=answer.failure.hint)
+    _end(work)
+
+
+# --- starting --------------------------------------------------------------------------------------------
+
+
+def fill_slots(work: Work) -> None:
+    """Pick the first eligible candidates for the slots that are free, and have them refreshed (SC6-SC9)."""
+    state = work.state
+    if state.hold is not None or state.drain is not Drain.NO:
+        return
+    free = state.settings.max_concurrent_agents - len(state.running) - len(state.picks)
+    if free <= 0:
+        return
+    picked = Counter(
+        normalise_state(state.candidates[key].state) for key in state.picks if key in state.candidates
+    )
+    chosen: set[str] = set()
+    for issue in state.candidates.values():
+        if len(chosen) == free:
+            break
+        if issue.id in state.picks or not isinstance(policy.eligible(issue, state, picked=picked), Eligible):
+            continue
+        chosen.add(issue.id)
+        picked[normalise_state(issue.state)] += 1
+    if chosen:
+        work.update(picks=state.picks | chosen, wanted=state.wanted | chosen)
+
+
+def _start_picks(work: Work, issues: list[Issue]) -> None:
+    for issue in sorted(issues, key=policy.sort_key):
+        verdict = policy.eligible(issue, work.state)
+        if isinstance(verdict, Eligible):
+            runs.start(work, issue, attempt=None)
+        else:
+            work.notify("debug", "dispatch_skipped", issue, code=verdict.code.value, reason=verdict.message)
+
+
+# --- refreshing ------------------------------------------------------------------------------------------
+
+
+def send_wanted(work: Work) -> None:
+    """Send the one by-id request that is due, if none is under way."""
+    state = work.state
+    if state.refresh is not None or not state.wanted or state.drain is Drain.EXITED:
+        return
+    request = work.number()
+    work.update(refresh=RefreshInFlight(request=request, ids=state.wanted), wanted=frozenset())
+    if state.cycle is Cycle.RECONCILING and state.cycle_request is None:
+        work.update(cycle_request=request)
+    work.emit(RefreshIssues(request=request, ids=state.wanted))
+
+
+def on_refreshed(work: Work, answer: Refreshed) -> None:
+    """Apply fresh snapshots to runs, due retries, blocks, parked workspaces and picks."""
+    asked = _take_refresh(work, answer.request)
+    if asked is None:
+        return
+    found = {issue.id: issue for issue in answer.issues}
+    picks = work.state.picks & asked
+    work.update(picks=work.state.picks - asked)
+    for issue_id in sorted(asked):
+        _apply(work, issue_id, found.get(issue_id))
+    _start_picks(work, [found[key] for key in picks if key in found])
+    _go_on_with_cycle(work, answer.request)
+
+
+def _take_refresh(work: Work, request: int) -> frozenset[str] | None:
+    under_way = work.state.refresh
+    if under_way is None or under_way.request != request:
+        return None
+    work.update(refresh=None)
+    return under_way.ids
+
+
+def _go_on_with_cycle(work: Work, request: int) -> None:
+    if work.state.cycle is Cycle.RECONCILING and work.state.cycle_request == request:
+        _fetch(work)
+
+
+def _apply(work: Work, issue_id: str, issue: Issue | None) -> None:
+    _absorb(work, issue_id, issue)
+    if run := work.state.running.get(issue_id):
+        runs.on_running_refreshed(work, run, issue)
+    elif (retry := work.state.retrying.get(issue_id)) and retry.firing:
+        runs.on_retry_refreshed(work, retry, issue)
+    elif blocked := work.state.blocked.get(issue_id):
+        runs.on_blocked_refreshed(work, blocked, issue)
+    elif policy.standing(issue, work.state.settings) is Standing.TERMINAL:
+        _clean_parked(work, issue_id)
+
+
+def _clean_parked(work: Work, issue_id: str) -> None:
+    """Clean the workspace of an ended issue nobody works on, once: a kept one waits for a restart (SC2)."""
+    parked = work.state.parked.get(issue_id)
+    if parked is not None:
+        work.update(parked={key: ref for key, ref in work.state.parked.items() if key != issue_id})
+        work.emit(CleanWorkspace(issue_id=issue_id, identifier=parked.identifier, path=parked.path))
+
+
+def _absorb(work: Work, issue_id: str, issue: Issue | None) -> None:
+    if issue_id not in work.state.candidates:
+        return
+    candidates = dict(work.state.candidates)
+    if issue is None:
+        del candidates[issue_id]
+    else:
+        candidates[issue_id] = issue
+    work.update(candidates=candidates)
+
+
+def on_refresh_failed(work: Work, answer: RefreshFailed) -> None:
+    """Keep what runs; a turn boundary fails its run, a due retry waits longer, a pick waits for a poll.
+
+    Where the adapter names the culprits, the others are asked for again without them.
+    """
+    asked = _take_refresh(work, answer.request)
+    if asked is None:
+        return
+    work.notify("warning", "refresh_failed", reason=answer.failure.line, hint=answer.failure.hint)
+    hit = asked & answer.culprits or asked
+    dropped = work.state.picks & hit
+    candidates = {key: issue for key, issue in work.state.candidates.items() if key not in dropped}
+    work.update(picks=work.state.picks - hit, candidates=candidates, wanted=work.state.wanted | (asked - hit))
+    for issue_id in sorted(hit):
+        _apply_failure(work, issue_id, answer.failure)
+    _go_on_with_cycle(work, answer.request)
+
+
+def _apply_failure(work: Work, issue_id: str, failure: Failure) -> None:
+    if (run := work.state.running.get(issue_id)) and run.awaiting:
+        reason = replace(failure, message=f"issue state refresh error: {failure.message}")
+        runs.finish(work, run, FinishReason.REFRESH_FAILED, reason)
+    elif (retry := work.state.retrying.get(issue_id)) and retry.firing:
+        runs.requeue(work, retry, f"retry refresh failed: {failure.message}")

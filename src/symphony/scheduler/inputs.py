@@ -1,0 +1,255 @@
+"""Facts that reach the scheduler; a recorded list of `(now_ms, input)` replays exactly (DESIGN 4)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from symphony.domain.failures import Failure
+from symphony.domain.issue import Issue
+
+__all__ = [
+    "AgentReported",
+    "DrainAsked",
+    "Input",
+    "Outcome",
+    "OutcomeKind",
+    "PollFailed",
+    "Polled",
+    "Recovered",
+    "RefreshFailed",
+    "Refreshed",
+    "RunEnded",
+    "RunReport",
+    "RunStage",
+    "SchedulerSettings",
+    "SettingsChanged",
+    "StopAsked",
+    "Timer",
+    "TimerFired",
+    "TimerKind",
+    "TurnEnded",
+    "WakeAsked",
+    "WorkflowRejected",
+    "WorkspaceRef",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerSettings:
+    """The settings that decisions depend on. State names are normalised (DM7); durations are in ms."""
+
+    active_states: frozenset[str]
+    terminal_states: frozenset[str]
+    required_labels: tuple[str, ...] = ()
+    poll_interval_ms: int = 30_000
+    max_concurrent_agents: int = 10
+    max_concurrent_by_state: Mapping[str, int] = field(default_factory=dict)
+    max_turns: int = 20
+    max_retry_backoff_ms: int = 300_000
+    stall_timeout_ms: int = 300_000
+    max_attempts_without_progress: int = 5
+    drain_timeout_ms: int = 30_000
+
+
+class RunStage(StrEnum):
+    """Where a run attempt is (SM2)."""
+
+    PREPARING_WORKSPACE = "preparing_workspace"
+    BUILDING_PROMPT = "building_prompt"
+    LAUNCHING_AGENT = "launching_agent"
+    STREAMING_TURN = "streaming_turn"
+    FINISHING = "finishing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """What the pump folded from the agent's stream since the run began; counts are totals of the run.
+
+    `signs` counts signs of life: it rises with every line the agent wrote, and only its change matters.
+    `tool_calls` counts successful calls of tracker tools in the present turn.
+    """
+
+    stage: RunStage
+    workspace_path: str | None = None
+    branch: str | None = None
+    session_id: str | None = None
+    thread_id: str | None = None
+    pid: int | None = None
+    turn_count: int = 0
+    signs: int = 0
+    tool_calls: int = 0
+    last_event: str | None = None
+    last_message: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+    rate_limits: Mapping[str, Any] | None = None
+
+
+class OutcomeKind(StrEnum):
+    """How a run attempt ended, as the worker saw it."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    INPUT_REQUIRED = "input_required"
+    CANCELED = "canceled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The end of a run: `progress` says whether it left a new commit or a changed tree; null = unknown."""
+
+    kind: OutcomeKind
+    failure: Failure | None = None
+    progress: bool | None = None
+    commits: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceRef:
+    """A workspace that exists on disk for an issue nobody works on."""
+
+    issue_id: str
+    identifier: str
+    path: str
+
+
+class TimerKind(StrEnum):
+    """What a timer is for."""
+
+    POLL = "poll"
+    RETRY = "retry"
+    STALL = "stall"
+    SETTLE = "settle"
+    DRAIN = "drain"
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A timer's identity: setting the same one again replaces it. `id` is an issue or run id."""
+
+    kind: TimerKind
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """The first input: what a predecessor left on disk. Starts the first cycle (SC1, SC2)."""
+
+    workspaces: tuple[WorkspaceRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsChanged:
+    """A valid workflow was loaded; it also ends the hold of an invalid one (CF8)."""
+
+    settings: SchedulerSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowRejected:
+    """The workflow file became invalid: nothing new is dispatched until it is mended (WF9, CF7)."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeAsked:
+    """Something may have changed at the tracker, or an operator asked for a refresh (SC15)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Polled:
+    """All issues in active states, as answered to `FetchCandidates`."""
+
+    request: int
+    issues: tuple[Issue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollFailed:
+    """The poll failed as a whole; nothing is dispatched this tick (SC14)."""
+
+    request: int
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refreshed:
+    """Current snapshots for `RefreshIssues`; an id that was asked for and is absent is gone."""
+
+    request: int
+    issues: tuple[Issue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshFailed:
+    """The refresh failed as a whole; `culprits` are the ids to blame where the adapter knows them."""
+
+    request: int
+    failure: Failure
+    culprits: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentReported:
+    """The run's pump folded some more of the stream."""
+
+    run_id: str
+    report: RunReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEnded:
+    """A turn completed and the worker waits for `ContinueRun` or `FinishRun`."""
+
+    run_id: str
+    turn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnded:
+    """The worker is gone, its processes too. Every `StartRun` is answered by exactly one of these."""
+
+    run_id: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerFired:
+    """A timer came due. A token that is not the timer's newest is stale and does nothing (RT1, SC4)."""
+
+    timer: Timer
+    token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainAsked:
+    """Finish what runs, start nothing, then exit (SC16)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopAsked:
+    """End everything now and exit."""
+
+
+Input = (
+    Recovered
+    | SettingsChanged
+    | WorkflowRejected
+    | WakeAsked
+    | Polled
+    | PollFailed
+    | Refreshed
+    | RefreshFailed
+    | AgentReported
+    | TurnEnded
+    | RunEnded
+    | TimerFired
+    | DrainAsked
+    | StopAsked
+)

@@ -1,0 +1,204 @@
+"""Judgements on one issue: where it stands, whether it may start, in which order, after which wait.
+
+The reason that `eligible` gives is the text of `explain`, of the log line, of the API and of the terminal:
+there is no second wording anywhere.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+
+from symphony.domain.failures import Blame, Category, Failure
+from symphony.domain.issue import Issue, is_routable, normalise_state
+from symphony.scheduler.inputs import SchedulerSettings
+from symphony.scheduler.state import Drain, State
+
+__all__ = [
+    "Eligible",
+    "Ineligible",
+    "ReasonCode",
+    "Standing",
+    "backoff_ms",
+    "counts_as_idle",
+    "eligible",
+    "in_active_state",
+    "same_request",
+    "slot_shortage",
+    "sort_key",
+    "standing",
+]
+
+CONTINUATION_DELAY_MS = 1_000
+_FIRST_BACKOFF_MS = 10_000
+_MAX_EXPONENT = 10
+_UNRANKED = 5
+_RANKS = range(1, 5)
+
+
+class Standing(StrEnum):
+    """What an issue's present snapshot means for work on it (SC12)."""
+
+    ACTIVE = "active"
+    TERMINAL = "terminal"
+    UNROUTABLE = "unroutable"
+    INACTIVE = "inactive"
+    MISSING = "missing"
+
+
+class ReasonCode(StrEnum):
+    """Why an issue does not start; stable codes of `waiting[]` in the API (DESIGN 11a)."""
+
+    TERMINAL = "terminal"
+    INACTIVE = "inactive"
+    NOT_DISPATCHABLE = "not_dispatchable"
+    LABEL_MISSING = "label_missing"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    BLOCKED = "blocked"
+    DRAINING = "draining"
+    WORKFLOW_INVALID = "workflow_invalid"
+    NO_SLOT = "no_slot"
+    NO_STATE_SLOT = "no_state_slot"
+
+
+@dataclass(frozen=True, slots=True)
+class Eligible:
+    """The issue may start now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ineligible:
+    """The issue may not start now; `message` is for people."""
+
+    code: ReasonCode
+    message: str
+
+
+def in_active_state(issue: Issue, settings: SchedulerSettings) -> bool:
+    """Whether the state is active and not terminal: terminal beats active when a name is in both."""
+    state = normalise_state(issue.state)
+    return state in settings.active_states and state not in settings.terminal_states
+
+
+def standing(issue: Issue | None, settings: SchedulerSettings) -> Standing:
+    """Where a refreshed issue stands, in the order of tests of SC12; null is one that is gone."""
+    if issue is None:
+        return Standing.MISSING
+    if normalise_state(issue.state) in settings.terminal_states:
+        return Standing.TERMINAL
+    if not is_routable(issue, settings.required_labels):
+        return Standing.UNROUTABLE
+    return Standing.ACTIVE if in_active_state(issue, settings) else Standing.INACTIVE
+
+
+def sort_key(issue: Issue) -> tuple[int, bool, float, str]:
+    """Dispatch order: priority 1..4 then the rest, oldest first, identifier last (SC6, DM9)."""
+    rank = issue.priority if issue.priority in _RANKS else _UNRANKED
+    created = issue.created_at
+    return (rank or _UNRANKED, created is None, created.timestamp() if created else 0.0, issue.identifier)
+
+
+def backoff_ms(attempt: int, cap_ms: int) -> int:
+    """Wait before failure attempt `attempt` >= 1: 10 s doubling up to the cap (RT2, RT3)."""
+    exponent = min(max(attempt, 1) - 1, _MAX_EXPONENT)
+    return int(min(_FIRST_BACKOFF_MS * 2**exponent, cap_ms))
+
+
+def same_request(before: Issue, after: Issue) -> bool:
+    """Whether nothing changed that would unblock an issue: state, labels, title, description (RT5)."""
+    return (
+        normalise_state(before.state) == normalise_state(after.state)
+        and set(before.labels) == set(after.labels)
+        and before.title == after.title
+        and before.description == after.description
+    )
+
+
+_OUTAGES = frozenset(
+    {
+        Category.AGENT_RATE_LIMITED,
+        Category.AGENT_USAGE_LIMIT,
+        Category.WORKSPACE_REPOSITORY,
+    }
+)
+
+
+def counts_as_idle(failure: Failure | None) -> bool:
+    """Whether an attempt without progress speaks against the issue.
+
+    An outage of the tracker, the host, the repository or the model's quota does not: otherwise one bad hour
+    at night would block every issue until somebody came to look.
+    """
+    if failure is None:
+        return True
+    return failure.blame not in {Blame.TRACKER, Blame.HOST} and failure.category not in _OUTAGES
+
+
+def slot_shortage(issue: Issue, state: State, *, picked: Counter[str] | None = None) -> Ineligible | None:
+    """Why there is no slot for the issue, or null when there is one (SC7, SC8).
+
+    Usage counts running entries by their current state; `picked` adds those about to start, by state.
+    """
+    picked = picked or Counter()
+    limit = state.settings.max_concurrent_agents
+    if len(state.running) + picked.total() >= limit:
+        return Ineligible(ReasonCode.NO_SLOT, f"all {limit} agent slots are in use")
+    own = normalise_state(issue.state)
+    cap = state.settings.max_concurrent_by_state.get(own)
+    if cap is not None:
+        used = sum(normalise_state(run.issue.state) == own for run in state.running.values())
+        if used + picked[own] >= cap:
+            message = f"all {cap} agent slots for state {issue.state!r} are in use"
+            return Ineligible(ReasonCode.NO_STATE_SLOT, message)
+    return None
+
+
+def _claimed(issue: Issue, state: State) -> Ineligible | None:
+    if issue.id in state.running:
+        return Ineligible(ReasonCode.RUNNING, "an agent is running")
+    if retry := state.retrying.get(issue.id):
+        why = f" after: {retry.error}" if retry.error else ""
+        return Ineligible(ReasonCode.RETRYING, f"waiting for attempt {retry.attempt}{why}")
+    if blocked := state.blocked.get(issue.id):
+        return Ineligible(ReasonCode.BLOCKED, f"waiting for a person: {blocked.failure.message}")
+    return None
+
+
+def _unfit(issue: Issue, settings: SchedulerSettings) -> Ineligible | None:
+    match standing(issue, settings):
+        case Standing.TERMINAL:
+            return Ineligible(ReasonCode.TERMINAL, f"state {issue.state!r} is terminal")
+        case Standing.UNROUTABLE if not issue.dispatchable:
+            reason = issue.not_dispatchable_reason or "the tracker marks it as not dispatchable"
+            return Ineligible(ReasonCode.NOT_DISPATCHABLE, reason)
+        case Standing.UNROUTABLE:
+            missing = [label for label in settings.required_labels if label not in issue.labels]
+            return Ineligible(ReasonCode.LABEL_MISSING, f"required label missing: {', '.join(missing)!r}")
+        case Standing.INACTIVE:
+            return Ineligible(ReasonCode.INACTIVE, f"state {issue.state!r} is not active")
+        case _:
+            return None
+
+
+def _closed(state: State) -> Ineligible | None:
+    if state.drain is not Drain.NO:
+        return Ineligible(ReasonCode.DRAINING, "the daemon is shutting down")
+    if state.hold is not None:
+        return Ineligible(ReasonCode.WORKFLOW_INVALID, f"the workflow is invalid: {state.hold.line}")
+    return None
+
+
+def eligible(
+    issue: Issue, state: State, *, picked: Counter[str] | None = None, own_claim: bool = False
+) -> Eligible | Ineligible:
+    """Whether the issue may start now, or the first reason why not (SC5).
+
+    `own_claim` ignores the issue's own retry entry, for the moment when that retry comes due (RT6).
+    """
+    return (
+        _unfit(issue, state.settings)
+        or (None if own_claim else _claimed(issue, state))
+        or _closed(state)
+        or slot_shortage(issue, state, picked=picked)
+        or Eligible()
+    )

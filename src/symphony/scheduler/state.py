@@ -1,0 +1,155 @@
+"""What the scheduler knows: immutable values, replaced as a whole by each step (DM15-DM18)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from symphony.domain.failures import Failure
+from symphony.domain.issue import Issue
+from symphony.scheduler.commands import FinishReason, StopReason
+from symphony.scheduler.inputs import RunReport, RunStage, SchedulerSettings, Timer, WorkspaceRef
+
+__all__ = [
+    "Blocked",
+    "Cycle",
+    "Drain",
+    "Entry",
+    "RefreshInFlight",
+    "Retry",
+    "Running",
+    "State",
+    "Totals",
+    "initial",
+]
+
+
+class Cycle(StrEnum):
+    """Where the poll cycle is (SC3)."""
+
+    IDLE = "idle"
+    RECONCILING = "reconciling"
+    POLLING = "polling"
+
+
+class Drain(StrEnum):
+    """Whether the daemon is on its way out."""
+
+    NO = "no"
+    DRAINING = "draining"
+    EXITED = "exited"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A run from `StartRun` to `RunEnded`; holds a slot and the claim.
+
+    `agent_ms` is when the agent was launched, null before: hooks and clones are not silence (SC11).
+    `awaiting` means a turn ended and the issue is being refreshed. `idle_attempts` counts the attempts of
+    this claim before this one that left no progress (RT5).
+    """
+
+    run_id: str
+    issue: Issue
+    attempt: int | None
+    started_ms: int
+    max_turns: int
+    idle_attempts: int
+    report: RunReport = field(default_factory=lambda: RunReport(stage=RunStage.PREPARING_WORKSPACE))
+    agent_ms: int | None = None
+    last_sign_ms: int | None = None
+    turn: int = 1
+    awaiting: bool = False
+    settling: bool = False
+    finishing: FinishReason | None = None
+    stopping: StopReason | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """A claim that waits for its next attempt (DM16). `firing` means due and being refreshed."""
+
+    issue: Issue
+    attempt: int
+    due_ms: int
+    error: str | None
+    idle_attempts: int
+    workspace_path: str | None = None
+    firing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocked:
+    """A claim that waits for a person (SM7, RT5); `failure` is the reason shown on every surface.
+
+    `settled` is set by the first refresh after the block: only later changes unblock.
+    """
+
+    issue: Issue
+    failure: Failure
+    blocked_ms: int
+    report: RunReport | None = None
+    workspace_path: str | None = None
+    settled: bool = False
+
+
+Entry = Running | Retry | Blocked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Tokens and agent time of all ended runs; running ones are added when a snapshot is taken (TK6)."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+    running_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshInFlight:
+    """The one by-id request under way; further ids wait and go together in the next."""
+
+    request: int
+    ids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Everything a decision depends on.
+
+    `epoch` is the caller's unique name of this daemon lifetime, the stem of run ids; `serial` numbers
+    runs, requests and timer tokens. `picks` are candidates whose guard refresh is pending (SC9). `parked`
+    are workspaces without a claim, asked about now and then so that ended ones are cleaned (SC2).
+    `hold` is set while the workflow is invalid.
+    """
+
+    settings: SchedulerSettings
+    epoch: str
+    serial: int = 0
+    running: Mapping[str, Running] = field(default_factory=dict)
+    retrying: Mapping[str, Retry] = field(default_factory=dict)
+    blocked: Mapping[str, Blocked] = field(default_factory=dict)
+    candidates: Mapping[str, Issue] = field(default_factory=dict)
+    picks: frozenset[str] = frozenset()
+    parked: Mapping[str, WorkspaceRef] = field(default_factory=dict)
+    parked_ms: int | None = None
+    cycle: Cycle = Cycle.IDLE
+    cycle_request: int | None = None
+    poll_again: bool = False
+    polls: int = 0
+    refresh: RefreshInFlight | None = None
+    wanted: frozenset[str] = frozenset()
+    timers: Mapping[Timer, int] = field(default_factory=dict)
+    next_poll_ms: int | None = None
+    hold: Failure | None = None
+    last_poll_failure: Failure | None = None
+    drain: Drain = Drain.NO
+    completed: frozenset[str] = frozenset()
+    totals: Totals = field(default_factory=Totals)
+    rate_limits: Mapping[str, Any] | None = None
+
+
+def initial(settings: SchedulerSettings, *, epoch: str) -> State:
+    """The state before the first input."""
+    return State(settings=settings, epoch=epoch)

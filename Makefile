@@ -1,0 +1,59 @@
+# Everything here builds its own virtual environment in .venv and needs only Python >= 3.11, git and make.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CONSTRAINTS := .ci/constraints.txt
+PYTEST_ARGS ?=
+
+.PHONY: help demo test check unit format clean
+
+help: ## Show this help
+	@echo "Symphony for Python"
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.runtime ## Watch four issues become commits (no account, no model; about 15 seconds)
+	@$(BIN)/symphony demo
+
+test: $(VENV)/.dev ## Run every gate and every test, with coverage
+	@$(MAKE) --no-print-directory gates
+	@$(BIN)/coverage erase
+	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report= $(PYTEST_ARGS)
+	$(BIN)/coverage report --fail-under=90 | tail -n 40
+	$(BIN)/coverage report --fail-under=100 --include='src/symphony/scheduler/*,src/symphony/skills/*,src/symphony/frontmatter*,src/symphony/workflow/*,src/symphony/workspace/layout.py,src/symphony/domain/*' | tail -n 12
+
+check: $(VENV)/.dev ## Run the gates and the fast tests (under 90 seconds)
+	@$(MAKE) --no-print-directory gates
+	$(BIN)/pytest -q -n 2 tests/unit
+
+.PHONY: gates
+gates: $(VENV)/.dev
+	$(BIN)/ruff format --check --quiet src tests
+	$(BIN)/ruff check --quiet src tests
+	$(BIN)/lint-imports --verbose 2>&1 | tail -n 8; exit $${PIPESTATUS[0]}
+	$(BIN)/deptry src 2>&1 | tail -n 3; exit $${PIPESTATUS[0]}
+	$(BIN)/mypy
+
+unit: $(VENV)/.dev ## Run the unit tests only
+	$(BIN)/pytest -q tests/unit
+
+format: $(VENV)/.dev ## Format the code and mend what ruff can mend
+	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix src tests
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or newer is needed" >&2; echo "hint: make PYTHON=/path/to/python3.11 demo" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: $(VENV)/bin/python pyproject.toml $(CONSTRAINTS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]'
+	@touch $@

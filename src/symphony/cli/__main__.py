@@ -1,0 +1,5 @@
+"""`python -m symphony.cli`."""
+
+from symphony.cli import main
+
+main()

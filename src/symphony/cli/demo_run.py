@@ -1,0 +1,219 @@
+"""Builds the demo's repository and board, serves them once, and shows what came of it."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import anyio
+from rich.console import Console
+from symphony.agents.registry import AGENT_KINDS
+from symphony.trackers.markdown import BoardConfig, MarkdownTracker
+from symphony.trackers.registry import SUPPORTED_KINDS
+from symphony.workflow.document import load_workflow
+
+from symphony.cli.progress import LineProgress, Progress, TableProgress
+from symphony.cli.serving import serve
+from symphony.cli.summary import summary_table
+from symphony.domain.issue import Issue
+from symphony.observability.tally import Tally
+from symphony.trackers.base import Comment
+
+__all__ = ["show"]
+
+_SCRIPT = re.compile(r"\n```scripted\n.*?\n```\n", re.DOTALL)
+_IDENTITY = ("-c", "user.name=Symphony Demo", "-c", "user.email=demo@localhost")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the demo happens."""
+
+    root: Path
+    kept: bool
+
+    @property
+    def repository(self) -> Path:
+        """The repository that is worked on; its board is in `.symphony/issues`."""
+        return self.root / "repo"
+
+
+def show(*, agent: str, directory: Path | None, as_json: bool) -> bool:
+    """Run the demo; true when every issue is done.
+
+    Raises:
+        SymphonyError: the daemon could not start, for example because the agent is not installed.
+    """
+    console = Console(stderr=as_json)
+    with _place(directory) as place:
+        _build(place, agent)
+        if not as_json:
+            _introduce(console, place, agent)
+        progress: Progress = TableProgress(console) if console.is_terminal else LineProgress(console)
+        with progress:
+            tally = _serve(place, progress)
+        issues, comments = anyio.run(_read_board, place.repository / "WORKFLOW.md")
+        result = _result(place, tally, issues, comments)
+        if as_json:
+            print(json.dumps(result, indent=2, ensure_ascii=False))  # noqa: T201 - the command's output
+        else:
+            _conclude(console, place, tally, result)
+        return bool(result["ok"])
+
+
+# --- the place -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _place(directory: Path | None) -> Iterator[Place]:
+    if directory is not None:
+        root = directory.absolute()
+        root.mkdir(parents=True, exist_ok=True)
+        yield Place(root=root, kept=True)
+        return
+    # Not below the temp directory: agent sandboxes leave that one writable for every session.
+    base = Path.home() / ".cache" / "symphony"
+    base.mkdir(parents=True, exist_ok=True)
+    root = Path(tempfile.mkdtemp(prefix="demo-", dir=base))
+    try:
+        yield Place(root=root, kept=False)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _build(place: Place, agent: str) -> None:
+    repository = place.repository
+    with resources.as_file(resources.files("symphony.cli") / "demo_content") as content:
+        shutil.copytree(content / "repo", repository, ignore=shutil.ignore_patterns("__pycache__"))
+        board = repository / ".symphony" / "issues"
+        board.mkdir(parents=True)
+        for source in sorted((content / "issues").glob("*.md")):
+            text = source.read_text(encoding="utf-8")
+            shown = text if agent == "scripted" else _SCRIPT.sub("\n", text)
+            (board / source.name).write_text(shown, encoding="utf-8")
+    if agent == "scripted":
+        _use_scripted_agent(repository / "WORKFLOW.md")
+    _commit_everything(repository)
+
+
+def _use_scripted_agent(workflow: Path) -> None:
+    command = f"{shlex.quote(sys.executable)} -m symphony.testing.scripted_agent"
+    text = workflow.read_text(encoding="utf-8")
+    line = f"command: {json.dumps(command)}  # the scripted agent: no model is involved"
+    workflow.write_text(text.replace("command: codex app-server", line), encoding="utf-8")
+
+
+def _commit_everything(repository: Path) -> None:
+    _git(repository, "init", "--quiet", "--initial-branch=main")
+    # The board stays out of the history here, so that `git log` shows the work and nothing else.
+    (repository / ".git" / "info").mkdir(exist_ok=True)
+    (repository / ".git" / "info" / "exclude").write_text("/.symphony/issues/\n", encoding="utf-8")
+    _git(repository, "add", "--all")
+    _git(repository, *_IDENTITY, "commit", "--quiet", "--message", "Begin with a small greeter")
+
+
+def _git(repository: Path, *arguments: str) -> None:
+    subprocess.run(["git", *arguments], cwd=repository, check=True, capture_output=True)
+
+
+# --- the run ---------------------------------------------------------------------------------------------
+
+
+def _serve(place: Place, progress: Progress) -> Tally:
+    return serve(
+        place.repository / "WORKFLOW.md",
+        environment=dict(os.environ),
+        once=True,
+        log_format="json",
+        log_path=place.root / "symphony.log",
+        state_path=place.root / "state",
+        observers=(progress,),
+    )
+
+
+async def _read_board(workflow: Path) -> tuple[list[Issue], list[tuple[Issue, Comment]]]:
+    """All issues of the board as they stand now, and the comments on them."""
+    settings = load_workflow(
+        workflow, environment=os.environ, tracker_kinds=SUPPORTED_KINDS, agent_kinds=AGENT_KINDS
+    ).settings.tracker
+    config = BoardConfig.of(settings.provider, base_dir=workflow.parent)
+    tracker = MarkdownTracker(config)
+    issues = list(await tracker.fetch_issues_by_states(config.states))
+    comments = [(issue, comment) for issue in issues for comment in await tracker.list_comments(issue.id)]
+    return issues, comments
+
+
+# --- the result ------------------------------------------------------------------------------------------
+
+
+def _result(
+    place: Place, tally: Tally, issues: list[Issue], comments: list[tuple[Issue, Comment]]
+) -> dict[str, Any]:
+    listed = [_issue_result(issue, tally) for issue in issues]
+    done = [entry["state"] == "Done" and entry["commits"] > 0 for entry in listed]
+    return {
+        "ok": bool(done) and all(done),
+        "dir": str(place.root),
+        "issues": listed,
+        "comments": [
+            {
+                "issue_identifier": issue.identifier,
+                "id": comment.id,
+                "mine": comment.mine,
+                "body": comment.body,
+            }
+            for issue, comment in comments
+        ],
+    }
+
+
+def _issue_result(issue: Issue, tally: Tally) -> dict[str, Any]:
+    entry = tally.issues.get(issue.id)
+    return {
+        "identifier": issue.identifier,
+        "state": issue.state,
+        "attempts": entry.attempts if entry else 0,
+        "turns": entry.turns if entry else 0,
+        "branch": entry.branch if entry else None,
+        "commits": entry.commits if entry else 0,
+        "workspace": entry.workspace if entry else None,
+    }
+
+
+def _introduce(console: Console, place: Place, agent: str) -> None:
+    who = (
+        "the scripted agent: it follows a script in each issue, no model is involved"
+        if agent == "scripted"
+        else "Codex, with your login: this uses your quota"
+    )
+    console.print("[bold]Symphony demo[/]: four issues on a Markdown board become commits on branches.")
+    console.print(f"Agent: {who}.")
+    console.print(f"Place: {place.root}{'' if place.kept else ' (removed at the end; keep it with --dir)'}\n")
+
+
+def _conclude(console: Console, place: Place, tally: Tally, result: dict[str, Any]) -> None:
+    states = {entry["identifier"]: entry["state"] for entry in result["issues"]}
+    console.print()
+    console.print(summary_table(tally, states))
+    for comment in result["comments"]:
+        if comment["mine"]:
+            console.print(f"\n[bold]Comment on {comment['issue_identifier']}[/] about the malformed skill:")
+            shown = [line for line in comment["body"].splitlines() if not line.startswith("<!--")]
+            console.print("\n".join(f"  {line}" for line in shown if line.strip()), markup=False)
+    if not result["ok"]:
+        console.print("\n[red]Not everything finished.[/] Look at the log:")
+        console.print((place.root / "symphony.log").read_text(encoding="utf-8")[-4000:], markup=False)
+        return
+    if place.kept:
+        console.print(f"\nLook at the work: [bold]git -C {place.repository} log --oneline --all[/]")
+    console.print("\nNext, in your own repository: [bold]symphony init && symphony run[/]")

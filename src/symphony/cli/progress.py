@@ -1,0 +1,113 @@
+"""Live progress for people: a table that redraws on a terminal, one line per milestone elsewhere."""
+
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from symphony.observability.snapshot import Row, rows
+from symphony.scheduler.commands import Command, ContinueRun, StartRun
+from symphony.scheduler.inputs import Input, OutcomeKind, RunEnded
+from symphony.scheduler.state import Running, State
+
+__all__ = ["LineProgress", "Progress", "TableProgress"]
+
+_COLOURS = {"running": "green", "retrying": "yellow", "blocked": "red", "waiting": "dim", "ended": "cyan"}
+
+
+class Progress(Protocol):
+    """An observer that is entered before the daemon starts."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None: ...
+
+
+class TableProgress:
+    """Redraws one table in place; issues that ended stay in it."""
+
+    def __init__(self, console: Console) -> None:
+        self._known: dict[str, Row] = {}
+        self._live = Live(console=console, refresh_per_second=8, transient=True)
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+        """Redraw after a step."""
+        del before, fact, commands
+        current = {row.issue_id: row for row in rows(after)}
+        ended = {key: row for key, row in self._known.items() if key not in current}
+        self._known |= current
+        self._live.update(self._table(set(ended)))
+
+    def _table(self, ended: set[str]) -> Table:
+        table = Table(header_style="bold", pad_edge=False, expand=True)
+        for column, options in (
+            ("Issue", {"width": 8}),
+            ("Title", {"ratio": 2}),
+            ("Status", {"width": 9}),
+            ("Turn", {"width": 4, "justify": "right"}),
+            ("What is happening", {"ratio": 3}),
+        ):
+            table.add_column(column, no_wrap=True, **options)  # type: ignore[arg-type]
+        for row in sorted(self._known.values(), key=lambda item: item.issue_identifier):
+            status = "ended" if row.issue_id in ended else row.status
+            detail = "no longer active" if status == "ended" else row.detail
+            turn = str(row.turn) if row.turn else ""
+            colour = Text(status, style=_COLOURS[status])
+            table.add_row(row.issue_identifier, row.title, colour, turn, Text(detail.replace("\n", " ")))
+        return table
+
+
+class LineProgress:
+    """Prints one line per milestone; for pipes, logs and CI."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+        """Say what a step did, if it was a milestone."""
+        del after
+        for command in commands:
+            match command:
+                case StartRun(issue=issue):
+                    self._say(issue.identifier, f"started: {issue.title}")
+                case ContinueRun(issue=issue, turn=turn):
+                    self._say(issue.identifier, f"turn {turn}")
+        if isinstance(fact, RunEnded) and (run := _run(before, fact.run_id)):
+            words = "finished" if fact.outcome.kind is OutcomeKind.SUCCEEDED else fact.outcome.kind.value
+            why = f" ({fact.outcome.failure.line})" if fact.outcome.failure else ""
+            commits = fact.outcome.commits
+            self._say(
+                run.issue.identifier,
+                f"{words}{why}, {commits} commit{'' if commits == 1 else 's'} on its branch",
+            )
+
+    def _say(self, identifier: str, text: str) -> None:
+        self._console.print(f"{identifier:8} {text}", markup=False, highlight=False)
+
+
+def _run(state: State, run_id: str) -> Running | None:
+    return next((run for run in state.running.values() if run.run_id == run_id), None)

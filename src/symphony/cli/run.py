@@ -1,0 +1,68 @@
+"""`symphony run`: serve a workflow from a terminal or a service manager."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from symphony.cli.console import fail_with
+from symphony.domain.failures import SymphonyError
+
+__all__ = ["run"]
+
+_EPILOG = """\b
+Examples:
+  symphony run                      serve ./WORKFLOW.md until Ctrl-C
+  symphony run --once               work until nothing is running, retrying or eligible
+  symphony run ../app/WORKFLOW.md --log-format json 2>>symphony.log
+
+The first Ctrl-C (or SIGTERM) lets running turns end, the second one stops them.
+Exit codes: 0 done, 1 failure (with --once: an issue is blocked), 2 usage, 3 configuration, 4 authentication.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("workflow", default="WORKFLOW.md", type=click.Path(path_type=Path))
+@click.option("--once", is_flag=True, help="End when nothing is running, retrying or eligible.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["auto", "console", "json"]),
+    default="auto",
+    show_default=True,
+    help="auto: console lines on a terminal, JSON otherwise.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="The least important line to show.",
+)
+def run(workflow: Path, *, once: bool, log_format: str, log_level: str) -> None:
+    """Work on the issues of a board as WORKFLOW.md says."""
+    # Imported here: `--help` of any command stays fast.
+    from symphony.cli.serving import serve  # noqa: PLC0415
+    from symphony.cli.summary import summary_table  # noqa: PLC0415
+
+    try:
+        tally = serve(
+            workflow,
+            environment=dict(os.environ),
+            once=once,
+            log_format=log_format,
+            log_level=log_level,
+        )
+    except SymphonyError as error:
+        fail_with(error)
+    if not once:
+        return
+    if tally.issues and sys.stderr.isatty():
+        from rich.console import Console  # noqa: PLC0415
+
+        Console(stderr=True).print(summary_table(tally))
+    blocked = [entry for entry in tally.issues.values() if entry.blocked]
+    for entry in blocked:
+        assert entry.blocked is not None  # noqa: S101 - filtered above
+        click.echo(f"{entry.issue.identifier} is blocked: {entry.blocked.message}", err=True)
+    sys.exit(1 if blocked else 0)

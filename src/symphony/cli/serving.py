@@ -1,0 +1,74 @@
+"""Composes and runs the daemon for the commands that need one (`run`, `demo`)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+from symphony.agents.registry import AGENT_KINDS
+from symphony.hosts.local import LocalHost, use_pidfd_watcher
+from symphony.trackers.registry import TRACKER_KINDS
+from symphony.workflow.document import Workflow
+from symphony.workflow.store import WorkflowStore
+
+from symphony.observability.logs import configure
+from symphony.observability.tally import Tally
+from symphony.runtime.service import Observer, Service
+from symphony.runtime.shutdown import serve_until_signalled
+from symphony.runtime.state_dir import StateDirectory, locate
+
+__all__ = ["serve"]
+
+
+def serve(
+    workflow_path: Path,
+    *,
+    environment: Mapping[str, str],
+    once: bool,
+    log_format: str = "auto",
+    log_level: str = "info",
+    log_path: Path | None = None,
+    state_path: Path | None = None,
+    observers: tuple[Observer, ...] = (),
+) -> Tally:
+    """Serve a workflow until it ends, and tell what happened to each issue.
+
+    Raises:
+        SymphonyError: start-up failed.
+    """
+    store = WorkflowStore(
+        workflow_path.absolute(),
+        environment=environment,
+        tracker_kinds=TRACKER_KINDS,
+        agent_kinds=AGENT_KINDS,
+    )
+    workflow = store.current()
+    stream = None if log_path is None else log_path.open("a", encoding="utf-8")
+    try:
+        configure(
+            stream=stream,
+            as_json=None if log_format == "auto" else log_format == "json",
+            level=log_level,
+            secrets=_secret_values(workflow, environment),
+        )
+        tally = Tally()
+        service = Service(
+            store=store,
+            state_dir=StateDirectory(state_path or locate(workflow_path, environment)),
+            host=LocalHost(),
+            environment=environment,
+            once=once,
+            observers=(tally, *observers),
+        )
+        use_pidfd_watcher()
+        anyio.run(serve_until_signalled, service)
+    finally:
+        if stream is not None:
+            stream.close()
+    return tally
+
+
+def _secret_values(workflow: Workflow, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Values that must never be printed: what the workflow refers to, and what is called a key or token."""
+    telling = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PAT")
+    names = workflow.secret_names | {name for name in environment if name.endswith(telling)}
+    return tuple(environment[name] for name in names if environment.get(name))

@@ -1,0 +1,28 @@
+"""The table at the end: what happened to each issue."""
+
+from rich.table import Table
+
+from symphony.observability.tally import Tally
+
+__all__ = ["summary_table"]
+
+
+def summary_table(tally: Tally, states: dict[str, str] | None = None) -> Table:
+    """One row per issue that was worked on; `states` are final states by identifier where they are known."""
+    table = Table(title=None, header_style="bold", pad_edge=False)
+    for column in ("Issue", "Title", "State", "Attempts", "Turns", "Commits", "Branch"):
+        table.add_column(column, justify="right" if column in {"Attempts", "Turns", "Commits"} else "left")
+    for entry in sorted(tally.issues.values(), key=lambda item: item.issue.identifier):
+        issue = entry.issue
+        state = (states or {}).get(issue.identifier, issue.state)
+        shown = f"[red]{state} (blocked)[/]" if entry.blocked else state
+        table.add_row(
+            issue.identifier,
+            issue.title,
+            shown,
+            str(entry.attempts),
+            str(entry.turns),
+            str(entry.commits),
+            entry.branch or "",
+        )
+    return table

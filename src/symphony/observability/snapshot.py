@@ -1,0 +1,72 @@
+"""What is going on right now, read off the scheduler's state: pure, so every surface says the same.
+
+One row per issue the daemon knows of, with the reason why it is not running in the words of `policy`.
+"""
+
+from dataclasses import dataclass
+
+from symphony.domain.issue import Issue
+from symphony.scheduler import policy
+from symphony.scheduler.policy import Ineligible
+from symphony.scheduler.state import Running, State
+
+__all__ = ["Row", "rows"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One issue; `status` is `running`, `retrying`, `blocked` or `waiting`; `detail` is for people."""
+
+    issue_id: str
+    issue_identifier: str
+    title: str
+    state: str
+    status: str
+    detail: str
+    turn: int = 0
+    total_tokens: int = 0
+
+
+def rows(state: State) -> tuple[Row, ...]:
+    """All known issues, by identifier."""
+    found = [_running(run) for run in state.running.values()]
+    for retry in state.retrying.values():
+        detail = f"attempt {retry.attempt} is due" + (f" after: {retry.error}" if retry.error else "")
+        found.append(_row(retry.issue, "retrying", detail))
+    for blocked in state.blocked.values():
+        found.append(_row(blocked.issue, "blocked", blocked.failure.message))
+    claimed = {*state.running, *state.retrying, *state.blocked}
+    for issue in state.candidates.values():
+        if issue.id not in claimed:
+            verdict = policy.eligible(issue, state)
+            detail = (
+                verdict.message if isinstance(verdict, Ineligible) else "starts as soon as it is refreshed"
+            )
+            found.append(_row(issue, "waiting", detail))
+    return tuple(sorted(found, key=lambda row: row.issue_identifier))
+
+
+def _running(run: Running) -> Row:
+    issue, report = run.issue, run.report
+    stage = report.stage.value.replace("_", " ")
+    return Row(
+        issue_id=issue.id,
+        issue_identifier=issue.identifier,
+        title=issue.title,
+        state=issue.state,
+        status="running",
+        detail=report.last_message or stage,
+        turn=run.turn,
+        total_tokens=report.total_tokens,
+    )
+
+
+def _row(issue: Issue, status: str, detail: str) -> Row:
+    return Row(
+        issue_id=issue.id,
+        issue_identifier=issue.identifier,
+        title=issue.title,
+        state=issue.state,
+        status=status,
+        detail=detail,
+    )

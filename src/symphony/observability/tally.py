@@ -1,0 +1,62 @@
+"""What happened to each issue in this daemon's life: the summary that `run --once` and `demo` print.
+
+Pure: folds the steps of the scheduler, so it tells the same story as the log.
+"""
+
+from dataclasses import dataclass, field
+
+from symphony.domain.failures import Failure
+from symphony.domain.issue import Issue
+from symphony.scheduler.commands import Command, StartRun
+from symphony.scheduler.inputs import Input, RunEnded
+from symphony.scheduler.state import State
+
+__all__ = ["IssueTally", "Tally"]
+
+
+@dataclass(slots=True, kw_only=True)
+class IssueTally:
+    """Sums over the runs of one issue."""
+
+    issue: Issue
+    attempts: int = 0
+    turns: int = 0
+    commits: int = 0
+    branch: str | None = None
+    workspace: str | None = None
+    blocked: Failure | None = None
+    last_failure: Failure | None = None
+
+
+@dataclass(slots=True)
+class Tally:
+    """An observer that keeps one `IssueTally` per issue that was started, in the order of starting."""
+
+    issues: dict[str, IssueTally] = field(default_factory=dict)
+
+    def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+        """Fold one step."""
+        for command in commands:
+            if isinstance(command, StartRun):
+                entry = self.issues.setdefault(command.issue.id, IssueTally(issue=command.issue))
+                entry.attempts += 1
+        if isinstance(fact, RunEnded):
+            self._ended(before, fact)
+        for issue_id, blocked in after.blocked.items():
+            if entry := self.issues.get(issue_id):
+                entry.blocked = blocked.failure
+        for issue_id, entry in self.issues.items():
+            if issue_id not in after.blocked:
+                entry.blocked = None
+
+    def _ended(self, before: State, fact: RunEnded) -> None:
+        run = next((run for run in before.running.values() if run.run_id == fact.run_id), None)
+        if run is None:
+            return
+        entry = self.issues.setdefault(run.issue.id, IssueTally(issue=run.issue))
+        entry.issue = run.issue
+        entry.turns += run.report.turn_count
+        entry.commits = max(entry.commits, fact.outcome.commits)
+        entry.branch = run.report.branch or entry.branch
+        entry.workspace = run.report.workspace_path or entry.workspace
+        entry.last_failure = fact.outcome.failure

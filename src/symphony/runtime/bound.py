@@ -1,0 +1,88 @@
+"""What one workflow version is bound to: settings, prompt, tracker, workspaces, agent (AG19, CF10).
+
+A reload makes a new `Bound`; runs that started with an earlier one keep it to their end.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from symphony.agents.base import AgentBackend
+from symphony.agents.registry import make_backend
+from symphony.domain.issue import normalise_state
+from symphony.hosts.base import Host
+from symphony.scheduler.inputs import SchedulerSettings
+from symphony.skills import SkillOptions
+from symphony.trackers.base import Tracker
+from symphony.trackers.registry import make_tracker
+from symphony.workflow.document import Workflow
+from symphony.workflow.settings import Settings
+from symphony.workspace.manager import WorkspaceManager
+
+__all__ = ["Bound", "bind", "scheduler_settings", "skill_options"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """One valid workflow with the adapters made from it."""
+
+    workflow: Workflow
+    tracker: Tracker
+    workspaces: WorkspaceManager
+    agent: AgentBackend
+    secret_names: frozenset[str]
+
+    @property
+    def settings(self) -> Settings:
+        """The typed front matter."""
+        return self.workflow.settings
+
+
+def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str]) -> Bound:
+    """Make the adapters of a workflow.
+
+    Raises:
+        SymphonyError: an adapter refuses its settings, with `path:line` where it is known.
+    """
+    settings = workflow.settings
+    tracker = make_tracker(settings.tracker, base_dir=workflow.path.parent, environment=environment)
+    secrets = workflow.secret_names | tracker.secret_environment_names()
+    return Bound(
+        workflow=workflow,
+        tracker=tracker,
+        workspaces=WorkspaceManager(
+            host=host,
+            settings=settings.workspace,
+            hooks=settings.hooks,
+            environment=environment,
+            secret_names=secrets,
+        ),
+        agent=make_backend(settings, host=host, environment=environment, secret_names=secrets),
+        secret_names=secrets,
+    )
+
+
+def scheduler_settings(bound: Bound) -> SchedulerSettings:
+    """The part of the settings that decisions depend on."""
+    settings = bound.settings
+    active, terminal = settings.tracker.active_states, settings.tracker.terminal_states
+    return SchedulerSettings(
+        active_states=frozenset(normalise_state(state) for state in active),
+        terminal_states=frozenset(normalise_state(state) for state in terminal),
+        required_labels=settings.tracker.required_labels,
+        poll_interval_ms=settings.polling.interval_ms,
+        max_concurrent_agents=settings.agent.max_concurrent_agents,
+        max_concurrent_by_state=settings.agent.max_concurrent_agents_by_state,
+        max_turns=settings.agent.max_turns,
+        max_retry_backoff_ms=settings.agent.max_retry_backoff_ms,
+        stall_timeout_ms=settings.codex.stall_timeout_ms,
+        max_attempts_without_progress=settings.agent.budget.max_attempts_without_progress,
+        drain_timeout_ms=settings.agent.drain_timeout_ms,
+    )
+
+
+def skill_options(settings: Settings) -> SkillOptions:
+    """The skills section in the words of the skills package."""
+    skills = settings.agent.skills
+    return SkillOptions(
+        enabled=skills.enabled, path=skills.path, max_skills_in_prompt=skills.max_skills_in_prompt
+    )

@@ -1,0 +1,62 @@
+"""The skills of a run: loaded under a deadline, listed in the envelope, never able to hold a dispatch back."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import structlog
+from anyio import to_thread
+
+from symphony import skills
+from symphony.skills import Problem, SkillOptions
+
+__all__ = ["RunCatalog", "load_catalog"]
+
+DEADLINE_S = 2.0
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCatalog:
+    """The block for the envelope (null when there is nothing to list) and what was wrong with files."""
+
+    block: str | None = None
+    listed: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+async def load_catalog(
+    workspace: Path, options: SkillOptions, *, deadline_s: float = DEADLINE_S
+) -> RunCatalog:
+    """The catalog of a workspace; a slow disk or a bug in the loader gives an empty one and a warning."""
+    if not options.enabled:
+        return RunCatalog()
+    catalog: RunCatalog | None = None
+    with anyio.move_on_after(deadline_s):
+        try:
+            catalog = await to_thread.run_sync(_load, workspace, options, abandon_on_cancel=True)
+        except Exception as error:  # noqa: BLE001 - the loader must never cost a dispatch, whatever its bug
+            _log.warning("skills_failed", reason=type(error).__name__)
+            return RunCatalog()
+    if catalog is None:
+        _log.warning("skills_timed_out", deadline_s=deadline_s)
+        return RunCatalog()
+    for problem in catalog.problems:
+        level = "warning" if problem.severity == "error" else "debug"
+        where = f"{problem.path}:{problem.line}" if problem.line else problem.path
+        getattr(_log, level)("skill_problem", path=where, code=problem.code, hint=problem.hint)
+    if catalog.dropped:
+        _log.info("skills_dropped", names=catalog.dropped, limit=options.max_skills_in_prompt)
+    return catalog
+
+
+def _load(workspace: Path, options: SkillOptions) -> RunCatalog:
+    found = skills.load(workspace, options)
+    block = skills.render(found, options)
+    return RunCatalog(
+        block=block.text,
+        listed=block.listed,
+        dropped=tuple(dropped.name for dropped in block.dropped),
+        problems=found.problems,
+    )

@@ -1,0 +1,210 @@
+"""One coroutine per command: the only place where decisions meet the world.
+
+Every effect answers the scheduler or logs; none lets an exception out, because one failing call must not take
+the daemon down.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import assert_never
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+from symphony.domain.issue import Issue
+from symphony.runtime.bound import Bound
+from symphony.runtime.clock import Timers, monotonic_ms
+from symphony.runtime.notes import post_note, post_skill_report
+from symphony.runtime.state_dir import StateDirectory
+from symphony.runtime.worker import Worker
+from symphony.scheduler.commands import (
+    CleanWorkspace,
+    Command,
+    ContinueRun,
+    Exit,
+    FetchCandidates,
+    FinishRun,
+    Notify,
+    PostNote,
+    RefreshIssues,
+    SetTimer,
+    StartRun,
+    StopRun,
+)
+from symphony.scheduler.inputs import Input, Polled, PollFailed, Refreshed, RefreshFailed
+from symphony.skills import Problem
+from symphony.trackers.base import TrackerError
+
+__all__ = ["Effects"]
+
+_log = structlog.get_logger(__name__)
+
+
+class Effects:
+    """Carries commands out in tasks of one group; `bound` may be replaced by a reload at any time."""
+
+    def __init__(
+        self,
+        *,
+        bound: Bound,
+        state_dir: StateDirectory,
+        tasks: TaskGroup,
+        timers: Timers,
+        post: Callable[[Input], None],
+        before_poll: Callable[[], Awaitable[None]],
+        on_exit: Callable[[], None],
+    ) -> None:
+        self.bound = bound
+        self._state_dir = state_dir
+        self._tasks = tasks
+        self._timers = timers
+        self._post = post
+        self._before_poll = before_poll
+        self._on_exit = on_exit
+        self._workers: dict[str, Worker] = {}
+        self._places: dict[str, anyio.Lock] = {}
+        self._background = 0
+        self._quiet = anyio.Event()
+
+    def carry_out(self, command: Command) -> None:
+        """Begin to carry out one command; returns at once."""
+        match command:
+            case FetchCandidates():
+                self._tasks.start_soon(self._fetch, command)
+            case RefreshIssues():
+                self._tasks.start_soon(self._refresh, command)
+            case StartRun():
+                self._start(command)
+            case ContinueRun() | FinishRun():
+                if worker := self._workers.get(command.run_id):
+                    worker.direct(command)
+            case StopRun():
+                if worker := self._workers.get(command.run_id):
+                    worker.stop(command.reason)
+            case SetTimer():
+                self._timers.set(command)
+            case CleanWorkspace():
+                self._beside(self._clean, command)
+            case PostNote():
+                self._beside(self._note, command)
+            case Notify():
+                _notify(command)
+            case Exit():
+                self._tasks.start_soon(self._exit)
+            case _:
+                assert_never(command)
+
+    # --- the tracker -------------------------------------------------------------------------------------
+
+    async def _fetch(self, command: FetchCandidates) -> None:
+        try:
+            await self._before_poll()
+            bound = self.bound
+            issues = await bound.tracker.fetch_issues_by_states(bound.settings.tracker.active_states)
+        except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
+            self._post(PollFailed(request=command.request, failure=_failure(error)))
+        else:
+            self._post(Polled(request=command.request, issues=tuple(issues)))
+
+    async def _refresh(self, command: RefreshIssues) -> None:
+        try:
+            issues = await self.bound.tracker.fetch_issues_by_ids(command.ids)
+        except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
+            culprits = error.culprits if isinstance(error, TrackerError) else frozenset()
+            failure = _failure(error)
+            self._post(RefreshFailed(request=command.request, failure=failure, culprits=culprits))
+        else:
+            self._post(Refreshed(request=command.request, issues=tuple(issues)))
+
+    # --- runs --------------------------------------------------------------------------------------------
+
+    def _start(self, command: StartRun) -> None:
+        worker = Worker(
+            command,
+            bound=self.bound,
+            state_dir=self._state_dir,
+            post=self._post,
+            report_problems=self._report_problems,
+            now_ms=monotonic_ms,
+        )
+        self._workers[command.run_id] = worker
+        self._tasks.start_soon(self._run, command, worker)
+
+    async def _run(self, command: StartRun, worker: Worker) -> None:
+        try:
+            async with self._place(command.issue.id):
+                await worker.run()
+        finally:
+            self._workers.pop(command.run_id, None)
+
+    def _report_problems(self, issue: Issue, problems: tuple[Problem, ...]) -> None:
+        tracker = self.bound.tracker
+
+        async def report() -> None:
+            await post_skill_report(tracker, issue, problems)
+
+        self._beside(report)
+
+    # --- beside the work ---------------------------------------------------------------------------------
+
+    async def _clean(self, command: CleanWorkspace) -> None:
+        facts = {"issue_id": command.issue_id, "issue_identifier": command.identifier}
+        async with self._place(command.issue_id):
+            try:
+                removal = await self.bound.workspaces.remove(command.identifier, recorded_path=command.path)
+            except SymphonyError as error:
+                _log.warning("workspace_kept", reason=error.failure.line, **facts)
+                return
+        if removal.removed:
+            _log.info("workspace_removed", **facts)
+        elif removal.kept_reason:
+            _log.warning("workspace_kept", reason=removal.kept_reason, **facts)
+
+    async def _note(self, command: PostNote) -> None:
+        await post_note(self.bound.tracker, command.issue, kind=command.kind, body=command.body)
+
+    def _place(self, issue_id: str) -> anyio.Lock:
+        """The lock of an issue's workspace: a run and a removal never meet there."""
+        return self._places.setdefault(issue_id, anyio.Lock())
+
+    def _beside(self, effect: Callable[..., Awaitable[None]], *arguments: object) -> None:
+        self._background += 1
+        self._tasks.start_soon(self._counted, effect, arguments)
+
+    async def _counted(self, effect: Callable[..., Awaitable[None]], arguments: tuple[object, ...]) -> None:
+        try:
+            await effect(*arguments)
+        except Exception:
+            _log.exception("effect_crashed")
+        finally:
+            self._background -= 1
+            if self._background == 0:
+                self._quiet.set()
+                self._quiet = anyio.Event()
+
+    async def _exit(self) -> None:
+        """Let comments and removals that are under way end, for a bounded time, then leave."""
+        with anyio.move_on_after(_LEAVE_S):
+            while self._background:
+                await self._quiet.wait()
+        self._on_exit()
+
+
+_LEAVE_S = 35.0
+
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, SymphonyError):
+        return error.failure
+    _log.error("tracker_crashed", exc_info=error)
+    return Failure(
+        category=Category.TRACKER_REQUEST, blame=Blame.TRACKER, message=f"internal error: {error!r}"
+    )
+
+
+def _notify(command: Notify) -> None:
+    facts = {key: value for key, value in command.fields.items() if value is not None}
+    if command.issue_id is not None:
+        facts |= {"issue_id": command.issue_id, "issue_identifier": command.issue_identifier}
+    getattr(_log, command.level)(command.event, **facts)

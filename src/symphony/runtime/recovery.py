@@ -1,0 +1,36 @@
+"""Ending what a dead predecessor left running, before anything is dispatched (DESIGN 10, FL1).
+
+Processes are found by the run id in their environment and by recorded identity, never by name.
+"""
+
+import structlog
+
+from symphony.hosts.base import Host, Identity
+from symphony.runtime.state_dir import StateDirectory
+
+__all__ = ["reap_predecessor"]
+
+_GRACE_MS = 2_000
+_log = structlog.get_logger(__name__)
+
+
+async def reap_predecessor(state_dir: StateDirectory, host: Host) -> int:
+    """End every process of runs that a predecessor did not finish; returns how many were found.
+
+    A run whose processes survive even SIGKILL keeps its file, so that the next start tries again.
+    """
+    left = state_dir.left_runs()
+    if not left:
+        return 0
+    found = set(host.find_marked([run.run_id for run in left]))
+    found |= {run.agent for run in left if run.agent is not None and host.alive(run.agent)}
+    survivors: tuple[Identity, ...] = ()
+    if found:
+        _log.warning("predecessor_reaped", runs=len(left), processes=len(found))
+        survivors = await host.end(tuple(found), grace_ms=_GRACE_MS)
+    if survivors:
+        _log.error("predecessor_survives", pids=[target.pid for target in survivors])
+    else:
+        for run in left:
+            state_dir.remove_run(run.run_id)
+    return len(found)

@@ -1,0 +1,147 @@
+"""The state directory: where it is, who holds it, and one small file per live run (DESIGN 10).
+
+The files are memory for one purpose: that a successor can find what a killed daemon left running. A damaged
+one costs nothing but that help, because the child also carries its run id in `SYMPHONY_RUN_ID`.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+from symphony.hosts.base import Identity
+
+__all__ = ["LiveRun", "StateDirectory", "StateDirectoryError", "locate"]
+
+_UNSAFE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class StateDirectoryError(SymphonyError):
+    """The state directory cannot be used, or another daemon holds it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveRun:
+    """What is written down about a run while it lives; `agent` is null until the process exists."""
+
+    run_id: str
+    issue_id: str
+    issue_identifier: str
+    workspace_path: str | None = None
+    agent: Identity | None = None
+
+
+def locate(workflow_path: Path, environment: Mapping[str, str]) -> Path:
+    """The state directory of a workflow file; nothing is created."""
+    for name in ("SYMPHONY_STATE_DIR", "STATE_DIRECTORY"):
+        if given := environment.get(name):
+            return Path(given).expanduser().absolute()
+    home = environment.get("XDG_STATE_HOME") or "~/.local/state"
+    real = os.path.realpath(workflow_path)
+    name = _UNSAFE_NAME.sub("-", Path(real).parent.name).strip("-.") or "workflow"
+    digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:12]
+    return Path(home).expanduser().absolute() / "symphony" / f"{name}-{digest}"
+
+
+class StateDirectory:
+    """One directory per workflow file, private to its user."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.runs = path / "runs"
+        self.logs = path / "logs"
+
+    def create(self) -> None:
+        """Make the directory and its parts, mode 0700.
+
+        Raises:
+            StateDirectoryError: it cannot be created or written.
+        """
+        try:
+            for part in (self.path, self.runs, self.logs):
+                part.mkdir(mode=0o700, parents=True, exist_ok=True)
+            probe = self.path / ".writable"
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            raise StateDirectoryError(
+                Failure(
+                    category=Category.STATE_DIRECTORY,
+                    blame=Blame.HOST,
+                    message=f"the state directory {self.path} cannot be used: {error.strerror}",
+                    hint="set SYMPHONY_STATE_DIR to a directory that this user can write",
+                )
+            ) from error
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the instance lock; the kernel frees it however the daemon ends.
+
+        Raises:
+            StateDirectoryError: category `instance_locked`: another daemon serves this workflow.
+        """
+        handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                holder = os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
+                raise StateDirectoryError(
+                    Failure(
+                        category=Category.INSTANCE_LOCKED,
+                        blame=Blame.HOST,
+                        message=f"another symphony (pid {holder}) already serves this workflow",
+                        hint="stop it first, or give this one its own SYMPHONY_STATE_DIR",
+                    )
+                ) from error
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+            yield
+        finally:
+            os.close(handle)
+
+    def write_run(self, run: LiveRun) -> None:
+        """Write or replace a run's file atomically."""
+        target = self.runs / f"{run.run_id}.json"
+        draft = target.with_suffix(".tmp")
+        draft.write_text(json.dumps(asdict(run)), encoding="utf-8")
+        draft.replace(target)
+
+    def remove_run(self, run_id: str) -> None:
+        """Forget a run whose processes are gone."""
+        (self.runs / f"{run_id}.json").unlink(missing_ok=True)
+
+    def left_runs(self) -> tuple[LiveRun, ...]:
+        """The runs that a predecessor did not end, oldest name first; the file name alone is enough."""
+        names = sorted(self.runs.glob("*.json"))
+        return tuple(_read_run(name) for name in names)
+
+
+def _read_run(path: Path) -> LiveRun:
+    """A run from its file; a damaged file still tells the run id, which is its name."""
+    bare = LiveRun(run_id=path.stem, issue_id="", issue_identifier="")
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        return _typed(raw, path.stem)
+    except (OSError, ValueError, TypeError, KeyError):
+        return bare
+
+
+def _typed(raw: Mapping[str, Any], run_id: str) -> LiveRun:
+    agent = raw.get("agent")
+    return LiveRun(
+        run_id=run_id,
+        issue_id=str(raw["issue_id"]),
+        issue_identifier=str(raw["issue_identifier"]),
+        workspace_path=raw.get("workspace_path"),
+        agent=Identity(boot_id=str(agent["boot_id"]), pid=int(agent["pid"]), started=float(agent["started"]))
+        if agent
+        else None,
+    )

@@ -1,0 +1,255 @@
+"""One run attempt, from workspace to delivery (specification 16.5; AG6-AG8, WS10).
+
+    workspace -> before_run -> skills -> prompt -> agent -> turn, ask, turn ... -> stop -> after_run -> deliver
+
+The worker decides nothing about scheduling: after each turn it waits for a directive, it may be cancelled at
+any await, and it answers with exactly one `RunEnded` when none of its processes is alive any more.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import anyio
+import structlog
+
+from symphony.agents.base import AgentSession, SessionRequest
+from symphony.agents.envelope import assemble
+from symphony.agents.events import AgentEvent, InputRequired, TurnEnded, TurnStatus
+from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+from symphony.domain.issue import Issue
+from symphony.domain.tools import ToolResult
+from symphony.runtime.bound import Bound, skill_options
+from symphony.runtime.catalog import load_catalog
+from symphony.runtime.pulse import Pulse
+from symphony.runtime.state_dir import LiveRun, StateDirectory
+from symphony.scheduler.commands import ContinueRun, FinishRun, StartRun, StopReason
+from symphony.scheduler.inputs import Input, Outcome, OutcomeKind, RunEnded, RunStage
+from symphony.scheduler.inputs import TurnEnded as TurnDone
+from symphony.skills import Problem
+from symphony.workflow.prompts import continuation_prompt
+from symphony.workspace.manager import ProgressMark, Workspace
+
+__all__ = ["Worker"]
+
+_log = structlog.get_logger(__name__)
+_INPUT_CATEGORIES = frozenset({Category.TURN_INPUT_REQUIRED, Category.APPROVAL_REQUIRED})
+_TIMEOUTS = frozenset({Category.TURN_TIMEOUT, Category.RESPONSE_TIMEOUT})
+
+
+class _FinishedError(Exception):
+    """Unwinds a run that was told to finish."""
+
+    def __init__(self, directive: FinishRun) -> None:
+        super().__init__(directive.reason.value)
+        self.directive = directive
+
+
+class Worker:
+    """Carries one `StartRun` out."""
+
+    def __init__(
+        self,
+        command: StartRun,
+        *,
+        bound: Bound,
+        state_dir: StateDirectory,
+        post: Callable[[Input], None],
+        report_problems: Callable[[Issue, tuple[Problem, ...]], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._command = command
+        self._issue = command.issue
+        self._bound = bound
+        self._state_dir = state_dir
+        self._post = post
+        self._report_problems = report_problems
+        self._pulse = Pulse(command.run_id, post, now_ms)
+        self._scope = anyio.CancelScope()
+        self._give, self._directives = anyio.create_memory_object_stream[ContinueRun | FinishRun](8)
+        self._stopped: StopReason | None = None
+        self._workspace: Workspace | None = None
+        self._before: ProgressMark | None = None
+
+    # --- what the scheduler may say ----------------------------------------------------------------------
+
+    def direct(self, directive: ContinueRun | FinishRun) -> None:
+        """Answer the worker's question after a turn."""
+        self._give.send_nowait(directive)
+
+    def stop(self, reason: StopReason) -> None:
+        """Cancel the attempt wherever it is."""
+        self._stopped = reason
+        self._scope.cancel()
+
+    # --- the attempt -------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Run the attempt to its end; posts exactly one `RunEnded`, whatever happens."""
+        issue = self._issue
+        outcome = Outcome(kind=OutcomeKind.CANCELED)
+        with structlog.contextvars.bound_contextvars(
+            issue_id=issue.id, issue_identifier=issue.identifier, run_id=self._command.run_id
+        ):
+            try:
+                with self._scope:
+                    outcome = await self._guarded(self._attempt)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    outcome = await self._finish(outcome)
+                self._give.close()
+                self._directives.close()
+                self._post(RunEnded(run_id=self._command.run_id, outcome=outcome))
+
+    async def _guarded(self, step: Callable[[], object]) -> Outcome:
+        try:
+            await step()  # type: ignore[misc]
+        except _FinishedError as finished:
+            failure = finished.directive.failure
+            return Outcome(kind=OutcomeKind.FAILED if failure else OutcomeKind.SUCCEEDED, failure=failure)
+        except SymphonyError as error:
+            return Outcome(kind=_kind_of(error.failure), failure=error.failure)
+        except Exception as error:
+            _log.exception("run_crashed")
+            failure = Failure(
+                category=Category.INTERNAL, blame=Blame.HOST, message=f"internal error: {error!r}"
+            )
+            return Outcome(kind=OutcomeKind.FAILED, failure=failure)
+        return Outcome(kind=OutcomeKind.SUCCEEDED)
+
+    async def _attempt(self) -> None:
+        issue, attempt = self._issue, self._command.attempt
+        workspaces = self._bound.workspaces
+        self._workspace = await workspaces.prepare(issue, attempt=attempt)
+        self._pulse.place(str(self._workspace.path), self._workspace.branch)
+        self._before = await workspaces.mark(self._workspace)
+        await workspaces.before_run(self._workspace, issue, attempt=attempt)
+        self._pulse.stage(RunStage.BUILDING_PROMPT)
+        envelope = await self._envelope(self._workspace)
+        prompt = self._bound.workflow.template.render(issue, attempt)
+        self._pulse.stage(RunStage.LAUNCHING_AGENT)
+        await self._converse(envelope, prompt)
+
+    async def _envelope(self, workspace: Workspace) -> str | None:
+        catalog = await load_catalog(workspace.path, skill_options(self._bound.settings))
+        if catalog.problems:
+            self._report_problems(self._issue, catalog.problems)
+        if catalog.listed:
+            _log.info("skills_listed", names=catalog.listed)
+        return assemble(catalog.block)
+
+    # --- the session -------------------------------------------------------------------------------------
+
+    async def _converse(self, envelope: str | None, prompt: str) -> None:
+        run_id, workspace = self._command.run_id, self._workspace
+        assert workspace is not None  # noqa: S101 - the attempt prepares it first
+        live = LiveRun(
+            run_id=run_id,
+            issue_id=self._issue.id,
+            issue_identifier=self._issue.identifier,
+            workspace_path=str(workspace.path),
+        )
+        self._state_dir.write_run(live)
+        request = SessionRequest(
+            run_id=run_id,
+            cwd=workspace.path,
+            envelope=envelope,
+            tools=self._bound.tracker.agent_tool_specs(),
+            run_tool=self._run_tool,
+            stderr_path=self._state_dir.logs / f"{run_id}.stderr.log",
+            secret_names=self._bound.secret_names,
+            on_spawned=lambda identity: self._state_dir.write_run(replace(live, agent=identity)),
+        )
+        async with self._bound.agent.open(request) as session:
+            self._pulse.launched(session.pid)
+            try:
+                await self._turns(session, prompt)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    for event in await session.stop():
+                        self._pulse.feel(event)
+
+    async def _turns(self, session: AgentSession, prompt: str) -> None:
+        turn = 1
+        while True:
+            self._pulse.stage(RunStage.STREAMING_TURN)
+            await self._turn(session, prompt)
+            self._pulse.beat()
+            self._post(TurnDone(run_id=self._command.run_id, turn=turn))
+            match await self._directives.receive():
+                case FinishRun() as directive:
+                    raise _FinishedError(directive)
+                case ContinueRun() as directive:
+                    self._issue, turn = directive.issue, directive.turn
+                    prompt = continuation_prompt(turn, self._bound.settings.agent.max_turns)
+                    self._pulse.new_turn()
+
+    async def _turn(self, session: AgentSession, prompt: str) -> None:
+        title = f"{self._issue.identifier}: {self._issue.title}"
+        last: AgentEvent | None = None
+        async for event in session.run_turn(prompt, title=title):
+            self._pulse.feel(event)
+            last = event
+        match last:
+            case TurnEnded(status=TurnStatus.COMPLETED):
+                return
+            case InputRequired():
+                raise SymphonyError(_needs_person(last))
+            case TurnEnded(failure=Failure() as failure):
+                raise SymphonyError(failure)
+            case _:
+                raise SymphonyError(_turn_failure(last))
+
+    async def _run_tool(self, name: str, arguments: dict[str, object]) -> ToolResult:  # type: ignore[override]
+        result = await self._bound.tracker.execute_agent_tool(name, arguments, issue=self._issue)
+        _log.info("tool_called", tool=name, success=result.success)
+        return result
+
+    # --- the end -----------------------------------------------------------------------------------------
+
+    async def _finish(self, outcome: Outcome) -> Outcome:
+        """after_run, delivery and the progress mark; nothing here can change how the run ended (WS10)."""
+        self._state_dir.remove_run(self._command.run_id)
+        workspace = self._workspace
+        if workspace is None:
+            return outcome
+        self._pulse.stage(RunStage.FINISHING)
+        workspaces = self._bound.workspaces
+        try:
+            await workspaces.after_run(workspace, self._issue, attempt=self._command.attempt)
+            after = await workspaces.mark(workspace)
+            delivery = await workspaces.deliver(workspace)
+        except SymphonyError as error:
+            _log.warning("delivery_failed", reason=error.failure.line, hint=error.failure.hint)
+            return outcome
+        except Exception:
+            _log.exception("delivery_crashed")
+            return outcome
+        for warning in delivery.warnings:
+            _log.warning("workspace_warning", reason=warning)
+        progress = None if self._before is None else after != self._before
+        return replace(outcome, progress=progress, commits=delivery.commits)
+
+
+def _kind_of(failure: Failure) -> OutcomeKind:
+    if failure.category in _INPUT_CATEGORIES:
+        return OutcomeKind.INPUT_REQUIRED
+    return OutcomeKind.TIMED_OUT if failure.category in _TIMEOUTS else OutcomeKind.FAILED
+
+
+def _needs_person(event: InputRequired) -> Failure:
+    return Failure(
+        category=Category.APPROVAL_REQUIRED if event.approval else Category.TURN_INPUT_REQUIRED,
+        blame=Blame.AGENT,
+        message=f"the agent needs a person: {event.reason}",
+        retryable=False,
+        hint="answer in the issue's description, or change codex.on_approval",
+    )
+
+
+def _turn_failure(last: AgentEvent | None) -> Failure:
+    interrupted = isinstance(last, TurnEnded) and last.status is TurnStatus.INTERRUPTED
+    return Failure(
+        category=Category.TURN_CANCELLED if interrupted else Category.TURN_FAILED,
+        blame=Blame.AGENT,
+        message="the turn was interrupted" if interrupted else "the turn ended without a result",
+    )

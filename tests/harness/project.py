@@ -1,0 +1,241 @@
+"""A real git repository with a board and a workflow, and the daemon as a real process beside it."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+
+__all__ = ["Daemon", "Project", "dedent", "marked_processes", "scripted", "until"]
+
+T = TypeVar("T")
+
+SYMPHONY = (sys.executable, "-m", "symphony.cli")
+DEADLINE_S = 45.0
+
+SKILL = """\
+---
+name: {name}
+description: {description}
+---
+# {name}
+
+{body}
+"""
+
+
+def scripted(*switches: str) -> str:
+    """The shell command that starts the scripted agent."""
+    return shlex.join([sys.executable, "-m", "symphony.testing.scripted_agent", *switches])
+
+
+@dataclass
+class Project:
+    """One repository below `root`; the daemon's state and workspaces lie beside it."""
+
+    root: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def repo(self) -> Path:
+        return self.root / "repo"
+
+    @property
+    def workspaces(self) -> Path:
+        return self.root / "workspaces"
+
+    @property
+    def state_dir(self) -> Path:
+        return self.root / "state"
+
+    def create(self) -> "Project":
+        self.repo.mkdir(parents=True)
+        self.git("init", "--quiet", "--initial-branch=main")
+        self.git("config", "user.name", "Tester")
+        self.git("config", "user.email", "tester@localhost")
+        self.write("README.md", "# Project\n")
+        self.write(".gitignore", "/.symphony/issues/\n")
+        self.commit("Begin")
+        return self
+
+    # --- files ---
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.repo / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def git(self, *arguments: str, cwd: Path | None = None) -> str:
+        done = subprocess.run(
+            ["git", *arguments], cwd=cwd or self.repo, check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    def commit(self, message: str) -> None:
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--allow-empty", "-m", message)
+
+    def skill(self, name: str, *, description: str = "What it does.", body: str = "Do it.") -> None:
+        text = SKILL.format(name=name, description=description, body=body)
+        self.write(f".symphony/skills/{name}/SKILL.md", text)
+
+    def workflow(self, *, command: str | None = None, body: str | None = None, **sections: Any) -> Path:
+        """Write WORKFLOW.md; keyword arguments are merged into the sections of its front matter."""
+        settings: dict[str, Any] = {
+            "tracker": {"kind": "markdown"},
+            "polling": {"interval_ms": 300},
+            "workspace": {"root": str(self.workspaces), "repo": "."},
+            "agent": {"max_retry_backoff_ms": 50},
+            "codex": {"command": command or scripted()},
+        }
+        for section, values in sections.items():
+            settings[section] = {**settings.get(section, {}), **values}
+        front = json.dumps(settings, indent=2)
+        text = body or "{{ issue.identifier }}: {{ issue.title }}\n\n{{ issue.description }}\n"
+        return self.write("WORKFLOW.md", f"---\n{front}\n---\n{text}")
+
+    def issue(
+        self,
+        name: str,
+        *turns: Sequence[Mapping[str, Any]],
+        state: str = "Todo",
+        title: str | None = None,
+        extra: str = "",
+        text: str = "",
+    ) -> Path:
+        """Write an issue file whose description holds the script of `turns`."""
+        script = f"```scripted\n{json.dumps(list(turns))}\n```\n" if turns else ""
+        front = f"title: {json.dumps(title or f'Issue {name}')}\nstate: {state}\n{extra}"
+        return self.write(f".symphony/issues/{name}.md", f"---\n{front}---\n{text}\n{script}")
+
+    # --- the board as it stands ---
+
+    def state(self, name: str) -> str:
+        done = self.symphony("issue", "show", name, "--json")
+        assert done.returncode == 0, done.stderr
+        return str(json.loads(done.stdout)["state"])
+
+    def comments(self, name: str) -> list[str]:
+        folder = self.repo / ".symphony" / "issues" / name / "comments"
+        return [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md"))]
+
+    def branch_log(self, name: str) -> list[str]:
+        return self.git("log", "--format=%s", f"main..symphony/{name}").splitlines()
+
+    # --- the command line ---
+
+    def env(self) -> dict[str, str]:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("SYMPHONY_")}
+        return {
+            **kept,
+            "SYMPHONY_STATE_DIR": str(self.state_dir),
+            "HOME": str(self.root / "home"),
+            "NO_COLOR": "1",
+            **self.environment,
+        }
+
+    def symphony(self, *arguments: str, timeout_s: float = DEADLINE_S) -> subprocess.CompletedProcess[str]:
+        """Run `symphony` to its end."""
+        (self.root / "home").mkdir(exist_ok=True)
+        return subprocess.run(
+            [*SYMPHONY, *arguments],
+            cwd=self.repo,
+            env=self.env(),
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+
+    @contextmanager
+    def daemon(self, *arguments: str) -> Iterator["Daemon"]:
+        """`symphony run` as a process; killed hard at the end if it is still there."""
+        (self.root / "home").mkdir(exist_ok=True)
+        log = self.root / f"daemon-{time.monotonic_ns()}.log"
+        with log.open("wb") as sink:
+            process = subprocess.Popen(
+                [*SYMPHONY, "run", "--log-format", "json", *arguments],
+                cwd=self.repo,
+                env=self.env(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=sink,
+            )
+            daemon = Daemon(process=process, log=log)
+            try:
+                yield daemon
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+
+
+@dataclass
+class Daemon:
+    """A running daemon and what it logged."""
+
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    def events(self) -> list[dict[str, Any]]:
+        """Its log lines so far; a line that is half written is left out."""
+        lines = self.log.read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+    def wait_for(self, event: str, **fields: Any) -> dict[str, Any]:
+        """Wait until a log line of that event and those fields is there."""
+
+        def found() -> dict[str, Any] | None:
+            for line in self.events():
+                if line.get("event") == event and all(line.get(key) == fields[key] for key in fields):
+                    return line
+            return None
+
+        return until(found, lambda: f"no log line {event} {fields} in:\n{self.log.read_text()}")
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self, timeout_s: float = DEADLINE_S) -> int:
+        """Wait for it to end by itself."""
+        return self.process.wait(timeout_s)
+
+
+def until(probe: Callable[[], T | None], complaint: Callable[[], str]) -> T:
+    """Poll a fact of another process until it holds; fail with the complaint at the deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        if (value := probe()) is not None:
+            return value
+        time.sleep(0.02)
+    raise AssertionError(complaint())
+
+
+def marked_processes(run_ids: Sequence[str] | None = None) -> list[psutil.Process]:
+    """Live processes that carry a run id (one of `run_ids`, or any)."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            mark = process.environ().get("SYMPHONY_RUN_ID")
+            if process.status() != psutil.STATUS_ZOMBIE and mark and (run_ids is None or mark in run_ids):
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def dedent(text: str) -> str:
+    """Text of a test, without its indentation."""
+    return textwrap.dedent(text).lstrip("\n")

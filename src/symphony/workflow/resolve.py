@@ -58,7 +58,8 @@ def referenced_variables(node: object) -> frozenset[str]:
 
 def default_workspace_root(environment: Mapping[str, str]) -> Path:
     """`symphony_workspaces` in the system's temporary directory."""
-    return Path(os.path.abspath(environment.get("TMPDIR") or _TEMPORARY)) / "symphony_workspaces"
+    temporary = Path(environment.get("TMPDIR") or _TEMPORARY).absolute()
+    return temporary / "symphony_workspaces"
 
 
 def resolve_root(value: str, *, base: Path, environment: Mapping[str, str]) -> Path | None:

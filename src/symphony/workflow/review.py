@@ -17,12 +17,16 @@ Location = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontMatter:
-    """The root map of a file and where its keys stand; `first_line` is where the front matter begins."""
+    """The root map of a file and where its keys stand.
+
+    `first_line` is where the front matter begins; `present` is false where the file has none.
+    """
 
     path: Path
     value: Mapping[str, Any]
     positions: Mapping[Location, tuple[int, int]]
     first_line: int
+    present: bool = True
 
     def line(self, location: Location) -> int:
         """Line of a key, or of the nearest enclosing key that is in the file."""
@@ -74,9 +78,7 @@ class Review:
 
     def warn(self, location: Location, message: str, *, hint: str | None = None) -> None:
         """Record something odd at `location`."""
-        self.warnings.append(
-            WorkflowWarning(message=message, where=self.source.where(location), hint=hint)
-        )
+        self.warnings.append(WorkflowWarning(message=message, where=self.source.where(location), hint=hint))
 
 
 def dotted(location: Location) -> str:

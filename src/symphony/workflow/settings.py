@@ -4,6 +4,7 @@ Only shapes, defaults and bounds. Reading the file, `$VAR`, paths and the wordin
 `resolve` and `validate`. Durations end in `_ms`. Every model is frozen: a reload makes a new `Settings`.
 """
 
+import json
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Final, Literal
 
@@ -73,6 +74,15 @@ def _inside_workspace(text: str) -> str:
 def _text_or_map(value: object) -> object:
     if not isinstance(value, str | dict):
         raise ValueError("must be text or a map")  # noqa: TRY004 - pydantic reports ValueError only
+    return value
+
+
+def _json_safe(value: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+    """The agent is spoken to in JSON, which knows neither `.nan` nor `.inf`."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError as error:
+        raise ValueError("must not contain .nan or .inf") from error
     return value
 
 
@@ -173,9 +183,11 @@ class CodexSettings(Section):
 
     command: _Name = "codex app-server"
     model: _Name | None = None
-    approval_policy: Annotated[str | dict[str, Any], BeforeValidator(_text_or_map)] = "never"
+    approval_policy: Annotated[
+        str | dict[str, Any], BeforeValidator(_text_or_map), AfterValidator(_json_safe)
+    ] = "never"
     thread_sandbox: _Name = "workspace-write"
-    turn_sandbox_policy: dict[str, Any] | None = None
+    turn_sandbox_policy: Annotated[dict[str, Any] | None, AfterValidator(_json_safe)] = None
     on_approval: Literal["decline", "accept", "block"] = "decline"
     turn_timeout_ms: _Positive = 3_600_000
     read_timeout_ms: _Positive = 5_000

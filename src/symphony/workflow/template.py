@@ -129,9 +129,8 @@ def _render_failure(error: Exception, origin: _Origin) -> Failure:
 
 
 def _line_of(text: str, index: int) -> int:
-    """How many line ends stand before `index`, whatever their form (WF4)."""
-    head = text[:index].replace("\r\n", "\n")
-    return head.count("\n") + head.count("\r")
+    """How many lines end before `index`."""
+    return text.count("\n", 0, index)
 
 
 def _index(token: Token | None, *, end: int = 0) -> int:

@@ -1,4 +1,4 @@
-"""From the front matter's map to `Settings`, telling everything that is wrong with it at once (WF8, CF1-CF13)."""
+"""From the front matter's map to `Settings`, telling all that is wrong with it at once (WF8, CF1-CF13)."""
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -24,8 +24,11 @@ __all__ = ["SKILLS_ENABLED_VARIABLE", "review_settings"]
 
 T = TypeVar("T")
 
+_NO_FRONT_MATTER: Final = 'the file has no front matter: its first line must be "---"'
+
 SKILLS_ENABLED_VARIABLE: Final = "SYMPHONY_AGENT_SKILLS_ENABLED"
 """The one variable that overrides a key by itself (CF2)."""
+
 
 def review_settings(
     source: FrontMatter,
@@ -78,17 +81,18 @@ def _warn_unknown(review: Review, raw: Mapping[str, Any], model: type[Section], 
         if key not in known:
             what = "key" if at else "section"
             name = quoted(dotted((*at, key)))
-            review.warn(
-                (*at, key), f"unknown {what} {name} is ignored", hint=did_you_mean(key, known)
-            )
+            review.warn((*at, key), f"unknown {what} {name} is ignored", hint=did_you_mean(key, known))
         elif isinstance(value, dict) and (section := _section(model, key)):
             _warn_unknown(review, value, section, (*at, key))
 
 
 def _section(model: type[Section], key: str) -> type[Section] | None:
-    annotation = model.model_fields[key].annotation if key in model.model_fields else None
-    is_section = isinstance(annotation, type) and issubclass(annotation, Section)
-    return annotation if is_section else None
+    field = model.model_fields.get(key)
+    match field.annotation if field else None:
+        case type() as annotation if issubclass(annotation, Section):
+            return annotation
+        case _:
+            return None
 
 
 def _check_tracker_kind(review: Review, raw: Mapping[str, Any], kinds: Collection[str]) -> bool:
@@ -99,7 +103,7 @@ def _check_tracker_kind(review: Review, raw: Mapping[str, Any], kinds: Collectio
             ("tracker", "kind"),
             "is required",
             category=Category.MISSING_TRACKER_KIND,
-            hint=_one_of(kinds),
+            hint=_one_of(kinds) if review.source.present else _NO_FRONT_MATTER,
         )
         return False
     _check_kind(review, raw, "tracker", kinds, category=Category.UNSUPPORTED_TRACKER_KIND)
@@ -128,7 +132,9 @@ def _one_of(kinds: Collection[str]) -> str:
 def _clean_state_limits(review: Review, raw: dict[str, Any]) -> None:
     """Normalise state names and leave out what is not a limit, with a warning (CF9)."""
     agent = raw.get("agent")
-    limits = agent.get("max_concurrent_agents_by_state") if isinstance(agent, dict) else None
+    if not isinstance(agent, dict):
+        return
+    limits = agent.get("max_concurrent_agents_by_state")
     if not isinstance(limits, dict):
         return
     cleaned: dict[str, int] = {}
@@ -163,11 +169,11 @@ def _resolve_workspace(review: Review, raw: dict[str, Any], environment: Mapping
     root, repo = workspace.setdefault("root", str(default)), workspace.get("repo")
     if isinstance(root, str):
         _warn_about_root(review, root, environment)
-        resolve = partial(resolve_root, root, base=base, environment=environment)
-        workspace["root"] = _resolved(review, ("workspace", "root"), resolve) or default
+        find_root = partial(resolve_root, root, base=base, environment=environment)
+        workspace["root"] = _resolved(review, ("workspace", "root"), find_root) or default
     if isinstance(repo, str):
-        resolve = partial(resolve_repository, repo, base=base, environment=environment)
-        workspace["repo"] = _resolved(review, ("workspace", "repo"), resolve)
+        find_repo = partial(resolve_repository, repo, base=base, environment=environment)
+        workspace["repo"] = _resolved(review, ("workspace", "repo"), find_repo)
 
 
 def _warn_about_root(review: Review, root: str, environment: Mapping[str, str]) -> None:
@@ -184,7 +190,9 @@ def _resolved(review: Review, location: Location, resolve: Callable[[], T]) -> T
     try:
         return resolve()
     except UnsetVariableError as error:
-        review.fail(location, str(error), hint=f"set {error.name} where the daemon starts, or write the value")
+        review.fail(
+            location, str(error), hint=f"set {error.name} where the daemon starts, or write the value"
+        )
     except ResolveError as error:
         review.fail(location, str(error))
     return None

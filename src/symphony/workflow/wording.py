@@ -49,8 +49,10 @@ def _kind_of(value: Any) -> str:
     match value:
         case bool():
             return "true or false"
-        case int() | float():
+        case int():
             return "a number"
+        case float():
+            return "a decimal number"
         case str():
             return "text"
         case list() | tuple():

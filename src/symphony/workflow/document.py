@@ -101,11 +101,14 @@ def read_workflow_file(path: Path) -> WorkflowFile:
 
 def _read(path: Path) -> tuple[bytes, os.stat_result]:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not block us
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(0, "it is not a regular file")
-        return file.read(_MAX_FILE_BYTES + 1), status
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(_MAX_FILE_BYTES + 1), status
+    finally:
+        os.close(descriptor)
 
 
 def _missing(path: Path, reason: str) -> Failure:

@@ -1,12 +1,16 @@
 """How a broken `WORKFLOW.md` is told: one error that carries every problem found, and warnings beside it."""
 
 import difflib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 
-__all__ = ["WorkflowError", "WorkflowWarning", "config_failure", "did_you_mean"]
+__all__ = ["WorkflowError", "WorkflowWarning", "config_failure", "did_you_mean", "quoted"]
+
+_MAX_QUOTED: Final = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,3 +56,9 @@ def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str | 
     """A hint that names the closest known spelling, or null where nothing is close."""
     match = difflib.get_close_matches(name.strip().lower(), sorted(known), n=1, cutoff=0.6)
     return f'did you mean "{prefix}{match[0]}"?' if match else None
+
+
+def quoted(text: str) -> str:
+    """Text of the file for a one-line message: in double quotes, escaped, and not too long."""
+    shown = text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}..."
+    return json.dumps(shown, ensure_ascii=False)

@@ -1,7 +1,7 @@
 """The workflow in force: the last file content that was good, and how a newer one takes its place (CF8)."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -152,7 +152,7 @@ class WorkflowStore:
             ctime_ns=status.st_ctime_ns,
         )
 
-    async def changes(self) -> AsyncIterator[None]:
+    async def changes(self) -> AsyncGenerator[None, None]:
         """Yield soon after the file may have changed: a hint to call `reload_if_changed`, never the proof.
 
         Watches the directory, since editors replace the file. Ends in silence where watching is not

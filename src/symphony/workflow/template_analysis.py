@@ -12,7 +12,7 @@ from liquid import BoundTemplate
 from liquid.static_analysis import Variable
 
 from symphony.domain.issue import Issue, template_view
-from symphony.workflow.errors import did_you_mean
+from symphony.workflow.errors import did_you_mean, quoted
 
 __all__ = ["VARIABLES", "Finding", "findings"]
 
@@ -46,7 +46,9 @@ def findings(template: BoundTemplate) -> list[Finding]:
     local = frozenset(analysis.locals)
     known_filters = template.env.filters
     found = [
-        Finding(index=span.index, message=f'unknown filter "{name}"', hint=did_you_mean(name, known_filters))
+        Finding(
+            index=span.index, message=f"unknown filter {quoted(name)}", hint=did_you_mean(name, known_filters)
+        )
         for name, spans in analysis.filters.items()
         if name not in known_filters
         for span in spans
@@ -63,13 +65,14 @@ def _unbound(groups: Iterable[list[Variable]], local: frozenset[str]) -> Iterato
 
 def _check_variable(variable: Variable, local: frozenset[str]) -> Iterator[Finding]:
     root, *rest = variable.segments
+    name = quoted(str(variable))
     if not isinstance(root, str) or root not in VARIABLES:
         hint = did_you_mean(str(root), VARIABLES | local)
         known = "a prompt knows issue, attempt and what it assigns itself"
-        yield Finding(index=variable.span.index, message=f'unknown variable "{variable}"', hint=hint or known)
+        yield Finding(index=variable.span.index, message=f"unknown variable {name}", hint=hint or known)
     elif root == "attempt" and rest:
         yield Finding(
-            index=variable.span.index, message=f'"{variable}": attempt is a number without fields', hint=None
+            index=variable.span.index, message=f"{name}: attempt is a number without fields", hint=None
         )
     elif root == "issue" and rest:
         yield from _check_field(variable, rest)
@@ -83,11 +86,11 @@ def _check_field(variable: Variable, path: Sequence[object]) -> Iterator[Finding
         hint = did_you_mean(str(field), _SHAPE, prefix="issue.")
         yield Finding(
             index=variable.span.index,
-            message=f'unknown issue field "{variable}"',
+            message=f"unknown issue field {quoted(str(variable))}",
             hint=hint or f"fields of an issue: {', '.join(_SHAPE)}",
         )
     elif rest and field not in _OPAQUE and not _is_property(_SHAPE[str(field)], rest[0]):
-        yield Finding(index=variable.span.index, message=f'"{variable}" does not exist', hint=None)
+        yield Finding(index=variable.span.index, message=f"{quoted(str(variable))} does not exist", hint=None)
 
 
 def _is_property(value: object, name: object) -> bool:

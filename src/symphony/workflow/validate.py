@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from symphony.domain.failures import Category
-from symphony.workflow.errors import did_you_mean
+from symphony.workflow.errors import did_you_mean, quoted
 from symphony.workflow.resolve import (
     ResolveError,
     UnsetVariableError,
@@ -18,7 +18,7 @@ from symphony.workflow.resolve import (
 )
 from symphony.workflow.review import FrontMatter, Location, Review, dotted
 from symphony.workflow.settings import OPAQUE_KEYS, RESERVED_SECTIONS, Section, Settings
-from symphony.workflow.wording import quoted, wording
+from symphony.workflow.wording import wording
 
 __all__ = ["SKILLS_ENABLED_VARIABLE", "review_settings"]
 

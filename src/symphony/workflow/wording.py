@@ -1,23 +1,32 @@
 """Validation errors in our own words: a phrase that follows the name of the key, and what to do about it."""
 
-import json
-from typing import Any, Final
+from typing import Final
 
 from pydantic_core import ErrorDetails
 
-__all__ = ["quoted", "wording"]
-
-_MAX_QUOTED: Final = 60
+__all__ = ["wording"]
 
 _EXPECTED: Final = {
     "bool_type": ("true or false", "write true or false, without quotes"),
     "dict_type": ("a map", "write its keys indented below it"),
     "int_type": ("a whole number", "write digits only, without quotes"),
+    "is_instance_of": ("a path", "put the value in quotes"),
     "model_type": ("a map", "write its keys indented below it"),
     "string_type": ("text", "put the value in quotes"),
     "tuple_type": ("a list", "write it as [first, second]"),
 }
 """Per kind of type error: what the value must be, and how to write it."""
+
+_KINDS: Final[tuple[tuple[type, str], ...]] = (
+    (bool, "true or false"),
+    (int, "a number"),
+    (float, "a decimal number"),
+    (str, "text"),
+    (list, "a list"),
+    (dict, "a map"),
+    (type(None), "nothing"),
+)
+"""What people call the values of YAML; bool stands first because it is an int."""
 
 
 def wording(problem: ErrorDetails) -> tuple[str, str | None]:
@@ -39,25 +48,5 @@ def wording(problem: ErrorDetails) -> tuple[str, str | None]:
             return f"is not valid ({kind})", None
 
 
-def quoted(text: str) -> str:
-    """Text of the file for a one-line message: in double quotes, escaped, and not too long."""
-    shown = text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}..."
-    return json.dumps(shown, ensure_ascii=False)
-
-
-def _kind_of(value: Any) -> str:
-    match value:
-        case bool():
-            return "true or false"
-        case int():
-            return "a number"
-        case float():
-            return "a decimal number"
-        case str():
-            return "text"
-        case list() | tuple():
-            return "a list"
-        case dict():
-            return "a map"
-        case _:
-            return type(value).__name__
+def _kind_of(value: object) -> str:
+    return next((name for kind, name in _KINDS if isinstance(value, kind)), type(value).__name__)

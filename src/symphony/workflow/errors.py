@@ -1,0 +1,64 @@
+"""How a broken `WORKFLOW.md` is told: one error that carries every problem found, and warnings beside it."""
+
+import difflib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+
+__all__ = ["WorkflowError", "WorkflowWarning", "config_failure", "did_you_mean", "quoted"]
+
+_MAX_QUOTED: Final = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowWarning:
+    """Something odd that does not stop the file from working; `where` is `path:line` where there is one."""
+
+    message: str
+    where: str | None = None
+    hint: str | None = None
+
+
+class WorkflowError(SymphonyError):
+    """The workflow file cannot be used as it is.
+
+    `failures` lists every problem found, in the order of the file; the first one is also `failure`.
+    """
+
+    def __init__(self, failures: Sequence[Failure]) -> None:
+        super().__init__(failures[0])
+        self.failures = tuple(failures)
+
+
+def config_failure(
+    message: str,
+    *,
+    category: Category = Category.INVALID_WORKFLOW_CONFIG,
+    where: str | None = None,
+    hint: str | None = None,
+    retryable: bool = False,
+) -> Failure:
+    """A failure that only an edit of the workflow file or of the environment cures."""
+    return Failure(
+        category=category,
+        blame=Blame.CONFIG,
+        message=message,
+        retryable=retryable,
+        hint=hint,
+        where=where,
+    )
+
+
+def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str | None:
+    """A hint that names the closest known spelling, or null where nothing is close."""
+    match = difflib.get_close_matches(name.strip().lower(), sorted(known), n=1, cutoff=0.6)
+    return f'did you mean "{prefix}{match[0]}"?' if match else None
+
+
+def quoted(text: str) -> str:
+    """Text of the file for a one-line message: in double quotes, escaped, and not too long."""
+    shown = text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}..."
+    return json.dumps(shown, ensure_ascii=False)

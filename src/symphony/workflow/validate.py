@@ -1,0 +1,223 @@
+"""From the front matter's map to `Settings`, telling all that is wrong with it at once (WF8, CF1-CF13)."""
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+
+from symphony.domain.failures import Category
+from symphony.workflow.errors import did_you_mean, quoted
+from symphony.workflow.resolve import (
+    ResolveError,
+    UnsetVariableError,
+    default_workspace_root,
+    reference_name,
+    resolve_repository,
+    resolve_root,
+)
+from symphony.workflow.review import FrontMatter, Location, Review, dotted
+from symphony.workflow.settings import OPAQUE_KEYS, RESERVED_SECTIONS, Section, Settings
+from symphony.workflow.wording import wording
+
+__all__ = ["SKILLS_ENABLED_VARIABLE", "review_settings"]
+
+T = TypeVar("T")
+
+_NO_FRONT_MATTER: Final = 'the file has no front matter: its first line must be "---"'
+
+SKILLS_ENABLED_VARIABLE: Final = "SYMPHONY_AGENT_SKILLS_ENABLED"
+"""The one variable that overrides a key by itself (CF2)."""
+
+
+def review_settings(
+    source: FrontMatter,
+    *,
+    environment: Mapping[str, str],
+    tracker_kinds: Collection[str],
+    agent_kinds: Collection[str],
+) -> Review:
+    """Type, resolve and judge a front matter; never raises.
+
+    Args:
+        source: the parsed front matter; an empty map where the file has none.
+        environment: variables that `$NAME` may refer to.
+        tracker_kinds: adapters that exist.
+        agent_kinds: agent backends that exist.
+
+    Returns:
+        a review with `settings` set if, and only if, it has no failures.
+    """
+    review = Review(source=source)
+    raw = {key: _without_nulls(value, (key,)) for key, value in source.value.items() if value is not None}
+    raw.setdefault("tracker", {})
+    _warn_unknown(review, raw, Settings, ())
+    _check_kind(review, raw, "agent", agent_kinds)
+    has_kind = _check_tracker_kind(review, raw, tracker_kinds)
+    _clean_state_limits(review, raw)
+    _resolve_workspace(review, raw, environment)
+    _override_skills(review, raw, environment)
+    settings = _typed(review, raw, skip=() if has_kind else ("tracker", "kind"))
+    review.settings = None if review.failures else settings
+    return review
+
+
+def _without_nulls(value: Any, location: Location) -> Any:
+    """A null means "default" and is dropped (WF8), except inside maps that belong to the agent."""
+    if location in OPAQUE_KEYS:
+        return value
+    if isinstance(value, dict):
+        return {
+            key: _without_nulls(item, (*location, key)) for key, item in value.items() if item is not None
+        }
+    if isinstance(value, list):
+        return [_without_nulls(item, (*location, index)) for index, item in enumerate(value)]
+    return value
+
+
+def _warn_unknown(review: Review, raw: Mapping[str, Any], model: type[Section], at: Location) -> None:
+    known = model.model_fields.keys() | (set() if at else RESERVED_SECTIONS)
+    for key, value in raw.items():
+        if key not in known:
+            what = "key" if at else "section"
+            name = quoted(dotted((*at, key)))
+            review.warn((*at, key), f"unknown {what} {name} is ignored", hint=did_you_mean(key, known))
+        elif isinstance(value, dict) and (section := _section(model, key)):
+            _warn_unknown(review, value, section, (*at, key))
+
+
+def _section(model: type[Section], key: str) -> type[Section] | None:
+    field = model.model_fields.get(key)
+    match field.annotation if field else None:
+        case type() as annotation if issubclass(annotation, Section):
+            return annotation
+        case _:
+            return None
+
+
+def _check_tracker_kind(review: Review, raw: Mapping[str, Any], kinds: Collection[str]) -> bool:
+    tracker = raw["tracker"]
+    kind = tracker.get("kind", "") if isinstance(tracker, dict) else None
+    if isinstance(kind, str) and not kind.strip():
+        review.fail(
+            ("tracker", "kind"),
+            "is required",
+            category=Category.MISSING_TRACKER_KIND,
+            hint=_one_of(kinds) if review.source.present else _NO_FRONT_MATTER,
+        )
+        return False
+    _check_kind(review, raw, "tracker", kinds, category=Category.UNSUPPORTED_TRACKER_KIND)
+    return True
+
+
+def _check_kind(
+    review: Review,
+    raw: Mapping[str, Any],
+    section: str,
+    kinds: Collection[str],
+    *,
+    category: Category = Category.INVALID_WORKFLOW_CONFIG,
+) -> None:
+    values = raw.get(section)
+    kind = values.get("kind") if isinstance(values, dict) else None
+    if isinstance(kind, str) and kind.strip() and kind not in kinds:
+        hint = did_you_mean(kind, kinds) or _one_of(kinds)
+        review.fail((section, "kind"), f"{quoted(kind)} is not supported", category=category, hint=hint)
+
+
+def _one_of(kinds: Collection[str]) -> str:
+    return f"supported: {', '.join(sorted(kinds))}"
+
+
+def _clean_state_limits(review: Review, raw: dict[str, Any]) -> None:
+    """Normalise state names and leave out what is not a limit, with a warning (CF9)."""
+    agent = raw.get("agent")
+    if not isinstance(agent, dict):
+        return
+    limits = agent.get("max_concurrent_agents_by_state")
+    if not isinstance(limits, dict):
+        return
+    cleaned: dict[str, int] = {}
+    for state, limit in limits.items():
+        name = state.strip().lower()
+        if problem := _limit_problem(name, limit, cleaned):
+            location = ("agent", "max_concurrent_agents_by_state", state)
+            review.warn(
+                location, f"agent.max_concurrent_agents_by_state: {quoted(state)} is ignored: {problem}"
+            )
+        else:
+            cleaned[name] = limit
+    agent["max_concurrent_agents_by_state"] = cleaned
+
+
+def _limit_problem(name: str, limit: object, seen: Mapping[str, int]) -> str | None:
+    if not name:
+        return "a state needs a name"
+    if name in seen:
+        return "the same state is listed above"
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit <= 0:
+        return "a limit is a whole number greater than 0"
+    return None
+
+
+def _resolve_workspace(review: Review, raw: dict[str, Any], environment: Mapping[str, str]) -> None:
+    workspace = raw.setdefault("workspace", {})
+    if not isinstance(workspace, dict):
+        return
+    base = review.source.path.parent
+    default = default_workspace_root(environment)
+    root, repo = workspace.setdefault("root", str(default)), workspace.get("repo")
+    if isinstance(root, str):
+        _warn_about_root(review, root, environment)
+        find_root = partial(resolve_root, root, base=base, environment=environment)
+        workspace["root"] = _resolved(review, ("workspace", "root"), find_root) or default
+    if isinstance(repo, str):
+        find_repo = partial(resolve_repository, repo, base=base, environment=environment)
+        workspace["repo"] = _resolved(review, ("workspace", "repo"), find_repo)
+
+
+def _warn_about_root(review: Review, root: str, environment: Mapping[str, str]) -> None:
+    location = ("workspace", "root")
+    name = reference_name(root)
+    if name is not None and not environment.get(name):
+        review.warn(location, f"workspace.root refers to ${name}, which is not set; the default is used")
+    elif name is None and root.startswith("$"):
+        hint = "only a value that is exactly $NAME refers to a variable"
+        review.warn(location, "workspace.root begins with a dollar sign that is taken literally", hint=hint)
+
+
+def _resolved(review: Review, location: Location, resolve: Callable[[], T]) -> T | None:
+    try:
+        return resolve()
+    except UnsetVariableError as error:
+        review.fail(
+            location, str(error), hint=f"set {error.name} where the daemon starts, or write the value"
+        )
+    except ResolveError as error:
+        review.fail(location, str(error))
+    return None
+
+
+def _override_skills(review: Review, raw: dict[str, Any], environment: Mapping[str, str]) -> None:
+    text = environment.get(SKILLS_ENABLED_VARIABLE)
+    if text is None:
+        return
+    value = {"true": True, "false": False}.get(text.strip().lower())
+    if value is None:
+        review.fail_variable(SKILLS_ENABLED_VARIABLE, "must be true or false")
+        return
+    agent = raw.setdefault("agent", {})
+    skills = agent.setdefault("skills", {}) if isinstance(agent, dict) else None
+    if isinstance(skills, dict):
+        skills["enabled"] = value
+
+
+def _typed(review: Review, raw: Mapping[str, Any], *, skip: Location) -> Settings | None:
+    try:
+        return Settings.model_validate(raw)
+    except ValidationError as error:
+        for problem in error.errors(include_url=False):
+            if problem["loc"] != skip:
+                text, hint = wording(problem)
+                review.fail(problem["loc"], text, hint=hint)
+    return None

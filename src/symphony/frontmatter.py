@@ -1,1 +1,0 @@
-"""YAML front matter from libyaml events, bounded, with line numbers."""

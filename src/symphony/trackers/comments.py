@@ -1,8 +1,9 @@
 """One comment per issue and purpose, edited in place, on any tracker that can list and put comments (TR11).
 
-The promise: in the steady state there is at most one visible comment of a kind on an issue, and it heals itself to
-one. It is found again by a marker in its first line, but only among comments that the tracker says are this
-daemon's own: anybody can paste a marker. The marker holds hex digits only, so nothing can close the HTML comment.
+The promise: in the steady state there is at most one visible comment of a kind on an issue, and it heals
+itself to one. It is found again by a marker in its first line, but only among comments that the tracker
+says are this daemon's own: anybody can paste a marker. The marker holds hex digits only, so nothing can
+close the HTML comment.
 
 - key: who the comment is about (kind, scope, issue); the same for ever.
 - fingerprint: what it was made from; the same fingerprint means that nothing is written.

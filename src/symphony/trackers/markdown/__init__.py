@@ -1,4 +1,4 @@
-"""The embedded board: one Markdown file per issue in a folder of the repository (`tracker.kind: markdown`)."""
+"""The embedded board: one Markdown file per issue in a folder of the repository (kind `markdown`)."""
 
 from symphony.trackers.markdown.board import Board, Moved, Snapshot
 from symphony.trackers.markdown.config import (

@@ -57,10 +57,7 @@ class BoardConfig:
         """
         _known_keys(provider)
         wanted = provider.get("states")
-        if wanted is None:
-            states = _unique((*DEFAULT_STATES, *active, *terminal))
-        else:
-            states = _states(wanted)
+        states = _unique((*DEFAULT_STATES, *active, *terminal)) if wanted is None else _states(wanted)
         return cls(
             path=_path(provider.get("path", DEFAULT_PATH), base_dir),
             prefix=_prefix(provider.get("prefix", DEFAULT_PREFIX)),

@@ -1,8 +1,8 @@
-"""One issue file as data: parse it, make a new one, change one value of it. Pure; bytes in, values or bytes out.
+"""One issue file as data: parse it, make a new one, change one value of it. Pure.
 
-A change touches the bytes of one value on one line. Everything else, from the byte-order mark to trailing blanks,
-stays as it is, and the result is parsed again before it is handed out: whatever a person's YAML looks like,
-either exactly the wanted value changed, or the change is refused.
+A change touches the bytes of one value on one line. Everything else, from the byte-order mark to trailing
+blanks, stays as it is, and the result is parsed again before it is handed out: whatever a person's YAML
+looks like, either exactly the wanted value changed, or the change is refused.
 """
 
 import re
@@ -59,8 +59,8 @@ class Parts:
 class Fields:
     """What an issue file says; unusable optional values are null or empty (TR4).
 
-    `blockers_problem` is set when `blocked_by` is there but cannot be understood: such an issue must not start
-    as if nothing stood in its way.
+    `blockers_problem` is set when `blocked_by` is there but cannot be understood: such an issue must not
+    start as if nothing stood in its way.
     """
 
     title: str
@@ -121,8 +121,6 @@ def parse_parts(data: bytes) -> Parts:
         )
     except FrontMatterError as error:
         raise MalformedError(error.line, error.message) from error
-    if not isinstance(document.value, dict):
-        raise MalformedError(pieces.front_line, "the front matter is not a map of keys and values")
     lines = {path[0]: at[0] for path, at in document.positions.items() if len(path) == 1}
     return Parts(
         values=document.value,
@@ -158,15 +156,16 @@ def replace_scalar(data: bytes, key: str, value: str) -> bytes:
     """The file with the value of one top-level key changed, and not one other byte.
 
     Raises:
-        MalformedError: the file is malformed, has no such key, or its value is written in a way (several lines,
-            an anchor, a flow map) in which it cannot be changed without touching more than its own line.
+        MalformedError: the file is malformed, has no such key, or its value is written in a way (several
+            lines, an anchor, a flow map) in which it cannot be changed without touching more than its own
+            line.
         ValueError: `value` is not valid Unicode.
     """
     before = parse_parts(data)
     if key not in before.values:
         raise MalformedError(1, f"the front matter has no `{key}`")
     line = before.lines.get(key, 1)
-    lines = data.splitlines(keepends=True)
+    lines = re.findall(rb"[^\n]*\n|[^\n]+", data)  # a line ends as the reader counts: at LF
     edited = _edit_line(lines[line - 1].decode(), key, value)
     if edited is None:
         raise MalformedError(line, f"`{key}` is not a plain value on one line and cannot be changed safely")

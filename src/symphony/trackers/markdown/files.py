@@ -2,7 +2,8 @@
 
 Reads open what is there now, never follow a link out of the folder, and never block on a pipe.
 
-Writes go to a dot-named temporary file in the same folder, are synced, and take the place of the target in one
+Writes go to a dot-named temporary file in the same folder, are synced, and take the place of the target in
+one
 step: `rename` to replace, `link` (which fails if the name exists) to create. Right before a replacement the
 target is read again and must still hold the bytes the change was made from. Between that look and the rename
 are a few microseconds in which an editor's save could be lost; our own processes close even that window by an
@@ -88,7 +89,7 @@ def create(path: Path, data: bytes) -> bool:
 
 
 def replace(path: Path, data: bytes, *, expected: bytes, root: Path) -> bool:
-    """Put `data` in the place of `expected`; false, with nothing done, where the file holds something else by now.
+    """Put `data` in the place of `expected`; false, with nothing done, where something else stands by now.
 
     Raises:
         RefusedFileError: the file is a link, which a rename would turn into a file.
@@ -109,7 +110,7 @@ def replace(path: Path, data: bytes, *, expected: bytes, root: Path) -> bool:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's advisory lock while writing; waits at most two seconds for it, then goes on without."""
+    """Hold the folder's advisory lock while writing; after two seconds of waiting go on without it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _acquire(descriptor)

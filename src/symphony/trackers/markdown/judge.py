@@ -1,8 +1,9 @@
 """From what files say to issues: blockers are resolved and it is decided who may be dispatched. Pure (TR6).
 
-Mapping (TR10): `id` and `identifier` are the file stem; `updated_at` stays null, because a file's time is that of
-its last checkout and not of a change; `blocked_by` is looked up whatever its case. An issue is dispatchable when
-its state is one of the board's and no blocker is open; a blocker that is unknown or unreadable counts as open.
+Mapping (TR10): `id` and `identifier` are the file stem; `updated_at` stays null, because a file's time is
+that of its last checkout and not of a change; `blocked_by` is looked up whatever its case. An issue is
+dispatchable when its state is one of the board's and no blocker is open; a blocker that is unknown or
+unreadable counts as open.
 """
 
 from symphony.domain.issue import Blocker, Issue

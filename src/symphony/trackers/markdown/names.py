@@ -63,7 +63,7 @@ def next_number(prefix: str, taken: Iterable[str]) -> int:
 
 
 def author_name(text: str) -> str:
-    """An author as part of a file name: letters, digits, `.` and `_`, at most 40; `person` when none is left."""
+    """An author as part of a file name: at most 40 letters, digits, `.`, `_`; `person` when none is left."""
     return re.sub(r"[^A-Za-z0-9._]+", "_", text).strip("._")[:_AUTHOR_LIMIT] or "person"
 
 

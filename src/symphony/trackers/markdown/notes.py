@@ -1,10 +1,10 @@
-"""Comments of an issue as files: `SYM-12/comments/<utc>-<author>-<8hex>.md`, one each, so branches never conflict.
+"""Comments of an issue, one file each: `SYM-12/comments/<utc>-<author>-<8hex>.md`. Branches never conflict.
 
-People and agents only ever add files. The daemon also edits its own. Whose a comment is never depends on its text:
-it is the daemon's only if file name and front matter name it as author *and* the mark in the name is derived from
-the key in the front matter and from this issue's id. Text that an agent or a person writes goes through `add`,
-which gives them another author and a random mark, so a pasted marker does not make a comment ours; a file of ours
-copied to another issue is not ours either.
+People and agents only ever add files. The daemon also edits its own. Whose a comment is never depends on
+its text: it is the daemon's only if file name and front matter name it as author *and* the mark in the name
+is derived from the key in the front matter and from this issue's id. Text that an agent or a person writes
+goes through `add`, which gives them another author and a random mark, so a pasted marker does not make a
+comment ours; a file of ours copied to another issue is not ours either.
 """
 
 import hashlib

@@ -2,7 +2,8 @@
 
 A file is parsed again only when its metadata changed. A file changed within the last two seconds is never
 remembered, because a second change in the same clock tick would leave the metadata as it was.
-Total bounds: 20,000 issue files and 256 MB per reading; beyond them the reading fails rather than showing less.
+Total bounds: 20,000 issue files and 256 MB per reading; beyond them the reading fails rather than showing
+less.
 """
 
 import os
@@ -56,7 +57,7 @@ class _Reading:
 
 
 class Store:
-    """The issue files of one folder. Safe to use from several threads: the worst case is reading a file twice."""
+    """The issue files of one folder. Threads may share it: the worst case is reading a file twice."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -107,7 +108,7 @@ class Store:
         except files.RefusedFileError as error:
             raise malformed(path, 1, str(error), issue_id=issue_id) from error
         except PermissionError as error:
-            raise malformed(path, 1, error.strerror, issue_id=issue_id) from error
+            raise malformed(path, 1, error.strerror or "not readable", issue_id=issue_id) from error
 
     def parse(self, issue_id: str, data: bytes) -> Fields:
         """The fields in `data`. Raises `TrackerError` with `path:line` when it is malformed."""

@@ -26,7 +26,7 @@ def specs(states: tuple[str, ...]) -> tuple[ToolSpec, ...]:
     return (
         ToolSpec(
             name="board_show",
-            description="Show the issue you are working on as it is on the board now, with its newest comments.",
+            description="Show the issue you are working on as it is on the board, with its newest comments.",
             input_schema=_schema(),
         ),
         ToolSpec(

@@ -38,7 +38,7 @@ class MarkdownTracker:
         self._told: dict[str, frozenset[str]] = {}
 
     async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[Issue]:
-        """Issues in these states, in id order; a malformed file is skipped and logged once with `path:line`."""
+        """Issues in these states, in id order; malformed files are skipped and logged with `path:line`."""
         wanted = {normalise_state(state) for state in states if state.strip()}
         if not wanted:
             return ()

@@ -1,8 +1,9 @@
 """A hint whenever an issue file changed: a low-latency wake-up, never a source of truth.
 
-Only the folder itself is watched, not what is below it, so comments wake nobody; temporary files are filtered out.
-The folder's parent is watched as well, to notice when the folder is made, removed or replaced; while neither is
-there, the nearest directory that is. A folder that was swapped without telling is noticed within half a second.
+Only the folder itself is watched, not what is below it, so comments wake nobody; temporary files are
+filtered out. The folder's parent is watched as well, to notice when the folder is made, removed or
+replaced; while neither is there, the nearest directory that is. A folder that was swapped without telling
+is noticed within half a second.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -27,8 +28,8 @@ _LOG = structlog.get_logger(__name__)
 async def folder_changes(folder: Path, *, pause_s: float = _PAUSE_S) -> AsyncIterator[None]:
     """Yield when an issue file changed, and once whenever a watch begins, for what happened before it did.
 
-    Ends only by cancellation. Where the system cannot watch (no more inotify watches, say) it says so once in the
-    log and tries again after `pause_s` seconds; polling goes on meanwhile.
+    Ends only by cancellation. Where the system cannot watch (no more inotify watches, say) it says so once
+    in the log and tries again after `pause_s` seconds; polling goes on meanwhile.
     """
     told = False
     while True:
@@ -61,7 +62,7 @@ async def _watched(folder: Path) -> AsyncGenerator[None, None]:
 
 
 async def _changes(folder: Path, paths: tuple[Path, ...]) -> AsyncGenerator[set[Path], None]:
-    """Names of issue files, of the folder, and of what is beside it; empty when the watch is due for a look."""
+    """Names of issue files, of the folder and of what is beside it; empty when it is time for a look."""
     watching = watchfiles.awatch(
         *paths,
         watch_filter=lambda _, name: Path(name).parent != folder or is_issue_file(Path(name).name),
@@ -77,7 +78,7 @@ async def _changes(folder: Path, paths: tuple[Path, ...]) -> AsyncGenerator[set[
 
 
 def _paths(folder: Path) -> tuple[Path, ...]:
-    """What to watch: the folder and its parent, or while there is no folder the nearest directory above it."""
+    """What to watch: the folder and its parent; without a folder the nearest directory above it."""
     if folder.is_dir():
         return (folder, folder.parent)
     return (next((path for path in folder.parents if path.is_dir()), Path("/")),)

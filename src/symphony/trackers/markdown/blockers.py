@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["find_cycles"]
 
+_TOLD = 10
+
 
 def find_cycles(blocked_by: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     """The cycle that an issue is in, for issues in one; every set of cycles gets at least one of them told.
@@ -12,7 +14,8 @@ def find_cycles(blocked_by: Mapping[str, Sequence[str]]) -> dict[str, tuple[str,
         blocked_by: for each open issue the open issues that block it; ids that are no key are ignored.
 
     Returns:
-        For each member of a found cycle: the ids of that cycle, beginning with the member itself.
+        For each member of a found cycle: the ids of that cycle, beginning with the member itself; of a long
+        one the first ten, and then `...`.
     """
     stuck = _never_free(blocked_by)
     following = {issue: next(other for other in blocked_by[issue] if other in stuck) for issue in stuck}
@@ -21,8 +24,14 @@ def find_cycles(blocked_by: Mapping[str, Sequence[str]]) -> dict[str, tuple[str,
     for start in sorted(stuck):
         ring = _walk(start, following, visited)
         for index, issue in enumerate(ring):
-            cycles[issue] = (*ring[index:], *ring[:index])
+            cycles[issue] = _told(ring, index)
     return cycles
+
+
+def _told(ring: tuple[str, ...], index: int) -> tuple[str, ...]:
+    head = ring[index : index + _TOLD]
+    head = (*head, *ring[: min(index, _TOLD - len(head))])
+    return head if len(ring) <= _TOLD else (*head, "...")
 
 
 def _never_free(blocked_by: Mapping[str, Sequence[str]]) -> set[str]:

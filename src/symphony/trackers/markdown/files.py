@@ -3,12 +3,11 @@
 Reads open what is there now, never follow a link out of the folder, and never block on a pipe.
 
 Writes go to a dot-named temporary file in the same folder, are synced, and take the place of the target in
-one
-step: `rename` to replace, `link` (which fails if the name exists) to create. Right before a replacement the
-target is read again and must still hold the bytes the change was made from. Between that look and the rename
-are a few microseconds in which an editor's save could be lost; our own processes close even that window by an
-advisory lock on the folder itself (`locked`), which leaves no lock file behind. Where the file system has no
-locks, or somebody sits on the lock, we go on without it: the comparison is what guards the data.
+one step: `rename` to replace, `link` (which fails if the name exists) to create. Right before a replacement
+the target is read again and must still hold the bytes the change was made from. Between that look and the
+rename are a few microseconds in which an editor's save could be lost; our own processes close even that
+window by an advisory lock on the folder itself (`locked`), which leaves no lock file behind. Where the file
+system has no locks, or somebody sits on the lock, we go on without it: the comparison guards the data.
 A crash leaves at most a temporary file, which nobody reads and a later write removes (`sweep`).
 """
 
@@ -59,13 +58,15 @@ def read(path: Path, *, root: Path) -> bytes:
         RefusedFileError: a link out of the folder, not a regular file, or too large.
         OSError: the file cannot be read.
     """
-    descriptor = os.open(
-        _contained(path, root), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-    )
-    with os.fdopen(descriptor, "rb") as file:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    descriptor = os.open(_contained(path, root), flags)
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise RefusedFileError("not a regular file")
-        data = file.read(MAX_FILE_BYTES + 1)
+        with open(descriptor, "rb", closefd=False) as file:  # noqa: PTH123 - a descriptor, not a path
+            data = file.read(MAX_FILE_BYTES + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > MAX_FILE_BYTES:
         raise RefusedFileError("larger than 1 MB")
     return data

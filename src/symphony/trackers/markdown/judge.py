@@ -70,7 +70,7 @@ class Judge:
             return fields.blockers_problem
         if issue_id in self._cycles:
             ring = self._cycles[issue_id]
-            return f"blocked by itself in a cycle: {' -> '.join((*ring[:10], issue_id))}"
+            return f"blocked by itself in a cycle: {' -> '.join((*ring, issue_id))}"
         reasons = [self._open(blocker) for blocker in map(self._blocker, fields.blocked_by)]
         told = [reason for reason in reasons if reason is not None]
         return f"blocked by {', '.join(told)}" if told else None

@@ -1,0 +1,28 @@
+"""The embedded board: one Markdown file per issue in a folder of the repository (kind `markdown`)."""
+
+from symphony.trackers.markdown.board import Board, Moved, Snapshot
+from symphony.trackers.markdown.config import (
+    DEFAULT_ACTIVE,
+    DEFAULT_PATH,
+    DEFAULT_STATES,
+    DEFAULT_TERMINAL,
+    BoardConfig,
+)
+from symphony.trackers.markdown.document import Draft
+from symphony.trackers.markdown.notes import Note, Notes
+from symphony.trackers.markdown.tracker import MarkdownTracker
+
+__all__ = [
+    "DEFAULT_ACTIVE",
+    "DEFAULT_PATH",
+    "DEFAULT_STATES",
+    "DEFAULT_TERMINAL",
+    "Board",
+    "BoardConfig",
+    "Draft",
+    "MarkdownTracker",
+    "Moved",
+    "Note",
+    "Notes",
+    "Snapshot",
+]

@@ -1,0 +1,138 @@
+"""What `tracker.provider` and the state lists mean for the Markdown board (TR10)."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from symphony.domain.issue import normalise_state
+from symphony.trackers.markdown.refusals import invalid_config
+
+__all__ = ["DEFAULT_ACTIVE", "DEFAULT_PATH", "DEFAULT_STATES", "DEFAULT_TERMINAL", "BoardConfig"]
+
+DEFAULT_PATH = ".symphony/issues"
+DEFAULT_PREFIX = "SYM"
+DEFAULT_STATES = ("Backlog", "Todo", "In Progress", "Human Review", "Done", "Cancelled")
+DEFAULT_ACTIVE = ("Todo", "In Progress")
+DEFAULT_TERMINAL = ("Done", "Cancelled")
+
+_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
+_KEYS = frozenset({"path", "prefix", "states"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardConfig:
+    """Where the board is and what its states mean.
+
+    Attributes:
+        path: the folder of the issue files, absolute.
+        prefix: what stands before the number of a new id (`SYM` gives `SYM-12`).
+        states: every legal state in the order people see them, in the spelling that is written.
+        active: states in which an issue is worked on; `terminal`: states in which it is over.
+    """
+
+    path: Path
+    prefix: str = DEFAULT_PREFIX
+    states: tuple[str, ...] = DEFAULT_STATES
+    active: tuple[str, ...] = DEFAULT_ACTIVE
+    terminal: tuple[str, ...] = DEFAULT_TERMINAL
+
+    @classmethod
+    def of(
+        cls,
+        provider: Mapping[str, Any],
+        *,
+        base_dir: Path,
+        active: Sequence[str] = (),
+        terminal: Sequence[str] = (),
+    ) -> "BoardConfig":
+        """Read `path`, `prefix` and `states`; relative paths start at `base_dir`, WORKFLOW.md's directory.
+
+        Without `states` the default states are legal, and with them whatever `active` and `terminal` name.
+        Empty `active` and `terminal` stand for those defaults that are legal states.
+
+        Raises:
+            TrackerError: category `invalid_tracker_config`, naming the key.
+        """
+        _known_keys(provider)
+        wanted = provider.get("states")
+        states = _unique((*DEFAULT_STATES, *active, *terminal)) if wanted is None else _states(wanted)
+        return cls(
+            path=_path(provider.get("path", DEFAULT_PATH), base_dir),
+            prefix=_prefix(provider.get("prefix", DEFAULT_PREFIX)),
+            states=states,
+            active=_chosen("tracker.active_states", active, DEFAULT_ACTIVE, states),
+            terminal=_chosen("tracker.terminal_states", terminal, DEFAULT_TERMINAL, states),
+        )
+
+    def state(self, text: str) -> str | None:
+        """The configured spelling of a state, or null when there is no such state (DM7)."""
+        return next((state for state in self.states if normalise_state(state) == normalise_state(text)), None)
+
+    def is_terminal(self, text: str) -> bool:
+        """Whether an issue in this state is over."""
+        return normalise_state(text) in {normalise_state(state) for state in self.terminal}
+
+
+def _known_keys(provider: Mapping[str, Any]) -> None:
+    unknown = sorted(str(key) for key in provider if key not in _KEYS)
+    if unknown:
+        raise invalid_config(
+            f"tracker.provider.{unknown[0]}",
+            "the Markdown board has no such key",
+            hint="known keys: path, prefix, states",
+        )
+
+
+def _path(value: object, base_dir: Path) -> Path:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise invalid_config("tracker.provider.path", "must be the path of a folder")
+    try:
+        return base_dir.absolute() / Path(value).expanduser()
+    except RuntimeError as error:
+        raise invalid_config("tracker.provider.path", str(error)) from error
+
+
+def _prefix(value: object) -> str:
+    if not isinstance(value, str) or not _PREFIX.fullmatch(value):
+        raise invalid_config(
+            "tracker.provider.prefix",
+            "must begin with a letter and hold at most 32 letters, digits, `_` and `-`",
+        )
+    return value
+
+
+def _states(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        raise invalid_config("tracker.provider.states", "must be a list of names")
+    states = _unique(value)
+    if not states:
+        raise invalid_config("tracker.provider.states", "must name at least one state")
+    return states
+
+
+def _chosen(
+    key: str, wanted: Sequence[str], default: Sequence[str], states: Sequence[str]
+) -> tuple[str, ...]:
+    """The states of one list in their legal spelling; names outside `states` are refused, blanks ignored."""
+    legal = {normalise_state(state): state for state in states}
+    names = _unique(wanted)
+    for name in names:
+        if normalise_state(name) not in legal:
+            raise invalid_config(
+                key, f"{name!r} is not a state of the board", hint=f"states: {', '.join(states)}"
+            )
+    chosen = names or tuple(state for state in default if normalise_state(state) in legal)
+    if not chosen:
+        raise invalid_config(key, "must be set when tracker.provider.states is")
+    return tuple(legal[normalise_state(name)] for name in chosen)
+
+
+def _unique(names: Sequence[str]) -> tuple[str, ...]:
+    """Trimmed names without blanks (DM7) or repeats, in first-seen order and spelling."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if name.strip():
+            seen.setdefault(normalise_state(name), name.strip())
+    return tuple(seen.values())

@@ -1,0 +1,192 @@
+"""Bounded reads and atomic writes of small files in a folder that people and git share with us.
+
+Reads open what is there now, never follow a link out of the folder, and never block on a pipe.
+
+Writes go to a dot-named temporary file in the same folder, are synced, and take the place of the target in
+one step: `rename` to replace, `link` (which fails if the name exists) to create. Right before a replacement
+the target is read again and must still hold the bytes the change was made from. Between that look and the
+rename are a few microseconds in which an editor's save could be lost; our own processes close even that
+window by an advisory lock on the folder itself (`locked`), which leaves no lock file behind. Where the file
+system has no locks, or somebody sits on the lock, we go on without it: the comparison guards the data.
+A crash leaves at most a temporary file, which nobody reads and a later write removes (`sweep`).
+"""
+
+import errno
+import fcntl
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+__all__ = [
+    "MAX_FILE_BYTES",
+    "RefusedFileError",
+    "create",
+    "is_temporary",
+    "locked",
+    "read",
+    "replace",
+    "sweep",
+]
+
+MAX_FILE_BYTES = 1_048_576
+_TEMPORARY = re.compile(r"\.symphony-[0-9a-f]{16}\.tmp")
+_LOCK_WAIT_S = 2.0
+_LOCK_PAUSE_S = 0.005
+_STALE_AFTER_S = 60.0
+# How a file system says that it has no hard links; there the name is claimed by an empty file first.
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
+
+class RefusedFileError(Exception):
+    """A file that we will not read or replace, whatever it holds; the text says why."""
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file of this name is one of our unfinished writes."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def read(path: Path, *, root: Path) -> bytes:
+    """The content of a regular file of at most 1 MB whose real place is below the folder `root`.
+
+    Raises:
+        RefusedFileError: a link out of the folder, not a regular file, or too large.
+        OSError: the file cannot be read.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    descriptor = os.open(_contained(path, root), flags)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise RefusedFileError("not a regular file")
+        with open(descriptor, "rb", closefd=False) as file:  # noqa: PTH123 - a descriptor, not a path
+            data = file.read(MAX_FILE_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > MAX_FILE_BYTES:
+        raise RefusedFileError("larger than 1 MB")
+    return data
+
+
+def create(path: Path, data: bytes) -> bool:
+    """Make a new file with this content; false, with nothing done, where the name is taken.
+
+    Raises:
+        OSError: the file could not be written.
+    """
+    temporary = _write_temporary(path.parent, data, mode=None)
+    try:
+        _claim(path, temporary)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+    return True
+
+
+def replace(path: Path, data: bytes, *, expected: bytes, root: Path) -> bool:
+    """Put `data` in the place of `expected`; false, with nothing done, where something else stands by now.
+
+    Raises:
+        RefusedFileError: the file is a link, which a rename would turn into a file.
+        OSError: the file is gone, or could not be written.
+    """
+    if path.is_symlink():
+        raise RefusedFileError("a link is not written to")
+    temporary = _write_temporary(path.parent, data, mode=stat.S_IMODE(path.stat().st_mode))
+    try:
+        if read(path, root=root) != expected:
+            return False
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+    return True
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's advisory lock while writing; after two seconds of waiting go on without it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _acquire(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def sweep(folder: Path) -> None:
+    """Remove temporary files that a crash left behind more than a minute ago."""
+    now = time.time()
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if is_temporary(entry.name)]
+    for name in names:
+        with suppress(OSError):
+            if now - (folder / name).lstat().st_mtime > _STALE_AFTER_S:
+                (folder / name).unlink()
+
+
+def _contained(path: Path, root: Path) -> Path:
+    if not path.is_symlink():
+        return path
+    target = Path(os.path.realpath(path))
+    if not target.is_relative_to(os.path.realpath(root)):
+        raise RefusedFileError("a link that leaves the folder")
+    return target
+
+
+def _claim(path: Path, temporary: Path) -> None:
+    """Give the temporary file its name if that name is free."""
+    try:
+        path.hardlink_to(temporary)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        temporary.replace(path)
+
+
+def _acquire(descriptor: int) -> None:
+    deadline = time.monotonic() + _LOCK_WAIT_S
+    while time.monotonic() < deadline:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_PAUSE_S)
+        except OSError:
+            return
+        else:
+            return
+
+
+def _write_temporary(folder: Path, data: bytes, *, mode: int | None) -> Path:
+    temporary = folder / f".symphony-{secrets.token_hex(8)}.tmp"
+    descriptor = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666
+    )
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name durable; some file systems cannot, and then the content still is."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,82 @@
+"""From what files say to issues: blockers are resolved and it is decided who may be dispatched. Pure (TR6).
+
+Mapping (TR10): `id` and `identifier` are the file stem; `updated_at` stays null, because a file's time is
+that of its last checkout and not of a change; `blocked_by` is looked up whatever its case. An issue is
+dispatchable when its state is one of the board's and no blocker is open; a blocker that is unknown or
+unreadable counts as open.
+"""
+
+from symphony.domain.issue import Blocker, Issue
+from symphony.trackers.markdown.blockers import find_cycles
+from symphony.trackers.markdown.config import BoardConfig
+from symphony.trackers.markdown.document import Fields
+from symphony.trackers.markdown.store import Listing, Scan
+
+__all__ = ["Judge"]
+
+
+class Judge:
+    """Turns what files say into issues; `scan` must hold whatever blocks them."""
+
+    def __init__(self, scan: Scan, listing: Listing, config: BoardConfig) -> None:
+        self._scan = scan
+        self._config = config
+        self._by_name = {issue_id.casefold(): issue_id for issue_id in listing.ids}
+        is_open = {
+            issue_id: fields
+            for issue_id, fields in scan.issues.items()
+            if not config.is_terminal(fields.state)
+        }
+        self._cycles = find_cycles(
+            {
+                issue_id: [self._resolve(name) for name in fields.blocked_by]
+                for issue_id, fields in is_open.items()
+            }
+        )
+
+    def issue(self, issue_id: str) -> Issue:
+        """The normalised issue of a file that is in the scan."""
+        fields = self._scan.issues[issue_id]
+        reason = self._reason(issue_id, fields)
+        return Issue(
+            id=issue_id,
+            identifier=issue_id,
+            title=fields.title,
+            state=fields.state,
+            dispatchable=reason is None,
+            not_dispatchable_reason=reason,
+            description=fields.description,
+            priority=fields.priority,
+            assignee_id=fields.assignee,
+            labels=fields.labels,
+            blocked_by=tuple(self._blocker(name) for name in fields.blocked_by),
+            created_at=fields.created,
+        )
+
+    def _resolve(self, name: str) -> str:
+        return self._by_name.get(name.casefold(), name)
+
+    def _blocker(self, name: str) -> Blocker:
+        issue_id = self._resolve(name)
+        known = self._scan.issues.get(issue_id)
+        return Blocker(id=issue_id, identifier=issue_id, state=None if known is None else known.state)
+
+    def _reason(self, issue_id: str, fields: Fields) -> str | None:
+        if self._config.is_terminal(fields.state):
+            return None
+        if self._config.state(fields.state) is None:
+            return f"state {fields.state!r} is not one of the board's: {', '.join(self._config.states)}"
+        if fields.blockers_problem is not None:
+            return fields.blockers_problem
+        if issue_id in self._cycles:
+            ring = self._cycles[issue_id]
+            return f"blocked by itself in a cycle: {' -> '.join((*ring, issue_id))}"
+        reasons = [self._open(blocker) for blocker in map(self._blocker, fields.blocked_by)]
+        told = [reason for reason in reasons if reason is not None]
+        return f"blocked by {', '.join(told)}" if told else None
+
+    def _open(self, blocker: Blocker) -> str | None:
+        if blocker.state is None:
+            unreadable = blocker.id in self._scan.problems
+            return f"{blocker.id} ({'unreadable' if unreadable else 'not on the board'})"
+        return None if self._config.is_terminal(blocker.state) else f"{blocker.id} ({blocker.state})"

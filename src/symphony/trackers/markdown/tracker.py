@@ -1,0 +1,133 @@
+"""The Markdown board as a tracker: the contract of `trackers.base`, with all file work in worker threads."""
+
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from symphony.domain.failures import Blame, Category, Failure
+from symphony.domain.issue import Issue, normalise_state
+from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.trackers.base import Comment, TrackerError
+from symphony.trackers.markdown import tools
+from symphony.trackers.markdown.board import Board
+from symphony.trackers.markdown.config import BoardConfig
+from symphony.trackers.markdown.notes import Note, Notes
+from symphony.trackers.markdown.refusals import missing
+from symphony.trackers.markdown.watch import folder_changes
+
+__all__ = ["MarkdownTracker"]
+
+_READ_LIMIT_S = 30.0
+_LOG = structlog.get_logger(__name__)
+_T = TypeVar("_T")
+
+
+class MarkdownTracker:
+    """One board folder. Implements `Tracker` and `CommentCapability`; needs no credentials."""
+
+    def __init__(
+        self, config: BoardConfig, *, board: Board | None = None, read_limit_s: float = _READ_LIMIT_S
+    ) -> None:
+        self.config = config
+        self._board = board or Board(config)
+        self._notes = Notes(config.path, now=self._board.now)
+        self._read_limit_s = read_limit_s
+        self._told: dict[str, frozenset[str]] = {}
+
+    async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[Issue]:
+        """Issues in these states, in id order; malformed files are skipped and logged with `path:line`."""
+        wanted = {normalise_state(state) for state in states if state.strip()}
+        if not wanted:
+            return ()
+        snapshot = await self._reading(self._board.all)
+        self._tell("", snapshot.problems.values())
+        return tuple(issue for issue in snapshot.issues if normalise_state(issue.state) in wanted)
+
+    async def fetch_issues_by_ids(self, ids: Collection[str]) -> Sequence[Issue]:
+        """Current snapshots; a missing file is omitted, a malformed one fails the call and is its culprit."""
+        if not ids:
+            return ()
+        snapshot = await self._reading(lambda: self._board.some(ids))
+        if snapshot.problems:
+            first = next(iter(snapshot.problems.values()))
+            raise TrackerError(first.failure, culprits=frozenset(snapshot.problems))
+        return snapshot.issues
+
+    def secret_environment_names(self) -> frozenset[str]:
+        """None: files need no credentials."""
+        return frozenset()
+
+    def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
+        """`board_show`, `board_comment` and `board_move`."""
+        return tools.specs(self.config.states)
+
+    async def execute_agent_tool(
+        self, name: str, arguments: Mapping[str, Any], *, issue: Issue
+    ) -> ToolResult:
+        """Run one of the tools on the session's own issue; never raises."""
+        return await anyio.to_thread.run_sync(
+            lambda: tools.execute(self._board, self._notes, name, arguments, issue=issue)
+        )
+
+    def changes(self) -> AsyncIterator[None]:
+        """A hint soon after an issue file changed; the daemon's and other comments give none."""
+        return folder_changes(self.config.path)
+
+    async def list_comments(self, issue_id: str) -> Sequence[Comment]:
+        """All comments, oldest first; `mine` are those of the daemon, whatever their text says.
+
+        Raises:
+            TrackerError: there is no such issue, or the comments cannot be read.
+        """
+        notes, problems = await self._reading(lambda: self._comments(issue_id))
+        self._tell(issue_id, problems)
+        return tuple(Comment(id=note.id, body=note.body, mine=note.key is not None) for note in notes)
+
+    async def put_comment(self, issue_id: str, body: str, *, key: str, comment_id: str | None) -> str:
+        """Write the daemon's own comment; a repeated create with one key gives one comment.
+
+        Raises:
+            TrackerError: nothing was written.
+        """
+
+        def write() -> str:
+            self._present(issue_id)
+            return self._notes.put(issue_id, body, key=key, note_id=comment_id)
+
+        return await anyio.to_thread.run_sync(write)
+
+    def _comments(self, issue_id: str) -> tuple[list[Note], list[TrackerError]]:
+        self._present(issue_id)
+        return self._notes.of(issue_id)
+
+    def _present(self, issue_id: str) -> None:
+        if issue_id not in self._board.store.listing().ids:
+            raise missing(f"there is no issue {issue_id[:80]!r} in {self.config.path}")
+
+    def _tell(self, scope: str, problems: Iterable[TrackerError]) -> None:
+        """Log what is malformed, and again only when it has become another problem."""
+        lines = {problem.failure.line: problem.failure for problem in problems}
+        for line in lines.keys() - self._told.get(scope, frozenset()):
+            failure = lines[line]
+            _LOG.warning("board_file_skipped", where=failure.where, problem=failure.message)
+        self._told[scope] = frozenset(lines)
+        if not lines:
+            del self._told[scope]
+
+    async def _reading(self, read: Callable[[], _T]) -> _T:
+        """Run a reading in a worker thread; a file system that hangs fails the call instead of the daemon."""
+        try:
+            with anyio.fail_after(self._read_limit_s):
+                return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
+        except TimeoutError as error:
+            raise TrackerError(
+                Failure(
+                    category=Category.TRACKER_REQUEST,
+                    blame=Blame.TRACKER,
+                    message=f"{self.config.path}: not read within {self._read_limit_s:g} seconds",
+                    hint="is the board on a network file system that hangs?",
+                )
+            ) from error

@@ -1,0 +1,131 @@
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+import watchfiles
+from structlog.testing import capture_logs
+
+from symphony.trackers.markdown import BoardConfig, MarkdownTracker, watch
+
+pytestmark = pytest.mark.asyncio
+
+
+class Hints:
+    """Counts hints; waits until there was one more than when it last looked."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._more = anyio.Event()
+
+    def tell(self) -> None:
+        self.count += 1
+        self._more.set()
+
+    async def next(self) -> None:
+        with anyio.fail_after(15):
+            await self._more.wait()
+        self._more = anyio.Event()
+
+
+@asynccontextmanager
+async def watching(folder: Path) -> AsyncIterator[Hints]:
+    hints = Hints()
+
+    async def run() -> None:
+        async for _ in MarkdownTracker(BoardConfig(path=folder)).changes():
+            hints.tell()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(run)
+        yield hints
+        group.cancel_scope.cancel()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "deep" / ".symphony" / "issues"
+    path.mkdir(parents=True)
+    return path
+
+
+async def test_a_watch_begins_with_a_hint_and_tells_of_changed_issues(folder: Path) -> None:
+    async with watching(folder) as hints:
+        await hints.next()
+        (folder / "SYM-1.md").write_text("x", encoding="utf-8")
+        await hints.next()
+        (folder / "SYM-1.md").rename(folder / "SYM-2.md")
+        await hints.next()
+
+
+async def test_comments_and_temporary_files_wake_nobody(folder: Path) -> None:
+    async with watching(folder) as hints:
+        await hints.next()
+        (folder / "SYM-1" / "comments").mkdir(parents=True)
+        (folder / "SYM-1" / "comments" / "x.md").write_text("x", encoding="utf-8")
+        (folder / ".symphony-0000000000000000.tmp").write_text("x", encoding="utf-8")
+        (folder.parent / "skills").mkdir()
+        await _looks(folder, 3)
+        assert hints.count == 1
+        (folder / "SYM-1.md").write_text("x", encoding="utf-8")
+        await hints.next()
+        assert hints.count == 2
+
+
+async def _looks(folder: Path, count: int) -> None:
+    """Wait until a watch of our own has looked at the same folder a few times."""
+    async with aclosing(watch._changes(folder, (folder, folder.parent))) as batches:
+        async for _ in batches:
+            count -= 1
+            if count == 0:
+                return
+
+
+async def test_a_folder_that_comes_later_is_watched_from_then_on(folder: Path) -> None:
+    shutil.rmtree(folder.parent.parent)
+    async with watching(folder) as hints:
+        await _looks(folder.parent.parent.parent, 1)
+        assert hints.count == 0
+        folder.mkdir(parents=True)
+        await hints.next()
+        (folder / "SYM-1.md").write_text("x", encoding="utf-8")
+        await hints.next()
+
+
+async def test_a_folder_that_is_made_anew_is_watched_again(folder: Path) -> None:
+    async with watching(folder) as hints:
+        await hints.next()
+        shutil.rmtree(folder)
+        folder.mkdir()
+        await hints.next()
+        (folder / "SYM-1.md").write_text("x", encoding="utf-8")
+        await hints.next()
+        folder.rename(folder.with_name("old"))
+        folder.mkdir()
+        await hints.next()
+        (folder / "SYM-1.md").write_text("x", encoding="utf-8")
+        await hints.next()
+
+
+async def test_a_system_that_cannot_watch_is_told_once_and_tried_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    awatch, failures = (
+        watchfiles.awatch,
+        iter([OSError("no watches left"), RuntimeError("nor now"), FileNotFoundError()]),
+    )
+
+    def sometimes(*paths: Path, **options: object) -> AsyncIterator[object]:
+        failure = next(failures, None)
+        if failure is not None:
+            raise failure
+        return awatch(*paths, **options)  # type: ignore[arg-type] - options are passed on as they came
+
+    monkeypatch.setattr(watchfiles, "awatch", sometimes)
+    with capture_logs() as logs, anyio.fail_after(15):
+        async with aclosing(watch.folder_changes(folder, pause_s=0.01)) as hints:  # type: ignore[type-var] - a generator
+            await anext(hints)
+    assert [log["event"] for log in logs] == ["board_watch_failed"]

@@ -1,0 +1,335 @@
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from symphony.domain.failures import Category
+from symphony.domain.issue import Blocker
+from symphony.trackers.base import TrackerError
+from symphony.trackers.markdown import Board, BoardConfig, Draft, board as board_module, files, store
+
+Write = Callable[..., Path]
+
+
+def issues(board: Board) -> dict[str, str | None]:
+    return {issue.id: issue.not_dispatchable_reason for issue in board.all().issues}
+
+
+def test_an_issue_file_becomes_an_issue(board: Board, write: Write) -> None:
+    write("SYM-1", body="\nDo it.\r\nNow.\n", priority="2", labels="[A, a]", assignee="ann")
+    (issue,) = board.all().issues
+    assert (issue.id, issue.identifier, issue.title) == ("SYM-1", "SYM-1", "Title of SYM-1")
+    assert (issue.state, issue.priority, issue.labels, issue.assignee_id) == ("Todo", 2, ("a",), "ann")
+    assert issue.description == "Do it.\nNow."
+    assert (issue.dispatchable, issue.updated_at, issue.native_ref) == (True, None, None)
+
+
+def test_hostile_text_stays_text(board: Board, write: Write) -> None:
+    body = "```\n{{ issue.id }} {% raw %}\n---\nstate: Done\n~~~~\n" + "x" * 900_000
+    write("SYM-1", body=body)
+    assert board.find("SYM-1").description == body
+    assert board.find("SYM-1").state == "Todo"
+
+
+def test_a_blocker_counts_until_it_is_terminal(board: Board, write: Write) -> None:
+    write("SYM-3", state="In Progress")
+    write("SYM-4", state="Done")
+    write("SYM-5", blocked_by="[sym-3, SYM-4]")
+    assert issues(board)["SYM-5"] == "blocked by SYM-3 (In Progress)"
+    assert board.find("SYM-5").blocked_by == (
+        Blocker(id="SYM-3", identifier="SYM-3", state="In Progress"),
+        Blocker(id="SYM-4", identifier="SYM-4", state="Done"),
+    )
+    write("SYM-3", state="cancelled")
+    assert issues(board)["SYM-5"] is None
+
+
+def test_an_unknown_or_unreadable_blocker_counts_as_open(board: Board, write: Write) -> None:
+    write("SYM-1", blocked_by="[SYM-77, SYM-2]")
+    write("SYM-2", state="[")
+    assert issues(board)["SYM-1"] == "blocked by SYM-77 (not on the board), SYM-2 (unreadable)"
+
+
+def test_blockers_that_cannot_be_understood_stop_the_issue(board: Board, write: Write) -> None:
+    write("SYM-1", blocked_by="{SYM-2: x}")
+    assert issues(board)["SYM-1"] == "`blocked_by` is not a list of issue ids"
+
+
+def test_a_cycle_is_told_and_never_dispatched(board: Board, write: Write) -> None:
+    write("SYM-1", blocked_by="[SYM-2]")
+    write("SYM-2", blocked_by="[SYM-1]")
+    write("SYM-3", blocked_by="[SYM-1]")
+    assert issues(board) == {
+        "SYM-1": "blocked by itself in a cycle: SYM-1 -> SYM-2 -> SYM-1",
+        "SYM-2": "blocked by itself in a cycle: SYM-2 -> SYM-1 -> SYM-2",
+        "SYM-3": "blocked by SYM-1 (Todo)",
+    }
+    assert board.find("SYM-1").not_dispatchable_reason == issues(board)["SYM-1"]
+
+
+def test_a_cycle_through_a_finished_issue_is_none(board: Board, write: Write) -> None:
+    write("SYM-1", blocked_by="[SYM-2]")
+    write("SYM-2", blocked_by="[SYM-1]", state="Done")
+    assert issues(board) == {"SYM-1": None, "SYM-2": None}
+
+
+def test_a_state_that_the_board_does_not_have_is_told(board: Board, write: Write) -> None:
+    write("SYM-1", state="Tudo")
+    assert str(issues(board)["SYM-1"]).startswith("state 'Tudo' is not one of the board's: Backlog, Todo")
+
+
+def test_malformed_files_are_problems_with_their_place(board: Board, write: Write, folder: Path) -> None:
+    write("SYM-1")
+    write("SYM-2", state="x\nstate: y")
+    (folder / "SYM-3.md").write_bytes(b"\xff")
+    (folder / "SYM-4.md").symlink_to("/etc/hostname")
+    (folder / "SYM-5.md").mkdir()
+    (folder / "SYM\n6.md").write_text("", encoding="utf-8")
+    snapshot = board.all()
+    assert [issue.id for issue in snapshot.issues] == ["SYM-1"]
+    where = {issue_id: problem.failure.where for issue_id, problem in snapshot.problems.items()}
+    assert where == {
+        "SYM-2": f"{folder}/SYM-2.md:4",
+        "SYM-3": f"{folder}/SYM-3.md:1",
+        "SYM-4": f"{folder}/SYM-4.md:1",
+        "SYM-5": f"{folder}/SYM-5.md:1",
+        "SYM\n6": f"{folder}/SYM\\n6.md:1",
+    }
+
+
+def test_ids_that_differ_only_by_case_are_both_refused(board: Board, write: Write) -> None:
+    write("SYM-1")
+    write("sym-1")
+    assert set(board.all().problems) == {"SYM-1", "sym-1"}
+    with pytest.raises(TrackerError, match="differs only by case"):
+        board.find("SYM-1")
+
+
+def test_a_file_that_may_not_be_read_is_that_issue_s_problem(
+    board: Board, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("SYM-1")
+
+    def refuse(_: Path, *, root: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(root))
+
+    monkeypatch.setattr(files, "read", refuse)
+    assert board.all().problems["SYM-1"].failure.message == "Permission denied"
+
+
+def test_a_disk_that_fails_fails_the_whole_reading(
+    board: Board, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("SYM-1")
+
+    def refuse(_: Path, *, root: Path) -> bytes:
+        raise OSError(5, "Input/output error", str(root))
+
+    monkeypatch.setattr(files, "read", refuse)
+    with pytest.raises(TrackerError) as caught:
+        board.all()
+    assert caught.value.failure.category is Category.TRACKER_REQUEST
+
+
+def test_a_file_that_vanishes_while_reading_is_left_out(
+    board: Board, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("SYM-1")
+
+    def gone(path: Path, *, root: Path) -> bytes:
+        raise FileNotFoundError(2, "gone", str(path), str(root))
+
+    monkeypatch.setattr(files, "read", gone)
+    assert board.all().issues == ()
+    with pytest.raises(TrackerError, match="any more"):
+        board.find("SYM-1")
+    with pytest.raises(TrackerError, match="any more"):
+        board.move("SYM-1", "Done")
+
+
+def test_a_missing_folder_is_a_failure_and_not_an_empty_board(board: Board, folder: Path) -> None:
+    shutil.rmtree(folder)
+    with pytest.raises(TrackerError) as caught:
+        board.all()
+    assert caught.value.failure.category is Category.TRACKER_REQUEST
+    with pytest.raises(TrackerError):
+        board.create(Draft(title="x", state="Todo"))
+
+
+def test_bounds_are_told_and_never_cut_silently(
+    board: Board, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("SYM-1")
+    write("SYM-2")
+    monkeypatch.setattr(store, "MAX_TOTAL_BYTES", 10)
+    with pytest.raises(TrackerError, match="bytes of issues"):
+        board.all()
+    monkeypatch.setattr(store, "MAX_FILES", 1)
+    with pytest.raises(TrackerError, match="holds 2 issues"):
+        board.all()
+
+
+def test_an_unchanged_file_is_parsed_once_and_a_changed_one_again(
+    board: Board, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write("SYM-1")
+    monkeypatch.setattr(store, "_SETTLED_NS", -(10**12))
+    assert board.find("SYM-1").state == "Todo"
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "read", lambda *_, **__: pytest.fail("read again"))
+        assert board.find("SYM-1").state == "Todo"
+    write("SYM-1", state="Done")
+    assert board.find("SYM-1").state == "Done"
+    path.unlink()
+    assert board.all().issues == ()
+
+
+def test_a_fresh_file_is_read_again_even_if_its_metadata_is_the_same(board: Board, write: Write) -> None:
+    path = write("SYM-1", state="Todo")
+    before = path.stat()
+    board.all()
+    path.write_text(path.read_text(encoding="utf-8").replace("Todo", "Done"), encoding="utf-8")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert board.find("SYM-1").state == "Done"
+
+
+def test_a_new_issue_gets_the_next_number(board: Board, write: Write, folder: Path) -> None:
+    write("SYM-7")
+    (folder / "SYM-9" / "comments").mkdir(parents=True)
+    issue = board.create(
+        Draft(title="New: one", state="Todo", description="Do\n", labels=("a b",), priority=1)
+    )
+    assert issue.id == "SYM-10"
+    assert (folder / "SYM-10.md").read_text(encoding="utf-8") == (
+        '---\ntitle: "New: one"\nstate: Todo\nlabels: [a b]\npriority: 1\n'
+        "created: 2026-11-27T10:15:00Z\n---\n\nDo\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("draft", "words"),
+    [
+        (Draft(title=" ", state="Todo"), "title"),
+        (Draft(title="x", state="Nowhere"), "no state"),
+        (Draft(title="\ud800", state="Todo"), "Unicode"),
+        (Draft(title="x" * 70_000, state="Todo"), "larger"),
+        (Draft(title="x", state="Todo", description="y" * 1_100_000), "1 MB"),
+        (Draft(title="x", state="Todo", description="\ud800"), "cannot be written"),
+    ],
+)
+def test_a_draft_that_is_no_issue_is_refused_and_leaves_nothing(
+    board: Board, folder: Path, draft: Draft, words: str
+) -> None:
+    with pytest.raises(TrackerError, match=words):
+        board.create(draft)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_move_writes_the_configured_spelling_and_nothing_else(board: Board, write: Write) -> None:
+    path = write("SYM-1", state="todo   # now", body="\n\n x\t\n")
+    before = path.read_bytes()
+    moved = board.move("sym-1", " human REVIEW ")
+    assert (moved.issue_id, moved.before, moved.after) == ("SYM-1", "todo", "Human Review")
+    assert path.read_bytes() == before.replace(b"todo   # now", b"Human Review   # now")
+
+
+def test_a_move_to_where_it_is_writes_nothing(board: Board, write: Write) -> None:
+    path = write("SYM-1")
+    before = path.stat()
+    assert board.move("SYM-1", "Todo").before == "Todo"
+    assert path.stat() == before
+
+
+def test_a_move_is_refused_for_unknown_states_and_issues(board: Board, write: Write) -> None:
+    write("SYM-1")
+    with pytest.raises(TrackerError) as caught:
+        board.move("SYM-1", "Nowhere")
+    assert "Backlog, Todo, In Progress, Human Review, Done, Cancelled" in str(caught.value.failure.hint)
+    for issue_id in ("SYM-2", "../SYM-1", ""):
+        with pytest.raises(TrackerError, match="no issue"):
+            board.move(issue_id, "Done")
+
+
+def test_a_move_that_cannot_be_made_safely_is_refused_with_its_line(
+    board: Board, write: Write, folder: Path
+) -> None:
+    write("SYM-1", state=">-\n  Todo")
+    with pytest.raises(TrackerError) as caught:
+        board.move("SYM-1", "Done")
+    assert caught.value.failure.where == f"{folder}/SYM-1.md:3"
+    (folder / "SYM-2.md").symlink_to("SYM-3.md")
+    write("SYM-3")
+    with pytest.raises(TrackerError, match="link"):
+        board.move("SYM-2", "Done")
+
+
+def test_a_concurrent_change_is_read_again_and_kept(
+    board: Board, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write("SYM-1")
+    replace, edits = files.replace, iter(["label one", "label two"])
+
+    def disturbed(target: Path, data: bytes, *, expected: bytes, root: Path) -> bool:
+        edit = next(edits, None)
+        if edit:
+            target.write_bytes(target.read_bytes() + f"{edit}\n".encode())
+        return replace(target, data, expected=expected, root=root)
+
+    monkeypatch.setattr(files, "replace", disturbed)
+    board.move("SYM-1", "Done")
+    text = path.read_text(encoding="utf-8")
+    assert "state: Done" in text
+    assert text.endswith("label one\nlabel two\n")
+
+
+def test_a_file_that_never_holds_still_is_given_up(
+    board: Board, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("SYM-1")
+    monkeypatch.setattr(files, "replace", lambda *_, **__: False)
+    with pytest.raises(TrackerError, match="8 times in a row"):
+        board.move("SYM-1", "Done")
+
+
+def test_numbers_taken_while_we_look_are_passed_over(
+    board: Board, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    create, stolen = files.create, iter([True])
+
+    def raced(path: Path, data: bytes) -> bool:
+        if next(stolen, False):
+            path.write_bytes(data)
+        return create(path, data)
+
+    monkeypatch.setattr(files, "create", raced)
+    assert board.create(Draft(title="x", state="Todo")).id == "SYM-2"
+    monkeypatch.setattr(files, "create", lambda *_: False)
+    monkeypatch.setattr(board_module, "_CREATE_ATTEMPTS", 3)
+    with pytest.raises(TrackerError, match="3 times"):
+        board.create(Draft(title="x", state="Todo"))
+    assert sorted(path.name for path in folder.iterdir()) == ["SYM-1.md", "SYM-2.md"]
+
+
+def test_a_board_that_cannot_be_written_says_so(
+    board: Board, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("SYM-1")
+
+    def refuse(*_: object, **__: object) -> bool:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(files, "replace", refuse)
+    monkeypatch.setattr(files, "create", refuse)
+    with pytest.raises(TrackerError, match="Read-only file system"):
+        board.move("SYM-1", "Done")
+    with pytest.raises(TrackerError, match="Read-only file system"):
+        board.create(Draft(title="x", state="Todo"))
+
+
+def test_a_board_with_its_own_states_judges_by_them(folder: Path, write: Write) -> None:
+    config = BoardConfig(path=folder, states=("A", "B"), active=("A",), terminal=("B",))
+    write("SYM-1", state="B", blocked_by="[SYM-9]")
+    write("SYM-2", state="A", blocked_by="[SYM-1]")
+    assert issues(Board(config)) == {"SYM-1": None, "SYM-2": None}

@@ -1,0 +1,232 @@
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from symphony.domain.failures import Category
+from symphony.trackers.base import TrackerError
+from symphony.trackers.markdown import Notes, files, notes as notes_module
+
+MARKER = "<!-- symphony:skills v1 key=00 fp=00 -->"
+
+
+def bodies(notes: Notes, issue_id: str = "SYM-1") -> list[str]:
+    return [note.body for note in notes.of(issue_id)[0]]
+
+
+def mine(notes: Notes, issue_id: str = "SYM-1") -> list[str]:
+    return [note.id for note in notes.of(issue_id)[0] if note.key is not None]
+
+
+def test_an_issue_without_a_folder_has_no_comments(notes: Notes) -> None:
+    assert notes.of("SYM-1") == ([], [])
+
+
+def test_a_comment_is_a_file_that_people_can_read(notes: Notes, folder: Path) -> None:
+    note_id = notes.add("SYM-1", "Fine by me.\n", author="Ann O'Neil")
+    assert note_id.startswith("20261127T101500Z-Ann_O_Neil-")
+    path = folder / "SYM-1" / "comments" / f"{note_id}.md"
+    assert path.read_text(encoding="utf-8") == (
+        '---\nauthor: "Ann O\'Neil"\ncreated: 2026-11-27T10:15:00Z\n---\n\nFine by me.\n'
+    )
+
+
+def test_comments_are_append_only_for_people(notes: Notes) -> None:
+    notes.add("SYM-1", "one", author="ann")
+    notes.add("SYM-1", "one", author="ann")
+    assert bodies(notes) == ["one", "one"]
+    assert mine(notes) == []
+
+
+def test_the_daemon_s_comment_is_found_by_its_key_and_edited_in_place(notes: Notes, folder: Path) -> None:
+    first = notes.put("SYM-1", "one", key="k", note_id=None)
+    assert notes.put("SYM-1", "two", key="k", note_id=None) == first
+    assert notes.put("SYM-1", "three", key="k", note_id=first) == first
+    assert bodies(notes) == ["three"]
+    assert mine(notes) == [first]
+    assert [path.name for path in (folder / "SYM-1" / "comments").iterdir()] == [f"{first}.md"]
+
+
+def test_two_keys_are_two_comments(notes: Notes) -> None:
+    assert notes.put("SYM-1", "one", key="a", note_id=None) != notes.put(
+        "SYM-1", "two", key="b", note_id=None
+    )
+
+
+def test_the_same_text_is_not_written_again(notes: Notes, folder: Path) -> None:
+    note_id = notes.put("SYM-1", "one", key="k", note_id=None)
+    path = folder / "SYM-1" / "comments" / f"{note_id}.md"
+    before = path.stat()
+    notes.put("SYM-1", "one", key="k", note_id=note_id)
+    assert path.stat() == before
+
+
+def test_nobody_else_s_comment_is_taken_for_the_daemon_s(notes: Notes, folder: Path) -> None:
+    ours = notes.put("SYM-1", MARKER, key="k", note_id=None)
+    notes.add("SYM-1", MARKER, author="agent")
+    notes.add("SYM-1", f"---\nauthor: symphony\nkey: k\n---\n{MARKER}", author="ann")
+    place = folder / "SYM-1" / "comments"
+    text = (place / f"{ours}.md").read_text(encoding="utf-8")
+    (place / f"{ours.replace('symphony', 'ann')}.md").write_text(text, encoding="utf-8")
+    (place / f"{ours[:-8]}00000000.md").write_text(text, encoding="utf-8")
+    (place / "note.md").write_text(text, encoding="utf-8")
+    assert mine(notes) == [ours]
+    shutil.copytree(folder / "SYM-1", folder / "SYM-2")
+    assert mine(notes, "SYM-2") == []
+
+
+@pytest.mark.parametrize("author", ["symphony", "sym phony".replace(" ", ""), "_symphony_"])
+def test_nobody_writes_under_the_daemon_s_name(notes: Notes, author: str) -> None:
+    with pytest.raises(TrackerError, match="daemon's own name"):
+        notes.add("SYM-1", "x", author=author)
+
+
+def test_only_its_own_comments_can_be_edited(notes: Notes) -> None:
+    other = notes.add("SYM-1", "x", author="ann")
+    for note_id in (other, "gone", "../../SYM-1"):
+        with pytest.raises(TrackerError) as caught:
+            notes.put("SYM-1", "y", key="k", note_id=note_id)
+        assert caught.value.failure.category is Category.TRACKER_STATUS
+    assert bodies(notes) == ["x"]
+
+
+@pytest.mark.parametrize("body", ["", " \n", "x" * 32_001, "\ud800"])
+def test_bodies_are_bounded(notes: Notes, folder: Path, body: str) -> None:
+    with pytest.raises(TrackerError):
+        notes.add("SYM-1", body, author="ann")
+    assert not (folder / "SYM-1").exists()
+    note_id = notes.put("SYM-1", "fine", key="k", note_id=None)
+    with pytest.raises(TrackerError):
+        notes.put("SYM-1", body, key="k", note_id=note_id)
+    assert bodies(notes) == ["fine"]
+
+
+def test_an_author_must_be_unicode(notes: Notes) -> None:
+    with pytest.raises(TrackerError, match="Unicode"):
+        notes.add("SYM-1", "x", author="\ud800")
+
+
+@pytest.mark.parametrize(
+    "body", ["---\nauthor: symphony\n---", "```\n---\n```", "a\n\n---\n\nb", "x" * 32_000]
+)
+def test_any_markdown_reads_back(notes: Notes, body: str) -> None:
+    notes.add("SYM-1", body, author="ann")
+    assert bodies(notes) == [body]
+
+
+@pytest.mark.parametrize("issue_id", ["", ".", "..", "../x", "a/b", "a\0b", "a\nb"])
+def test_an_id_is_never_a_path(notes: Notes, issue_id: str) -> None:
+    with pytest.raises(TrackerError):
+        notes.add(issue_id, "x", author="ann")
+    with pytest.raises(TrackerError):
+        notes.of(issue_id)
+
+
+def test_comment_folders_that_are_links_are_refused(notes: Notes, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "else" / "comments").mkdir(parents=True)
+    (folder / "SYM-1").symlink_to(tmp_path / "else")
+    (folder / "SYM-2").mkdir()
+    (folder / "SYM-2" / "comments").symlink_to(tmp_path / "else" / "comments")
+    for issue_id in ("SYM-1", "SYM-2"):
+        with pytest.raises(TrackerError, match="link"):
+            notes.add(issue_id, "x", author="ann")
+    assert list((tmp_path / "else" / "comments").iterdir()) == []
+
+
+def test_a_malformed_comment_is_a_problem_and_hides_no_other(notes: Notes, folder: Path) -> None:
+    notes.add("SYM-1", "x", author="ann")
+    place = folder / "SYM-1" / "comments"
+    (place / "20260101T000000Z-bob-00000000.md").write_text("no front matter", encoding="utf-8")
+    (place / "20260101T000000Z-bob-00000001.md").symlink_to("/etc/hostname")
+    (place / "20260101T000000Z-bob-00000002.md").write_text(
+        "---\nauthor: [x]\n---\nno name", encoding="utf-8"
+    )
+    (place / ".symphony-0000000000000000.tmp").write_text("half", encoding="utf-8")
+    (place / "picture.png").write_bytes(b"\x89")
+    found, problems = notes.of("SYM-1")
+    assert [(note.author, note.body) for note in found] == [("unknown", "no name"), ("ann", "x")]
+    assert [str(problem.failure.where)[-12:] for problem in problems] == ["0000000.md:1", "0000001.md:1"]
+
+
+def test_bounds_are_told(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes.add("SYM-1", "x", author="ann")
+    monkeypatch.setattr(notes_module, "MAX_TOTAL_BYTES", 3)
+    with pytest.raises(TrackerError, match="bytes of comments"):
+        notes.of("SYM-1")
+    monkeypatch.setattr(notes_module, "MAX_NOTES", 0)
+    with pytest.raises(TrackerError, match="1 comments"):
+        notes.of("SYM-1")
+
+
+def test_a_disk_that_fails_is_told(notes: Notes, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    note_id = notes.put("SYM-1", "x", key="k", note_id=None)
+
+    def refuse(*_: object, **__: object) -> bool:
+        raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "replace", refuse)
+        patch.setattr(files, "create", refuse)
+        for attempt in (
+            lambda: notes.put("SYM-1", "y", key="k", note_id=note_id),
+            lambda: notes.add("SYM-1", "z", author="a"),
+        ):
+            with pytest.raises(TrackerError, match="Read-only"):
+                attempt()
+        patch.setattr(files, "read", refuse)
+        with pytest.raises(TrackerError, match="Read-only"):
+            notes.of("SYM-1")
+    (folder / "SYM-2").write_text("a file in the way", encoding="utf-8")
+    with pytest.raises(TrackerError, match="Not a directory"):
+        notes.of("SYM-2")
+
+
+def test_a_comment_that_changes_meanwhile_is_read_again(
+    notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note_id = notes.put("SYM-1", "x", key="k", note_id=None)
+    replace, answers = files.replace, iter([False])
+
+    def once_disturbed(path: Path, data: bytes, *, expected: bytes, root: Path) -> bool:
+        return next(answers, True) and replace(path, data, expected=expected, root=root)
+
+    monkeypatch.setattr(files, "replace", once_disturbed)
+    notes.put("SYM-1", "y", key="k", note_id=note_id)
+    assert bodies(notes) == ["y"]
+    monkeypatch.setattr(files, "replace", lambda *_, **__: False)
+    with pytest.raises(TrackerError, match="8 times"):
+        notes.put("SYM-1", "z", key="k", note_id=note_id)
+
+
+@pytest.mark.parametrize("damage", ["gone", "broken", "refused"])
+def test_a_comment_that_breaks_while_it_is_edited_is_told(
+    notes: Notes, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    note_id = notes.put("SYM-1", "x", key="k", note_id=None)
+    read = files.read
+
+    def damaged(path: Path, *, root: Path) -> bytes:
+        match damage:
+            case "gone":
+                path.unlink()
+            case "broken":
+                path.write_text("---\nno end", encoding="utf-8")
+            case _:
+                path.unlink()
+                os.mkfifo(path)
+        return read(path, root=root)
+
+    monkeypatch.setattr(files, "sweep", lambda _: monkeypatch.setattr(files, "read", damaged))
+    with pytest.raises(TrackerError):
+        notes.put("SYM-1", "y", key="k", note_id=note_id)
+
+
+def test_names_that_are_taken_are_passed_over(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+    create, answers = files.create, iter([False, False])
+    monkeypatch.setattr(files, "create", lambda path, data: next(answers, True) and create(path, data))
+    notes.add("SYM-1", "x", author="ann")
+    assert bodies(notes) == ["x"]
+    monkeypatch.setattr(files, "create", lambda *_: False)
+    with pytest.raises(TrackerError, match="8 times"):
+        notes.add("SYM-1", "x", author="ann")

@@ -205,11 +205,13 @@ def _ask_approval(step: script.AskApproval, turn: Turn) -> None:
     answer = turn.ask(
         "item/commandExecution/requestApproval",
         flag="waitingOnApproval",
+        kind="command",
         itemId=item_id,
         startedAtMs=time.time_ns() // 1_000_000,
         reason="the script asks for it",
         command=shown,
         cwd=cwd,
+        availableDecisions=["accept", "acceptForSession", "decline", "cancel"],
     )
     decision = (answer.get("result") or {}).get("decision")
     if decision in _GRANTED:

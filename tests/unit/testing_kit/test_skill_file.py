@@ -1,13 +1,14 @@
 import pytest
 
-from symphony.testing.scripted_agent.skill_file import candidate_paths, value_in
+from symphony.testing.scripted_agent.skill_file import path_of, value_in
 
 BLOCK = """Phase text mentions - tidy — here.
 
 ## Available skills
 Supplied by the repository. Read `/w s/.symphony/skills/<directory>/SKILL.md` before you follow one.
 
-- release (directory `rel-2`) — when a version is cut
+- release (directory: rel (2)) — when a version (or two) is cut
+- ship (directory `ship it`) — (directory: elsewhere)
 - tidy — before each commit
 - tidy-more
 
@@ -16,25 +17,20 @@ Supplied by the repository. Read `/w s/.symphony/skills/<directory>/SKILL.md` be
 """
 
 
+@pytest.mark.parametrize("place", ["<directory>", "{directory}"])
 @pytest.mark.parametrize(
-    ("name", "paths"),
+    ("name", "path"),
     [
-        ("tidy", ["/w s/.symphony/skills/tidy/SKILL.md"]),
-        ("tidy-more", ["/w s/.symphony/skills/tidy-more/SKILL.md"]),
-        (
-            "release",
-            [
-                "/w s/.symphony/skills/directory/SKILL.md",
-                "/w s/.symphony/skills/rel-2/SKILL.md",
-                "/w s/.symphony/skills/release/SKILL.md",
-            ],
-        ),
-        ("later", []),
-        ("tid", []),
+        ("tidy", "/w s/.symphony/skills/tidy/SKILL.md"),
+        ("tidy-more", "/w s/.symphony/skills/tidy-more/SKILL.md"),
+        ("release", "/w s/.symphony/skills/rel (2)/SKILL.md"),
+        ("ship", "/w s/.symphony/skills/ship it/SKILL.md"),
+        ("later", None),
+        ("tid", None),
     ],
 )
-def test_a_listed_skill_is_found_below_the_root_of_the_block(name: str, paths: list[str]) -> None:
-    assert list(candidate_paths(BLOCK, name)) == paths
+def test_a_listed_skill_is_found_below_the_root_of_the_block(name: str, path: str | None, place: str) -> None:
+    assert path_of(BLOCK.replace("<directory>", place), name) == path
 
 
 @pytest.mark.parametrize(
@@ -42,7 +38,7 @@ def test_a_listed_skill_is_found_below_the_root_of_the_block(name: str, paths: l
     ["", "## Available skills\n- tidy — no root is said\n", "### Available skills\n- tidy — x\n"],
 )
 def test_without_a_block_nothing_is_found(instructions: str) -> None:
-    assert list(candidate_paths(instructions, "tidy")) == []
+    assert path_of(instructions, "tidy") is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,296 @@
+r"""The script: a fenced block of JSON in the prompt, read into typed steps (pure).
+
+    ```scripted
+    [
+      [{"skill": "commit-style"}, {"write": "greeting.txt", "text": "hello\n"},
+       {"commit": "{skill_value}: greet"}],
+      [{"tool": "board_move", "arguments": {"state": "Done"}}]
+    ]
+    ```
+
+A list of turns, each a list of steps. The first turn on a thread runs the first list; a later turn whose
+prompt holds no script runs the next one. A retried issue gets a new process, which begins with the first
+list again: therefore every step that changes something may be repeated (`commit` without a change does
+nothing, `append` adds no text that is already there), and a script needs no memory.
+
+Steps, one object each:
+
+* `{"say": text}`
+* `{"skill": name, "value_of": key}`: read the skill that the system-level block lists; the value of its
+  line `key: value` is what `{skill_value}` stands for in later steps (`value_of` may be left out)
+* `{"write": path, "text": text}`, `{"append": path, "text": text}`: below the workspace only
+* `{"run": argv or shell text}`; `"may_fail": true` lets the turn go on after a non-zero exit code
+* `{"commit": message}`: `git add -A`, and `git commit` when something changed
+* `{"tool": name, "arguments": {...}}`: a tool of the client; `may_fail` as above
+* `{"ask_approval": command}`: ask, and run the command when it is granted
+* `{"ask_input": question}`: ask a person
+* `{"sleep_ms": n}`, `{"wait_for": path}`: wait; `wait_for` until the path exists
+* `{"fail": message}`: the turn fails; `{"exit": code}`: the process ends at once
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = [
+    "Append",
+    "AskApproval",
+    "AskInput",
+    "Commit",
+    "Exit",
+    "Fail",
+    "Run",
+    "Say",
+    "Script",
+    "ScriptError",
+    "Skill",
+    "Sleep",
+    "Step",
+    "Tool",
+    "WaitFor",
+    "Write",
+    "block",
+    "parse",
+]
+
+_FENCE = re.compile(r"^(`{3,})scripted[ \t]*\r?\n(.*?)^\1`*[ \t]*\r?$", re.MULTILINE | re.DOTALL)
+
+
+class ScriptError(ValueError):
+    """The script is not what this module's description says; the message names the turn and the step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Say:
+    """Say something to people."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skill:
+    """Read a listed skill; remember the value of its line `value_of: …` (null: a usual key)."""
+
+    name: str
+    value_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """Write a file of the workspace whole."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """Add text to a file of the workspace unless it is already there."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Run a command in the workspace."""
+
+    argv: tuple[str, ...]
+    may_fail: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """Commit everything that changed."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """Call a tool of the client."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    may_fail: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskApproval:
+    """Ask whether a command may run, and run it if so."""
+
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskInput:
+    """Ask a person a question."""
+
+    question: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sleep:
+    """Wait for a time."""
+
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitFor:
+    """Wait until a path exists."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fail:
+    """Fail the turn."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """End the process at once."""
+
+    code: int
+
+
+Step = (
+    Say
+    | Skill
+    | Write
+    | Append
+    | Run
+    | Commit
+    | Tool
+    | AskApproval
+    | AskInput
+    | Sleep
+    | WaitFor
+    | Fail
+    | Exit
+)
+Script = tuple[tuple[Step, ...], ...]
+_Json = Mapping[str, Any]
+
+
+def parse(prompt: str) -> Script | None:
+    """The first script in `prompt`, or null when there is none.
+
+    Raises:
+        ScriptError: there is a block, and it does not hold a script.
+    """
+    found = _FENCE.search(prompt)
+    if found is None:
+        return None
+    try:
+        turns = json.loads(found[2])
+    except ValueError as error:
+        raise ScriptError(f"scripted block: not JSON: {error}") from error
+    if not isinstance(turns, list):
+        raise ScriptError("scripted block: not a list of turns")
+    return tuple(_turn(number, steps) for number, steps in enumerate(turns, 1))
+
+
+def block(*turns: list[dict[str, Any]]) -> str:
+    """The fenced block that `parse` reads, for issue descriptions; `turns` are lists of step objects."""
+    lines = ",\n".join(f"  {json.dumps(steps, ensure_ascii=False)}" for steps in turns)
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", lines)), default=0))
+    return f"{fence}scripted\n[\n{lines}\n]\n{fence}\n"
+
+
+def _turn(number: int, steps: object) -> tuple[Step, ...]:
+    if not isinstance(steps, list):
+        raise ScriptError(f"scripted block: turn {number} is not a list of steps")
+    return tuple(_step(f"turn {number}, step {place}", step) for place, step in enumerate(steps, 1))
+
+
+def _step(where: str, step: object) -> Step:
+    if not isinstance(step, dict):
+        raise ScriptError(f"scripted block: {where} is not an object")
+    kinds = [key for key in step if key in _KINDS]
+    if len(kinds) != 1:
+        raise ScriptError(f"scripted block: {where} needs exactly one of {', '.join(_KINDS)}")
+    build, others = _KINDS[kinds[0]]
+    if unknown := step.keys() - others - {kinds[0]}:
+        raise ScriptError(f"scripted block: {where} has an unknown key {min(unknown)!r}")
+    try:
+        return build(step)
+    except _WrongValueError as error:
+        raise ScriptError(f"scripted block: {where}: {error}") from error
+
+
+class _WrongValueError(ValueError):
+    """A value of a step has another type than its key promises."""
+
+
+def _text(step: _Json, key: str) -> str:
+    value = step.get(key)
+    if not isinstance(value, str):
+        raise _WrongValueError(f"{key!r} is not text")
+    return value
+
+
+def _number(step: _Json, key: str) -> int:
+    value = step[key]
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise _WrongValueError(f"{key!r} is not a whole number from 0 up")
+    return value
+
+
+def _flag(step: _Json, key: str) -> bool:
+    value = step.get(key, False)
+    if not isinstance(value, bool):
+        raise _WrongValueError(f"{key!r} is neither true nor false")
+    return value
+
+
+def _argv(step: _Json, key: str) -> tuple[str, ...]:
+    value = step[key]
+    if isinstance(value, str) and value:
+        return ("bash", "-c", value)
+    if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
+        return tuple(value)
+    raise _WrongValueError(f"{key!r} is neither text nor a list of texts")
+
+
+def _arguments(step: _Json) -> Mapping[str, Any]:
+    value = step.get("arguments", {})
+    if not isinstance(value, dict):
+        raise _WrongValueError("'arguments' is not an object")
+    return value
+
+
+def _skill(step: _Json) -> Skill:
+    value_of = _text(step, "value_of") if "value_of" in step else None
+    return Skill(name=_text(step, "skill"), value_of=value_of)
+
+
+_MAY_FAIL = frozenset({"may_fail"})
+_KINDS: Mapping[str, tuple[Callable[[_Json], Step], frozenset[str]]] = {
+    "say": (lambda step: Say(text=_text(step, "say")), frozenset()),
+    "skill": (_skill, frozenset({"value_of"})),
+    "write": (lambda step: Write(path=_text(step, "write"), text=_text(step, "text")), frozenset({"text"})),
+    "append": (
+        lambda step: Append(path=_text(step, "append"), text=_text(step, "text")),
+        frozenset({"text"}),
+    ),
+    "run": (lambda step: Run(argv=_argv(step, "run"), may_fail=_flag(step, "may_fail")), _MAY_FAIL),
+    "commit": (lambda step: Commit(message=_text(step, "commit")), frozenset()),
+    "tool": (
+        lambda step: Tool(
+            name=_text(step, "tool"), arguments=_arguments(step), may_fail=_flag(step, "may_fail")
+        ),
+        _MAY_FAIL | {"arguments"},
+    ),
+    "ask_approval": (lambda step: AskApproval(argv=_argv(step, "ask_approval")), frozenset()),
+    "ask_input": (lambda step: AskInput(question=_text(step, "ask_input")), frozenset()),
+    "sleep_ms": (lambda step: Sleep(duration_ms=_number(step, "sleep_ms")), frozenset()),
+    "wait_for": (lambda step: WaitFor(path=_text(step, "wait_for")), frozenset()),
+    "fail": (lambda step: Fail(message=_text(step, "fail")), frozenset()),
+    "exit": (lambda step: Exit(code=_number(step, "exit")), frozenset()),
+}

@@ -1,0 +1,213 @@
+"""The agent's side of the protocol: methods of the client, one thread of control per turn."""
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from symphony import __version__
+from symphony.testing.scripted_agent import NO_MODEL, USER_AGENT_NAME, frames, script
+from symphony.testing.scripted_agent.faults import Faults
+from symphony.testing.scripted_agent.steps import StepFailedError, do
+from symphony.testing.scripted_agent.turn import InterruptedTurnError, Thread, Turn, new_id
+from symphony.testing.scripted_agent.wire import ClientGoneError, Wire
+
+__all__ = ["Server"]
+
+_APPROVAL_POLICIES = ("untrusted", "on-request", "never")
+_NO_SANDBOX = "The scripted agent has no sandbox: its commands run with the rights of its user."
+_CLOSE_S = 2.0
+_Params = Mapping[str, Any]
+_Method = Callable[[_Params], tuple[_Params, Callable[[], None] | None]]
+
+
+class _RefusedError(Exception):
+    """The request gets a JSON-RPC error."""
+
+
+class Server:
+    """Answers the client. `handle` is called from one thread; each turn runs in a thread of its own."""
+
+    def __init__(self, wire: Wire, faults: Faults) -> None:
+        self._wire = wire
+        self._faults = faults
+        self._initialized = False
+        self._experimental = False
+        self._threads: dict[str, Thread] = {}
+        self._scripts: dict[str, list[tuple[script.Step, ...]]] = {}
+        self._turn: Turn | None = None
+        self._worker: threading.Thread | None = None
+
+    def handle(self, frame: object) -> None:
+        """Take one frame of the client; what is none is skipped."""
+        if not isinstance(frame, dict):
+            return
+        method = frame.get("method")
+        if not isinstance(method, str):
+            if "result" in frame or "error" in frame:
+                self._wire.answered(frame)
+            return
+        self._wire.received(method)
+        if "id" in frame:
+            self._answer(method, frame["id"], frame.get("params") or {})
+
+    def close(self) -> None:
+        """The client is gone: let a running turn end its commands, and wait for that (2 s at most)."""
+        if (turn := self._turn) is not None:
+            turn.interrupted.set()
+        self._wire.wake(gone=True)
+        if self._worker is not None:
+            self._worker.join(_CLOSE_S)
+
+    def _answer(self, method: str, request_id: object, params: _Params) -> None:
+        try:
+            result, afterwards = self._method(method)(params)
+        except _RefusedError as refusal:
+            self._wire.error(request_id, str(refusal))
+            return
+        self._wire.result(request_id, result)
+        if afterwards is not None:
+            afterwards()
+
+    def _method(self, name: str) -> _Method:
+        methods: dict[str, _Method] = {
+            "initialize": self._initialize,
+            "account/read": lambda _: ({"account": None, "requiresOpenaiAuth": False}, None),
+            "account/rateLimits/read": self._no_account,
+            "command/exec": self._exec,
+            "thread/start": self._thread_start,
+            "turn/start": self._turn_start,
+            "turn/interrupt": self._turn_interrupt,
+        }
+        if name not in methods:
+            known = ", ".join(f"`{method}`" for method in methods)
+            raise _RefusedError(f"Invalid request: unknown variant `{name}`, expected one of {known}")
+        if not self._initialized and name != "initialize":
+            raise _RefusedError("Not initialized")
+        return methods[name]
+
+    def _initialize(self, params: _Params) -> tuple[_Params, Callable[[], None]]:
+        if self._initialized:
+            raise _RefusedError("Already initialized")
+        self._initialized = True
+        self._experimental = bool((params.get("capabilities") or {}).get("experimentalApi"))
+        return {
+            "userAgent": f"{USER_AGENT_NAME}/{__version__} (no model; no sandbox)",
+            "codexHome": str(Path.home()),
+            "platformFamily": "unix",
+            "platformOs": "linux",
+        }, self._greet
+
+    def _greet(self) -> None:
+        self._wire.garbage()
+        self._wire.notify("configWarning", {"summary": f"{NO_MODEL} {_NO_SANDBOX}", "details": None})
+
+    def _no_account(self, _: _Params) -> tuple[_Params, None]:
+        raise _RefusedError("codex account authentication required to read rate limits")
+
+    def _exec(self, params: _Params) -> tuple[_Params, None]:
+        argv = params.get("command")
+        if not isinstance(argv, list) or not argv:
+            raise _RefusedError("command must not be empty")
+        timeout_s = (params.get("timeoutMs") or 10_000) / 1000
+        try:
+            ended = subprocess.run(
+                argv,
+                cwd=params.get("cwd"),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=timeout_s,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise _RefusedError(f"failed to spawn command: {error}") from error
+        return {
+            "exitCode": ended.returncode,
+            "stdout": ended.stdout.decode("utf-8", "replace"),
+            "stderr": ended.stderr.decode("utf-8", "replace"),
+        }, None
+
+    def _thread_start(self, params: _Params) -> tuple[_Params, Callable[[], None]]:
+        sandbox = frames.sandbox_policy(params.get("sandbox", "workspace-write"))
+        approval = params.get("approvalPolicy", "on-request")
+        if sandbox is None:
+            raise _RefusedError(f"Invalid request: unknown variant `{params.get('sandbox')}`")
+        if approval not in _APPROVAL_POLICIES and not isinstance(approval, dict):
+            raise _RefusedError(f"Invalid request: unknown variant `{approval}`")
+        if params.get("dynamicTools") and not self._experimental:
+            raise _RefusedError("thread/start.dynamicTools requires experimentalApi capability")
+        thread = Thread(
+            id=new_id(),
+            cwd=Path(params.get("cwd") or Path.cwd()),
+            instructions=params.get("developerInstructions") or "",
+        )
+        self._threads[thread.id] = thread
+        started = frames.thread(thread.id, str(thread.cwd), version=__version__, now_s=int(time.time()))
+        result = frames.thread_start_result(started, approval_policy=approval, sandbox=sandbox)
+        return result, lambda: self._wire.notify("thread/started", {"thread": started})
+
+    def _turn_start(self, params: _Params) -> tuple[_Params, Callable[[], None] | None]:
+        thread = self._threads.get(params.get("threadId", ""))
+        if thread is None:
+            raise _RefusedError(f"thread not found: {params.get('threadId')}")
+        if (running := self._turn) is not None:
+            return {"turn": frames.turn(running.id, "inProgress")}, None
+        inputs = params.get("input") or []
+        prompt = "\n".join(part["text"] for part in inputs if part.get("type") == "text")
+        turn = self._turn = Turn(self._wire, thread, prompt)
+        self._worker = threading.Thread(target=self._run, args=(turn,), daemon=True)
+        return {"turn": frames.turn(turn.id, "inProgress")}, self._worker.start
+
+    def _turn_interrupt(self, params: _Params) -> tuple[_Params, Callable[[], None]]:
+        turn = self._turn
+        if turn is None:
+            raise _RefusedError("no active turn to interrupt")
+        if params.get("turnId") != turn.id:
+            raise _RefusedError(f"expected active turn id {params.get('turnId')} but found {turn.id}")
+        return {}, turn.interrupt
+
+    def _run(self, turn: Turn) -> None:
+        status, message = "completed", None
+        try:
+            turn.begin()
+            self._steps(turn)
+        except InterruptedTurnError:
+            status = "interrupted"
+        except (StepFailedError, script.ScriptError, OSError, UnicodeError) as error:
+            status, message = "failed", str(error)
+        except ClientGoneError:
+            return
+        self._turn = None  # before the end is said: the client may start the next turn at once
+        turn.end(status, message)
+
+    def _steps(self, turn: Turn) -> None:
+        steps, remark = self._next_steps(turn)
+        turn.say(f"{NO_MODEL} {remark}")
+        turn.step_done()
+        self._commit_faults(turn)
+        for step in steps:
+            if turn.interrupted.is_set():
+                raise InterruptedTurnError
+            do(step, turn)
+            turn.step_done()
+
+    def _next_steps(self, turn: Turn) -> tuple[tuple[script.Step, ...], str]:
+        given = script.parse(turn.prompt)
+        if given is not None:
+            self._scripts[turn.thread.id] = list(given)
+        left = self._scripts.get(turn.thread.id)
+        if left is None:
+            return (), "The prompt holds no ```scripted block, so there is nothing to do."
+        if not left:
+            return (), "The script has no further turn, so there is nothing left to do."
+        return left.pop(0), f"It follows the script of the issue; turns left after this one: {len(left)}."
+
+    def _commit_faults(self, turn: Turn) -> None:
+        if self._faults.huge_line:
+            turn.say("x" * self._faults.huge_line)
+        if self._faults.unknown_request:
+            answer = turn.ask("scripted/unknownRequest")
+            if "error" not in answer:
+                raise StepFailedError("the client answered a request that nobody knows")

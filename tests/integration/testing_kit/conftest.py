@@ -1,0 +1,53 @@
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import symphony
+from symphony.testing.raw_client import RawClient
+
+SOURCE = Path(symphony.__file__).parents[1]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    for argv in (
+        ["git", "init", "--quiet", "--initial-branch=main"],
+        ["git", "config", "user.name", "Test"],
+        ["git", "config", "user.email", "test@example.invalid"],
+        ["git", "commit", "--quiet", "--allow-empty", "--message", "start"],
+    ):
+        subprocess.run(argv, cwd=folder, check=True)
+    return folder
+
+
+@pytest.fixture
+def scripted(workspace: Path, tmp_path: Path) -> Iterator[Callable[..., RawClient]]:
+    """Start the scripted agent with switches."""
+    with ExitStack() as stack:
+
+        def start(*switches: str) -> RawClient:
+            argv = [sys.executable, "-P", "-m", "symphony.testing.scripted_agent", *switches]
+            env = {**os.environ, "PYTHONPATH": str(SOURCE), "SYMPHONY_RUN_ID": "run-1"}
+            client = RawClient(argv, cwd=workspace, env=env, stderr=tmp_path / "stderr.log")
+            return stack.enter_context(client)
+
+        yield start
+
+
+@pytest.fixture
+def git(workspace: Path) -> Callable[..., str]:
+    """Run git in the workspace and return what it wrote."""
+
+    def run(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", *arguments], cwd=workspace, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    return run

@@ -11,6 +11,7 @@ from typing import Any
 from symphony.domain.failures import Failure
 
 __all__ = [
+    "Activity",
     "AgentEvent",
     "ApprovalAnswered",
     "InputRequired",
@@ -43,6 +44,17 @@ class SessionStarted:
     session_id: str
     thread_id: str
     turn_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """A sign of life without a meaning of its own (streamed text, command output); `count` messages at once.
+
+    Reported so that a long answer is not taken for silence; at most one per read, and only when nothing else
+    came of it.
+    """
+
+    count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +151,7 @@ class TurnEnded:
 
 AgentEvent = (
     SessionStarted
+    | Activity
     | Text
     | ItemStarted
     | ItemFinished

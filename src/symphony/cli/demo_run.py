@@ -18,9 +18,6 @@ from typing import Any
 import anyio
 from rich.console import Console
 from symphony.agents.registry import AGENT_KINDS
-from symphony.trackers.markdown import BoardConfig, MarkdownTracker
-from symphony.trackers.registry import SUPPORTED_KINDS
-from symphony.workflow.document import load_workflow
 
 from symphony.cli.progress import LineProgress, Progress, TableProgress
 from symphony.cli.serving import serve
@@ -28,6 +25,9 @@ from symphony.cli.summary import summary_table
 from symphony.domain.issue import Issue
 from symphony.observability.tally import Tally
 from symphony.trackers.base import Comment
+from symphony.trackers.markdown import BoardConfig, MarkdownTracker
+from symphony.trackers.registry import SUPPORTED_KINDS
+from symphony.workflow.document import load_workflow
 
 __all__ = ["show"]
 

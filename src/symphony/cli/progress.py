@@ -27,7 +27,9 @@ class Progress(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None: ...
+    def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+        """One step of the scheduler."""
+        ...
 
 
 class TableProgress:
@@ -63,7 +65,7 @@ class TableProgress:
             ("Turn", {"width": 4, "justify": "right"}),
             ("What is happening", {"ratio": 3}),
         ):
-            table.add_column(column, no_wrap=True, **options)  # type: ignore[arg-type]
+            table.add_column(column, no_wrap=True, **options)
         for row in sorted(self._known.values(), key=lambda item: item.issue_identifier):
             status = "ended" if row.issue_id in ended else row.status
             detail = "no longer active" if status == "ended" else row.detail

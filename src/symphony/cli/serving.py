@@ -5,18 +5,18 @@ from pathlib import Path
 
 import anyio
 from symphony.agents.registry import AGENT_KINDS
-from symphony.hosts.local import LocalHost, use_pidfd_watcher
-from symphony.trackers.registry import TRACKER_KINDS
-from symphony.workflow.document import Workflow
-from symphony.workflow.store import WorkflowStore
 
+from symphony.hosts.local import LocalHost
 from symphony.observability.logs import configure
 from symphony.observability.tally import Tally
 from symphony.runtime.service import Observer, Service
 from symphony.runtime.shutdown import serve_until_signalled
 from symphony.runtime.state_dir import StateDirectory, locate
+from symphony.trackers.registry import SUPPORTED_KINDS, with_default_states
+from symphony.workflow.document import Workflow, WorkflowFile, parse_workflow
+from symphony.workflow.store import WorkflowStore
 
-__all__ = ["serve"]
+__all__ = ["open_store", "serve"]
 
 
 def serve(
@@ -35,12 +35,7 @@ def serve(
     Raises:
         SymphonyError: start-up failed.
     """
-    store = WorkflowStore(
-        workflow_path.absolute(),
-        environment=environment,
-        tracker_kinds=TRACKER_KINDS,
-        agent_kinds=AGENT_KINDS,
-    )
+    store = open_store(workflow_path, environment)
     workflow = store.current()
     stream = None if log_path is None else log_path.open("a", encoding="utf-8")
     try:
@@ -59,12 +54,28 @@ def serve(
             once=once,
             observers=(tally, *observers),
         )
-        use_pidfd_watcher()
         anyio.run(serve_until_signalled, service)
     finally:
         if stream is not None:
             stream.close()
     return tally
+
+
+def open_store(path: Path, environment: Mapping[str, str]) -> WorkflowStore:
+    """The workflow file, judged as a whole: what the tracker refuses is refused here too.
+
+    Raises:
+        SymphonyError: the file is not usable.
+    """
+
+    def parse(file: WorkflowFile) -> Workflow:
+        workflow = parse_workflow(
+            file, environment=environment, tracker_kinds=SUPPORTED_KINDS, agent_kinds=AGENT_KINDS
+        )
+        with_default_states(workflow.settings.tracker, base_dir=workflow.path.parent)
+        return workflow
+
+    return WorkflowStore(path, parse)
 
 
 def _secret_values(workflow: Workflow, environment: Mapping[str, str]) -> tuple[str, ...]:

@@ -43,6 +43,7 @@ class Redactor:
         self._secrets = sorted({s for s in secrets if len(s) >= _MIN_SECRET_LENGTH}, key=len, reverse=True)
 
     def __call__(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+        """One log line, masked."""
         return {key: self._value(key, value) for key, value in event.items()}
 
     def _value(self, key: str, value: Any) -> Any:

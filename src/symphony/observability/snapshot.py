@@ -33,8 +33,7 @@ def rows(state: State) -> tuple[Row, ...]:
     for retry in state.retrying.values():
         detail = f"attempt {retry.attempt} is due" + (f" after: {retry.error}" if retry.error else "")
         found.append(_row(retry.issue, "retrying", detail))
-    for blocked in state.blocked.values():
-        found.append(_row(blocked.issue, "blocked", blocked.failure.message))
+    found += [_row(entry.issue, "blocked", entry.failure.message) for entry in state.blocked.values()]
     claimed = {*state.running, *state.retrying, *state.blocked}
     for issue in state.candidates.values():
         if issue.id not in claimed:

@@ -43,8 +43,8 @@ class Tally:
         if isinstance(fact, RunEnded):
             self._ended(before, fact)
         for issue_id, blocked in after.blocked.items():
-            if entry := self.issues.get(issue_id):
-                entry.blocked = blocked.failure
+            if issue_id in self.issues:
+                self.issues[issue_id].blocked = blocked.failure
         for issue_id, entry in self.issues.items():
             if issue_id not in after.blocked:
                 entry.blocked = None

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from symphony.agents.base import AgentBackend
-from symphony.agents.registry import make_backend
+from symphony.agents.registry import create_backend
 from symphony.domain.issue import normalise_state
 from symphony.hosts.base import Host
 from symphony.scheduler.inputs import SchedulerSettings
 from symphony.skills import SkillOptions
 from symphony.trackers.base import Tracker
-from symphony.trackers.registry import make_tracker
+from symphony.trackers.registry import create_tracker, with_default_states
 from symphony.workflow.document import Workflow
 from symphony.workflow.settings import Settings
 from symphony.workspace.manager import WorkspaceManager
@@ -23,9 +23,11 @@ __all__ = ["Bound", "bind", "scheduler_settings", "skill_options"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """One valid workflow with the adapters made from it."""
+    """One valid workflow with the adapters made from it; the tracker's default states are filled in."""
 
     workflow: Workflow
+    active_states: tuple[str, ...]
+    terminal_states: tuple[str, ...]
     tracker: Tracker
     workspaces: WorkspaceManager
     agent: AgentBackend
@@ -44,10 +46,14 @@ def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str]) -> B
         SymphonyError: an adapter refuses its settings, with `path:line` where it is known.
     """
     settings = workflow.settings
-    tracker = make_tracker(settings.tracker, base_dir=workflow.path.parent, environment=environment)
+    base_dir = workflow.path.parent
+    states = with_default_states(settings.tracker, base_dir=base_dir)
+    tracker = create_tracker(settings.tracker, base_dir=base_dir)
     secrets = workflow.secret_names | tracker.secret_environment_names()
     return Bound(
         workflow=workflow,
+        active_states=states.active_states or (),
+        terminal_states=states.terminal_states or (),
         tracker=tracker,
         workspaces=WorkspaceManager(
             host=host,
@@ -56,7 +62,7 @@ def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str]) -> B
             environment=environment,
             secret_names=secrets,
         ),
-        agent=make_backend(settings, host=host, environment=environment, secret_names=secrets),
+        agent=create_backend(settings, host=host, environment=environment, secret_names=secrets),
         secret_names=secrets,
     )
 
@@ -64,10 +70,9 @@ def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str]) -> B
 def scheduler_settings(bound: Bound) -> SchedulerSettings:
     """The part of the settings that decisions depend on."""
     settings = bound.settings
-    active, terminal = settings.tracker.active_states, settings.tracker.terminal_states
     return SchedulerSettings(
-        active_states=frozenset(normalise_state(state) for state in active),
-        terminal_states=frozenset(normalise_state(state) for state in terminal),
+        active_states=frozenset(normalise_state(state) for state in bound.active_states),
+        terminal_states=frozenset(normalise_state(state) for state in bound.terminal_states),
         required_labels=settings.tracker.required_labels,
         poll_interval_ms=settings.polling.interval_ms,
         max_concurrent_agents=settings.agent.max_concurrent_agents,

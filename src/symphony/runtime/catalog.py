@@ -1,4 +1,4 @@
-"""The skills of a run: loaded under a deadline, listed in the envelope, never able to hold a dispatch back."""
+"""The skills of a run: loaded under a deadline, listed in the envelope, never in the way of a dispatch."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -67,7 +67,7 @@ class Effects:
         self._background = 0
         self._quiet = anyio.Event()
 
-    def carry_out(self, command: Command) -> None:
+    def carry_out(self, command: Command) -> None:  # noqa: C901, PLR0912 - one line per kind of command
         """Begin to carry out one command; returns at once."""
         match command:
             case FetchCandidates():
@@ -101,7 +101,7 @@ class Effects:
         try:
             await self._before_poll()
             bound = self.bound
-            issues = await bound.tracker.fetch_issues_by_states(bound.settings.tracker.active_states)
+            issues = await bound.tracker.fetch_issues_by_states(bound.active_states)
         except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
             self._post(PollFailed(request=command.request, failure=_failure(error)))
         else:
@@ -139,12 +139,7 @@ class Effects:
             self._workers.pop(command.run_id, None)
 
     def _report_problems(self, issue: Issue, problems: tuple[Problem, ...]) -> None:
-        tracker = self.bound.tracker
-
-        async def report() -> None:
-            await post_skill_report(tracker, issue, problems)
-
-        self._beside(report)
+        self._beside(post_skill_report, self.bound, issue, problems)
 
     # --- beside the work ---------------------------------------------------------------------------------
 
@@ -162,7 +157,7 @@ class Effects:
             _log.warning("workspace_kept", reason=removal.kept_reason, **facts)
 
     async def _note(self, command: PostNote) -> None:
-        await post_note(self.bound.tracker, command.issue, kind=command.kind, body=command.body)
+        await post_note(self.bound, command.issue, kind=command.kind, body=command.body)
 
     def _place(self, issue_id: str) -> anyio.Lock:
         """The lock of an issue's workspace: a run and a removal never meet there."""
@@ -175,7 +170,7 @@ class Effects:
     async def _counted(self, effect: Callable[..., Awaitable[None]], arguments: tuple[object, ...]) -> None:
         try:
             await effect(*arguments)
-        except Exception:
+        except Exception:  # noqa: BLE001 - what is done beside the work must not end it
             _log.exception("effect_crashed")
         finally:
             self._background -= 1

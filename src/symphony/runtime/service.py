@@ -12,7 +12,6 @@ from typing import Protocol
 
 import anyio
 import structlog
-from anyio.abc import TaskGroup
 
 from symphony.domain.failures import SymphonyError
 from symphony.hosts.base import Host
@@ -77,6 +76,7 @@ class Service:
         self._exit = anyio.Event()
         self._bound: Bound | None = None
         self._effects: Effects | None = None
+        self._rebound = anyio.Event()
         self._reloading = anyio.Lock()
         self.state: State | None = None
 
@@ -133,7 +133,7 @@ class Service:
             tasks.start_soon(self._timers.run)
             tasks.start_soon(self._watch_workflow)
             tasks.start_soon(self._recheck_workflow)
-            tasks.start_soon(self._watch_tracker, tasks)
+            tasks.start_soon(self._watch_tracker)
             tasks.start_soon(self._decide, bound)
             await self._exit.wait()
             tasks.cancel_scope.cancel()
@@ -162,7 +162,7 @@ class Service:
     # --- reloading ---------------------------------------------------------------------------------------
 
     async def _reload(self) -> None:
-        """Take over a changed workflow file; an invalid one holds dispatch and keeps the last good one (CF8)."""
+        """Take over a changed workflow file; an invalid one holds dispatch, the last good one stays (CF8)."""
         async with self._reloading:
             match self._store.reload_if_changed():
                 case Reloaded(workflow=workflow):
@@ -184,6 +184,8 @@ class Service:
             self.post(WorkflowRejected(failure=error.failure))
             return
         self._bound = self._effects.bound = bound
+        self._rebound.set()
+        self._rebound = anyio.Event()
         _log.info("workflow_reloaded", workflow=str(workflow.path))
         self.post(SettingsChanged(settings=scheduler_settings(bound)))
 
@@ -197,23 +199,19 @@ class Service:
             await anyio.sleep(_RECHECK_S)
             await self._reload()
 
-    async def _watch_tracker(self, tasks: TaskGroup) -> None:
+    async def _watch_tracker(self) -> None:
         """Wake the poller when the board changes; a reload that changes the tracker watches the new one."""
-        del tasks
         while True:
             assert self._bound is not None  # noqa: S101 - set before this task starts
-            watched = self._bound
-            with anyio.CancelScope() as scope:
-                async with anyio.create_task_group() as group:
-                    group.start_soon(self._leave_when_rebound, watched, scope)
-                    async for _ in watched.tracker.changes():
-                        self.post(WakeAsked(reason="tracker_changed"))
-                    scope.cancel()
+            watched, rebound = self._bound, self._rebound
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._wake_on_changes, watched)
+                await rebound.wait()
+                group.cancel_scope.cancel()
 
-    async def _leave_when_rebound(self, watched: Bound, scope: anyio.CancelScope) -> None:
-        while self._bound is watched:
-            await anyio.sleep(_RECHECK_S)
-        scope.cancel()
+    async def _wake_on_changes(self, watched: Bound) -> None:
+        async for _ in watched.tracker.changes():
+            self.post(WakeAsked(reason="tracker_changed"))
 
 
 async def _left_workspaces(bound: Bound) -> tuple[WorkspaceRef, ...]:

@@ -1,13 +1,14 @@
 """One run attempt, from workspace to delivery (specification 16.5; AG6-AG8, WS10).
 
-    workspace -> before_run -> skills -> prompt -> agent -> turn, ask, turn ... -> stop -> after_run -> deliver
+    workspace -> before_run -> skills -> prompt -> agent -> turn, turn ... -> stop -> after_run -> deliver
 
 The worker decides nothing about scheduling: after each turn it waits for a directive, it may be cancelled at
 any await, and it answers with exactly one `RunEnded` when none of its processes is alive any more.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import anyio
 import structlog
@@ -27,7 +28,7 @@ from symphony.scheduler.inputs import Input, Outcome, OutcomeKind, RunEnded, Run
 from symphony.scheduler.inputs import TurnEnded as TurnDone
 from symphony.skills import Problem
 from symphony.workflow.prompts import continuation_prompt
-from symphony.workspace.manager import ProgressMark, Workspace
+from symphony.workspace.model import ProgressMark, Workspace
 
 __all__ = ["Worker"]
 
@@ -100,15 +101,15 @@ class Worker:
                 self._directives.close()
                 self._post(RunEnded(run_id=self._command.run_id, outcome=outcome))
 
-    async def _guarded(self, step: Callable[[], object]) -> Outcome:
+    async def _guarded(self, step: Callable[[], Awaitable[None]]) -> Outcome:
         try:
-            await step()  # type: ignore[misc]
+            await step()
         except _FinishedError as finished:
             failure = finished.directive.failure
             return Outcome(kind=OutcomeKind.FAILED if failure else OutcomeKind.SUCCEEDED, failure=failure)
         except SymphonyError as error:
             return Outcome(kind=_kind_of(error.failure), failure=error.failure)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
             _log.exception("run_crashed")
             failure = Failure(
                 category=Category.INTERNAL, blame=Blame.HOST, message=f"internal error: {error!r}"
@@ -135,7 +136,7 @@ class Worker:
             self._report_problems(self._issue, catalog.problems)
         if catalog.listed:
             _log.info("skills_listed", names=catalog.listed)
-        return assemble(catalog.block)
+        return assemble(skills_block=catalog.block)
 
     # --- the session -------------------------------------------------------------------------------------
 
@@ -199,7 +200,7 @@ class Worker:
             case _:
                 raise SymphonyError(_turn_failure(last))
 
-    async def _run_tool(self, name: str, arguments: dict[str, object]) -> ToolResult:  # type: ignore[override]
+    async def _run_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         result = await self._bound.tracker.execute_agent_tool(name, arguments, issue=self._issue)
         _log.info("tool_called", tool=name, success=result.success)
         return result
@@ -221,7 +222,7 @@ class Worker:
         except SymphonyError as error:
             _log.warning("delivery_failed", reason=error.failure.line, hint=error.failure.hint)
             return outcome
-        except Exception:
+        except Exception:  # noqa: BLE001 - as above
             _log.exception("delivery_crashed")
             return outcome
         for warning in delivery.warnings:

@@ -6,7 +6,8 @@ import pytest
 
 from symphony.domain.failures import Category
 from symphony.trackers.base import TrackerError
-from symphony.trackers.markdown import Notes, files, notes as notes_module
+from symphony.trackers.markdown import Notes, files
+from symphony.trackers.markdown import notes as notes_module
 
 MARKER = "<!-- symphony:skills v1 key=00 fp=00 -->"
 

@@ -39,9 +39,9 @@ def fail_open(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], None]:
 def test_case_53_a_fifo_is_refused_at_once(shelf: Shelf) -> None:
     (shelf.root / "a").mkdir(parents=True)
     os.mkfifo(shelf.root / "a" / "SKILL.md")
-    start = time.perf_counter()
+    start = time.monotonic()
     assert shelf.problems() == [("not_regular_file", "a/SKILL.md")]
-    assert time.perf_counter() - start < 0.1
+    assert time.monotonic() - start < 1  # it takes microseconds, or for ever
 
 
 def test_case_53_a_socket_is_refused(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,9 +266,9 @@ def test_case_65_five_thousand_directories_stop_at_the_limit(shelf: Shelf) -> No
         (shelf.root / f"d{number:04}").mkdir(parents=True)
     shelf.skill("d0000")
     shelf.skill("d4999")
-    start = time.perf_counter()
+    start = time.process_time()
     found = shelf.load()
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert [skill.name for skill in found.skills] == ["d0000"]
     assert (found.problems[0].code, found.problems[0].path) == ("limit_exceeded", ".symphony/skills")
 

@@ -23,9 +23,9 @@ DEEP = {"lists": "- " * 25_000, "brackets": "[" * 25_000, "keys": "? " * 25_000,
 
 def quick_error(shelf: Shelf, front: str) -> str:
     shelf.write("a", f"---\nname: a\n{front}\n---\n")
-    start = time.perf_counter()
+    start = time.process_time()
     found = shelf.load()
-    assert time.perf_counter() - start < 0.2
+    assert time.process_time() - start < 0.2
     assert found.skills == ()
     (error,) = [one for one in found.problems if one.severity is Severity.ERROR]
     return error.code.value
@@ -83,9 +83,9 @@ def test_case_70_too_many_keys_are_too_large_before_parsing(shelf: Shelf) -> Non
 
 def test_case_71_sixty_kilobytes_of_comments_are_fast(shelf: Shelf) -> None:
     shelf.skill("a", *["# words"] * 7_000)
-    start = time.perf_counter()
+    start = time.process_time()
     assert shelf.names() == ["a"]
-    assert time.perf_counter() - start < 0.2
+    assert time.process_time() - start < 0.2
 
 
 def test_case_72_a_surrogate_pair_of_escapes_is_an_error(shelf: Shelf) -> None:
@@ -97,9 +97,9 @@ def test_case_72_a_surrogate_pair_of_escapes_is_an_error(shelf: Shelf) -> None:
 )
 def test_the_repair_of_one_long_line_is_fast(shelf: Shelf, value: str) -> None:
     shelf.write("a", f"---\nname: a\ndescription: {value}\n---\n")
-    start = time.perf_counter()
+    start = time.process_time()
     shelf.load()
-    assert time.perf_counter() - start < 0.2
+    assert time.process_time() - start < 0.2
 
 
 PIECES = st.lists(

@@ -8,7 +8,9 @@ __all__ = ["repaired"]
 _KEY: Final = re.compile(rb"[A-Za-z0-9_-]+[ \t]*:[ \t]+")
 _QUOTED: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|' rb"'(?:[^']|'')*'")
 _BLOCK: Final = re.compile(rb"[|>][-+0-9]*")
-_NEEDS_QUOTES: Final = re.compile(rb"""[-?&*!|>%@`{\["',#]|.*?:(?:[ \t]|\Z)""", re.DOTALL)
+_NEEDS_QUOTES: Final = re.compile(
+    rb"""[&*!|>%@`{\["',]|.*?(?::(?:[ \t]|\Z)|\xc2\x85|\xe2\x80[\xa8\xa9])""", re.DOTALL
+)
 
 
 def repaired(front: bytes) -> bytes:

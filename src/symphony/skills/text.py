@@ -7,9 +7,9 @@ __all__ = ["MAX_FIELD", "one_line"]
 
 MAX_FIELD: Final = 1_024
 
-# Control characters other than white space; what is invisible and only steers the display (bidirectional marks,
-# fillers, tags, soft hyphen, zero-width space); surrogates and non-characters. The joiners of Indic and Arabic
-# scripts and of emoji carry text and stay, as do visible format characters such as the Arabic number sign.
+# Control characters other than white space; what is invisible and only steers the display (bidirectional
+# marks, fillers, tags, soft hyphen, zero-width space); surrogates, non-characters. The joiners of Indic and
+# Arabic scripts and of emoji carry text and stay, as do visible ones such as the Arabic number sign.
 _SILENT: Final = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f"
     "\u202a-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufdd0-\ufdef\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
@@ -17,7 +17,7 @@ _SILENT: Final = re.compile(
     + "".join(f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0x10000, 0x110000, 0x10000))
     + "]+"
 )
-# A joiner or variation selector shapes the character before it, in emoji two do; a longer run hides a message.
+# A joiner or variation selector shapes the character before it, in emoji two do; a longer run hides words.
 _SHAPING: Final = "\u200c\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef"
 _SHAPING_RUN: Final = re.compile(f"([{_SHAPING}]{{2}})[{_SHAPING}]+")
 _BLANKS: Final = re.compile(r"\s+")

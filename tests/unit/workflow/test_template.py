@@ -189,7 +189,7 @@ def test_a_field_chosen_by_data_is_left_to_rendering() -> None:
         ),
         ("{{ issue.title", '"{{" is never closed, expected "}}"', None),
         ("{% if issue.title", '"{%" is never closed, expected "%}"', None),
-        ("{% raw %}{{ x }}", '"{% raw" is never closed, expected "{% endraw %}"', None),
+        ("{% raw %}{{ x }}", '"{% raw %}" is never closed, expected "{% endraw %}"', None),
         ("{{ issue.title | }}\n\nmore", "expected", None),
         ("{{ 'abc }}", "unexpected", None),
         ("{% if %}x{% endif %}", "missing expression", None),

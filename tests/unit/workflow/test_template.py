@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from symphony.domain.failures import Category, Failure
@@ -319,6 +319,7 @@ def test_an_error_of_python_inside_a_filter_is_told_in_one_line() -> None:
     assert "\n" not in failure.message
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.sampled_from("{}%- |.\n'\"issuetlforawdc0[]()=,")))
 def test_any_text_parses_or_is_refused_with_a_place(text: str) -> None:
     try:

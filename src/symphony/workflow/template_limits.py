@@ -38,7 +38,7 @@ RENDER_LIMIT_S: Final = 2.0
 FILE_TAGS: Final = frozenset({"include", "render"})
 """Tags that would read another template; a prompt is one file, so they do not exist here."""
 
-_OPENING = re.compile(r"\{\{|\{%-?\s*(raw|doc)\b|\{%")
+_OPENING = re.compile(r"\{\{|\{%-?\s*(raw|doc)\s*-?%\}|\{%")
 _VERBATIM_END: Final = {
     "raw": re.compile(r"\{%-?\s*endraw\s*-?%\}"),
     "doc": re.compile(r"\{%-?\s*enddoc\s*-?%\}"),

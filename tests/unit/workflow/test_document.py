@@ -269,7 +269,7 @@ _FILES = st.one_of(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=_FILES)
 def test_any_bytes_give_a_workflow_or_an_error(data: bytes) -> None:
     file = WorkflowFile(path=Path(FILE), data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256=""))

@@ -8,7 +8,8 @@ import pytest
 from symphony.domain.failures import Category
 from symphony.domain.issue import Blocker
 from symphony.trackers.base import TrackerError
-from symphony.trackers.markdown import Board, BoardConfig, Draft, board as board_module, files, store
+from symphony.trackers.markdown import Board, BoardConfig, Draft, files, store
+from symphony.trackers.markdown import board as board_module
 
 Write = Callable[..., Path]
 

@@ -6,7 +6,8 @@ import pytest
 
 from symphony.domain.failures import Category
 from symphony.trackers.base import TrackerError
-from symphony.trackers.markdown import Notes, files, notes as notes_module
+from symphony.trackers.markdown import Notes, files
+from symphony.trackers.markdown import notes as notes_module
 
 MARKER = "<!-- symphony:skills v1 key=00 fp=00 -->"
 
@@ -168,12 +169,10 @@ def test_a_disk_that_fails_is_told(notes: Notes, monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as patch:
         patch.setattr(files, "replace", refuse)
         patch.setattr(files, "create", refuse)
-        for attempt in (
-            lambda: notes.put("SYM-1", "y", key="k", note_id=note_id),
-            lambda: notes.add("SYM-1", "z", author="a"),
-        ):
-            with pytest.raises(TrackerError, match="Read-only"):
-                attempt()
+        with pytest.raises(TrackerError, match="Read-only"):
+            notes.put("SYM-1", "y", key="k", note_id=note_id)
+        with pytest.raises(TrackerError, match="Read-only"):
+            notes.add("SYM-1", "z", author="a")
         patch.setattr(files, "read", refuse)
         with pytest.raises(TrackerError, match="Read-only"):
             notes.of("SYM-1")

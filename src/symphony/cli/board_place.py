@@ -71,7 +71,7 @@ def _tolerant(file: Path) -> BoardConfig | None:
     try:
         return _configured(file)
     except SymphonyError as error:
-        warn(f"{error.failure.line}; default states are used")
+        warn(f"{error.failure.where or file}: {error.failure.message}; the default states are used")
         return None
 
 

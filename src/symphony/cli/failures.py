@@ -37,8 +37,11 @@ def exit_code(failure: Failure) -> ExitCode:
 def report(error: SymphonyError | click.ClickException) -> int:
     """Say on stderr what went wrong and what to do next; return the exit code."""
     if isinstance(error, SymphonyError):
-        _say(error.failure.line, error.failure.hint)
-        return exit_code(error.failure)
+        failure = error.failure
+        _say(
+            failure.message if failure.where is None else f"{failure.where}: {failure.message}", failure.hint
+        )
+        return exit_code(failure)
     hint = None
     if isinstance(error, click.UsageError) and error.ctx is not None:
         hint = f"{error.ctx.command_path} --help"

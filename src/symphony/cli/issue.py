@@ -18,6 +18,41 @@ __all__ = ["issue"]
 _MAX_INPUT_BYTES = 1_048_576
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+_GROUP_EXAMPLES = """\b
+Examples:
+  symphony issue new "Fix the login page" --priority 2 --label bug
+  symphony issue list --state Todo
+  symphony issue move SYM-3 "Human Review"
+"""
+
+_NEW_EXAMPLES = """\b
+Examples:
+  symphony issue new "Fix the login page" -d "It shows a blank screen."
+  symphony issue new "Add a test" -F notes.md --blocked-by SYM-1
+"""
+
+_LIST_EXAMPLES = """\b
+Examples:
+  symphony issue list
+  symphony issue list --state Todo --state "In Progress" --json
+"""
+
+_SHOW_EXAMPLES = """\b
+Example:
+  symphony issue show SYM-3
+"""
+
+_MOVE_EXAMPLES = """\b
+Example:
+  symphony issue move SYM-3 "Human Review"
+"""
+
+_COMMENT_EXAMPLES = """\b
+Examples:
+  symphony issue comment SYM-3 "Please keep the old name."
+  symphony issue comment SYM-3 -F review.md --author ann
+"""
+
 
 def _on_a_board(command: _Command) -> _Command:
     """Add the options that say which board is meant."""
@@ -40,22 +75,15 @@ def _as_json(command: _Command) -> _Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
-@click.group(invoke_without_command=True)
+@click.group(invoke_without_command=True, epilog=_GROUP_EXAMPLES)
 @click.pass_context
 def issue(ctx: click.Context) -> None:
-    r"""Work with the issues of a Markdown board: one file each, in .symphony/issues.
-
-    \b
-    Examples:
-      symphony issue new "Fix the login page" --priority 2 --label bug
-      symphony issue list --state Todo
-      symphony issue move SYM-3 "Human Review"
-    """
+    """Work with the issues of a Markdown board: one file each, in .symphony/issues."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
-@issue.command()
+@issue.command(epilog=_NEW_EXAMPLES)
 @click.argument("title")
 @click.option("-d", "--description", help="What is to be done, in Markdown.")
 @click.option("-F", "--file", type=click.File("rb"), help="Read the description from a file; - is stdin.")
@@ -78,13 +106,7 @@ def new(
     path: Path | None,
     workflow: Path | None,
 ) -> None:
-    r"""Write a new issue under the next free number; print its id and file.
-
-    \b
-    Examples:
-      symphony issue new "Fix the login page" -d "It shows a blank screen."
-      symphony issue new "Add a test" -F notes.md --blocked-by SYM-1
-    """
+    """Write a new issue under the next free number; print its id and file."""
     board = open_board(path, workflow, cwd=Path.cwd())
     draft = Draft(
         title=title,
@@ -103,18 +125,12 @@ def new(
         click.echo(f"{made.id}  {board.store.path(made.id)}")
 
 
-@issue.command(name="list")
+@issue.command(name="list", epilog=_LIST_EXAMPLES)
 @click.option("-s", "--state", "states", multiple=True, help="Only issues in this state; may be repeated.")
 @_as_json
 @_on_a_board
 def list_(*, states: tuple[str, ...], as_json: bool, path: Path | None, workflow: Path | None) -> None:
-    r"""List issues, with what they wait for. Files that are no usable issues are told on stderr.
-
-    \b
-    Examples:
-      symphony issue list
-      symphony issue list --state Todo --state "In Progress" --json
-    """
+    """List issues, with what they wait for. Files that are no usable issues are told on stderr."""
     from symphony.cli.issue_view import listing_json, print_listing  # noqa: PLC0415 - rich is slow to import
 
     board = open_board(path, workflow, cwd=Path.cwd())
@@ -132,17 +148,12 @@ def list_(*, states: tuple[str, ...], as_json: bool, path: Path | None, workflow
         click.echo(f"no issues in {board.config.path}", err=True)
 
 
-@issue.command()
+@issue.command(epilog=_SHOW_EXAMPLES)
 @click.argument("issue_id", metavar="ID")
 @_as_json
 @_on_a_board
 def show(*, issue_id: str, as_json: bool, path: Path | None, workflow: Path | None) -> None:
-    r"""Show one issue with its description and comments.
-
-    \b
-    Example:
-      symphony issue show SYM-3
-    """
+    """Show one issue with its description and comments."""
     from symphony.cli.issue_view import print_issue, shown_json  # noqa: PLC0415 - rich is slow to import
 
     board = open_board(path, workflow, cwd=Path.cwd())
@@ -156,22 +167,17 @@ def show(*, issue_id: str, as_json: bool, path: Path | None, workflow: Path | No
         print_issue(board, found, notes)
 
 
-@issue.command()
+@issue.command(epilog=_MOVE_EXAMPLES)
 @click.argument("issue_id", metavar="ID")
 @click.argument("state")
 @_on_a_board
 def move(*, issue_id: str, state: str, path: Path | None, workflow: Path | None) -> None:
-    r"""Put an issue into another state; nothing else in its file changes.
-
-    \b
-    Example:
-      symphony issue move SYM-3 "Human Review"
-    """
+    """Put an issue into another state; nothing else in its file changes."""
     moved = open_board(path, workflow, cwd=Path.cwd()).move(issue_id, state)
     click.echo(f"{moved.issue_id}: {printable(moved.before)} -> {moved.after}")
 
 
-@issue.command()
+@issue.command(epilog=_COMMENT_EXAMPLES)
 @click.argument("issue_id", metavar="ID")
 @click.argument("body", required=False)
 @click.option("-F", "--file", type=click.File("rb"), help="Read the comment from a file; - is stdin.")
@@ -186,13 +192,7 @@ def comment(
     path: Path | None,
     workflow: Path | None,
 ) -> None:
-    r"""Add a comment to an issue, as a file of its own.
-
-    \b
-    Examples:
-      symphony issue comment SYM-3 "Please keep the old name."
-      symphony issue comment SYM-3 -F review.md --author ann
-    """
+    """Add a comment to an issue, as a file of its own."""
     text = _text("BODY", body, file)
     if text is None:
         raise click.UsageError("a comment needs some text: BODY or --file")

@@ -1,7 +1,7 @@
 """A command group that imports a subcommand only when it is used, and reports every failure in two lines."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -51,7 +51,9 @@ class LazyGroup(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
+        run: Callable[[], Any] = partial(
+            super().main, args, prog_name, complete_var, standalone_mode=False, **extra
+        )
         if not standalone_mode:
             return run()
         try:

@@ -2,6 +2,7 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -31,6 +32,20 @@ class Hints:
         self._more = anyio.Event()
 
 
+def touch(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("x", encoding="utf-8")
+
+
+def rename(path: Path, other: Path) -> None:
+    path.rename(other)
+
+
+def make_anew(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+
+
 @asynccontextmanager
 async def watching(folder: Path) -> AsyncIterator[Hints]:
     hints = Hints()
@@ -55,22 +70,21 @@ def folder(tmp_path: Path) -> Path:
 async def test_a_watch_begins_with_a_hint_and_tells_of_changed_issues(folder: Path) -> None:
     async with watching(folder) as hints:
         await hints.next()
-        (folder / "SYM-1.md").write_text("x", encoding="utf-8")
+        touch(folder / "SYM-1.md")
         await hints.next()
-        (folder / "SYM-1.md").rename(folder / "SYM-2.md")
+        rename(folder / "SYM-1.md", folder / "SYM-2.md")
         await hints.next()
 
 
 async def test_comments_and_temporary_files_wake_nobody(folder: Path) -> None:
     async with watching(folder) as hints:
         await hints.next()
-        (folder / "SYM-1" / "comments").mkdir(parents=True)
-        (folder / "SYM-1" / "comments" / "x.md").write_text("x", encoding="utf-8")
-        (folder / ".symphony-0000000000000000.tmp").write_text("x", encoding="utf-8")
-        (folder.parent / "skills").mkdir()
+        touch(folder / "SYM-1" / "comments" / "x.md")
+        touch(folder / ".symphony-0000000000000000.tmp")
+        touch(folder.parent / "skills")
         await _looks(folder, 3)
         assert hints.count == 1
-        (folder / "SYM-1.md").write_text("x", encoding="utf-8")
+        touch(folder / "SYM-1.md")
         await hints.next()
         assert hints.count == 2
 
@@ -89,24 +103,23 @@ async def test_a_folder_that_comes_later_is_watched_from_then_on(folder: Path) -
     async with watching(folder) as hints:
         await _looks(folder.parent.parent.parent, 1)
         assert hints.count == 0
-        folder.mkdir(parents=True)
+        make_anew(folder)
         await hints.next()
-        (folder / "SYM-1.md").write_text("x", encoding="utf-8")
+        touch(folder / "SYM-1.md")
         await hints.next()
 
 
 async def test_a_folder_that_is_made_anew_is_watched_again(folder: Path) -> None:
     async with watching(folder) as hints:
         await hints.next()
-        shutil.rmtree(folder)
-        folder.mkdir()
+        make_anew(folder)
         await hints.next()
-        (folder / "SYM-1.md").write_text("x", encoding="utf-8")
+        touch(folder / "SYM-1.md")
         await hints.next()
-        folder.rename(folder.with_name("old"))
-        folder.mkdir()
+        rename(folder, folder.with_name("old"))
+        make_anew(folder)
         await hints.next()
-        (folder / "SYM-1.md").write_text("x", encoding="utf-8")
+        touch(folder / "SYM-1.md")
         await hints.next()
 
 
@@ -118,14 +131,14 @@ async def test_a_system_that_cannot_watch_is_told_once_and_tried_again(
         iter([OSError("no watches left"), RuntimeError("nor now"), FileNotFoundError()]),
     )
 
-    def sometimes(*paths: Path, **options: object) -> AsyncIterator[object]:
+    def sometimes(*paths: Path, **options: Any) -> AsyncIterator[object]:
         failure = next(failures, None)
         if failure is not None:
             raise failure
-        return awatch(*paths, **options)  # type: ignore[arg-type] - options are passed on as they came
+        return awatch(*paths, **options)
 
     monkeypatch.setattr(watchfiles, "awatch", sometimes)
     with capture_logs() as logs, anyio.fail_after(15):
-        async with aclosing(watch.folder_changes(folder, pause_s=0.01)) as hints:  # type: ignore[type-var] - a generator
+        async with aclosing(watch.folder_changes(folder, pause_s=0.01)) as hints:
             await anext(hints)
     assert [log["event"] for log in logs] == ["board_watch_failed"]

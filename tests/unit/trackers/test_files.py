@@ -50,7 +50,7 @@ def test_a_new_file_appears_whole_and_never_over_another(tmp_path: Path) -> None
 def test_a_file_system_without_hard_links_is_served_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(self: Path, target: Path) -> None:
+    def refuse(_: Path, __: Path) -> None:
         raise OSError(errno.EPERM, "no links here")
 
     monkeypatch.setattr(Path, "hardlink_to", refuse)
@@ -60,7 +60,7 @@ def test_a_file_system_without_hard_links_is_served_too(
 
 
 def test_another_link_error_is_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path, target: Path) -> None:
+    def refuse(_: Path, __: Path) -> None:
         raise OSError(errno.EIO, "broken disk")
 
     monkeypatch.setattr(Path, "hardlink_to", refuse)

@@ -9,7 +9,9 @@ from symphony.trackers.markdown.config import (
     BoardConfig,
 )
 from symphony.trackers.markdown.document import Draft
-from symphony.trackers.markdown.notes import Note, Notes
+from symphony.trackers.markdown.names import author_name, by_number
+from symphony.trackers.markdown.notes import RESERVED_AUTHORS, Note, Notes
+from symphony.trackers.markdown.refusals import printable
 from symphony.trackers.markdown.tracker import MarkdownTracker
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "DEFAULT_PATH",
     "DEFAULT_STATES",
     "DEFAULT_TERMINAL",
+    "RESERVED_AUTHORS",
     "Board",
     "BoardConfig",
     "Draft",
@@ -25,4 +28,7 @@ __all__ = [
     "Note",
     "Notes",
     "Snapshot",
+    "author_name",
+    "by_number",
+    "printable",
 ]

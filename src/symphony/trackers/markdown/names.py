@@ -14,6 +14,7 @@ from symphony.domain.ids import UnsafeKeyError, workspace_key
 __all__ = [
     "COMMENT_SUFFIX",
     "author_name",
+    "by_number",
     "case_twins",
     "comment_author",
     "comment_stem",
@@ -60,6 +61,12 @@ def next_number(prefix: str, taken: Iterable[str]) -> int:
     pattern = re.compile(rf"{re.escape(prefix)}-(\d{{1,{_MAX_DIGITS}}})", re.IGNORECASE | re.ASCII)
     numbers = (pattern.fullmatch(name) for name in taken)
     return 1 + max((int(match[1]) for match in numbers if match), default=0)
+
+
+def by_number(issue_id: str) -> tuple[tuple[int, int | str], ...]:
+    """Sort key under which SYM-9 stands before SYM-10."""
+    parts = re.split(rf"([0-9]{{1,{_MAX_DIGITS}}})", issue_id.casefold())
+    return tuple((1, int(part)) if part.isdecimal() and part.isascii() else (0, part) for part in parts)
 
 
 def author_name(text: str) -> str:

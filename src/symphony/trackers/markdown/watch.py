@@ -6,7 +6,7 @@ replaced; while neither is there, the nearest directory that is. A folder that w
 is noticed within half a second.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 
@@ -25,7 +25,7 @@ _PAUSE_S = 30.0
 _LOG = structlog.get_logger(__name__)
 
 
-async def folder_changes(folder: Path, *, pause_s: float = _PAUSE_S) -> AsyncIterator[None]:
+async def folder_changes(folder: Path, *, pause_s: float = _PAUSE_S) -> AsyncGenerator[None, None]:
     """Yield when an issue file changed, and once whenever a watch begins, for what happened before it did.
 
     Ends only by cancellation. Where the system cannot watch (no more inotify watches, say) it says so once

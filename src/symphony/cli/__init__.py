@@ -1,0 +1,19 @@
+"""The command line. Each subcommand lives in its own module and is imported only when it is used."""
+
+import click
+
+from symphony import __version__
+from symphony.cli.lazy import LazyGroup
+
+__all__ = ["main"]
+
+COMMANDS = {"issue": "symphony.cli.issue:issue"}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS, invoke_without_command=True)
+@click.version_option(__version__, prog_name="symphony")
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    """Turn tracker issues into supervised coding-agent sessions."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())

@@ -1,0 +1,295 @@
+import getpass
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from symphony.cli import main
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "repo" / ".symphony" / "issues"
+    path.mkdir(parents=True)
+    monkeypatch.chdir(path.parent.parent)
+    return path
+
+
+def run(*args: str, stdin: str | bytes | None = None) -> Result:
+    return CliRunner().invoke(main, ["issue", *args], prog_name="symphony", input=stdin)
+
+
+def printed(*args: str) -> Any:
+    result = run(*args)
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def refused(*args: str, code: int = 1, stdin: str | bytes | None = None) -> list[str]:
+    """Exit code, nothing on stdout, exactly an error and a hint line on stderr; returns both."""
+    result = run(*args, stdin=stdin)
+    assert result.exit_code == code, (result.exit_code, result.stderr)
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) <= 2
+    assert lines[0].startswith("error: ")
+    assert all(line.startswith("hint: ") for line in lines[1:])
+    return lines
+
+
+def test_a_new_issue_says_its_id_and_file(folder: Path) -> None:
+    result = run("new", "Fix: it", "-d", "Do.", "-l", "Bug", "-l", "ui", "-p", "2")
+    assert result.stdout == f"SYM-1  {folder}/SYM-1.md\n"
+    made = printed("show", "SYM-1", "--json")
+    assert made["title"] == "Fix: it"
+    assert made["state"] == "Todo"
+    assert made["labels"] == ["bug", "ui"]
+    assert made["priority"] == 2
+    assert made["description"] == "Do."
+
+
+def test_the_description_may_come_from_a_file_or_stdin(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.md").write_text("From a file\n", encoding="utf-8")
+    assert printed("new", "a", "-F", str(tmp_path / "text.md"), "--json")["id"] == "SYM-1"
+    assert printed("show", "SYM-1", "--json")["description"] == "From a file"
+    assert run("new", "b", "-F", "-", stdin="From stdin").exit_code == 0
+    assert printed("show", "sym-2", "--json")["description"] == "From stdin"
+    assert (folder / "SYM-2.md").is_file()
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_json_shapes_are_the_documented_ones() -> None:
+    run("new", "first")
+    made = printed("new", "second", "--blocked-by", "sym-1", "--json")
+    keys = {
+        "id", "title", "state", "labels", "priority", "assignee", "blocked_by", "dispatchable", "reason",
+        "created", "path",
+    }  # fmt: skip
+    assert set(made) == keys
+    assert made["blocked_by"] == [{"id": "SYM-1", "state": "Todo"}]
+    assert (made["dispatchable"], made["reason"]) == (False, "blocked by SYM-1 (Todo)")
+    listing = printed("list", "--json")
+    assert set(listing) == {"board", "issues", "problems"}
+    assert [issue["id"] for issue in listing["issues"]] == ["SYM-1", "SYM-2"]
+    assert all(set(issue) == keys for issue in listing["issues"])
+    run("comment", "SYM-1", "hello", "--author", "ann")
+    shown = printed("show", "SYM-1", "--json")
+    assert set(shown) == {*keys, "description", "comments"}
+    (comment,) = shown["comments"]
+    assert set(comment) == {"id", "author", "created", "body", "daemon"}
+    assert (comment["author"], comment["body"], comment["daemon"]) == ("ann", "hello", False)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_list_is_a_table_in_the_order_of_numbers_and_can_be_narrowed() -> None:
+    for number in range(1, 12):
+        run("new", f"title {number}", "--state", "Backlog" if number % 2 else "Todo")
+    lines = run("list").stdout.splitlines()
+    assert lines[0].split() == ["ID", "STATE", "PRIO", "TITLE", "LABELS", "WAITS"]
+    assert [line.split()[0] for line in lines[1:]] == [f"SYM-{number}" for number in range(1, 12)]
+    lines = run("list", "-s", "todo").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["SYM-2", "SYM-4", "SYM-6", "SYM-8", "SYM-10"]
+    assert "no issues" in run("list", "-s", "Done").stderr
+    assert "states: Backlog" in refused("list", "-s", "Nope")[1]
+
+
+def test_malformed_files_are_warned_about_with_their_place(folder: Path) -> None:
+    run("new", "fine")
+    (folder / "SYM-2.md").write_text("---\ntitle: a\nstate: [\n---\n", encoding="utf-8")
+    (folder / "SYM-3.md").write_text("---\ntitle: a\n---\n", encoding="utf-8")
+    result = run("list")
+    assert result.exit_code == 0
+    assert "SYM-1" in result.stdout
+    warnings = result.stderr.splitlines()
+    assert len(warnings) == 2
+    assert warnings[0].startswith(f"warning: {folder}/SYM-2.md:")
+    assert warnings[1] == f"warning: {folder}/SYM-3.md:1: the front matter has no `state`"
+    problems = printed_problems()
+    assert [problem["id"] for problem in problems] == ["SYM-2", "SYM-3"]
+    assert problems[1]["where"] == f"{folder}/SYM-3.md:1"
+    assert refused("show", "SYM-3")[0] == f"error: {folder}/SYM-3.md:1: the front matter has no `state`"
+    assert refused("move", "SYM-3", "Done")
+
+
+def printed_problems() -> list[dict[str, str]]:
+    problems: list[dict[str, str]] = json.loads(run("list", "--json").stdout)["problems"]
+    return problems
+
+
+def test_an_issue_is_shown_with_all_that_is_known(folder: Path) -> None:
+    run("new", "first")
+    run("new", "second", "-d", "Line one\n\tline two", "-b", "SYM-1", "-p", "1", "-l", "x")
+    run("comment", "SYM-2", "A comment", "--author", "ann")
+    (folder / "SYM-2" / "comments" / "bad.md").write_text("x", encoding="utf-8")
+    result = run("show", "SYM-2")
+    for text in ("SYM-2  second", "SYM-1 (Todo)", "Line one", "    line two", "ann, ", "A comment"):
+        assert text in result.stdout
+    assert "bad.md:1" in result.stderr
+
+
+def test_text_from_files_cannot_drive_the_terminal(folder: Path) -> None:
+    (folder / "SYM-1.md").write_text(
+        '---\ntitle: "a\\x1b[2J[red]b"\nstate: "To\\ndo"\n---\nbody \x1b]0;x\x07 \u202e\n', encoding="utf-8"
+    )
+    for command in (("list",), ("show", "SYM-1"), ("move", "SYM-1", "Todo")):
+        result = run(*command)
+        assert result.exit_code == 0
+        assert "\x1b" not in result.stdout
+        assert "\u202e" not in result.stdout
+    assert "\\x1b[2J[red]b" in run("list").stdout
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_move_tells_both_states_and_changes_one_line() -> None:
+    path = Path(printed("new", "a", "-d", "body", "--json")["path"])
+    before = path.read_bytes()
+    assert run("move", "sym-1", "in progress").stdout == "SYM-1: Todo -> In Progress\n"
+    assert path.read_bytes() == before.replace(b"state: Todo", b"state: In Progress")
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_comment_is_by_who_is_logged_in_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    run("new", "a")
+    monkeypatch.setattr(getpass, "getuser", lambda: "ann")
+    assert run("comment", "SYM-1", "one").stdout.startswith("SYM-1: 2")
+    monkeypatch.setattr(getpass, "getuser", lambda: "symphony")
+    assert run("comment", "SYM-1", "-F", "-", stdin="two").exit_code == 0
+
+    def nobody() -> str:
+        raise KeyError("no name for this user")
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    assert run("comment", "SYM-1", "three").exit_code == 0
+    comments = printed("show", "SYM-1", "--json")["comments"]
+    told = sorted((comment["body"], comment["author"]) for comment in comments)
+    assert told == [("one", "ann"), ("three", "person"), ("two", "person")]
+    for name in ("symphony", "agent", "_agent"):
+        refused("comment", "SYM-1", "x", "--author", name, code=2)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["show", "SYM-9"], 1),
+        (["show", "../SYM-1"], 1),
+        (["move", "SYM-9", "Done"], 1),
+        (["comment", "SYM-9", "x"], 1),
+        (["new", "x", "--blocked-by", "SYM-9"], 1),
+        (["new", "x", "--state", "Nope"], 1),
+        (["new", "  "], 1),
+        (["comment", "SYM-9", ""], 1),
+        (["comment", "SYM-9"], 2),
+        (["comment", "SYM-9", "x", "-F", "-"], 2),
+        (["new"], 2),
+        (["new", "x", "-p", "5"], 2),
+        (["new", "x", "-d", "y", "-F", "-"], 2),
+        (["new", "x", "-F", "nowhere.md"], 2),
+        (["list", "--nope"], 2),
+        (["nope"], 2),
+        (["list", "--path", "nowhere"], 1),
+        (["list", "--workflow", "nowhere.md"], 3),
+    ],
+)
+def test_every_refusal_is_a_line_a_hint_and_a_code(args: list[str], code: int) -> None:
+    lines = refused(*args, code=code)
+    assert len(lines) == 2 or args == ["new", "  "]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("data", [b"\xff", b"x" * 1_048_577])
+def test_a_description_must_be_text_of_a_bounded_size(data: bytes) -> None:
+    refused("new", "x", "-F", "-", stdin=data, code=2)
+
+
+def test_help_shows_examples_and_costs_no_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in ("new", "list", "show", "move", "comment"):
+        result = run(command, "--help")
+        assert result.exit_code == 0
+        assert (
+            f"  symphony issue {command} " in result.stdout
+            or f"  symphony issue {command}\n" in result.stdout
+        )
+    assert "comment" in run().stdout
+    assert refused("list")[1].startswith("hint: `symphony init`")
+
+
+def test_the_nearest_board_upwards_is_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = folder.parent.parent / "src" / "deep"
+    deep.mkdir(parents=True)
+    monkeypatch.chdir(deep)
+    assert printed("new", "a", "--json")["path"] == f"{folder}/SYM-1.md"
+
+
+def workflow(folder: Path, front: str) -> Path:
+    path = folder.parent.parent / "WORKFLOW.md"
+    path.write_text(f"---\n{front}\n---\nDo {{{{ nonsense\n", encoding="utf-8")
+    return path
+
+
+def test_the_workflow_beside_a_board_says_its_prefix_and_states(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = workflow(
+        folder,
+        "tracker: {kind: markdown, provider: {prefix: ABC, states: [Ready, Closed]},"
+        " active_states: [Ready], terminal_states: [Closed]}",
+    )
+    made = printed("new", "a", "--json")
+    assert (made["id"], made["state"]) == ("ABC-1", "Ready")
+    monkeypatch.chdir(tmp_path)
+    assert printed("new", "b", "--workflow", str(file), "--json")["id"] == "ABC-2"
+    assert printed("new", "c", "--path", str(folder), "--json")["id"] == "ABC-3"
+
+
+def test_another_board_is_not_judged_by_the_workflow_above_it(folder: Path) -> None:
+    workflow(folder, "tracker: {kind: markdown, provider: {prefix: ABC}}")
+    other = folder.parent / "other"
+    other.mkdir()
+    assert printed("new", "a", "--path", str(other), "--json")["id"] == "SYM-1"
+
+
+@pytest.mark.parametrize("front", ["tracker: [", "tracker: {kind: markdown, provider: {states: 3}}"])
+def test_a_broken_workflow_is_warned_about_and_does_not_hide_the_board(folder: Path, front: str) -> None:
+    file = workflow(folder, front)
+    result = run("new", "a")
+    assert result.stdout.startswith("SYM-1")
+    assert result.stderr.startswith("warning: ")
+    refused("list", "--workflow", str(file), code=3)
+
+
+def test_a_workflow_for_another_tracker_has_no_board(folder: Path) -> None:
+    file = folder.parent.parent / "WORKFLOW.md"
+    for front in ("tracker: {kind: other}", "tracker: 3", "x: y"):
+        workflow(folder, front)
+        assert "markdown" in refused("list", "--workflow", str(file), code=3)[0]
+        assert run("new", "a").exit_code == 0
+    file.write_text("no front matter", encoding="utf-8")
+    refused("list", "--workflow", str(file), code=3)
+
+
+def test_a_provider_that_is_no_map_means_the_defaults(folder: Path) -> None:
+    workflow(folder, "tracker: {kind: markdown, provider: 3, active_states: 4}")
+    assert printed("new", "a", "--json")["id"] == "SYM-1"
+
+
+TEXT = st.text(min_size=1, max_size=40).filter(lambda text: text.strip() != "")
+
+
+@pytest.mark.usefixtures("folder")
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(title=TEXT, description=st.text(max_size=80))
+def test_any_title_and_description_read_back(title: str, description: str) -> None:
+    made = printed("new", "--description", description, "--json", "--", title)
+    shown = printed("show", made["id"], "--json")
+    assert shown["title"] == title
+    text = description.replace("\r\n", "\n").strip("\r\n")
+    assert (shown["description"] or "").strip() == text.strip()

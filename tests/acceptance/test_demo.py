@@ -1,0 +1,67 @@
+"""Promise: `symphony demo` is the real daemon on a real repository, and says when no model is involved."""
+
+import json
+from pathlib import Path
+
+from harness.project import Project
+
+
+def test_the_demo_ends_with_commits_on_branches_and_one_comment(project: Project) -> None:
+    place = project.root / "demo"
+    done = project.symphony("demo", "--dir", str(place), "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["ok"] is True
+    assert result["dir"] == str(place)
+    issues = {issue["identifier"]: issue for issue in result["issues"]}
+    assert {name: issue["state"] for name, issue in issues.items()} == dict.fromkeys(
+        ["DEMO-1", "DEMO-2", "DEMO-3", "DEMO-4"], "Done"
+    )
+    assert issues["DEMO-3"]["turns"] == 2, "this one needs two turns"
+    assert issues["DEMO-3"]["commits"] == 2
+    for name, issue in issues.items():
+        assert issue["branch"] == f"symphony/{name}"
+        log = project.git("log", "--format=%s", f"main..{issue['branch']}", cwd=place / "repo")
+        assert len(log.splitlines()) == issue["commits"] >= 1
+        assert name in log
+    reports = [comment for comment in result["comments"] if comment["mine"]]
+    assert reports, "the malformed skill is named on the board"
+    for report in reports:
+        assert ".symphony/skills/release-notes/SKILL.md" in report["body"]
+        assert "missing_name" in report["body"]
+    assert len({report["issue_identifier"] for report in reports}) == len(reports), "one comment per issue"
+
+
+def test_the_blocked_issue_started_only_after_its_blocker_was_done(project: Project) -> None:
+    place = project.root / "demo"
+    assert project.symphony("demo", "--dir", str(place), "--json").returncode == 0
+    lines = [json.loads(line) for line in (place / "symphony.log").read_text().splitlines()]
+    order = [
+        (line["event"], line["issue_identifier"])
+        for line in lines
+        if line["event"] in {"run_started", "run_ended"}
+    ]
+    assert order.index(("run_ended", "DEMO-1")) < order.index(("run_started", "DEMO-2"))
+
+
+def test_people_are_told_what_happens_and_what_to_do_next(project: Project) -> None:
+    done = project.symphony("demo")
+    assert done.returncode == 0, done.stderr
+    assert "no model is involved" in done.stdout
+    assert "Comment on" in done.stdout
+    assert "symphony init && symphony run" in done.stdout
+    for name in ("DEMO-1", "DEMO-2", "DEMO-3", "DEMO-4"):
+        assert f"symphony/{name}" in done.stdout
+    assert "Scripted agent: no model is involved." not in done.stderr
+
+
+def test_nothing_is_left_behind_without_dir(project: Project) -> None:
+    result = json.loads(project.symphony("demo", "--json").stdout)
+    assert not Path(result["dir"]).exists()
+
+
+def test_a_directory_with_something_in_it_is_not_touched(project: Project) -> None:
+    done = project.symphony("demo", "--dir", str(project.repo))
+    assert done.returncode == 2
+    assert "is not empty" in done.stderr
+    assert "hint:" in done.stderr

@@ -1,0 +1,64 @@
+"""Promise: `symphony init` never overwrites, and `symphony run` works right after it."""
+
+from harness.project import Project, scripted
+
+FILES = ("WORKFLOW.md", ".symphony/issues/SYM-1.md", ".symphony/skills/example/SKILL.md")
+
+
+def test_init_writes_three_commented_files_and_names_the_next_command(project: Project) -> None:
+    done = project.symphony("init")
+    assert done.returncode == 0, done.stderr
+    for name in FILES:
+        assert (project.repo / name).is_file()
+        assert f"created  {name}" in done.stdout
+    assert "symphony run" in done.stdout
+    assert "delete me" in (project.repo / FILES[2]).read_text()
+    assert "# " in (project.repo / FILES[0]).read_text(), "the workflow is commented"
+    assert "/tmp" not in (project.repo / FILES[0]).read_text(), "workspaces stay out of the temp directory"
+
+
+def test_init_works_from_a_subdirectory_and_keeps_what_is_there(project: Project) -> None:
+    mine = project.write("WORKFLOW.md", "mine")
+    project.write("sub/file", "x")
+    done = project.symphony("init", "--dir", "sub")
+    assert done.returncode == 0
+    assert mine.read_text() == "mine"
+    assert "kept     WORKFLOW.md" in done.stdout
+    assert (project.repo / FILES[1]).is_file()
+    again = project.symphony("init")
+    assert again.stdout.count("kept") == len(FILES)
+
+
+def test_outside_a_repository_init_says_what_to_do(project: Project) -> None:
+    bare = project.root / "bare"
+    bare.mkdir()
+    done = project.symphony("init", "--dir", str(bare))
+    assert done.returncode == 1
+    assert "is not in a git repository" in done.stderr
+    assert "hint: run `git init`" in done.stderr
+
+
+def test_run_once_works_with_what_init_wrote(project: Project) -> None:
+    project.symphony("init")
+    workflow = project.repo / "WORKFLOW.md"
+    workflow.write_text(workflow.read_text().replace("codex app-server", scripted()))
+    project.issue(
+        "SYM-1",
+        [
+            {"write": "HELLO.md", "text": "Hello.\n"},
+            {"commit": "Say hello"},
+            {"tool": "board_move", "arguments": {"state": "Human Review"}},
+        ],
+    )
+    project.commit("Add Symphony")
+    done = project.symphony("run", "--once")
+    assert done.returncode == 0, done.stderr
+    assert project.state("SYM-1") == "Human Review"
+    assert project.branch_log("SYM-1") == ["Say hello"]
+    assert not (project.repo / "HELLO.md").exists(), "the work is on its branch"
+
+
+def test_run_once_with_nothing_to_do_ends_at_once(project: Project) -> None:
+    project.workflow()
+    done = project.symphony("run", "--once")
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,101 @@
+"""Promise: a real Codex session edits, commits and moves its issue, in a sandbox."""
+
+import json
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.project import Project
+from symphony.testing import model_server as models
+from symphony.testing.codex_home import codex_home, find_codex
+
+pytestmark = pytest.mark.real_codex
+
+BODY = "The body of a skill is read by the agent and never put into a prompt."
+WHEN = "Whenever a file is changed in this repository."
+
+
+@pytest.fixture
+def codex() -> Path:
+    found = find_codex(os.environ)
+    if found is None:
+        assert not os.environ.get("SYMPHONY_REQUIRE_REAL"), "CI installs the real Codex"
+        pytest.skip("the codex binary is not installed (set SYMPHONY_TEST_CODEX)")
+    return found
+
+
+@pytest.fixture
+def server() -> Iterator[models.ModelServer]:
+    last = (models.tool("board_move", {"state": "Done"}), models.say("Committed and moved."))
+    edit = models.edit_and_commit("hello.txt", "hello from codex\n", "Say hello", last=last)
+    with models.ModelServer({"work": edit}) as running:
+        yield running
+
+
+def _developer_texts(request: dict[str, Any]) -> list[str]:
+    texts = []
+    for item in request["input"]:
+        if item.get("role") == "developer":
+            texts += [part["text"] for part in item["content"] if "text" in part]
+    return texts
+
+
+def test_a_real_session_does_the_whole_job(project: Project, codex: Path, server: models.ModelServer) -> None:
+    project.workflow(command=f"{shlex.quote(str(codex))} app-server", codex={"read_timeout_ms": 30_000})
+    project.write(
+        ".symphony/skills/style/SKILL.md",
+        f"---\nname: style\ndescription: Style.\nwhen_to_use: {WHEN}\n---\n{BODY}\n",
+    )
+    project.write(".symphony/skills/nameless/SKILL.md", "---\ndescription: Nameless.\n---\nbody\n")
+    project.commit("Add a good and a malformed skill")
+    project.issue("SYM-1", text="[[work]] Write hello.txt and commit it.")
+    with codex_home(server.base_url) as home:
+        project.environment.update(home.env)
+        with project.daemon("--once") as daemon:
+            assert daemon.end() == 0, daemon.log.read_text()
+
+    assert project.state("SYM-1") == "Done"
+    assert project.branch_log("SYM-1") == ["Say hello"]
+    assert project.git("show", "symphony/SYM-1:hello.txt") == "hello from codex"
+    (comment,) = project.comments("SYM-1")
+    assert ".symphony/skills/nameless/SKILL.md" in comment
+
+    first = next(item.body for item in server.requests if "input" in item.body)
+    texts = _developer_texts(first)
+    assert sum(text.count("## Available skills") for text in texts) == 1
+    assert sum(text.count(f"- style — {WHEN}") for text in texts) == 1
+    everything = json.dumps([item.body for item in server.requests])
+    assert BODY not in everything
+    ended = daemon.wait_for("run_ended", issue_identifier="SYM-1", outcome="succeeded")
+    assert ended["turns"] == 1
+    assert ended["commits"] == 1
+
+
+def test_secrets_and_siblings_are_out_of_reach(project: Project, codex: Path) -> None:
+    neighbour = project.workspaces / "neighbour"
+    steps = (
+        models.shell(
+            f"env; echo x > {neighbour}/x; echo x > /tmp/symphony-escape-$$ && rm /tmp/symphony-escape-$$"
+        ),
+        models.tool("board_move", {"state": "Done"}),
+        models.say("Tried."),
+    )
+    project.environment["TRACKER_TOKEN"] = "do-not-show-this-value"
+    project.workflow(
+        command=f"{shlex.quote(str(codex))} app-server",
+        codex={"read_timeout_ms": 30_000},
+    )
+    project.issue("SYM-1", text="[[try]]")
+    with models.ModelServer({"try": steps}) as server, codex_home(server.base_url) as home:
+        neighbour.mkdir(parents=True)
+        project.environment.update(home.env)
+        done = project.symphony("run", "--once")
+        assert done.returncode == 0, done.stderr
+        everything = json.dumps([item.body for item in server.requests])
+    assert "SYMPHONY_RUN_ID" in everything, "the command ran and its output reached the model"
+    assert "do-not-show-this-value" not in everything
+    assert not (neighbour / "x").exists()

@@ -1,0 +1,123 @@
+"""Promise: after `kill -9` there is exactly one live agent per issue, and the issue is finished."""
+
+import json
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.project import Daemon, Project, scripted, until
+
+STUBBORN = ("--ignore-eof", "--ignore-sigterm", "--own-session-child")
+
+
+def _alive(folder: Path, role: str) -> list[int]:
+    """Pids of agents (or of their children) that wrote a pid file and still run."""
+    found = []
+    for path in folder.glob("*.json"):
+        facts = json.loads(path.read_text())
+        if facts["role"] == role and psutil.pid_exists(facts["pid"]):
+            process = psutil.Process(facts["pid"])
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(facts["pid"])
+    return found
+
+
+def _prepare(project: Project, *switches: str) -> Path:
+    pids = project.root / "pids"
+    pids.mkdir()
+    project.workflow(command=scripted("--pid-file", str(pids), *switches), agent={"max_concurrent_agents": 3})
+    for number in (1, 2, 3):
+        project.issue(
+            f"SYM-{number}",
+            [
+                {"write": "work.txt", "text": "work\n"},
+                {"wait_for": str(project.root / "go")},
+                {"commit": "Work"},
+                {"tool": "board_move", "arguments": {"state": "Done"}},
+            ],
+        )
+    return pids
+
+
+def _three_agents(pids: Path) -> list[int]:
+    return until(
+        lambda: agents if len(agents := _alive(pids, "agent")) == 3 else None,
+        lambda: f"agents alive: {_alive(pids, 'agent')}",
+    )
+
+
+def _wait_for_work(project: Project, daemon: Daemon) -> None:
+    files = [project.workspaces / f"SYM-{number}" / "work.txt" for number in (1, 2, 3)]
+    until(lambda: all(path.exists() for path in files) or None, daemon.log.read_text)
+
+
+@pytest.mark.parametrize(
+    "switches", [(), STUBBORN], ids=["ordinary agents", "agents that ignore EOF and SIGTERM"]
+)
+def test_kill_9_in_mid_run_leaves_one_agent_per_issue_and_finishes_it(
+    project: Project, switches: tuple[str, ...]
+) -> None:
+    pids = _prepare(project, *switches)
+    with project.daemon() as first:
+        old = _three_agents(pids)
+        _wait_for_work(project, first)
+        first.signal(signal.SIGKILL)
+        first.end()
+    if switches:
+        assert sorted(_alive(pids, "agent")) == sorted(old), "these survive their daemon: the control"
+    with project.daemon("--once") as second:
+        new = until(
+            lambda: agents if len(agents := set(_alive(pids, "agent")) - set(old)) == 3 else None,
+            second.log.read_text,
+        )
+        assert not set(_alive(pids, "agent")) & set(old), "nothing of the predecessor is alive"
+        assert len(new) == 3
+        (project.root / "go").touch()
+        assert second.end() == 0, second.log.read_text()
+    for number in (1, 2, 3):
+        assert project.state(f"SYM-{number}") == "Done"
+        assert project.branch_log(f"SYM-{number}") == ["Work"]
+    assert not _alive(pids, "agent")
+    assert not _alive(pids, "child")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_stops_at_once_and_leaves_nothing(project: Project, number: signal.Signals) -> None:
+    pids = _prepare(project, *STUBBORN)
+    with project.daemon() as daemon:
+        _three_agents(pids)
+        _wait_for_work(project, daemon)
+        daemon.signal(number)
+        daemon.wait_for("draining")
+        daemon.signal(number)
+        assert daemon.end() == 0, daemon.log.read_text()
+    assert not _alive(pids, "agent")
+    assert not _alive(pids, "child")
+    assert not list((project.state_dir / "runs").iterdir())
+    for issue in (1, 2, 3):
+        assert (project.workspaces / f"SYM-{issue}" / "work.txt").exists(), "work in progress is kept"
+
+
+def test_the_first_signal_lets_running_turns_end(project: Project) -> None:
+    pids = _prepare(project)
+    with project.daemon() as daemon:
+        _three_agents(pids)
+        _wait_for_work(project, daemon)
+        daemon.signal(signal.SIGTERM)
+        daemon.wait_for("draining")
+        (project.root / "go").touch()
+        assert daemon.end() == 0, daemon.log.read_text()
+    assert [project.branch_log(f"SYM-{issue}") for issue in (1, 2, 3)] == [["Work"]] * 3
+
+
+def test_a_second_daemon_is_refused_in_one_line(project: Project) -> None:
+    project.workflow()
+    with project.daemon() as daemon:
+        daemon.wait_for("serving")
+        refused = project.symphony("run")
+        assert refused.returncode == 1
+        assert "already serves this workflow" in refused.stderr
+        assert str(daemon.process.pid) in refused.stderr
+        assert "hint:" in refused.stderr

@@ -1,0 +1,93 @@
+"""Promise: skills are listed by name, never pasted; a malformed one costs one comment, never a dispatch."""
+
+import pytest
+
+from harness.project import Project
+
+DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
+READ = [
+    {"skill": "greeting", "value_of": "word"},
+    {"write": "out.txt", "text": "{skill_value}"},
+    {"commit": "Use it"},
+    DONE,
+]
+
+
+def _malformed(project: Project) -> None:
+    project.write(".symphony/skills/nameless/SKILL.md", "---\ndescription: No name.\n---\n# x\nSECRET BODY\n")
+    project.write(".symphony/skills/plain/SKILL.md", "# no front matter\n")
+    project.write(".symphony/skills/broken/SKILL.md", "---\nname: [broken\n---\n")
+    project.write(".symphony/skills/twin-a/SKILL.md", "---\nname: twin\ndescription: A.\n---\n")
+    project.write(".symphony/skills/twin-b/SKILL.md", "---\nname: twin\ndescription: B.\n---\n")
+
+
+def test_the_agent_finds_a_listed_skill_and_reads_it_itself(project: Project) -> None:
+    project.workflow()
+    project.skill("greeting", description="How to greet.", body="word: salut")
+    project.commit("Add a skill")
+    project.issue("SYM-1", READ)
+    done = project.symphony("run", "--once")
+    assert done.returncode == 0, done.stderr
+    assert project.git("show", "symphony/SYM-1:out.txt") == "salut"
+
+
+def test_malformed_skills_are_named_in_one_comment_that_is_edited_in_place(project: Project) -> None:
+    project.workflow()
+    project.skill("greeting", body="word: salut")
+    _malformed(project)
+    project.commit("Add skills, most of them malformed")
+    project.issue("SYM-1", READ[:-1], [DONE])
+    assert project.symphony("run", "--once").returncode == 0
+    (comment,) = project.comments("SYM-1")
+    for name in ("nameless", "plain", "broken", "twin-b"):
+        assert f".symphony/skills/{name}/SKILL.md" in comment
+    for code in ("missing_name", "missing_front_matter", "invalid_yaml", "duplicate_name"):
+        assert code in comment
+    assert "SECRET BODY" not in comment
+    assert str(project.root) not in comment
+    project.write(
+        ".symphony/skills/nameless/SKILL.md", "---\nname: nameless\ndescription: Now it has one.\n---\n"
+    )
+    project.commit("Mend one of them")
+    project.git("branch", "-D", "symphony/SYM-1")
+    project.symphony("issue", "move", "SYM-1", "Todo")
+    project.issue("SYM-1", [{"run": "git merge -q origin/main", "may_fail": True}], [DONE])
+    assert project.symphony("run", "--once").returncode == 0
+    assert len(project.comments("SYM-1")) == 1, "found again by its marker"
+
+
+@pytest.mark.parametrize("with_folder", [True, False], ids=["empty folder", "no folder"])
+def test_without_skills_nothing_is_posted_and_the_work_is_done(
+    project: Project, *, with_folder: bool
+) -> None:
+    project.workflow()
+    if with_folder:
+        project.write(".symphony/skills/README.md", "nothing yet\n")
+    project.commit("No skills")
+    project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE])
+    assert project.symphony("run", "--once").returncode == 0
+    assert project.comments("SYM-1") == []
+
+
+def test_a_board_that_takes_no_comment_does_not_hold_the_work_back(project: Project) -> None:
+    project.workflow()
+    _malformed(project)
+    project.commit("Malformed skills")
+    project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE])
+    project.write(".symphony/issues/SYM-1/comments", "a file where the folder should be\n")
+    with project.daemon("--once") as daemon:
+        assert daemon.end() == 0, daemon.log.read_text()
+    daemon.wait_for("comment_failed", issue_identifier="SYM-1")
+    assert project.state("SYM-1") == "Done"
+
+
+def test_the_names_beyond_the_limit_are_logged(project: Project) -> None:
+    project.workflow(agent={"skills": {"max_skills_in_prompt": 1}})
+    project.skill("alpha")
+    project.skill("beta")
+    project.commit("Two skills")
+    project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE])
+    with project.daemon("--once") as daemon:
+        assert daemon.end() == 0, daemon.log.read_text()
+    assert daemon.wait_for("skills_dropped")["names"] == ["beta"]
+    assert daemon.wait_for("skills_listed")["names"] == ["alpha"]

@@ -7,7 +7,12 @@ from symphony.cli.lazy import LazyGroup
 
 __all__ = ["main"]
 
-COMMANDS = {"issue": "symphony.cli.issue:issue"}
+COMMANDS = {
+    "demo": "symphony.cli.demo:demo",
+    "init": "symphony.cli.init:init",
+    "issue": "symphony.cli.issue:issue",
+    "run": "symphony.cli.run:run",
+}
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS, invoke_without_command=True)

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import click
 
-from symphony.cli.console import ExitCode, fail, fail_with
-from symphony.domain.failures import SymphonyError
+from symphony.cli.failures import CommandError, ExitCode
 
 __all__ = ["demo"]
 
@@ -40,13 +39,10 @@ def demo(agent: str, directory: Path | None, *, as_json: bool) -> None:
     from symphony.cli import demo_run  # noqa: PLC0415
 
     if directory is not None and directory.exists() and any(directory.iterdir()):
-        fail(
+        raise CommandError.of(
             f"{directory} is not empty",
             hint="name a new directory, so that nothing of yours is touched",
             code=ExitCode.USAGE,
         )
-    try:
-        ok = demo_run.show(agent=agent, directory=directory, as_json=as_json)
-    except SymphonyError as error:
-        fail_with(error)
+    ok = demo_run.show(agent=agent, directory=directory, as_json=as_json)
     sys.exit(ExitCode.OK if ok else ExitCode.FAILURE)

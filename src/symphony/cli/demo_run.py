@@ -17,8 +17,8 @@ from typing import Any
 
 import anyio
 from rich.console import Console
-from symphony.agents.registry import AGENT_KINDS
 
+from symphony.agents.registry import KINDS as AGENT_KINDS
 from symphony.cli.progress import LineProgress, Progress, TableProgress
 from symphony.cli.serving import serve
 from symphony.cli.summary import summary_table

@@ -26,6 +26,18 @@ class ExitCode(IntEnum):
 class CommandError(SymphonyError):
     """A command that cannot do what it was asked for."""
 
+    def __init__(self, failure: Failure, *, code: ExitCode | None = None) -> None:
+        super().__init__(failure)
+        self.code = code
+
+    @classmethod
+    def of(cls, message: str, *, hint: str, code: ExitCode = ExitCode.FAILURE) -> "CommandError":
+        """The error with its `Failure` built from the arguments."""
+        failure = Failure(
+            category=Category.COMMAND, blame=Blame.HOST, message=message, hint=hint, retryable=False
+        )
+        return cls(failure, code=code)
+
 
 def exit_code(failure: Failure) -> ExitCode:
     """The exit code that a failure gives."""
@@ -36,12 +48,13 @@ def exit_code(failure: Failure) -> ExitCode:
 
 def report(error: SymphonyError | click.ClickException) -> int:
     """Say on stderr what went wrong and what to do next; return the exit code."""
+    if isinstance(error, CommandError):
+        _say_failure(error.failure, named=False)
+        return error.code or exit_code(error.failure)
     if isinstance(error, SymphonyError):
-        failure = error.failure
-        _say(
-            failure.message if failure.where is None else f"{failure.where}: {failure.message}", failure.hint
-        )
-        return exit_code(failure)
+        for failure in getattr(error, "failures", (error.failure,)):
+            _say_failure(failure)
+        return exit_code(error.failure)
     hint = None
     if isinstance(error, click.UsageError) and error.ctx is not None:
         hint = f"{error.ctx.command_path} --help"
@@ -52,6 +65,13 @@ def report(error: SymphonyError | click.ClickException) -> int:
 def warn(message: str) -> None:
     """Say on stderr what is odd but stops nothing."""
     click.echo(f"warning: {' '.join(message.splitlines())}", err=True)
+
+
+def _say_failure(failure: Failure, *, named: bool = True) -> None:
+    """`where: message [category]`: the category is what machines and searches look for."""
+    place = "" if failure.where is None else f"{failure.where}: "
+    name = f" [{failure.category.value}]" if named else ""
+    _say(f"{place}{failure.message}{name}", failure.hint)
 
 
 def _say(message: str, hint: str | None) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from symphony.cli.console import ExitCode, fail
+from symphony.cli.failures import CommandError
 
 __all__ = ["init"]
 
@@ -44,7 +44,7 @@ def init(directory: Path) -> None:
 def _repository(directory: Path) -> Path:
     answer = _git(directory, "rev-parse", "--show-toplevel")
     if answer is None:
-        fail(
+        raise CommandError.of(
             f"{directory.absolute()} is not in a git repository",
             hint="run `git init` there first, or go to your repository",
         )
@@ -54,8 +54,9 @@ def _repository(directory: Path) -> Path:
 def _git(directory: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(["git", *arguments], cwd=directory, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        fail("git is not installed", hint="install git, then run `symphony init` again")
+    except FileNotFoundError as error:
+        hint = "install git, then run `symphony init` again"
+        raise CommandError.of("git is not installed", hint=hint) from error
     return done.stdout.strip() if done.returncode == 0 else None
 
 
@@ -78,11 +79,8 @@ def _write(target: Path, text: str, *, shown: str) -> None:
     except FileExistsError:
         click.echo(f"kept     {shown}")
     except OSError as error:
-        fail(
-            f"{target} cannot be written: {error.strerror}",
-            hint="check the permissions of the directory",
-            code=ExitCode.FAILURE,
-        )
+        message = f"{target} cannot be written: {error.strerror}"
+        raise CommandError.of(message, hint="check the permissions of the directory") from error
     else:
         click.echo(f"created  {shown}")
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from symphony.cli.console import fail_with
-from symphony.domain.failures import SymphonyError
+from symphony.cli.failures import ExitCode
 
 __all__ = ["run"]
 
@@ -45,16 +44,8 @@ def run(workflow: Path, *, once: bool, log_format: str, log_level: str) -> None:
     from symphony.cli.serving import serve  # noqa: PLC0415
     from symphony.cli.summary import summary_table  # noqa: PLC0415
 
-    try:
-        tally = serve(
-            workflow,
-            environment=dict(os.environ),
-            once=once,
-            log_format=log_format,
-            log_level=log_level,
-        )
-    except SymphonyError as error:
-        fail_with(error)
+    environment = dict(os.environ)
+    tally = serve(workflow, environment=environment, once=once, log_format=log_format, log_level=log_level)
     if not once:
         return
     if tally.issues and sys.stderr.isatty():
@@ -65,4 +56,4 @@ def run(workflow: Path, *, once: bool, log_format: str, log_level: str) -> None:
     for entry in blocked:
         assert entry.blocked is not None  # noqa: S101 - filtered above
         click.echo(f"{entry.issue.identifier} is blocked: {entry.blocked.message}", err=True)
-    sys.exit(1 if blocked else 0)
+    sys.exit(ExitCode.FAILURE if blocked else ExitCode.OK)

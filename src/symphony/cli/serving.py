@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import anyio
-from symphony.agents.registry import AGENT_KINDS
 
+from symphony.agents.registry import KINDS as AGENT_KINDS
 from symphony.hosts.local import LocalHost
 from symphony.observability.logs import configure
 from symphony.observability.tally import Tally

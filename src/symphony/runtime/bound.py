@@ -62,7 +62,7 @@ def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str]) -> B
             environment=environment,
             secret_names=secrets,
         ),
-        agent=create_backend(settings, host=host, environment=environment, secret_names=secrets),
+        agent=create_backend(settings, host=host, environ=environment, secret_names=secrets),
         secret_names=secrets,
     )
 

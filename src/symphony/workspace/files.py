@@ -16,6 +16,7 @@ from pathlib import Path
 __all__ = [
     "copy_regular",
     "delete_tree",
+    "drop",
     "empty_directory",
     "fingerprint",
     "is_directory",
@@ -98,6 +99,11 @@ def delete_tree(path: Path) -> None:
     except PermissionError:
         _unlock(path)
         shutil.rmtree(path)
+
+
+def drop(path: Path) -> None:
+    """Delete a temporary tree of our own as far as possible; a rest is cleared at the next start."""
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def empty_directory(path: Path, *, older_than_s: float) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import symphony
+from symphony.testing.app_server_schema import AppServerSchema
+from symphony.testing.codex_home import find_codex
 from symphony.testing.raw_client import RawClient
 
 SOURCE = Path(symphony.__file__).parents[1]
@@ -51,3 +53,18 @@ def git(workspace: Path) -> Callable[..., str]:
         ).stdout.strip()
 
     return run
+
+
+@pytest.fixture(scope="session")
+def codex() -> Path:
+    """The real Codex, or a skip that says why."""
+    found = find_codex()
+    if found is None:
+        pytest.skip("no Codex: put `codex` on PATH or name it in SYMPHONY_TEST_CODEX")
+    return found
+
+
+@pytest.fixture(scope="session")
+def schema(codex: Path, tmp_path_factory: pytest.TempPathFactory) -> AppServerSchema:
+    """The schemas that the real Codex generates."""
+    return AppServerSchema.generate(codex, tmp_path_factory.mktemp("schema"))

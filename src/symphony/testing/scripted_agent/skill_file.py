@@ -1,32 +1,31 @@
 """Find a skill in the system-level block and a value in its body, as a model would read them (pure)."""
 
 import re
-from collections.abc import Sequence
 
-__all__ = ["candidate_paths", "value_in"]
+__all__ = ["path_of", "value_in"]
 
 _HEADING = re.compile(r"^## Available skills[ \t]*$", re.MULTILINE)
-_ROOT = re.compile(r"(/[^`<>\n]*)/<[^<>\n]+>/SKILL\.md")
+_ROOT = re.compile(r"(/[^`\n]*)/(?:<\w+>|\{\w+\})/SKILL\.md")
+_DIRECTORY = re.compile(r"[ \t]*\(directory:? `?([^`\n]*?)`?\)(?=[ \t]|$)")
 _USUAL_KEYS = ("commit-prefix", "signed-off-by", "signed-off")
 
 
-def candidate_paths(instructions: str, name: str) -> Sequence[str]:
-    """Where the `## Available skills` block says that SKILL.md of `name` is; empty when it lists none.
+def path_of(instructions: str, name: str) -> str | None:
+    """Where the `## Available skills` block says that SKILL.md of `name` is; null when it lists none such.
 
-    More than one where the entry has a remark in parentheses, which names a directory that differs from the
-    skill; the first that exists counts.
+    The line on use names the root, as in `/root/{directory}/SKILL.md`; an entry names its directory in
+    parentheses where that differs from the skill.
     """
     heading = _HEADING.search(instructions)
     if heading is None:
-        return ()
+        return None
     body = re.split(r"^#{1,2} ", instructions[heading.end() :], maxsplit=1, flags=re.MULTILINE)[0]
     root = _ROOT.search(body)
     entry = re.search(rf"^- `?{re.escape(name)}`?(?=$|[ \t(]|:)(.*)$", body, re.MULTILINE)
     if root is None or entry is None:
-        return ()
-    remark = re.match(r"\s*\(([^)]*)\)", entry[1])
-    directories = [*re.findall(r"[A-Za-z0-9._-]+", remark[1] if remark else ""), name]
-    return [f"{root[1]}/{directory}/SKILL.md" for directory in directories]
+        return None
+    said = _DIRECTORY.match(entry[1])
+    return f"{root[1]}/{said[1] if said else name}/SKILL.md"
 
 
 def value_in(text: str, key: str | None) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from symphony.testing.scripted_agent import frames, script
-from symphony.testing.scripted_agent.skill_file import candidate_paths, value_in
+from symphony.testing.scripted_agent.skill_file import path_of, value_in
 from symphony.testing.scripted_agent.turn import InterruptedTurnError, Turn
 
 __all__ = ["StepFailedError", "do"]
@@ -69,10 +69,9 @@ def _filled(text: str, turn: Turn) -> str:
 
 
 def _skill(step: script.Skill, turn: Turn) -> None:
-    candidates = candidate_paths(turn.thread.instructions, step.name)
-    if not candidates:
+    path = path_of(turn.thread.instructions, step.name)
+    if path is None:
         raise StepFailedError(f"skill {step.name!r} is not listed under '## Available skills'")
-    path = next((path for path in candidates if Path(path).is_file()), candidates[-1])
     code, text = _run(turn, ["cat", "--", path])
     if code != 0:
         raise StepFailedError(f"skill {step.name!r} cannot be read: {text.strip()}")
@@ -205,11 +204,13 @@ def _ask_approval(step: script.AskApproval, turn: Turn) -> None:
     answer = turn.ask(
         "item/commandExecution/requestApproval",
         flag="waitingOnApproval",
+        kind="command",
         itemId=item_id,
         startedAtMs=time.time_ns() // 1_000_000,
         reason="the script asks for it",
         command=shown,
         cwd=cwd,
+        availableDecisions=["accept", "acceptForSession", "decline", "cancel"],
     )
     decision = (answer.get("result") or {}).get("decision")
     if decision in _GRANTED:

@@ -73,12 +73,11 @@ class Turn:
 
     def end(self, status: str, error: str | None = None) -> None:
         """Say how the turn ended: `completed`, `interrupted`, or `failed` with a message."""
-        if error is not None:
-            failure = {"message": error, "codexErrorInfo": "other", "additionalDetails": None}
-            self._notify("error", error=failure, willRetry=False)
-        self._status({"type": "idle"} if error is None else {"type": "systemError"})
-        items = [] if self._last_said is None else [self._last_said]
+        items = [] if self._last_said is None or status != "completed" else [self._last_said]
         ended = frames.turn(self.id, status, items=items, error=error)
+        self._status({"type": "idle"} if error is None else {"type": "systemError"})
+        if error is not None:
+            self._notify("error", error=ended["error"], willRetry=False)
         self._notify("turn/completed", turn=ended, turn_id=False)
 
     def say(self, text: str) -> None:
@@ -135,8 +134,8 @@ class Turn:
         )
         if answer is None:
             raise InterruptedTurnError
-        self._wire.notify("serverRequest/resolved", {"threadId": self.thread.id, "requestId": answer["id"]})
         if flag is not None:
+            self._notify("serverRequest/resolved", requestId=answer["id"], turn_id=False)
             self._status({"type": "active", "activeFlags": []})
         return answer
 

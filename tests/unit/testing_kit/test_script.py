@@ -1,0 +1,112 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from symphony.testing.scripted_agent.script import (
+    Append,
+    AskApproval,
+    AskInput,
+    Commit,
+    Exit,
+    Fail,
+    Run,
+    Say,
+    ScriptError,
+    Skill,
+    Sleep,
+    Step,
+    Tool,
+    WaitFor,
+    Write,
+    block,
+    parse,
+)
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ({"say": "hi"}, Say(text="hi")),
+        ({"skill": "tidy"}, Skill(name="tidy")),
+        ({"skill": "tidy", "value_of": "prefix"}, Skill(name="tidy", value_of="prefix")),
+        ({"write": "a", "text": "b"}, Write(path="a", text="b")),
+        ({"append": "a", "text": "b"}, Append(path="a", text="b")),
+        ({"run": "a | b"}, Run(argv=("bash", "-c", "a | b"))),
+        ({"run": ["a", "b"], "may_fail": True}, Run(argv=("a", "b"), may_fail=True)),
+        ({"commit": "m"}, Commit(message="m")),
+        ({"tool": "t"}, Tool(name="t", arguments={})),
+        (
+            {"tool": "t", "arguments": {"a": 1}, "may_fail": True},
+            Tool(name="t", arguments={"a": 1}, may_fail=True),
+        ),
+        ({"ask_approval": ["a"]}, AskApproval(argv=("a",))),
+        ({"ask_input": "q"}, AskInput(question="q")),
+        ({"sleep_ms": 5}, Sleep(duration_ms=5)),
+        ({"wait_for": "f"}, WaitFor(path="f")),
+        ({"fail": "m"}, Fail(message="m")),
+        ({"exit": 0}, Exit(code=0)),
+    ],
+)
+def test_each_kind_of_step_is_read(step: dict[str, object], expected: Step) -> None:
+    assert parse(f"Title\n\n{block([step])}\nrest") == ((expected,),)
+
+
+def test_a_prompt_without_a_block_has_no_script() -> None:
+    assert parse("Say `scripted` or\n```json\n[]\n```\n") is None
+
+
+def test_the_first_of_two_blocks_counts() -> None:
+    assert parse(block([{"say": "one"}]) + "\n" + block([{"say": "two"}])) == ((Say(text="one"),),)
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_line_ends_do_not_matter(newline: str) -> None:
+    prompt = newline.join(["before", "```scripted", '[[{"say": "x"}]]', "```", "after"])
+    assert parse(prompt) == ((Say(text="x"),),)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("[", "scripted block: not JSON"),
+        ("{}", "scripted block: not a list of turns"),
+        ('[{"say": "x"}]', "scripted block: turn 1 is not a list of steps"),
+        ("[[1]]", "scripted block: turn 1, step 1 is not an object"),
+        ('[[], [{"say": "x"}, {}]]', "scripted block: turn 2, step 2 needs exactly one of say, skill, "),
+        ('[[{"say": "x", "run": "y"}]]', "turn 1, step 1 needs exactly one of"),
+        ('[[{"say": "x", "text": "y"}]]', "turn 1, step 1 has an unknown key 'text'"),
+        ('[[{"say": 1}]]', "turn 1, step 1: 'say' is not text"),
+        ('[[{"write": "a"}]]', "turn 1, step 1: 'text' is not text"),
+        ('[[{"run": []}]]', "'run' is neither text nor a list of texts"),
+        ('[[{"run": ["a", 1]}]]', "'run' is neither text nor a list of texts"),
+        ('[[{"run": "a", "may_fail": 1}]]', "'may_fail' is neither true nor false"),
+        ('[[{"tool": "a", "arguments": []}]]', "'arguments' is not an object"),
+        ('[[{"sleep_ms": -1}]]', "'sleep_ms' is not a whole number from 0 up"),
+        ('[[{"exit": true}]]', "'exit' is not a whole number from 0 up"),
+    ],
+)
+def test_a_wrong_script_is_refused_with_its_place(content: str, said: str) -> None:
+    with pytest.raises(ScriptError) as refused:
+        parse(f"```scripted\n{content}\n```")
+    assert said in str(refused.value)
+
+
+@given(st.lists(st.lists(st.text(), max_size=3), max_size=3))
+def test_whatever_is_said_survives_the_block(texts: list[list[str]]) -> None:
+    prompt = block(*[[{"say": text} for text in turn] for turn in texts])
+    assert parse(prompt) == tuple(tuple(Say(text=text) for text in turn) for turn in texts)
+
+
+@given(st.text())
+def test_no_text_in_a_block_breaks_the_reader(content: str) -> None:
+    try:
+        script = parse(f"```scripted\n{content}\n```")
+    except ScriptError:
+        return
+    assert script is None or isinstance(script, tuple)
+
+
+def test_a_block_is_readable_json() -> None:
+    assert json.loads(block([{"say": "é"}]).split("\n", 1)[1].rsplit("```", 1)[0]) == [[{"say": "é"}]]

@@ -1,0 +1,166 @@
+"""Plain file operations on this machine, all in one place and all blocking; callers run them in a thread.
+
+What an agent may have written is read without following a link at its end, without waiting on a named pipe,
+and only up to a limit.
+"""
+
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = [
+    "copy_regular",
+    "delete_tree",
+    "drop",
+    "empty_directory",
+    "fingerprint",
+    "is_directory",
+    "is_empty",
+    "make_directory",
+    "move_aside",
+    "read_regular",
+    "stat_line",
+    "write_atomic",
+]
+
+_OWNER_ONLY = 0o700
+
+
+def read_regular(path: Path, limit: int) -> bytes | None:
+    """The content of a regular file of at most `limit` bytes; null for anything else."""
+    found = _read(path, limit)
+    return None if found is None else found[0]
+
+
+def copy_regular(source: Path, target: Path, limit: int) -> bool:
+    """Copy a regular file with its modification time; false when `read_regular` would give null.
+
+    git compares the time of an index with those of the files in it, so a fresh time would hide edits.
+    """
+    found = _read(source, limit)
+    if found is None:
+        return False
+    data, info = found
+    target.write_bytes(data)
+    os.utime(target, ns=(info.st_atime_ns, info.st_mtime_ns))
+    return True
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace a file as a whole: a reader sees the old content or the new one, also after a crash."""
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def make_directory(path: Path) -> None:
+    """A directory of our own with all its parents; no error where there is one."""
+    path.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY)
+
+
+def is_directory(path: Path) -> bool:
+    """Whether there is a real directory, not a link to one."""
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def is_empty(path: Path) -> bool:
+    """Whether a directory has no entry."""
+    with os.scandir(path) as entries:
+        return next(entries, None) is None
+
+
+def move_aside(path: Path, trash: Path) -> Path:
+    """Take something out of its place in one step; returns what to delete. Raises `OSError`."""
+    make_directory(trash)
+    holder = Path(tempfile.mkdtemp(dir=trash))
+    path.rename(holder / "tree")
+    return holder
+
+
+def delete_tree(path: Path) -> None:
+    """Delete a tree, also one with read-only directories (module caches make such). Raises `OSError`."""
+    try:
+        shutil.rmtree(path)
+    except PermissionError:
+        _unlock(path)
+        shutil.rmtree(path)
+
+
+def drop(path: Path) -> None:
+    """Delete a temporary tree of our own as far as possible; a rest is cleared at the next start."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def empty_directory(path: Path, *, older_than_s: float) -> None:
+    """Delete what a directory holds and nobody changed lately, as far as possible."""
+    limit = time.time() - older_than_s
+    for entry in list(path.iterdir()) if path.is_dir() else []:
+        try:
+            if entry.lstat().st_mtime <= limit:
+                delete_tree(entry) if is_directory(entry) else entry.unlink()
+        except OSError:
+            continue
+
+
+def fingerprint(root: Path, *, max_entries: int) -> str:
+    """A hash over name, kind, size and modification time of what lies below, `.git` directories left out."""
+    digest = hashlib.sha256()
+    for number, path in enumerate(_walk(root)):
+        if number >= max_entries:
+            break
+        digest.update(stat_line(path, os.path.relpath(path, root).encode("utf-8", "surrogateescape")))
+    return digest.hexdigest()
+
+
+def stat_line(path: str | Path, name: bytes) -> bytes:
+    """What stands for the content of a file: name, kind, size and modification time in ns."""
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return name + b"\0gone\n"
+    kind = stat.S_IFMT(info.st_mode)
+    if stat.S_ISDIR(info.st_mode):
+        return b"%b\0%o\n" % (name, kind)
+    return b"%b\0%o %d %d\n" % (name, kind, info.st_size, info.st_mtime_ns)
+
+
+def _read(path: Path, limit: int) -> tuple[bytes, os.stat_result] | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(fd, "rb") as file:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode) or info.st_size > limit:
+            return None
+        return file.read(limit), info
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    for directory, names, files in os.walk(root):
+        names[:] = sorted(name for name in names if name != ".git")
+        yield from (Path(directory, name) for name in [*names, *sorted(files)])
+
+
+def _unlock(root: Path) -> None:
+    """Give the owner all rights on every directory below, top down, so that each can be looked into."""
+    root.chmod(_OWNER_ONLY)
+    for directory, names, _ in os.walk(root):
+        for path in (Path(directory, name) for name in names):
+            if is_directory(path):
+                path.chmod(_OWNER_ONLY)

@@ -1,0 +1,172 @@
+"""Where everything lies below `workspace.root`, and the proof that a path stays inside it (WS1, WS4, WS5).
+
+    <root>/<key>/                 one workspace per issue
+    <root>/.symphony/mirrors/     one bare repository per `workspace.repo`
+    <root>/.symphony/records/     whose workspace each directory is
+    <root>/.symphony/staging/     what is not finished yet
+    <root>/.symphony/trash/       what is being deleted
+
+Names are computed without the file system; only `resolve` and what builds on it look at it.
+"""
+
+import errno
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from symphony.domain.failures import Category
+from symphony.domain.ids import UnsafeKeyError, workspace_key
+from symphony.workspace.model import WorkspaceError
+
+__all__ = ["Layout", "check_key", "contained", "key_of", "resolve"]
+
+_METADATA = ".symphony"
+# `.git` would make the root itself look like a repository to every git command below it.
+_RESERVED = frozenset({"", ".", "..", ".git", _METADATA})
+_KEY = re.compile(r"[A-Za-z0-9._-]*")
+_MAX_NAME_BYTES = 255
+_SUFFIX_ROOM = 55
+_MAX_LINKS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The names below one root; the root is absolute."""
+
+    root: Path
+
+    @property
+    def mirrors(self) -> Path:
+        """The bare repositories."""
+        return self.root / _METADATA / "mirrors"
+
+    @property
+    def records(self) -> Path:
+        """The records, one file each."""
+        return self.root / _METADATA / "records"
+
+    @property
+    def staging(self) -> Path:
+        """Half-made things, which never are where a finished one is looked for."""
+        return self.root / _METADATA / "staging"
+
+    @property
+    def trash(self) -> Path:
+        """Things already taken away, waiting to be deleted."""
+        return self.root / _METADATA / "trash"
+
+    def workspace(self, key: str) -> Path:
+        """The workspace of a key (WS1). Raises `WorkspaceError` for an unsafe key (DM12)."""
+        return self.root / check_key(key)
+
+    def record(self, key: str) -> Path:
+        """The record of a key; a hash stands in for a key too long to bear a suffix."""
+        name = check_key(key)
+        if len(name) > _MAX_NAME_BYTES - _SUFFIX_ROOM:
+            name = _digest(name)
+        return self.records / f"{name}.json"
+
+    def mirror(self, repository: str) -> Path:
+        """The bare mirror of a repository, named by a hash of its address."""
+        return self.mirrors / f"{_digest(repository)}.git"
+
+
+def key_of(identifier: str) -> str:
+    """The workspace key of an issue (DM10). Raises `WorkspaceError` for an unsafe one (DM12)."""
+    try:
+        return check_key(workspace_key(identifier))
+    except UnsafeKeyError as error:
+        raise _unsafe(identifier) from error
+
+
+def check_key(key: str) -> str:
+    """The key itself when it is a safe directory name (DM12, WS4); else raises `WorkspaceError`."""
+    legal = _KEY.fullmatch(key) and len(key) <= _MAX_NAME_BYTES
+    if not legal or key.lower() in _RESERVED:
+        raise _unsafe(key)
+    return key
+
+
+def contained(path: Path, root: Path) -> Path:
+    """The resolved path, proven to lie strictly below the resolved root (WS4, WS5).
+
+    Raises:
+        WorkspaceError: `workspace_equals_root`, `workspace_symlink_escape`, `workspace_outside_root` or
+            `workspace_path_unreadable`.
+    """
+    real_path, real_root = _resolved(path), _resolved(root)
+    if real_path == real_root:
+        raise _refused(Category.WORKSPACE_EQUALS_ROOT, f"{path} is the workspace root itself")
+    if real_path.is_relative_to(real_root):
+        return real_path
+    if path.is_relative_to(root) and ".." not in path.parts:
+        raise _refused(Category.WORKSPACE_SYMLINK_ESCAPE, f"{path} is a symlink out of {root}: {real_path}")
+    raise _refused(Category.WORKSPACE_OUTSIDE_ROOT, f"{path} is not below the workspace root {root}")
+
+
+def resolve(path: Path) -> Path:
+    """An absolute path with every symlink followed, segment by segment; what does not exist stays as it is.
+
+    Unlike `Path.resolve` it hides no error: a loop or an unreadable segment raises `OSError`.
+    """
+    done, pending, links = Path("/"), _segments(path), 0
+    while pending:
+        segment = pending.pop()
+        if segment == "..":
+            done = done.parent
+            continue
+        target = _link_target(done / segment)
+        if target is None:
+            done /= segment
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        done = Path("/") if target.is_absolute() else done
+        pending += _segments(target)
+    return done
+
+
+def _segments(path: Path) -> list[str]:
+    """The segments without the leading slash, last one first."""
+    return [part for part in reversed(path.parts) if part != path.anchor]
+
+
+def _link_target(path: Path) -> Path | None:
+    """Where a symlink points; null for what is none or does not exist."""
+    try:
+        return path.readlink()
+    except OSError as error:
+        if error.errno in {errno.EINVAL, errno.ENOENT}:
+            return None
+        raise
+
+
+def _resolved(path: Path) -> Path:
+    if not path.is_absolute():
+        raise _refused(Category.WORKSPACE_OUTSIDE_ROOT, f"{path} is not an absolute path")
+    try:
+        return resolve(path)
+    except OSError as error:
+        raise _refused(
+            Category.WORKSPACE_PATH_UNREADABLE, f"{path} cannot be resolved: {error.strerror}"
+        ) from error
+
+
+def _refused(category: Category, message: str) -> WorkspaceError:
+    return WorkspaceError.of(category, message, retryable=False)
+
+
+def _unsafe(name: str) -> WorkspaceError:
+    return WorkspaceError.of(
+        Category.WORKSPACE_UNSAFE_KEY,
+        f"{name[:80]!r} cannot name a workspace directory",
+        hint="rename the issue's identifier in the tracker",
+        retryable=False,
+    )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:40]

@@ -1,0 +1,333 @@
+"""`WorkspaceManager`: the life of a workspace, from making it to letting it go (WS1-WS16)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import structlog
+from anyio import to_thread
+
+from symphony.domain.failures import Blame, Category
+from symphony.domain.ids import branch_name
+from symphony.domain.issue import Issue
+from symphony.hosts.base import Host
+from symphony.workflow.settings import HooksSettings, WorkspaceSettings
+from symphony.workspace.checkout import Checkout
+from symphony.workspace.delivery import Courier, Parcel
+from symphony.workspace.files import fingerprint, is_directory
+from symphony.workspace.git import Git, GitError
+from symphony.workspace.guard import Guard
+from symphony.workspace.hooks import Hook, HookCall, HookRunner
+from symphony.workspace.layout import Layout, key_of
+from symphony.workspace.mirror import Mirror
+from symphony.workspace.model import (
+    Delivery,
+    ProgressMark,
+    Removal,
+    Workspace,
+    WorkspaceError,
+    WorkspaceRecord,
+)
+from symphony.workspace.places import (
+    checked,
+    clear_leftovers,
+    clear_way,
+    discard,
+    forget,
+    launchable,
+    open_root,
+    try_writing,
+)
+from symphony.workspace.records import Entry, read_entries, read_entry, write_entry
+from symphony.workspace.seal import seal
+from symphony.workspace.shadow import MAX_ENTRIES, glance, open_shadow
+
+__all__ = ["WorkspaceManager"]
+
+_log = structlog.get_logger(__name__)
+_T = TypeVar("_T")
+
+
+class WorkspaceManager:
+    """Makes, marks, delivers and removes workspaces on one host with one set of settings.
+
+    `environment` is what hooks see (without `secret_names`) and what git's share is taken from.
+    After a reload make a new manager; workspaces made by the old one are served by their recorded path.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        settings: WorkspaceSettings,
+        hooks: HooksSettings,
+        environment: Mapping[str, str],
+        secret_names: frozenset[str],
+    ) -> None:
+        self._settings = settings
+        self._git = Git(host, environment, secret_names)
+        self._hooks = HookRunner(host, hooks, environment, secret_names)
+        self._mirrors: dict[Path, Mirror] = {}
+
+    async def check_root(self) -> None:
+        """Make the root and see that it can be written; clear what a crash left half-made or half-deleted.
+
+        Raises:
+            WorkspaceError: `workspace_prepare_failed`, blame `config`, with a hint.
+        """
+        layout = await self._root()
+        await self._on_disk(lambda: try_writing(layout))
+        await to_thread.run_sync(clear_leftovers, layout)
+
+    async def prepare(self, issue: Issue, attempt: int | None) -> Workspace:
+        """The issue's workspace: the existing one as it is, or a new one, populated and after `after_create`.
+
+        Raises:
+            WorkspaceError: unsafe key, containment, repository or hook. A new directory is gone then (RT8).
+        """
+        key = key_of(issue.identifier)
+        layout = await self._root()
+        path = await to_thread.run_sync(checked, layout, key)
+        entry = await to_thread.run_sync(read_entry, layout, key)
+        try:
+            exists = await to_thread.run_sync(
+                lambda: clear_way(layout, path, entry, populated=self._settings.repo is not None)
+            )
+            if exists:
+                entry = await self._adopt(layout, issue, key, entry)
+            else:
+                entry = await self._create(layout, path, issue, attempt)
+        except OSError as error:
+            raise WorkspaceError.of(
+                Category.WORKSPACE_PREPARE_FAILED, f"workspace {path} cannot be made: {error}"
+            ) from error
+        return Workspace(
+            key=key,
+            path=path,
+            branch=entry.branch,
+            base_commit=entry.base_commit,
+            created_now=not exists,
+        )
+
+    async def verify(self, workspace: Workspace) -> None:
+        """Check right before an agent is launched that the workspace is where it has to be (WS4, WS6).
+
+        Raises:
+            WorkspaceError: `invalid_workspace_cwd` with the sub-reason.
+        """
+        layout = await self._root()
+        try:
+            real = await to_thread.run_sync(launchable, workspace.path, layout.root)
+        except WorkspaceError as error:
+            raise _invalid_cwd(workspace, error.failure.category.value) from error
+        if not real:
+            raise _invalid_cwd(workspace, "it is no directory")
+
+    async def before_run(self, workspace: Workspace, issue: Issue, attempt: int | None) -> None:
+        """Run the hook `before_run`; its failure is fatal to the attempt (WS9). Raises `WorkspaceError`."""
+        await self._hooks.run(Hook.BEFORE_RUN, _call(issue, workspace.path, attempt))
+
+    async def after_run(self, workspace: Workspace, issue: Issue, attempt: int | None) -> None:
+        """Run the hook `after_run`; failures are only logged. Shield the call when cancelled (WS10)."""
+        await self._hooks.run_ignoring_failure(Hook.AFTER_RUN, _call(issue, workspace.path, attempt))
+
+    async def mark(self, workspace: Workspace) -> ProgressMark:
+        """Where the work stands. Never raises: what git cannot tell is told by a walk over the files."""
+        layout, entry = await self._recorded(workspace.path)
+        sealed = None if entry is None else entry.sealed
+        seen = await to_thread.run_sync(glance, workspace.path, None)
+        if entry is not None and entry.repo is not None and seen.usable:
+            objects = self._mirror(layout, entry.repo).objects
+            try:
+                async with open_shadow(
+                    self._git, layout.staging, workspace.path, seen.head, sealed=sealed, objects=objects
+                ) as shadow:
+                    return ProgressMark(head=seen.head, tree=await shadow.tree_mark())
+            except (GitError, OSError) as error:
+                _log.warning("status of a workspace unknown", key=workspace.key, error=str(error))
+        tree = await to_thread.run_sync(lambda: fingerprint(workspace.path, max_entries=MAX_ENTRIES))
+        return ProgressMark(head=seen.head, tree=tree)
+
+    async def deliver(self, workspace: Workspace) -> Delivery:
+        """Bring the committed work into the mirror, a local repository, and origin if `push` says so.
+
+        Never raises for what went wrong with the work, only tells it in `warnings`.
+        """
+        layout, entry = await self._recorded(workspace.path)
+        return await self._deliver(layout, entry, workspace.path)
+
+    async def recorded(self) -> tuple[WorkspaceRecord, ...]:
+        """Every workspace remembered under the root; unreadable records are skipped with a warning."""
+        layout = await self._root()
+        entries = await to_thread.run_sync(read_entries, layout)
+        return tuple(_record(layout, entry) for entry in entries)
+
+    async def locate(self, issue: Issue) -> WorkspaceRecord:
+        """Where the issue's workspace is under the current root, whether it exists or not (WS13)."""
+        layout = await self._root()
+        key = key_of(issue.identifier)
+        return WorkspaceRecord(
+            issue_id=issue.id, identifier=issue.identifier, key=key, path=layout.workspace(key)
+        )
+
+    async def remove(self, record: WorkspaceRecord) -> Removal:
+        """Remove a workspace, be it under a former root, unless work would be lost (WS11, WS13).
+
+        It is checked against its own recorded parent. Committed work is delivered first.
+
+        Raises:
+            WorkspaceError: the path fails containment.
+        """
+        path = await to_thread.run_sync(checked, Layout(record.path.parent), record.path.name)
+        layout, entry = await self._recorded(path)
+        existed = await to_thread.run_sync(is_directory, path)
+        if existed:
+            call = HookCall(issue_id=record.issue_id, identifier=record.identifier, path=path)
+            await self._hooks.run_ignoring_failure(Hook.BEFORE_REMOVE, call)
+            reason = await self._let_go(layout, entry, path)
+            if reason is not None:
+                _log.warning(
+                    "workspace kept", issue_identifier=record.identifier, path=str(path), reason=reason
+                )
+                return Removal(removed=False, kept_reason=reason)
+        await to_thread.run_sync(forget, layout, path.name)
+        return Removal(removed=existed)
+
+    async def _let_go(self, layout: Layout, entry: Entry | None, path: Path) -> str | None:
+        """Delete the directory, which the hook may have done already; or the reason why it stays."""
+        if not await to_thread.run_sync(is_directory, path):
+            return None
+        reason = await self._reason_to_keep(layout, entry, path)
+        if reason is None:
+            try:
+                await to_thread.run_sync(discard, layout, path)
+            except OSError as error:
+                return f"it cannot be deleted: {error}"
+        return reason
+
+    async def _root(self) -> Layout:
+        """The layout below the resolved root, made if need be."""
+        return await self._on_disk(lambda: open_root(self._settings.root))
+
+    async def _on_disk(self, step: Callable[[], _T]) -> _T:
+        """A step that needs a writable root."""
+        try:
+            return await to_thread.run_sync(step)
+        except OSError as error:
+            raise WorkspaceError.of(
+                Category.WORKSPACE_PREPARE_FAILED,
+                f"workspace.root {self._settings.root} cannot be written: {error.strerror or error}",
+                hint="make the directory writable for this user or set workspace.root to another one",
+                blame=Blame.CONFIG,
+            ) from error
+
+    def _mirror(self, layout: Layout, repository: str) -> Mirror:
+        path = layout.mirror(repository)
+        if path not in self._mirrors:
+            self._mirrors[path] = Mirror(self._git, layout, repository)
+        return self._mirrors[path]
+
+    async def _adopt(self, layout: Layout, issue: Issue, key: str, entry: Entry | None) -> Entry:
+        """The record of an existing workspace, brought up to date; made up for one that has none."""
+        repo = self._settings.repo
+        known = entry or Entry(
+            issue_id=issue.id,
+            identifier=issue.identifier,
+            key=key,
+            ready=True,
+            repo=repo,
+            branch=None if repo is None else branch_name(key),
+        )
+        current = replace(known, issue_id=issue.id, identifier=issue.identifier)
+        if current != entry:
+            await to_thread.run_sync(write_entry, layout, current)
+        return current
+
+    async def _create(self, layout: Layout, path: Path, issue: Issue, attempt: int | None) -> Entry:
+        """Make, populate and prepare a new workspace, or leave nothing of it."""
+        begun = Entry(issue_id=issue.id, identifier=issue.identifier, key=path.name, ready=False)
+        made = False
+        try:
+            await to_thread.run_sync(write_entry, layout, begun)
+            populated = await self._populate(layout, path, begun)
+            made = True
+            await self._hooks.run(Hook.AFTER_CREATE, _call(issue, path, attempt))
+            sealed = await to_thread.run_sync(seal, path / ".git")
+            entry = replace(populated, ready=True, sealed=sealed)
+            await to_thread.run_sync(write_entry, layout, entry)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await to_thread.run_sync(lambda: _undo(layout, path, made=made))
+            raise
+        return entry
+
+    async def _populate(self, layout: Layout, path: Path, entry: Entry) -> Entry:
+        repo = self._settings.repo
+        if repo is None:
+            await to_thread.run_sync(path.mkdir)
+            return entry
+        checkout = Checkout(self._git, layout, self._mirror(layout, repo), repo)
+        origin = await checkout.create(entry.key, path, self._settings.base_branch)
+        return replace(entry, repo=repo, branch=origin.branch, base_commit=origin.base_commit)
+
+    async def _recorded(self, path: Path) -> tuple[Layout, Entry | None]:
+        """The layout of the root that a workspace is in, which a reload may have changed, and its record."""
+        layout = Layout(path.parent)
+        return layout, await to_thread.run_sync(read_entry, layout, path.name)
+
+    async def _deliver(self, layout: Layout, entry: Entry | None, path: Path) -> Delivery:
+        if entry is None or entry.repo is None or entry.branch is None:
+            seen = await to_thread.run_sync(glance, path, None)
+            return Delivery(branch=None, head=seen.head)
+        courier = Courier(
+            self._git,
+            layout,
+            self._mirror(layout, entry.repo),
+            entry.repo,
+            push=self._settings.push == "origin",
+        )
+        parcel = Parcel(path=path, branch=entry.branch, base_commit=entry.base_commit, sealed=entry.sealed)
+        return await courier.deliver(parcel)
+
+    async def _reason_to_keep(self, layout: Layout, entry: Entry | None, path: Path) -> str | None:
+        if entry is not None and not entry.ready:
+            return None  # no agent was ever let into it
+        await self._deliver(layout, entry, path)
+        repo = None if entry is None else entry.repo
+        guard = Guard(
+            git=self._git,
+            layout=layout,
+            mirror=None if repo is None else self._mirror(layout, repo),
+            keep_dirty=self._settings.keep_dirty,
+        )
+        return await guard.reason_to_keep(path, None if entry is None else entry.sealed)
+
+
+def _record(layout: Layout, entry: Entry) -> WorkspaceRecord:
+    return WorkspaceRecord(
+        issue_id=entry.issue_id,
+        identifier=entry.identifier,
+        key=entry.key,
+        path=layout.workspace(entry.key),
+    )
+
+
+def _undo(layout: Layout, path: Path, *, made: bool) -> None:
+    """Take back a creation; a directory that somebody else put there meanwhile is not ours to delete."""
+    if made and is_directory(path):
+        discard(layout, path)
+    forget(layout, path.name)
+
+
+def _call(issue: Issue, path: Path, attempt: int | None) -> HookCall:
+    return HookCall(issue_id=issue.id, identifier=issue.identifier, path=path, attempt=attempt)
+
+
+def _invalid_cwd(workspace: Workspace, reason: str) -> WorkspaceError:
+    return WorkspaceError.of(
+        Category.INVALID_WORKSPACE_CWD,
+        f"no agent may be started in {workspace.path}: {reason}",
+        blame=Blame.AGENT,
+        retryable=False,
+    )

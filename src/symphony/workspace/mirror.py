@@ -1,0 +1,254 @@
+"""The bare mirror of a repository: fetched once per burst, borrowed from by every workspace, never cleaned.
+
+Clones hold no copy of its objects, so none may ever go away: nothing is pruned, collected or repacked, and
+`preciousObjects` tells every git so. In it, `refs/remotes/origin/*` is what the repository has and
+`refs/heads/symphony/*` is what was delivered from workspaces; fetching cannot touch the latter.
+"""
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+
+from symphony.domain.failures import Blame, Category
+from symphony.workspace.files import drop, is_directory, make_directory
+from symphony.workspace.git import NETWORK_TIMEOUT_MS, Git, GitError, config_value, without_credentials
+from symphony.workspace.layout import Layout
+from symphony.workspace.model import WorkspaceError
+from symphony.workspace.refs import all_refs
+
+__all__ = ["Advertised", "Mirror", "Snapshot", "parse_advertised"]
+
+_TRACKING = "refs/remotes/origin/"
+_DETACHED = "refs/symphony/origin-head"
+_SHA256_DIGITS = 64
+_LOCK_PAUSE_S = 0.05
+_FETCH = ("fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advertised:
+    """What a repository says it has: where its `HEAD` stands, and its branches."""
+
+    head_branch: str | None = None
+    head: str | None = None
+    branches: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What the mirror has of the repository after a refresh; branch and full tag names to object ids."""
+
+    head_branch: str | None
+    head: str | None
+    branches: Mapping[str, str]
+    tags: Mapping[str, str]
+
+
+class Mirror:
+    """One bare mirror; share it between the workspaces of a repository.
+
+    `fresh_ms`: a refresh begun this short before it is asked for serves the asker too.
+    """
+
+    def __init__(
+        self,
+        git: Git,
+        layout: Layout,
+        repository: str,
+        *,
+        fresh_ms: int = 2_000,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._git = git
+        self._staging = layout.staging
+        self._repository = repository
+        self._fresh_s = fresh_ms / 1000
+        self._now_s = now_s
+        self._lock = anyio.Lock()
+        self._begun_s = float("-inf")
+        self._outcome: Snapshot | WorkspaceError | None = None
+        self.path = layout.mirror(repository)
+
+    @property
+    def objects(self) -> Path:
+        """The object store that clones borrow."""
+        return self.path / "objects"
+
+    async def refresh(self) -> Snapshot:
+        """Bring the mirror up to date, at most once per burst and one at a time, other processes included.
+
+        Raises:
+            WorkspaceError: `workspace_repository`, also for those who only waited for a refresh that failed.
+        """
+        asked_s = self._now_s()
+        async with self._lock:
+            if self._outcome is None or self._begun_s < asked_s - self._fresh_s:
+                self._outcome, self._begun_s = None, self._now_s()
+                self._outcome = await self._refresh()
+        if isinstance(self._outcome, WorkspaceError):
+            raise WorkspaceError(self._outcome.failure) from self._outcome
+        return self._outcome
+
+    async def _refresh(self) -> Snapshot | WorkspaceError:
+        try:
+            async with _locked(self.path.with_suffix(".lock")):
+                if not await to_thread.run_sync(is_directory, self.path):
+                    advertised = await self._create()
+                else:
+                    advertised = await self._update(self.path)
+                return await to_thread.run_sync(self._snapshot, advertised)
+        except (GitError, OSError) as error:
+            return self._unreachable(error)
+        except WorkspaceError as error:
+            return error
+
+    async def _create(self) -> Advertised:
+        """Make the mirror aside and rename it into place, so that a half-made one is never found."""
+        half = Path(await to_thread.run_sync(lambda: tempfile.mkdtemp(dir=self._staging)))
+        try:
+            await self._init(half, "sha1")
+            advertised = await self._advertised(half)
+            if any(len(commit) == _SHA256_DIGITS for commit in advertised.branches.values()):
+                await to_thread.run_sync(drop, half)
+                await self._init(half, "sha256")
+            await self._fetch(half, advertised)
+            await to_thread.run_sync(half.rename, self.path)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await to_thread.run_sync(drop, half)
+            raise
+        return advertised
+
+    async def _init(self, path: Path, object_format: str) -> None:
+        await self._git.trusted(
+            "init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", path
+        )
+        await to_thread.run_sync((path / "config").write_text, self._config(object_format))
+
+    def _config(self, object_format: str) -> str:
+        return (
+            "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n"
+            "[extensions]\n\tpreciousObjects = true\n"
+            + (f"\tobjectFormat = {object_format}\n" if object_format != "sha1" else "")
+            + "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
+            f'[remote "origin"]\n\turl = {config_value(self._repository)}\n'
+            f"\tfetch = +refs/heads/*:{_TRACKING}*\n"
+        )
+
+    async def _update(self, path: Path) -> Advertised:
+        advertised = await self._advertised(path)
+        known = await to_thread.run_sync(all_refs, path, "refs/")
+        wanted = {f"{_TRACKING}{name}": commit for name, commit in advertised.branches.items()}
+        if advertised.head is not None:
+            wanted[_DETACHED] = advertised.head
+        if not wanted.items() <= known.items():
+            await self._make_way(path, known, wanted)
+            await self._fetch(path, advertised)
+        return advertised
+
+    async def _make_way(self, path: Path, known: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+        """Move a stale ref `a` aside when the repository now has `a/b`, or the other way round.
+
+        Its commit stays referenced under its own id.
+        """
+        parents = {name[:end] for name in wanted for end, letter in enumerate(name) if letter == "/"}
+        for name, commit in known.items():
+            if name.startswith(_TRACKING) and name not in wanted:
+                above = {name[:end] for end, letter in enumerate(name) if letter == "/"}
+                if name in parents or above & wanted.keys():
+                    await self._git.trusted("-C", path, "update-ref", f"refs/symphony/gone/{commit}", commit)
+                    await self._git.trusted("-C", path, "update-ref", "-d", name)
+
+    async def _advertised(self, path: Path) -> Advertised:
+        answer = await self._git.trusted(
+            "-C",
+            path,
+            "ls-remote",
+            "--symref",
+            "origin",
+            "HEAD",
+            "refs/heads/*",
+            timeout_ms=NETWORK_TIMEOUT_MS,
+        )
+        advertised = parse_advertised(answer)
+        if not advertised.branches and advertised.head is None:
+            raise self._empty()
+        return advertised
+
+    async def _fetch(self, path: Path, advertised: Advertised) -> None:
+        refspecs = [f"+refs/heads/*:{_TRACKING}*"]
+        if advertised.head is not None:
+            refspecs.append(f"+HEAD:{_DETACHED}")
+        await self._git.trusted("-C", path, *_FETCH, "origin", *refspecs, timeout_ms=NETWORK_TIMEOUT_MS)
+
+    def _snapshot(self, advertised: Advertised) -> Snapshot:
+        refs = all_refs(self.path, "refs/")
+        return Snapshot(
+            head_branch=advertised.head_branch,
+            head=None if advertised.head is None else refs.get(_DETACHED),
+            branches={
+                name: refs[_TRACKING + name] for name in advertised.branches if _TRACKING + name in refs
+            },
+            tags={name: commit for name, commit in refs.items() if name.startswith("refs/tags/")},
+        )
+
+    def _unreachable(self, error: Exception) -> WorkspaceError:
+        return WorkspaceError.of(
+            Category.WORKSPACE_REPOSITORY,
+            f"workspace.repo {without_credentials(self._repository)} cannot be fetched: {error}",
+            hint="check workspace.repo, the network and git's login by `git ls-remote` on this machine",
+        )
+
+    def _empty(self) -> WorkspaceError:
+        return WorkspaceError.of(
+            Category.WORKSPACE_REPOSITORY,
+            f"workspace.repo {without_credentials(self._repository)} has no commit yet",
+            hint="make a first commit in it",
+            blame=Blame.CONFIG,
+        )
+
+
+def parse_advertised(answer: bytes) -> Advertised:
+    """What `git ls-remote --symref` printed for `HEAD` and the branches."""
+    head_branch, head, branches = None, None, {}
+    for line in answer.decode("utf-8", "surrogateescape").splitlines():
+        left, _, name = line.partition("\t")
+        if name == "HEAD" and left.startswith("ref: refs/heads/"):
+            head_branch = left.removeprefix("ref: refs/heads/")
+        elif name == "HEAD":
+            head = left
+        elif name.startswith("refs/heads/"):
+            branches[name.removeprefix("refs/heads/")] = left
+    return Advertised(head_branch=head_branch, head=head, branches=branches)
+
+
+@asynccontextmanager
+async def _locked(path: Path) -> AsyncIterator[None]:
+    """Hold a lock file against other processes; the lock ends with this process at the latest.
+
+    Asked for again and again and never waited for in a thread, because such a wait cannot be cancelled.
+    """
+    await to_thread.run_sync(make_directory, path.parent)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while not _try_lock(fd):  # noqa: ASYNC110 - another process holds it and can set no event of ours
+            await anyio.sleep(_LOCK_PAUSE_S)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

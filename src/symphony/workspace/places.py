@@ -1,0 +1,114 @@
+"""The steps by which a workspace directory comes and goes on disk; all blocking, run in a thread."""
+
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from symphony.domain.failures import Category
+from symphony.workspace.files import (
+    delete_tree,
+    empty_directory,
+    is_directory,
+    is_empty,
+    make_directory,
+    move_aside,
+)
+from symphony.workspace.layout import Layout, contained, resolve
+from symphony.workspace.model import WorkspaceError
+from symphony.workspace.records import Entry
+
+__all__ = [
+    "checked",
+    "clear_leftovers",
+    "clear_way",
+    "discard",
+    "forget",
+    "launchable",
+    "open_root",
+    "try_writing",
+]
+
+_LEFTOVER_AGE_S: Final = 3_600
+
+_log = structlog.get_logger(__name__)
+
+
+def open_root(root: Path) -> Layout:
+    """The layout below the resolved root, every directory of it made. Raises `OSError`."""
+    make_directory(root)
+    layout = Layout(resolve(root))
+    for directory in (layout.mirrors, layout.records, layout.staging, layout.trash):
+        make_directory(directory)
+    return layout
+
+
+def try_writing(layout: Layout) -> None:
+    """Make and remove a directory where workspaces are made. Raises `OSError`."""
+    Path(tempfile.mkdtemp(dir=layout.root, prefix=".symphony-check-")).rmdir()
+
+
+def clear_leftovers(layout: Layout) -> None:
+    """What is in the trash is deleted; staging may be in use by another daemon, so only what is old goes."""
+    empty_directory(layout.trash, older_than_s=0)
+    empty_directory(layout.staging, older_than_s=_LEFTOVER_AGE_S)
+
+
+def checked(layout: Layout, key: str) -> Path:
+    """The workspace's path after the containment check (WS6). Raises `WorkspaceError`."""
+    path = layout.workspace(key)
+    contained(path, layout.root)
+    return path
+
+
+def launchable(path: Path, root: Path) -> bool:
+    """Whether an agent may be started there: a real directory strictly below the root (WS4).
+
+    Raises:
+        WorkspaceError: the containment check failed.
+    """
+    return contained(path, root) == path and is_directory(path)
+
+
+def clear_way(layout: Layout, path: Path, entry: Entry | None, *, populated: bool) -> bool:
+    """Whether a workspace is there; room is made for one otherwise (WS3).
+
+    A plain file and a half-made workspace, in which no agent has ever been, are replaced. An empty directory
+    counts as a workspace only where the daemon does not populate it.
+
+    Raises:
+        WorkspaceError: `workspace_path_not_directory`.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_dir() and not path.is_file()):
+        raise WorkspaceError.of(
+            Category.WORKSPACE_PATH_NOT_DIRECTORY,
+            f"{path} is neither a directory nor a plain file",
+            hint="move it out of the workspace root",
+            retryable=False,
+        )
+    if path.is_file():
+        path.unlink()
+    elif path.is_dir() and entry is not None and not entry.ready:
+        discard(layout, path)
+    elif path.is_dir():
+        return not populated or not is_empty(path)
+    return False
+
+
+def discard(layout: Layout, path: Path) -> None:
+    """Take a workspace away in one step, then delete it; a rest stays in the trash for the next start.
+
+    Raises:
+        OSError: it could not be taken away, and is still there as it was.
+    """
+    holder = move_aside(path, layout.trash)
+    try:
+        delete_tree(holder)
+    except OSError as error:
+        _log.warning("trash not emptied", path=str(holder), error=str(error))
+
+
+def forget(layout: Layout, key: str) -> None:
+    """Drop the record of a workspace."""
+    layout.record(key).unlink(missing_ok=True)

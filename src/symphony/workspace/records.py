@@ -1,0 +1,80 @@
+"""What is remembered of each workspace beside it: whose it is, how it was made, and whether it is whole.
+
+A record is written before its directory, so that a crash leaves a record without a whole workspace and never
+a half-made workspace that looks whole.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from pydantic import TypeAdapter, ValidationError
+
+from symphony.workspace.files import is_directory, make_directory, read_regular, write_atomic
+from symphony.workspace.layout import Layout
+from symphony.workspace.model import WorkspaceError
+
+__all__ = ["Entry", "read_entries", "read_entry", "write_entry"]
+
+_MAX_BYTES = 1024 * 1024
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One record.
+
+    Attributes:
+        issue_id: the dispatch identity.
+        identifier: what the key was derived from.
+        key: the name of the directory.
+        ready: whether it was populated and `after_create` succeeded.
+        repo: the repository it was populated from; null where hooks populate it.
+        branch: the issue's branch, with `repo`.
+        base_commit: where the branch began, with `repo` and if known.
+        sealed: watched files of its `.git` as they were made (`seal`); null if that was not seen.
+    """
+
+    issue_id: str
+    identifier: str
+    key: str
+    ready: bool
+    repo: str | None = None
+    branch: str | None = None
+    base_commit: str | None = None
+    sealed: Mapping[str, str] | None = None
+
+
+_FORMAT = TypeAdapter(Entry)
+
+
+def read_entry(layout: Layout, key: str) -> Entry | None:
+    """The record of a key; null where there is none that can be read, which is logged."""
+    path = layout.record(key)
+    return _read(layout, path) if path.exists() else None
+
+
+def read_entries(layout: Layout) -> tuple[Entry, ...]:
+    """Every readable record; the others are skipped with a warning each."""
+    paths = sorted(layout.records.glob("*.json")) if is_directory(layout.records) else []
+    entries = (_read(layout, path) for path in paths)
+    return tuple(entry for entry in entries if entry is not None)
+
+
+def write_entry(layout: Layout, entry: Entry) -> None:
+    """Write a record as a whole. Raises `OSError`."""
+    make_directory(layout.records)
+    write_atomic(layout.record(entry.key), _FORMAT.dump_json(entry, indent=1))
+
+
+def _read(layout: Layout, path: Path) -> Entry | None:
+    try:
+        entry = _FORMAT.validate_json(read_regular(path, _MAX_BYTES) or b"", strict=True)
+        belongs = layout.record(entry.key) == path
+    except (ValidationError, WorkspaceError) as error:
+        _log.warning("workspace record skipped", path=str(path), error=str(error).splitlines()[0])
+        return None
+    if not belongs:
+        _log.warning("workspace record skipped", path=str(path), error=f"it is about {entry.key}")
+    return entry if belongs else None

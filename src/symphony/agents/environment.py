@@ -13,9 +13,9 @@ Names that a tracker declares secret stay out even when they are on the list or 
 
 from collections.abc import Collection, Mapping
 
-__all__ = ["RUN_ID_VARIABLE", "child_environment"]
+from symphony.hosts.processes import RUN_ID_VARIABLE
 
-RUN_ID_VARIABLE = "SYMPHONY_RUN_ID"
+__all__ = ["child_environment"]
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ftp_proxy")
 _NAMES = frozenset(

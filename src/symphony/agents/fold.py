@@ -123,7 +123,7 @@ class Progress:
         self._started = event
 
     def _count(self, usage: Usage) -> None:
-        """Absolute totals count by what they rose above the mark, per field; repeats and drops add nothing."""
+        """Absolute totals count by their rise above the mark, per field; repeats and drops add nothing."""
         new = Tokens(
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
@@ -156,46 +156,44 @@ def event_name(event: AgentEvent) -> str:
     """The specification's name of an event (AG11)."""
     match event:
         case SessionStarted():
-            return "session_started"
+            name = "session_started"
         case TurnEnded():
-            return _TURN_NAMES[event.status]
+            name = _TURN_NAMES[event.status]
         case InputRequired():
-            return "approval_required" if event.approval else "turn_input_required"
+            name = "approval_required" if event.approval else "turn_input_required"
         case ApprovalAnswered():
-            return "approval_auto_approved" if event.decision == "accept" else "approval_declined"
+            name = "approval_auto_approved" if event.decision == "accept" else "approval_declined"
         case ToolCalled():
-            return "tool_call_completed" if event.success else "tool_call_failed"
+            name = "tool_call_completed" if event.success else "tool_call_failed"
         case Malformed():
-            return "malformed"
+            name = "malformed"
         case Text() | ItemStarted() | ItemFinished() | Usage() | RateLimits():
-            return "notification"
+            name = "notification"
         case Notice() | Activity():
-            return "other_message"
-    assert_never(event)
+            name = "other_message"
+        case _:
+            assert_never(event)
+    return name
 
 
 def humanise(event: AgentEvent) -> str:
     """The event in a few words for people: one line, at most 200 characters, no credentials (TK8)."""
-    return redact(_words(event), MESSAGE_CHARS)
-
-
-def _words(event: AgentEvent) -> str:
     match event:
         case Text() | Notice():
-            return event.message
+            words = event.message
         case ItemStarted():
-            return f"{event.kind} started: {event.summary}".removesuffix(": ")
+            words = f"{event.kind} started: {event.summary}".removesuffix(": ")
         case ItemFinished():
-            return _finished(event)
+            words = _finished(event)
         case InputRequired():
-            return event.reason
+            words = event.reason
         case TurnEnded():
-            return _turn_words(event)
+            words = f"turn {event.status.value}" if event.failure is None else event.failure.line
         case Malformed():
-            return f"malformed message: {event.excerpt}"
-        case SessionStarted() | Activity() | Usage() | RateLimits() | ToolCalled() | ApprovalAnswered():
-            return _short(event)
-    assert_never(event)
+            words = f"malformed message: {event.excerpt}"
+        case _:
+            words = _short(event)
+    return redact(words, MESSAGE_CHARS)
 
 
 def _finished(event: ItemFinished) -> str:
@@ -203,22 +201,20 @@ def _finished(event: ItemFinished) -> str:
     return f"{event.kind} {event.status}{code}: {event.summary}".removesuffix(": ")
 
 
-def _turn_words(event: TurnEnded) -> str:
-    return f"turn {event.status.value}" if event.failure is None else event.failure.line
-
-
 def _short(event: SessionStarted | Activity | Usage | RateLimits | ToolCalled | ApprovalAnswered) -> str:
     match event:
         case SessionStarted():
-            return f"turn {event.turn_id} started"
+            words = f"turn {event.turn_id} started"
         case Activity():
-            return f"{event.count} messages"
+            words = f"{event.count} messages"
         case Usage():
-            return f"{event.total_tokens} tokens ({event.input_tokens} in, {event.output_tokens} out)"
+            words = f"{event.total_tokens} tokens ({event.input_tokens} in, {event.output_tokens} out)"
         case RateLimits():
-            return "rate limits updated"
+            words = "rate limits updated"
         case ToolCalled():
-            return f"tool {event.name} {'succeeded' if event.success else 'failed'}"
+            words = f"tool {event.name} {'succeeded' if event.success else 'failed'}"
         case ApprovalAnswered():
-            return f"approval of {event.kind}: {event.decision}"
-    assert_never(event)
+            words = f"approval of {event.kind}: {event.decision}"
+        case _:
+            assert_never(event)
+    return words

@@ -10,8 +10,9 @@ from typing import Any
 from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
 
-__all__ = ["LOGIN_HINT", "describe_error", "turn_failure"]
+__all__ = ["INSTALL_HINT", "LOGIN_HINT", "UNEXPLAINED", "describe_error", "turn_failure"]
 
+INSTALL_HINT = "install it with `npm install -g @openai/codex`, or set codex.command to where it is"
 LOGIN_HINT = "run `codex login` as the user of the daemon, or set the API key that the model provider names"
 
 _BY_STATUS = {401: Category.AGENT_AUTH, 403: Category.AGENT_AUTH, 429: Category.AGENT_RATE_LIMITED}
@@ -83,3 +84,6 @@ def _name_and_status(info: object) -> tuple[str, int | None]:
         status = details.get("httpStatusCode") if isinstance(details, dict) else None
         return str(name), status if isinstance(status, int) else None
     return "", None
+
+
+UNEXPLAINED = turn_failure({})

@@ -1,8 +1,8 @@
 """Notifications of the app-server in our vocabulary (AG9, AG11, AG16, TK1, TK7; AGENT-FACTS 2.3). Pure.
 
-`translate` looks a method up in one table; what is not in it is a sign of life and nothing else, and its params
-are not even decoded. Unknown methods outside `item/` are searched for totals and rate limits, because older
-versions wrap them differently.
+`translate` looks a method up in one table; what is not in it is a sign of life and nothing else, and its
+params are not even decoded. Unknown methods outside `item/` are searched for totals and rate limits, because
+older versions wrap them differently.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,14 +34,15 @@ Params = Mapping[str, Any]
 class Translation:
     """What one notification means, and whose it is.
 
-    `thread_id` and `turn_id` are null where the message names none. `fatal` marks an error that the agent
-    will not retry: the end of the turn must follow.
+    `thread_id` and `turn_id` are null where the message names none. `error` is what stands
+    in the way of the turn: with `fatal` its end must follow, without it the agent tries again.
     """
 
     events: Sequence[AgentEvent] = ()
     thread_id: str | None = None
     turn_id: str | None = None
     turn_started: bool = False
+    error: Failure | None = None
     fatal: bool = False
 
 
@@ -184,10 +185,10 @@ def _asks(params: Params) -> bool:
 
 
 def _error(params: Params) -> Translation:
-    text = describe_error(_map(params, "error"))
-    if params.get("willRetry") is True:
-        return _of(params, Notice(level="warning", message=text))
-    return _of(params, Notice(level="error", message=text), fatal=True)
+    error = _map(params, "error")
+    fatal = params.get("willRetry") is not True
+    notice = Notice(level="error" if fatal else "warning", message=describe_error(error))
+    return _of(params, notice, error=turn_failure(error), fatal=fatal)
 
 
 def _notice(level: str, *keys: str) -> Callable[[Params], Translation]:

@@ -1,0 +1,86 @@
+"""The codex backend: opens sessions on `codex.command` with one configuration (AG22)."""
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from symphony.agents.base import Capabilities, Preflight, SessionRequest
+from symphony.agents.codex.launcher import Launcher, resolve_workspace
+from symphony.agents.codex.preflight import check
+from symphony.agents.codex.session import CodexSession
+from symphony.hosts.base import Host
+from symphony.workflow.settings import CodexSettings
+
+__all__ = ["CodexBackend"]
+
+GRACE_MS = 3_000
+
+
+class CodexBackend:
+    """An `AgentBackend` for the app-server.
+
+    `environ` is the daemon's environment, of which a child gets the allowed part; `secret_names` are never in
+    it. `grace_ms` bounds each step of the stop ladder.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: CodexSettings,
+        host: Host,
+        environ: Mapping[str, str],
+        secret_names: frozenset[str] = frozenset(),
+        grace_ms: int = GRACE_MS,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._wall_clock = wall_clock
+        self._launcher = Launcher(
+            host=host,
+            command=settings.command,
+            environ=environ,
+            secret_names=secret_names,
+            grace_ms=grace_ms,
+        )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Everything that the interface knows."""
+        return Capabilities(system_block_at_start=True, client_tools=True, absolute_usage=True, sandbox=True)
+
+    async def preflight(self, workspace_root: Path) -> Preflight:
+        """Check binary, version, login and sandbox; see `preflight.check`."""
+        return await check(self._launcher, self._settings, workspace_root)
+
+    @asynccontextmanager
+    async def open(self, request: SessionRequest) -> AsyncIterator[CodexSession]:
+        """Start the agent and its thread; leaving the context stops it.
+
+        Raises:
+            AgentError: `invalid_workspace_cwd`, `codex_not_found`, `response_timeout`, `response_error` or
+                `port_exit`; nothing of the agent is left running.
+        """
+        cwd = await resolve_workspace(request.cwd)
+        credentials = await self._launcher.credentials()
+        process = await self._launcher.start(
+            run_id=request.run_id,
+            cwd=cwd,
+            stderr_path=request.stderr_path,
+            extra_env=request.extra_env,
+            secret_names=request.secret_names,
+            on_spawned=request.on_spawned,
+        )
+        session = CodexSession(
+            process,
+            settings=self._settings,
+            request=request,
+            cwd=cwd,
+            credentials=credentials - request.extra_env.keys(),
+            wall_clock=self._wall_clock,
+        )
+        try:
+            await session.start()
+            yield session
+        finally:
+            await session.stop()

@@ -1,0 +1,43 @@
+"""Codex's home directory: where it is, and which variables its configuration asks for. Pure."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["CODEX_VARIABLES", "CREDENTIAL_VARIABLES", "codex_home", "provider_variables"]
+
+CREDENTIAL_VARIABLES = frozenset({"OPENAI_API_KEY", "CODEX_API_KEY"})
+CODEX_VARIABLES = CREDENTIAL_VARIABLES | {
+    "CODEX_HOME",
+    "OPENAI_BASE_URL",
+    "OPENAI_ORGANIZATION",
+    "OPENAI_PROJECT",
+}
+
+
+def codex_home(env: Mapping[str, str]) -> Path | None:
+    """`$CODEX_HOME`, else `~/.codex`; null without a home."""
+    if env.get("CODEX_HOME"):
+        return Path(env["CODEX_HOME"])
+    return Path(env["HOME"]) / ".codex" if env.get("HOME") else None
+
+
+def provider_variables(config: str) -> frozenset[str]:
+    """Names of the variables that the model providers of a config.toml read: `env_key`, `env_http_headers`.
+
+    The operator named them for Codex, and a provider cannot work without them. A file that cannot be read
+    names none; Codex itself complains about it.
+    """
+    try:
+        providers = tomllib.loads(config).get("model_providers")
+    except tomllib.TOMLDecodeError:
+        return frozenset()
+    tables = providers.values() if isinstance(providers, dict) else ()
+    return frozenset(name for table in tables if isinstance(table, dict) for name in _names(table))
+
+
+def _names(table: Mapping[str, Any]) -> list[str]:
+    headers = table.get("env_http_headers")
+    named = [table.get("env_key"), *(headers.values() if isinstance(headers, dict) else ())]
+    return [name for name in named if isinstance(name, str) and name]

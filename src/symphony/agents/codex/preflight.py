@@ -1,0 +1,216 @@
+"""The check before the first dispatch: binary, version, login, homes, one sandboxed command (DESIGN 9).
+
+Each of these faults lets turns "complete" without doing anything, which is why they are looked for once,
+loudly, and before any issue is claimed. The app-server itself is asked, in the way sessions will use it; what
+another speaker of the protocol does not know is noted and tolerated.
+"""
+
+import re
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from symphony.agents.base import AgentError, Preflight
+from symphony.agents.codex import params
+from symphony.agents.codex.codec import Message, Notification, ServerRequest
+from symphony.agents.codex.connection import Connection, RefusedError
+from symphony.agents.codex.errors import INSTALL_HINT, LOGIN_HINT
+from symphony.agents.codex.launcher import Launcher
+from symphony.agents.codex.mapping import translate
+from symphony.agents.codex.policy import METHOD_NOT_FOUND
+from symphony.agents.events import Notice
+from symphony.agents.process import AgentProcess
+from symphony.agents.redaction import redact
+from symphony.domain.failures import Blame, Category, Failure
+from symphony.workflow.settings import CodexSettings
+
+__all__ = ["check"]
+
+_FILE_TIMEOUT_MS = 10_000
+_COMMAND_TIMEOUT_MS = 15_000
+_MARKER = "symphony-preflight-ok"
+_VERSION = re.compile(r"^[^/\s]*/(\d+\.\d+\S*)")
+_OPEN_SANDBOXES = frozenset({"dangerFullAccess", "externalSandbox"})
+_NO_NAMESPACES = ("new namespace failed", "user namespace", "uid map", "unshare")
+
+_NAMESPACE_HINT = (
+    "enable unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, "
+    "kernel.apparmor_restrict_unprivileged_userns=0), or set codex.thread_sandbox: danger-full-access "
+    "where a container is the sandbox"
+)
+_HOME_HINT = (
+    "set CODEX_HOME (or HOME) outside the temp directory, or TMPDIR to another place than the one above it"
+)
+_SANDBOX_HINT = "see the message; codex.thread_sandbox: danger-full-access is for containers only"
+
+
+async def check(launcher: Launcher, settings: CodexSettings, workspace_root: Path) -> Preflight:
+    """Start the agent once as a session would and try what sessions rely on.
+
+    Works in a directory of its own below `<workspace_root>/.symphony`, a name that no workspace has.
+
+    Raises:
+        AgentError: `codex_not_found`, `agent_auth` or `agent_preflight`, with a hint.
+    """
+    async with _scratch(launcher, workspace_root) as scratch:
+        process = await launcher.start(
+            run_id=f"preflight-{uuid.uuid4().hex}", cwd=scratch, stderr_path=scratch / "stderr.log"
+        )
+        try:
+            return await _Check(launcher, settings, scratch, process).run()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await process.stop(lambda _: None)
+
+
+class _Check:
+    """The questions, in an order in which the first failure is the one to repair first."""
+
+    def __init__(
+        self, launcher: Launcher, settings: CodexSettings, scratch: Path, process: AgentProcess
+    ) -> None:
+        self._launcher = launcher
+        self._settings = settings
+        self._scratch = scratch
+        self._sandbox = params.turn_sandbox(settings, scratch)
+        self._connection = Connection(process, read_timeout_ms=settings.read_timeout_ms)
+        self._notices: list[str] = []
+
+    async def run(self) -> Preflight:
+        greeting = await self._greet()
+        self._check_home(greeting.get("codexHome"))
+        await self._check_login()
+        await self._check_sandbox()
+        agent = str(greeting.get("userAgent", ""))
+        version = _VERSION.match(agent)
+        if version is None:
+            self._notices.append("the agent did not tell its version")
+        return Preflight(
+            agent="codex",
+            version="unknown" if version is None else version[1],
+            notices=tuple(dict.fromkeys(self._notices)),
+        )
+
+    async def _greet(self) -> dict[str, Any]:
+        try:
+            greeting = await self._connection.call("initialize", params.initialize(), self._other)
+            await self._connection.tell("initialized")
+        except AgentError as error:
+            if error.failure.category is Category.CODEX_NOT_FOUND:
+                raise
+            text = f"codex.command does not answer as an app-server: {error.failure.message}"
+            raise _failed(text, hint=f"try the command by hand; {INSTALL_HINT}") from error
+        return greeting
+
+    def _check_home(self, home: object) -> None:
+        """Below the temp directory Codex makes no helper programs, and patches then fail in silence."""
+        if not isinstance(home, str) or self._is_open():
+            return
+        temp = self._launcher.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - where Codex looks, nothing is made
+        if Path(home).resolve().is_relative_to(Path(temp).resolve()):
+            raise _failed(f"CODEX_HOME {home} lies below the temp directory {temp}", hint=_HOME_HINT)
+
+    async def _check_login(self) -> None:
+        answer = await self._ask("account/read", {"refreshToken": False})
+        if answer is None:
+            self._notices.append("the agent does not answer account/read: its login was not checked")
+        elif answer.get("requiresOpenaiAuth") is True and answer.get("account") is None:
+            failure = Failure(
+                category=Category.AGENT_AUTH,
+                blame=Blame.CONFIG,
+                message="Codex is not logged in",
+                retryable=False,
+                hint=LOGIN_HINT,
+            )
+            raise AgentError(failure)
+
+    async def _check_sandbox(self) -> None:
+        asked = {
+            "command": ["/bin/sh", "-c", self._script()],
+            "cwd": str(self._scratch),
+            "timeoutMs": _COMMAND_TIMEOUT_MS,
+            **({} if self._sandbox is None else {"sandboxPolicy": self._sandbox}),
+        }
+        answer = await self._ask("command/exec", asked, timeout_ms=_COMMAND_TIMEOUT_MS + 5_000)
+        if answer is None:
+            self._notices.append("the agent does not answer command/exec: its sandbox was not tried")
+        elif answer.get("exitCode") != 0 or _MARKER not in str(answer.get("stdout")):
+            raise _sandbox_failure(answer)
+
+    def _script(self) -> str:
+        """Where our own recipe holds, what a commit needs: files can be made beside and inside `.git`."""
+        ours = self._settings.turn_sandbox_policy is None and not self._is_open()
+        writes = ours and self._settings.thread_sandbox == "workspace-write"
+        return f": > made && : > .git/made && echo {_MARKER}" if writes else f"echo {_MARKER}"
+
+    def _is_open(self) -> bool:
+        return self._sandbox is not None and self._sandbox.get("type") in _OPEN_SANDBOXES
+
+    async def _ask(
+        self, method: str, asked: params.Params, *, timeout_ms: int | None = None
+    ) -> dict[str, Any] | None:
+        """The answer, or null from an agent that does not know the method."""
+        try:
+            return await self._connection.call(method, asked, self._other, timeout_ms=timeout_ms)
+        except RefusedError as error:
+            if _unknown_method(error):
+                return None
+            raise _failed(error.failure.message, hint=_SANDBOX_HINT) from error
+        except AgentError as error:
+            raise _failed(error.failure.message, hint=_SANDBOX_HINT) from error
+
+    async def _other(self, message: Message) -> None:
+        if isinstance(message, ServerRequest):
+            await self._connection.refuse(message, METHOD_NOT_FOUND, "only a check is running")
+        elif isinstance(message, Notification):
+            notices = [event for event in translate(message).events if isinstance(event, Notice)]
+            self._notices.extend(notice.message for notice in notices if notice.level != "info")
+
+
+def _unknown_method(error: RefusedError) -> bool:
+    """-32601, or the code that Codex uses for everything together with its words for it."""
+    words = ("unknown variant", "unknown method", "method not found", "not supported", "unsupported")
+    return error.code == METHOD_NOT_FOUND or any(word in error.failure.message.lower() for word in words)
+
+
+def _sandbox_failure(answer: dict[str, Any]) -> AgentError:
+    told = [line for line in str(answer.get("stderr") or "").splitlines() if line.strip()]
+    said = redact(" ".join(told), 300) or "it printed nothing"
+    text = f"a command in the agent's sandbox failed with exit code {answer.get('exitCode')}: {said}"
+    namespaces = any(word in said.lower() for word in _NO_NAMESPACES)
+    return _failed(text, hint=_NAMESPACE_HINT if namespaces else _SANDBOX_HINT)
+
+
+def _failed(message: str, *, hint: str, blame: Blame = Blame.HOST) -> AgentError:
+    failure = Failure(
+        category=Category.AGENT_PREFLIGHT, blame=blame, message=redact(message), retryable=False, hint=hint
+    )
+    return AgentError(failure)
+
+
+@asynccontextmanager
+async def _scratch(launcher: Launcher, root: Path) -> AsyncIterator[Path]:
+    """A directory that looks like a workspace with a `.git`, removed afterwards."""
+    place = root / ".symphony" / f"preflight-{uuid.uuid4().hex}"
+    await _files(launcher, ["mkdir", "-p", "--", str(place / ".git")])
+    try:
+        resolved = await anyio.Path(place).resolve()
+        yield Path(resolved)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _files(launcher, ["rm", "-rf", "--", str(place)])
+
+
+async def _files(launcher: Launcher, argv: list[str]) -> None:
+    hint = "workspace.root must be a directory that the daemon can write to"
+    try:
+        done = await launcher.host.run(argv, env=dict(launcher.environ), timeout_ms=_FILE_TIMEOUT_MS)
+    except OSError as error:
+        raise _failed(f"{argv[0]}: {error}", hint=hint, blame=Blame.WORKSPACE) from error
+    if done.exit_code != 0:
+        text = done.stderr.decode("utf-8", "replace") or f"{argv[0]} failed"
+        raise _failed(text, hint=hint, blame=Blame.WORKSPACE)

@@ -1,0 +1,315 @@
+"""One agent session: a process, a thread, and turns one after the other (AG4-AG6, AG9, AG10, AG13, AG21).
+
+There is no background task. `run_turn` reads the agent while somebody iterates over it; events wait in a
+queue that holds what one read brought. No cancel scope spans a `yield`.
+"""
+
+import re
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from symphony.agents.base import AgentError, SessionRequest
+from symphony.agents.codex import params
+from symphony.agents.codex.codec import Chatter, Garbled, Message, Notification, ServerRequest
+from symphony.agents.codex.connection import Connection
+from symphony.agents.codex.errors import UNEXPLAINED
+from symphony.agents.codex.mapping import Translation, translate
+from symphony.agents.codex.policy import NOBODY_THERE, Policy, ToolCall, decide, tool_answer
+from symphony.agents.events import (
+    Activity,
+    AgentEvent,
+    InputRequired,
+    Malformed,
+    Notice,
+    SessionStarted,
+    TurnEnded,
+    TurnStatus,
+)
+from symphony.agents.process import AgentProcess
+from symphony.agents.redaction import redact
+from symphony.domain.failures import Blame, Category, Failure
+from symphony.domain.ids import session_id
+from symphony.domain.tools import ToolResult
+from symphony.workflow.settings import CodexSettings
+
+__all__ = ["CodexSession"]
+
+TOOL_TIMEOUT_MS = 60_000
+MAX_WAITING_EVENTS = 65_536
+_PROGRESS = ("item/", "turn/", "thread/tokenUsage/")
+_LOOKS_BAD = re.compile(
+    r"\b(?:error|fail(?:ed|ure)?|fatal|panic(?:ked)?|exception|traceback|denied|warn\w*)\b", re.IGNORECASE
+)
+
+
+class CodexSession:
+    """An `AgentSession` on the app-server, for one task: cancel its turn before calling `stop`."""
+
+    def __init__(
+        self,
+        process: AgentProcess,
+        *,
+        settings: CodexSettings,
+        request: SessionRequest,
+        cwd: Path,
+        credentials: frozenset[str] = frozenset(),
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._process = process
+        self._connection = Connection(process, read_timeout_ms=settings.read_timeout_ms)
+        self._settings = settings
+        self._request = request
+        self._cwd = cwd
+        self._credentials = credentials
+        self._wall_clock = wall_clock
+        self._policy = Policy(
+            approval_policy=settings.approval_policy,
+            on_approval=settings.on_approval,
+            tool_names=frozenset(spec.name for spec in request.tools),
+        )
+        self._events: deque[AgentEvent] = deque()
+        self._quiet = 0
+        self._thread_id: str | None = None
+        self._named = False
+        self._turn_open = False
+        self._turn_id: str | None = None
+        self._error: Failure | None = None
+        self._error_deadline: float | None = None
+        self._stop_lock = anyio.Lock()
+        self._stopping = False
+
+    @property
+    def pid(self) -> int:
+        """The agent's process id."""
+        return self._process.pid
+
+    async def start(self) -> None:
+        """The handshake and the thread (AG4).
+
+        Raises:
+            AgentError: see `Connection.call`.
+        """
+        await self._call("initialize", params.initialize())
+        await self._connection.tell("initialized")
+        request = self._request
+        asked = params.thread_start(
+            self._settings,
+            cwd=self._cwd,
+            envelope=request.envelope,
+            tools=request.tools,
+            credentials=self._credentials,
+        )
+        self._thread_id = _id_in(await self._call("thread/start", asked), "thread")
+
+    async def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
+        """Run one turn; the last event is `TurnEnded` or `InputRequired`.
+
+        Raises:
+            AgentError: `response_timeout`, `response_error`, `turn_timeout` (silence) or `port_exit`.
+        """
+        yield await self._start_turn(prompt, title)
+        while True:
+            while self._events:
+                event = self._events.popleft()
+                yield event
+                if isinstance(event, TurnEnded | InputRequired):
+                    return
+            await self._advance()
+
+    async def stop(self) -> tuple[AgentEvent, ...]:
+        """End the session and all its processes; returns what nobody has seen yet, once."""
+        with anyio.CancelScope(shield=True):
+            async with self._stop_lock:
+                if not self._stopping:
+                    self._stopping = True
+                    await self._end()
+        unseen = tuple(self._events)
+        self._events.clear()
+        return unseen
+
+    async def _end(self) -> None:
+        with suppress(AgentError, OSError):
+            await self._interrupt()
+        with suppress(OSError):
+            await self._process.stop(self._last_words)
+        self._last_words(b"")
+
+    async def _call(self, method: str, asked: params.Params) -> dict[str, Any]:
+        return await self._connection.call(method, asked, self._handle)
+
+    async def _start_turn(self, prompt: str, title: str) -> SessionStarted:
+        if self._thread_id is None:
+            raise RuntimeError("run_turn before start")
+        self._turn_open, self._turn_id = True, None
+        self._error = self._error_deadline = None
+        self._events = deque(
+            event for event in self._events if not isinstance(event, TurnEnded | InputRequired)
+        )
+        asked = params.turn_start(self._settings, thread_id=self._thread_id, cwd=self._cwd, prompt=prompt)
+        turn_id = _id_in(await self._call("turn/start", asked), "turn")
+        self._turn_id = turn_id
+        await self._name_thread(self._thread_id, title)
+        return SessionStarted(
+            session_id=session_id(self._thread_id, turn_id), thread_id=self._thread_id, turn_id=turn_id
+        )
+
+    async def _name_thread(self, thread_id: str, title: str) -> None:
+        """Show the issue in the agent's own list of threads; an agent that cannot may say so unheard."""
+        if title and not self._named:
+            self._named = True
+            await self._connection.tell("thread/name/set", {"threadId": thread_id, "name": title})
+
+    async def _advance(self) -> None:
+        """Read once and turn what came into events; any output restarts the silence limit (AG9)."""
+        limit_ms = self._settings.turn_timeout_ms
+        deadline = anyio.current_time() + limit_ms / 1000
+        if self._error_deadline is not None:
+            deadline = min(deadline, self._error_deadline)
+        with anyio.move_on_at(deadline) as silence:
+            await self._connection.fill()
+        if silence.cancelled_caught and deadline == self._error_deadline:
+            self._emit(TurnEnded(status=TurnStatus.FAILED, failure=self._error))
+        elif silence.cancelled_caught:
+            message = f"the agent has been silent for {limit_ms} ms"
+            raise AgentError(Failure(category=Category.TURN_TIMEOUT, blame=Blame.AGENT, message=message))
+        await self._handle_all()
+
+    async def _handle_all(self) -> None:
+        while (message := self._connection.take()) is not None:
+            await self._handle(message)
+        self._flush_quiet()
+
+    async def _handle(self, message: Message) -> None:
+        if isinstance(message, ServerRequest):
+            await self._answer(message)
+        else:
+            self._absorb(message)
+
+    def _absorb(self, message: Message) -> None:
+        """Everything that needs no answer."""
+        match message:
+            case Notification(method):
+                if method.startswith(_PROGRESS):
+                    self._error_deadline = None
+                self._learn(translate(message))
+            case Chatter(text):
+                level = "warning" if _LOOKS_BAD.search(text) else "info"
+                self._emit(Notice(level=level, message=redact(text)))
+            case Garbled(excerpt):
+                self._emit(Malformed(excerpt=redact(excerpt)))
+            case _:
+                self._quiet += 1
+
+    def _learn(self, told: Translation) -> None:
+        if not told.events and not told.turn_started:
+            self._quiet += 1
+            return
+        if self._thread_id is not None and told.thread_id not in {None, self._thread_id}:
+            self._quiet += 1  # a thread that the agent opened on its own; its end is not the end of our turn
+            return
+        if told.turn_started and self._turn_open:
+            self._turn_id = self._turn_id or told.turn_id
+        if told.error is not None:
+            self._expect_end(told.error, fatal=told.fatal)
+        for event in told.events:
+            if isinstance(event, TurnEnded):
+                self._end_turn(event, told.turn_id)
+            else:
+                self._emit(event)
+
+    def _expect_end(self, error: Failure, *, fatal: bool) -> None:
+        """A final error gets one request's time for the end to follow; retries, which never give up while the
+        model cannot be reached, get as long as a stall, however much they talk about it.
+        """
+        settings = self._settings
+        patience_ms = settings.stall_timeout_ms if settings.stall_timeout_ms > 0 else settings.turn_timeout_ms
+        self._error = error
+        if fatal:
+            self._error_deadline = anyio.current_time() + settings.read_timeout_ms / 1000
+        elif self._error_deadline is None:
+            self._error_deadline = anyio.current_time() + patience_ms / 1000
+
+    def _end_turn(self, event: TurnEnded, turn_id: str | None) -> None:
+        stale = self._turn_id is not None and turn_id not in {None, self._turn_id}
+        if stale or not self._turn_open:
+            self._quiet += 1
+            return
+        self._turn_open = False
+        if event.failure == UNEXPLAINED and self._error is not None:
+            event = replace(event, failure=self._error)
+        self._emit(event)
+
+    def _emit(self, event: AgentEvent) -> None:
+        if isinstance(event, TurnEnded | InputRequired):
+            self._flush_quiet()
+        if len(self._events) < MAX_WAITING_EVENTS:
+            self._events.append(event)
+
+    def _flush_quiet(self) -> None:
+        if self._quiet:
+            count, self._quiet = self._quiet, 0
+            self._events.append(Activity(count=count))
+
+    async def _answer(self, request: ServerRequest) -> None:
+        if self._stopping:
+            await self._connection.refuse(request, NOBODY_THERE, "the session is being stopped")
+            return
+        decision = decide(request, self._policy, now_s=int(self._wall_clock()))
+        if isinstance(decision, ToolCall):
+            decision = tool_answer(decision.name, await self._run_tool(decision))
+        if decision.error is not None:
+            await self._connection.refuse(request, *decision.error)
+        else:
+            await self._connection.answer(request, decision.result or {})
+        if decision.event is not None:
+            self._emit(decision.event)
+
+    async def _run_tool(self, call: ToolCall) -> ToolResult:
+        """A tool that raises or hangs is a failed call to the agent, and nothing more (AG18)."""
+        try:
+            with anyio.move_on_after(TOOL_TIMEOUT_MS / 1000):
+                return await self._request.run_tool(call.name, call.arguments)
+        except Exception as error:  # noqa: BLE001 - whatever a tool raises, the agent waits for an answer
+            text = redact(str(error)) or type(error).__name__
+            return ToolResult.error(f"tool {call.name} failed: {text}")
+        return ToolResult.error(f"tool {call.name} did not answer within {TOOL_TIMEOUT_MS} ms")
+
+    async def _interrupt(self) -> None:
+        """Ask the running turn to end and wait for that, so that the final totals are written."""
+        if not self._turn_open or self._turn_id is None or self._thread_id is None:
+            return
+        with anyio.move_on_after(self._process.grace_s):
+            asked = {"threadId": self._thread_id, "turnId": self._turn_id}
+            await self._connection.tell("turn/interrupt", asked)
+            await self._handle_all()
+            while self._turn_open:
+                await self._connection.fill()
+                await self._handle_all()
+
+    def _last_words(self, data: bytes) -> None:
+        self._connection.feed(data)
+        while (message := self._connection.take()) is not None:
+            if not isinstance(message, ServerRequest):
+                self._absorb(message)
+        self._flush_quiet()
+
+
+def _id_in(result: dict[str, Any], key: str) -> str:
+    """`<key>.id` of an answer, without which there is no session.
+
+    Raises:
+        AgentError: `response_error`.
+    """
+    found = result.get(key)
+    identifier = found.get("id") if isinstance(found, dict) else None
+    if isinstance(identifier, str) and identifier:
+        return identifier
+    text = f"the answer to {key}/start names no {key}"
+    raise AgentError(Failure(category=Category.RESPONSE_ERROR, blame=Blame.AGENT, message=text))

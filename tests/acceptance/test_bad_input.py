@@ -52,7 +52,7 @@ def test_a_workspace_root_that_cannot_be_used(project: Project) -> None:
     (project.root / "file").write_text("not a directory")
     project.workflow(workspace={"root": str(project.root / "file" / "workspaces")})
     done = project.symphony("run", "--once")
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert str(project.root / "file") in _one_error(done.stderr)
 
 

@@ -5,6 +5,7 @@ the daemon down.
 """
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import assert_never
 
 import anyio
@@ -12,6 +13,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+from symphony.domain.ids import workspace_key
 from symphony.domain.issue import Issue
 from symphony.runtime.bound import Bound
 from symphony.runtime.clock import Timers, monotonic_ms
@@ -35,6 +37,7 @@ from symphony.scheduler.commands import (
 from symphony.scheduler.inputs import Input, Polled, PollFailed, Refreshed, RefreshFailed
 from symphony.skills import Problem
 from symphony.trackers.base import TrackerError
+from symphony.workspace.model import WorkspaceRecord
 
 __all__ = ["Effects"]
 
@@ -147,7 +150,7 @@ class Effects:
         facts = {"issue_id": command.issue_id, "issue_identifier": command.identifier}
         async with self._place(command.issue_id):
             try:
-                removal = await self.bound.workspaces.remove(command.identifier, recorded_path=command.path)
+                removal = await self.bound.workspaces.remove(_record(command, self.bound))
             except SymphonyError as error:
                 _log.warning("workspace_kept", reason=error.failure.line, **facts)
                 return
@@ -187,6 +190,13 @@ class Effects:
 
 
 _LEAVE_S = 35.0
+
+
+def _record(command: CleanWorkspace, bound: Bound) -> WorkspaceRecord:
+    """The recorded workspace of a run, or where it would be below the present root (WS13)."""
+    key = workspace_key(command.identifier)
+    path = Path(command.path) if command.path else bound.settings.workspace.root / key
+    return WorkspaceRecord(issue_id=command.issue_id, identifier=command.identifier, key=path.name, path=path)
 
 
 def _failure(error: Exception) -> Failure:

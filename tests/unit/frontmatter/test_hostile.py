@@ -29,10 +29,10 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_front_matter_is_refused_at_once(name: str, parser: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(FrontMatterError):
         load(HOSTILE[name].encode(), profile=Profile.TEXT)
-    assert time.perf_counter() - start < (0.2 if parser == "libyaml" else 5)
+    assert time.process_time() - start < (0.2 if parser == "libyaml" else 5)
 
 
 @pytest.mark.parametrize(
@@ -67,15 +67,15 @@ def test_a_tag_constructs_nothing() -> None:
 
 def test_two_hundred_thousand_keys_are_too_large() -> None:
     front = b"".join(b"k%d: v\n" % n for n in range(200_000))
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(FrontMatterError, match="front_matter_too_large"):
         load(front, profile=Profile.TEXT)
-    assert time.perf_counter() - start < 0.1
+    assert time.process_time() - start < 0.1
 
 
 @pytest.mark.parametrize("comment", ["# words\n", "#\n"])
 def test_sixty_kilobytes_of_comments_load_fast(comment: str) -> None:
     front = (comment * 60_000)[:60_000] + "\na: 1\n"
-    start = time.perf_counter()
+    start = time.process_time()
     assert load(front.encode(), profile=Profile.TEXT).value == {"a": "1"}
-    assert time.perf_counter() - start < 0.2
+    assert time.process_time() - start < 0.2

@@ -1,0 +1,119 @@
+"""The words of the comment: section 7 of the facts, and every code has its own."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from symphony.skills import Code, Problem, Severity, comment_body, fingerprint, resolved_body
+from symphony.skills.codes import MEANINGS, problem
+
+
+def error(
+    path: str = ".symphony/skills/bad/SKILL.md", line: int | None = 3, code: Code = Code.INVALID_YAML
+) -> Problem:
+    return problem(code, path, None if line is None else (line, 5), message="unsaid: text of the loader")
+
+
+def test_the_comment_names_path_code_place_and_what_to_do() -> None:
+    body = str(comment_body([error()]))
+    assert "`.symphony/skills/bad/SKILL.md`" in body
+    assert "`invalid_yaml` at 3:5" in body
+    assert MEANINGS[Code.INVALID_YAML].message in body
+    assert MEANINGS[Code.INVALID_YAML].hint in body
+    assert "unsaid" not in body
+
+
+def test_a_problem_without_a_place_has_none_in_the_comment() -> None:
+    assert " at " not in str(comment_body([error(line=None, code=Code.UNREADABLE)]))
+
+
+def test_warnings_alone_make_no_comment() -> None:
+    assert comment_body([problem(Code.BOM, "a"), problem(Code.MISSING_WHEN_TO_USE, "a")]) is None
+    assert comment_body([]) is None
+
+
+def test_warnings_beside_an_error_stay_out() -> None:
+    assert "bom" not in str(comment_body([error(), problem(Code.BOM, "a")]))
+
+
+def test_at_most_twenty_entries_then_a_count() -> None:
+    body = str(comment_body([error(f"s/{number}/SKILL.md") for number in range(25)]))
+    assert body.count("\n- `") == 20
+    assert body.endswith("\n- and 5 more")
+
+
+def test_twenty_entries_fit_without_a_count() -> None:
+    assert "more" not in str(comment_body([error(f"s/{number}/SKILL.md") for number in range(20)]))
+
+
+def test_paths_cannot_break_out_of_the_code() -> None:
+    path = ".symphony/skills/@user #12 `<b>`\n## x [l](http://y)\u202e|*/SKILL.md"
+    body = str(comment_body([error(path)]))
+    (entry,) = [line for line in body.split("\n") if line.startswith("- ")]
+    shown = entry.split("`")[1]
+    assert not re.search(r"[@#<>\[\](){}|*:!\u202e]", shown)
+    assert "%40user %2312" in shown
+
+
+def test_letters_of_every_script_stay_readable_in_paths() -> None:
+    assert "`сделать/日本/SKILL.md`" in str(comment_body([error("сделать/日本/SKILL.md")]))
+
+
+def test_a_long_path_keeps_both_ends() -> None:
+    shown = str(comment_body([error("a" * 300 + "/SKILL.md")])).split("`")[1]
+    assert len(shown) == 161
+    assert shown.startswith("aaa")
+    assert shown.endswith("/SKILL.md")
+
+
+def test_entries_that_do_not_fit_are_counted() -> None:
+    body = str(comment_body([error("日" * 200 + f"{number}/SKILL.md") for number in range(20)]))
+    shown = body.count("\n- `")
+    assert 0 < shown < 20
+    assert body.endswith(f"\n- and {20 - shown} more")
+    assert len(body.encode()) <= 4_000
+
+
+_PROBLEMS = st.builds(
+    error,
+    st.text(),
+    st.none() | st.integers(1, 99),
+    st.sampled_from([c for c in Code if MEANINGS[c].severity is Severity.ERROR]),
+)
+
+
+@given(st.lists(_PROBLEMS, min_size=1, max_size=30))
+def test_for_any_problems_the_comment_is_small_and_keeps_its_lines(problems: list[Problem]) -> None:
+    body = str(comment_body(problems))
+    assert len(body.encode()) <= 4_000
+    head, blank, intro, gap, *entries = body.splitlines()
+    assert (blank, gap, head.startswith("**"), intro.endswith(":")) == ("", "", True, True)
+    assert all(entry.startswith("- ") for entry in entries)
+    assert 1 <= len(entries) <= 21
+
+
+def test_the_fingerprint_is_that_of_the_set() -> None:
+    one, two = error("a"), error("b")
+    assert fingerprint([one, two]) == fingerprint([two, one])
+    assert re.fullmatch(r"[0-9a-f]{64}", fingerprint([]))
+    assert fingerprint([one]) == fingerprint([one, problem(Code.BOM, "a")])
+
+
+def test_the_fingerprint_changes_with_path_code_and_place() -> None:
+    variants = [error(), error("b"), error(line=4), error(line=None), error(code=Code.TOO_DEEP)]
+    assert len({fingerprint([one]) for one in variants}) == 5
+
+
+def test_the_resolved_comment_has_no_entries() -> None:
+    assert "\n- " not in resolved_body()
+    assert resolved_body().splitlines()[0] == str(comment_body([error()])).splitlines()[0]
+
+
+def test_every_code_has_a_sentence_and_a_hint() -> None:
+    assert set(MEANINGS) == set(Code)
+    for meaning in MEANINGS.values():
+        assert meaning.message.endswith(".")
+        assert meaning.hint.endswith(".")

@@ -56,8 +56,9 @@ class BoardConfig:
     ) -> "BoardConfig":
         """Read `path`, `prefix` and `states`; relative paths start at `base_dir`, WORKFLOW.md's directory.
 
-        Other keys are ignored. Without `states` the default states are legal, and with them whatever `active` and `terminal` name.
-        Empty `active` and `terminal` stand for those defaults that are legal states.
+        Other keys are ignored. Without `states` the default states are legal, and with them whatever
+        `active` and `terminal` name. Empty `active` and `terminal` stand for those defaults that are
+        legal states.
 
         Raises:
             TrackerError: category `invalid_tracker_config`, naming the key.

@@ -1,14 +1,18 @@
 """Which tracker kinds there are, and how one is made from `tracker` settings (TR7, TR10)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+
+import structlog
 
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.trackers.base import Tracker, TrackerError
-from symphony.trackers.markdown import BoardConfig, MarkdownTracker
+from symphony.trackers.markdown import PROVIDER_KEYS, BoardConfig, MarkdownTracker
 from symphony.workflow.settings import TrackerSettings
 
 __all__ = ["SUPPORTED_KINDS", "create_tracker", "with_default_states"]
+
+_LOG = structlog.get_logger(__name__)
 
 Factory = Callable[[TrackerSettings, Path], Tracker]
 StateDefaults = Callable[[TrackerSettings, Path], TrackerSettings]
@@ -42,12 +46,19 @@ def _board(settings: TrackerSettings, base_dir: Path) -> BoardConfig:
 
 
 def _markdown(settings: TrackerSettings, base_dir: Path) -> Tracker:
+    _warn_unknown(settings, PROVIDER_KEYS)
     return MarkdownTracker(_board(settings, base_dir))
 
 
 def _markdown_states(settings: TrackerSettings, base_dir: Path) -> TrackerSettings:
     config = _board(settings, base_dir)
     return settings.model_copy(update={"active_states": config.active, "terminal_states": config.terminal})
+
+
+def _warn_unknown(settings: TrackerSettings, known: Collection[str]) -> None:
+    """Say which provider keys nobody reads: a typo stops nothing, but should not go unseen (CF13)."""
+    for key in sorted(str(key) for key in settings.provider if key not in known):
+        _LOG.warning("unknown_tracker_key", key=f"tracker.provider.{key}", known=sorted(known))
 
 
 _KINDS: Mapping[str, tuple[Factory, StateDefaults]] = {"markdown": (_markdown, _markdown_states)}

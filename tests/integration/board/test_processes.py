@@ -43,7 +43,8 @@ for number in range(40):
     while True:
         with files.locked(path.parent):
             before = path.read_bytes()
-            if files.replace(path, before + f"{name} {number}\\n".encode(), expected=before, root=path.parent):
+            after = before + f"{name} {number}\\n".encode()
+            if files.replace(path, after, expected=before, root=path.parent):
                 break
 """
 )

@@ -2,6 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from symphony.domain.failures import Category
 from symphony.trackers.base import TrackerError
@@ -47,7 +48,6 @@ def test_own_states_keep_those_defaults_that_fit() -> None:
 @pytest.mark.parametrize(
     ("provider", "key"),
     [
-        ({"pth": "x"}, "tracker.provider.pth"),
         ({"path": ""}, "tracker.provider.path"),
         ({"path": 3}, "tracker.provider.path"),
         ({"path": "a\0b"}, "tracker.provider.path"),
@@ -83,6 +83,12 @@ def test_the_registry_makes_the_board_and_knows_its_states() -> None:
     assert filled.active_states == ("Todo", "In Progress")
     assert filled.terminal_states == ("Done", "Cancelled")
     assert SUPPORTED_KINDS == ("markdown",)
+
+
+def test_a_key_that_nobody_reads_is_warned_about() -> None:
+    with capture_logs() as logs:
+        create_tracker(TrackerSettings(kind="markdown", provider={"pth": "x", "path": "y"}), base_dir=HERE)
+    assert [(log["event"], log["key"]) for log in logs] == [("unknown_tracker_key", "tracker.provider.pth")]
 
 
 def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:

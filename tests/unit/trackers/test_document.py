@@ -1,7 +1,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from symphony.trackers.markdown.document import (
@@ -193,6 +193,7 @@ def test_any_state_can_be_written_into_a_file_and_no_other_line_changes(state: s
 
 
 @given(st.binary(max_size=200), st.text(min_size=1, max_size=5))
+@example(b"\r\x80", "0")
 def test_no_bytes_make_the_reader_or_the_writer_fail_otherwise(noise: bytes, state: str) -> None:
     for data in (noise, b"---\n" + noise + b"\n---\n", b"---\ntitle: a\nstate: b\n" + noise + b"\n---\n"):
         assert 0 <= _line_of_refusal(data, state) <= data.count(b"\n") + 1

@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from blockbuster import blockbuster_ctx
 from structlog.testing import capture_logs
 
 from symphony.domain.failures import Category
@@ -186,6 +187,23 @@ async def test_two_daemons_at_once_make_one_comment(config: BoardConfig, write: 
         for tracker in trackers:
             group.start_soon(upsert, tracker)
     assert len(await trackers[0].list_comments("SYM-1")) == 1
+
+
+async def test_the_event_loop_is_never_blocked(tracker: MarkdownTracker, write: Write) -> None:
+    write("SYM-1", body="text")
+    with blockbuster_ctx():
+        issue = await one(tracker)
+        await tracker.fetch_issues_by_states(["Todo"])
+        await upsert_comment(tracker, "SYM-1", kind="skills", scope="s", fingerprint="f", body="b")
+        for name, arguments in (
+            ("board_show", {}),
+            ("board_comment", {"body": "x"}),
+            ("board_move", {"state": "Done"}),
+        ):
+            await call(tracker, issue, name, **arguments)
+        with anyio.fail_after(10):
+            async for _ in tracker.changes():
+                break
 
 
 async def test_a_session_sees_its_own_issue(tracker: MarkdownTracker, write: Write) -> None:

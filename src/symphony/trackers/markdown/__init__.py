@@ -6,6 +6,7 @@ from symphony.trackers.markdown.config import (
     DEFAULT_PATH,
     DEFAULT_STATES,
     DEFAULT_TERMINAL,
+    PROVIDER_KEYS,
     BoardConfig,
 )
 from symphony.trackers.markdown.document import Draft
@@ -19,6 +20,7 @@ __all__ = [
     "DEFAULT_PATH",
     "DEFAULT_STATES",
     "DEFAULT_TERMINAL",
+    "PROVIDER_KEYS",
     "RESERVED_AUTHORS",
     "Board",
     "BoardConfig",

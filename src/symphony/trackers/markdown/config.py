@@ -9,8 +9,16 @@ from typing import Any
 from symphony.domain.issue import normalise_state
 from symphony.trackers.markdown.refusals import invalid_config
 
-__all__ = ["DEFAULT_ACTIVE", "DEFAULT_PATH", "DEFAULT_STATES", "DEFAULT_TERMINAL", "BoardConfig"]
+__all__ = [
+    "DEFAULT_ACTIVE",
+    "DEFAULT_PATH",
+    "DEFAULT_STATES",
+    "DEFAULT_TERMINAL",
+    "PROVIDER_KEYS",
+    "BoardConfig",
+]
 
+PROVIDER_KEYS = ("path", "prefix", "states")
 DEFAULT_PATH = ".symphony/issues"
 DEFAULT_PREFIX = "SYM"
 DEFAULT_STATES = ("Backlog", "Todo", "In Progress", "Human Review", "Done", "Cancelled")
@@ -18,7 +26,6 @@ DEFAULT_ACTIVE = ("Todo", "In Progress")
 DEFAULT_TERMINAL = ("Done", "Cancelled")
 
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
-_KEYS = frozenset({"path", "prefix", "states"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +56,13 @@ class BoardConfig:
     ) -> "BoardConfig":
         """Read `path`, `prefix` and `states`; relative paths start at `base_dir`, WORKFLOW.md's directory.
 
-        Without `states` the default states are legal, and with them whatever `active` and `terminal` name.
-        Empty `active` and `terminal` stand for those defaults that are legal states.
+        Other keys are ignored. Without `states` the default states are legal, and with them whatever
+        `active` and `terminal` name. Empty `active` and `terminal` stand for those defaults that are
+        legal states.
 
         Raises:
             TrackerError: category `invalid_tracker_config`, naming the key.
         """
-        _known_keys(provider)
         wanted = provider.get("states")
         states = _unique((*DEFAULT_STATES, *active, *terminal)) if wanted is None else _states(wanted)
         return cls(
@@ -73,16 +80,6 @@ class BoardConfig:
     def is_terminal(self, text: str) -> bool:
         """Whether an issue in this state is over."""
         return normalise_state(text) in {normalise_state(state) for state in self.terminal}
-
-
-def _known_keys(provider: Mapping[str, Any]) -> None:
-    unknown = sorted(str(key) for key in provider if key not in _KEYS)
-    if unknown:
-        raise invalid_config(
-            f"tracker.provider.{unknown[0]}",
-            "the Markdown board has no such key",
-            hint="known keys: path, prefix, states",
-        )
 
 
 def _path(value: object, base_dir: Path) -> Path:

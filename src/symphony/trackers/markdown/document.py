@@ -210,8 +210,7 @@ def _decode(data: bytes) -> None:
     try:
         data.decode()
     except UnicodeDecodeError as error:
-        line = 1 + len(data[: error.start].splitlines()) - (not data[: error.start].endswith((b"\n", b"\r")))
-        raise MalformedError(max(line, 1), "not UTF-8") from error
+        raise MalformedError(1 + data.count(b"\n", 0, error.start), "not UTF-8") from error
 
 
 def _pieces(data: bytes) -> Split:

@@ -9,8 +9,10 @@ is noticed within half a second.
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
+import anyio.to_thread
 import structlog
 import watchfiles
 
@@ -49,15 +51,16 @@ async def folder_changes(folder: Path, *, pause_s: float = _PAUSE_S) -> AsyncGen
 
 async def _watched(folder: Path) -> AsyncGenerator[None, None]:
     """One watch, until the folder is another one than when it began."""
-    place, paths = _place(folder), _paths(folder)
+    first = await anyio.to_thread.run_sync(_look, folder, abandon_on_cancel=True)
     begun = False
-    async with aclosing(_changes(folder, paths)) as batches:
+    async with aclosing(_changes(folder, first.paths)) as batches:
         async for names in batches:
             issues = any(name.parent == folder for name in names)
-            if place is not None and (issues or not begun):
+            if first.place is not None and (issues or not begun):
                 yield
             begun = True
-            if folder in names or _place(folder) != place or _paths(folder) != paths:
+            now = await anyio.to_thread.run_sync(_look, folder, abandon_on_cancel=True)
+            if folder in names or now != first:
                 return
 
 
@@ -77,17 +80,18 @@ async def _changes(folder: Path, paths: tuple[Path, ...]) -> AsyncGenerator[set[
             yield {Path(name) for _, name in batch}
 
 
-def _paths(folder: Path) -> tuple[Path, ...]:
-    """What to watch: the folder and its parent; without a folder the nearest directory above it."""
-    if folder.is_dir():
-        return (folder, folder.parent)
-    return (next((path for path in folder.parents if path.is_dir()), Path("/")),)
+class _Look(NamedTuple):
+    """What there is: the folder's device and inode, null where there is no folder; and what to watch then."""
+
+    place: tuple[int, int] | None
+    paths: tuple[Path, ...]
 
 
-def _place(folder: Path) -> tuple[int, int] | None:
-    """Which directory the folder is now; null where there is none."""
+def _look(folder: Path) -> _Look:
+    """Look at the disk, in a worker thread: a network file system may take its time."""
     try:
         found = folder.stat()
     except OSError:
-        return None
-    return (found.st_dev, found.st_ino)
+        nearest = next((path for path in folder.parents if path.is_dir()), Path("/"))
+        return _Look(place=None, paths=(nearest,))
+    return _Look(place=(found.st_dev, found.st_ino), paths=(folder, folder.parent))

@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def server() -> Iterator[models.ModelServer]:
         yield running
 
 
-def _developer_texts(request: dict[str, Any]) -> list[str]:
+def _developer_texts(request: Mapping[str, Any]) -> list[str]:
     texts = []
     for item in request["input"]:
         if item.get("role") == "developer":
@@ -66,8 +66,9 @@ def test_a_real_session_does_the_whole_job(project: Project, codex: Path, server
 
     first = next(item.body for item in server.requests if "input" in item.body)
     texts = _developer_texts(first)
-    assert sum(text.count("## Available skills") for text in texts) == 1
-    assert sum(text.count(f"- style — {WHEN}") for text in texts) == 1
+    lines = [line for text in texts for line in text.splitlines()]
+    assert lines.count("## Available skills") == 1, "our block, once, in a developer message"
+    assert lines.count(f"- style — {WHEN}") == 1
     everything = json.dumps([item.body for item in server.requests])
     assert BODY not in everything
     ended = daemon.wait_for("run_ended", issue_identifier="SYM-1", outcome="succeeded")

@@ -1,11 +1,13 @@
 """Promise: skills are listed by name, never pasted; a malformed one costs one comment, never a dispatch."""
 
+from typing import Any
+
 import pytest
 
 from harness.project import Project
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
-READ = [
+READ: list[dict[str, Any]] = [
     {"skill": "greeting", "value_of": "word"},
     {"write": "out.txt", "text": "{skill_value}"},
     {"commit": "Use it"},
@@ -16,7 +18,7 @@ READ = [
 def _malformed(project: Project) -> None:
     project.write(".symphony/skills/nameless/SKILL.md", "---\ndescription: No name.\n---\n# x\nSECRET BODY\n")
     project.write(".symphony/skills/plain/SKILL.md", "# no front matter\n")
-    project.write(".symphony/skills/broken/SKILL.md", "---\nname: [broken\n---\n")
+    project.write(".symphony/skills/broken/SKILL.md", '---\nname: broken\ndescription: "never closed\n---\n')
     project.write(".symphony/skills/twin-a/SKILL.md", "---\nname: twin\ndescription: A.\n---\n")
     project.write(".symphony/skills/twin-b/SKILL.md", "---\nname: twin\ndescription: B.\n---\n")
 
@@ -78,7 +80,7 @@ def test_a_board_that_takes_no_comment_does_not_hold_the_work_back(project: Proj
     with project.daemon("--once") as daemon:
         assert daemon.end() == 0, daemon.log.read_text()
     daemon.wait_for("comment_failed", issue_identifier="SYM-1")
-    assert project.state("SYM-1") == "Done"
+    assert "state: Done" in (project.repo / ".symphony/issues/SYM-1.md").read_text()
 
 
 def test_the_names_beyond_the_limit_are_logged(project: Project) -> None:

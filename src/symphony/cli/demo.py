@@ -36,7 +36,7 @@ Examples:
 def demo(agent: str, directory: Path | None, *, as_json: bool) -> None:
     """Show the main job: four issues, three skills and one malformed skill become commits."""
     # Imported here: `--help` of any command stays fast.
-    from symphony.cli import demo_run  # noqa: PLC0415
+    from symphony.cli import demo_run
 
     if directory is not None and directory.exists() and any(directory.iterdir()):
         raise CommandError.of(

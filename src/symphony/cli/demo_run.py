@@ -17,6 +17,7 @@ from typing import Any
 
 import anyio
 from rich.console import Console
+from rich.markup import escape
 
 from symphony.agents.registry import KINDS as AGENT_KINDS
 from symphony.cli.progress import LineProgress, Progress, TableProgress
@@ -196,24 +197,40 @@ def _introduce(console: Console, place: Place, agent: str) -> None:
         if agent == "scripted"
         else "Codex, with your login: this uses your quota"
     )
-    console.print("[bold]Symphony demo[/]: four issues on a Markdown board become commits on branches.")
-    console.print(f"Agent: {who}.")
-    console.print(f"Place: {place.root}{'' if place.kept else ' (removed at the end; keep it with --dir)'}\n")
+    kept = "" if place.kept else " (removed at the end; keep it with --dir)"
+    _say(console, "[bold]Symphony demo[/]: four issues on a Markdown board become commits on branches.")
+    _say(console, f"Agent: {who}.")
+    _say(console, f"Place: {escape(str(place.root))}{kept}\n")
 
 
 def _conclude(console: Console, place: Place, tally: Tally, result: dict[str, Any]) -> None:
     states = {entry["identifier"]: entry["state"] for entry in result["issues"]}
     console.print()
     console.print(summary_table(tally, states))
-    for comment in result["comments"]:
-        if comment["mine"]:
-            console.print(f"\n[bold]Comment on {comment['issue_identifier']}[/] about the malformed skill:")
-            shown = [line for line in comment["body"].splitlines() if not line.startswith("<!--")]
-            console.print("\n".join(f"  {line}" for line in shown if line.strip()), markup=False)
+    _show_comments(console, result["comments"])
     if not result["ok"]:
-        console.print("\n[red]Not everything finished.[/] Look at the log:")
-        console.print((place.root / "symphony.log").read_text(encoding="utf-8")[-4000:], markup=False)
+        _say(console, "\n[red]Not everything finished.[/] The end of the log:")
+        _say(console, escape((place.root / "symphony.log").read_text(encoding="utf-8")[-4000:]))
         return
     if place.kept:
-        console.print(f"\nLook at the work: [bold]git -C {place.repository} log --oneline --all[/]")
-    console.print("\nNext, in your own repository: [bold]symphony init && symphony run[/]")
+        _say(
+            console,
+            f"\nLook at the work: [bold]git -C {escape(str(place.repository))} log --oneline --all[/]",
+        )
+    _say(console, "\nNext, in your own repository: [bold]symphony init && symphony run[/]")
+
+
+def _show_comments(console: Console, comments: list[dict[str, Any]]) -> None:
+    """The daemon's comments, each text once with the issues it stands on."""
+    where: dict[str, list[str]] = {}
+    for comment in comments:
+        if comment["mine"]:
+            lines = [line for line in comment["body"].splitlines() if line and not line.startswith("<!--")]
+            where.setdefault("\n".join(f"  {line}" for line in lines), []).append(comment["issue_identifier"])
+    for body, identifiers in where.items():
+        _say(console, f"\n[bold]Comment on {', '.join(identifiers)}[/], one each, about the malformed skill:")
+        _say(console, escape(body))
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, soft_wrap=True, highlight=False)

@@ -62,7 +62,7 @@ def _git(directory: Path, *arguments: str) -> str | None:
 
 def _filled(source: str, root: Path) -> str:
     # Imported here: only this command needs to know where state lives.
-    from symphony.cli.paths import workspace_root_for  # noqa: PLC0415
+    from symphony.cli.paths import workspace_root_for
 
     text = (resources.files("symphony.cli") / "scaffold" / source).read_text(encoding="utf-8")
     branch = _git(root, "symbolic-ref", "--short", "HEAD") or "main"

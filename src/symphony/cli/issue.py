@@ -118,7 +118,7 @@ def new(
     )
     made = board.create(draft)
     if as_json:
-        from symphony.cli.issue_view import issue_json  # noqa: PLC0415 - rich is slow to import
+        from symphony.cli.issue_view import issue_json
 
         _print_json(issue_json(board, made))
     else:
@@ -131,7 +131,7 @@ def new(
 @_on_a_board
 def list_(*, states: tuple[str, ...], as_json: bool, path: Path | None, workflow: Path | None) -> None:
     """List issues, with what they wait for. Files that are no usable issues are told on stderr."""
-    from symphony.cli.issue_view import listing_json, print_listing  # noqa: PLC0415 - rich is slow to import
+    from symphony.cli.issue_view import listing_json, print_listing
 
     board = open_board(path, workflow, cwd=Path.cwd())
     wanted = {normalise_state(board.legal_state(state)) for state in states}
@@ -154,7 +154,7 @@ def list_(*, states: tuple[str, ...], as_json: bool, path: Path | None, workflow
 @_on_a_board
 def show(*, issue_id: str, as_json: bool, path: Path | None, workflow: Path | None) -> None:
     """Show one issue with its description and comments."""
-    from symphony.cli.issue_view import print_issue, shown_json  # noqa: PLC0415 - rich is slow to import
+    from symphony.cli.issue_view import print_issue, shown_json
 
     board = open_board(path, workflow, cwd=Path.cwd())
     found = board.find(issue_id)

@@ -41,15 +41,15 @@ Exit codes: 0 done, 1 failure (with --once: an issue is blocked), 2 usage, 3 con
 def run(workflow: Path, *, once: bool, log_format: str, log_level: str) -> None:
     """Work on the issues of a board as WORKFLOW.md says."""
     # Imported here: `--help` of any command stays fast.
-    from symphony.cli.serving import serve  # noqa: PLC0415
-    from symphony.cli.summary import summary_table  # noqa: PLC0415
+    from symphony.cli.serving import serve
+    from symphony.cli.summary import summary_table
 
     environment = dict(os.environ)
     tally = serve(workflow, environment=environment, once=once, log_format=log_format, log_level=log_level)
     if not once:
         return
     if tally.issues and sys.stderr.isatty():
-        from rich.console import Console  # noqa: PLC0415
+        from rich.console import Console
 
         Console(stderr=True).print(summary_table(tally))
     blocked = [entry for entry in tally.issues.values() if entry.blocked]

@@ -11,7 +11,10 @@ def summary_table(tally: Tally, states: dict[str, str] | None = None) -> Table:
     """One row per issue that was worked on; `states` are final states by identifier where they are known."""
     table = Table(title=None, header_style="bold", pad_edge=False)
     for column in ("Issue", "Title", "State", "Attempts", "Turns", "Commits", "Branch"):
-        table.add_column(column, justify="right" if column in {"Attempts", "Turns", "Commits"} else "left")
+        counts = column in {"Attempts", "Turns", "Commits"}
+        table.add_column(
+            column, justify="right" if counts else "left", no_wrap=column != "Title", overflow="ellipsis"
+        )
     for entry in sorted(tally.issues.values(), key=lambda item: item.issue.identifier):
         issue = entry.issue
         state = (states or {}).get(issue.identifier, issue.state)

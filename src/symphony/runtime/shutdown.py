@@ -5,6 +5,7 @@ import signal
 import anyio
 import structlog
 
+from symphony.domain.failures import SymphonyError
 from symphony.runtime.service import Service
 
 __all__ = ["serve_until_signalled"]
@@ -18,12 +19,16 @@ async def serve_until_signalled(service: Service) -> None:
     Raises:
         SymphonyError: as `Service.run`.
     """
+    refused: SymphonyError | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_listen, service)
         try:
             await service.run()
-        finally:
-            tasks.cancel_scope.cancel()
+        except SymphonyError as error:
+            refused = error  # raised below, where no task group wraps it
+        tasks.cancel_scope.cancel()
+    if refused is not None:
+        raise refused
 
 
 async def _listen(service: Service) -> None:

@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +33,14 @@ class WorkflowError(SymphonyError):
         self.failures = tuple(failures)
 
 
+_USUAL_HINTS: Mapping[Category, str] = {
+    Category.WORKFLOW_PARSE_ERROR: "quote a value that contains a colon, and indent with blanks",
+    Category.TEMPLATE_PARSE_ERROR: "docs/workflow-file.md shows what a prompt may contain",
+    Category.TEMPLATE_RENDER_ERROR: "docs/workflow-file.md lists the variables of a prompt",
+}
+_USUAL_HINT = "docs/workflow-file.md lists every setting with its default"
+
+
 def config_failure(
     message: str,
     *,
@@ -41,13 +49,13 @@ def config_failure(
     hint: str | None = None,
     retryable: bool = False,
 ) -> Failure:
-    """A failure that only an edit of the workflow file or of the environment cures."""
+    """A failure that only an edit of the workflow file or of the environment cures; it always has a hint."""
     return Failure(
         category=category,
         blame=Blame.CONFIG,
         message=message,
         retryable=retryable,
-        hint=hint,
+        hint=hint or _USUAL_HINTS.get(category, _USUAL_HINT),
         where=where,
     )
 

@@ -114,7 +114,8 @@ def test_malformed_files_are_warned_about_with_their_place(folder: Path) -> None
     problems = printed_problems()
     assert [problem["id"] for problem in problems] == ["SYM-2", "SYM-3"]
     assert problems[1]["where"] == f"{folder}/SYM-3.md:1"
-    assert refused("show", "SYM-3")[0] == f"error: {folder}/SYM-3.md:1: the front matter has no `state`"
+    expected = f"error: {folder}/SYM-3.md:1: the front matter has no `state` [tracker_response]"
+    assert refused("show", "SYM-3")[0] == expected
     assert refused("move", "SYM-3", "Done")
 
 

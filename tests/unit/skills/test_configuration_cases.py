@@ -13,7 +13,7 @@ from symphony.skills import Dropped, DropReason, Severity, SkillOptions, SkillSe
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.unit.skills.conftest import Shelf
+    from unit.skills.conftest import Shelf
 
 
 def test_case_01_without_a_root_there_is_nothing_and_one_miss(

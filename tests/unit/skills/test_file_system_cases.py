@@ -17,7 +17,7 @@ from symphony.skills import Severity
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.unit.skills.conftest import Shelf
+    from unit.skills.conftest import Shelf
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from symphony.skills import Severity
 
 if TYPE_CHECKING:
-    from tests.unit.skills.conftest import Shelf
+    from unit.skills.conftest import Shelf
 
 PLAIN = "name: a\ndescription: About a.\n"
 

@@ -16,7 +16,7 @@ from symphony.skills.discover import Found
 from symphony.skills.parse import parse, settles
 
 if TYPE_CHECKING:
-    from tests.unit.skills.conftest import Shelf
+    from unit.skills.conftest import Shelf
 
 DEEP = {"lists": "- " * 25_000, "brackets": "[" * 25_000, "keys": "? " * 25_000, "maps": "{a: " * 16_000}
 

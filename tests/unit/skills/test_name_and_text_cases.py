@@ -16,7 +16,7 @@ from symphony.skills.text import MAX_FIELD, one_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.unit.skills.conftest import Shelf
+    from unit.skills.conftest import Shelf
 
 
 def test_case_37_a_missing_name_leaves_one_skill_out(shelf: Shelf) -> None:

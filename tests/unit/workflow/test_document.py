@@ -12,7 +12,7 @@ from symphony.workflow.document import Stamp, Workflow, WorkflowFile, load_workf
 from symphony.workflow.errors import WorkflowError, config_failure
 
 if TYPE_CHECKING:
-    from tests.unit.workflow.conftest import Parse, Refuse
+    from unit.workflow.conftest import Parse, Refuse
 
 FILE = "/repo/WORKFLOW.md"
 ISSUE = Issue(id="1", identifier="A-1", title="T", state="Todo", dispatchable=True, labels=("x",))

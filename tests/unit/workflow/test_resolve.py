@@ -16,7 +16,7 @@ from symphony.workflow.resolve import (
 )
 
 if TYPE_CHECKING:
-    from tests.unit.workflow.conftest import Parse, Refuse
+    from unit.workflow.conftest import Parse, Refuse
 
 BASE = Path("/repo")
 

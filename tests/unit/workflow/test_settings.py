@@ -8,7 +8,7 @@ from symphony.domain.failures import Blame, Category
 from symphony.workflow.settings import RESERVED_SECTIONS
 
 if TYPE_CHECKING:
-    from tests.unit.workflow.conftest import Parse, Refuse
+    from unit.workflow.conftest import Parse, Refuse
 
 MINIMAL = "---\ntracker: {kind: markdown}\n"
 FILE = "/repo/WORKFLOW.md"

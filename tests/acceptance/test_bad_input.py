@@ -18,7 +18,7 @@ def test_an_agent_that_is_not_installed(project: Project) -> None:
     project.workflow(command="no-such-agent app-server")
     project.issue("SYM-1", [DONE])
     done = project.symphony("run", "--once")
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert "codex_not_found" in _one_error(done.stderr)
     assert "npm install -g @openai/codex" in done.stderr
 

@@ -40,7 +40,10 @@ def test_no_secret_reaches_the_log_the_hooks_or_the_agent(project: Project) -> N
     )
     project.issue("SYM-1", [DONE])
     done = project.symphony("run", "--once", "--log-level", "debug")
+    assert "is blocked" in done.stderr, "the failing hook is told"
     assert SECRET not in done.stderr + done.stdout
+    assert SECRET not in "".join(project.comments("SYM-1"))
+    assert "BOARD_TOKEN" not in seen.with_suffix(".hook").read_text()
 
 
 def test_the_agent_sees_an_allow_list_of_variables(project: Project) -> None:

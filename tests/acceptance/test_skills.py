@@ -18,7 +18,7 @@ READ: list[dict[str, Any]] = [
 def _malformed(project: Project) -> None:
     project.write(".symphony/skills/nameless/SKILL.md", "---\ndescription: No name.\n---\n# x\nSECRET BODY\n")
     project.write(".symphony/skills/plain/SKILL.md", "# no front matter\n")
-    project.write(".symphony/skills/broken/SKILL.md", '---\nname: broken\ndescription: "never closed\n---\n')
+    project.write(".symphony/skills/broken/SKILL.md", "---\n{name: broken\n---\n")
     project.write(".symphony/skills/twin-a/SKILL.md", "---\nname: twin\ndescription: A.\n---\n")
     project.write(".symphony/skills/twin-b/SKILL.md", "---\nname: twin\ndescription: B.\n---\n")
 

@@ -9,6 +9,7 @@ from symphony.agents.registry import KINDS as AGENT_KINDS
 from symphony.hosts.local import LocalHost
 from symphony.observability.logs import configure
 from symphony.observability.tally import Tally
+from symphony.runtime.bound import redaction_for
 from symphony.runtime.service import Observer, Service
 from symphony.runtime.shutdown import serve_until_signalled
 from symphony.runtime.state_dir import StateDirectory, locate
@@ -36,14 +37,13 @@ def serve(
         SymphonyError: start-up failed.
     """
     store = open_store(workflow_path, environment)
-    workflow = store.current()
     stream = None if log_path is None else log_path.open("a", encoding="utf-8")
     try:
         configure(
             stream=stream,
             as_json=None if log_format == "auto" else log_format == "json",
             level=log_level,
-            secrets=_secret_values(workflow, environment),
+            redaction=redaction_for(store.current(), environment),
         )
         tally = Tally()
         service = Service(
@@ -76,10 +76,3 @@ def open_store(path: Path, environment: Mapping[str, str]) -> WorkflowStore:
         return workflow
 
     return WorkflowStore(path, parse)
-
-
-def _secret_values(workflow: Workflow, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Values that must never be printed: what the workflow refers to, and what is called a key or token."""
-    telling = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PAT")
-    names = workflow.secret_names | {name for name in environment if name.endswith(telling)}
-    return tuple(environment[name] for name in names if environment.get(name))

@@ -3,44 +3,24 @@
 import logging
 import re
 import sys
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, TextIO
 
 import structlog
 
-__all__ = ["Redactor", "configure", "redact_text"]
+from symphony.domain.redaction import MASK, Redaction
 
-MASK = "[redacted]"
-_SHAPES = re.compile(
-    r"""(?ix)
-    lin_(?:api|oauth)_[A-Za-z0-9]{8,}
-    | gh[pousr]_[A-Za-z0-9]{16,}
-    | github_pat_[A-Za-z0-9_]{20,}
-    | glpat-[A-Za-z0-9_-]{10,}
-    | ATATT[A-Za-z0-9_=-]{16,}
-    | sk-[A-Za-z0-9_-]{16,}
-    | (?<=bearer\ )[A-Za-z0-9._~+/=-]{8,}
-    | (?<=basic\ )[A-Za-z0-9+/=]{8,}
-    | (?<=://)[^/\s:@]+:[^/\s@]+(?=@)
-    """
-)
+__all__ = ["Redactor", "configure"]
+
 _SECRET_KEYS = re.compile(r"(?i)(token|secret|password|passwd|api_?key|authorization|cookie|credential)")
 _NOT_SECRET_KEYS = re.compile(r"(?i)_tokens$|^tokens$")
-_MIN_SECRET_LENGTH = 6
-
-
-def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text without known secret values and without anything that has the shape of a credential."""
-    for secret in secrets:
-        text = text.replace(secret, MASK)
-    return _SHAPES.sub(MASK, text)
 
 
 class Redactor:
     """A structlog processor that masks secrets in every value, however deep, and under telling keys."""
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secrets = sorted({s for s in secrets if len(s) >= _MIN_SECRET_LENGTH}, key=len, reverse=True)
+    def __init__(self, redaction: Redaction) -> None:
+        self._redaction = redaction
 
     def __call__(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
         """One log line, masked."""
@@ -51,7 +31,7 @@ class Redactor:
             return MASK
         match value:
             case str():
-                return redact_text(value, self._secrets)
+                return self._redaction.text(value)
             case Mapping():
                 return {str(inner): self._value(str(inner), item) for inner, item in value.items()}
             case list() | tuple() | set() | frozenset():
@@ -59,7 +39,7 @@ class Redactor:
             case None | bool() | int() | float():
                 return value
             case _:
-                return redact_text(str(value), self._secrets)
+                return self._redaction.text(str(value))
 
 
 def configure(
@@ -67,7 +47,7 @@ def configure(
     stream: TextIO | None = None,
     as_json: bool | None = None,
     level: str = "info",
-    secrets: Iterable[str] = (),
+    redaction: Redaction | None = None,
 ) -> None:
     """Send log lines to `stream` (stderr), as JSON unless it is a terminal.
 
@@ -86,7 +66,7 @@ def configure(
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%H:%M:%S" if console else "iso", utc=not console),
             structlog.processors.format_exc_info,
-            Redactor(secrets),
+            Redactor(redaction or Redaction()),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from symphony.agents.base import AgentBackend
 from symphony.agents.registry import create_backend
 from symphony.domain.issue import normalise_state
+from symphony.domain.redaction import Redaction
 from symphony.hosts.base import Host
 from symphony.scheduler.inputs import SchedulerSettings
 from symphony.skills import SkillOptions
@@ -18,7 +19,7 @@ from symphony.workflow.document import Workflow
 from symphony.workflow.settings import Settings
 from symphony.workspace.manager import WorkspaceManager
 
-__all__ = ["Bound", "bind", "scheduler_settings", "skill_options"]
+__all__ = ["Bound", "bind", "redaction_for", "scheduler_settings", "skill_options"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,7 @@ class Bound:
     workspaces: WorkspaceManager
     agent: AgentBackend
     secret_names: frozenset[str]
+    redaction: Redaction
 
     @property
     def settings(self) -> Settings:
@@ -64,7 +66,15 @@ def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str]) -> B
         ),
         agent=create_backend(settings, host=host, environ=environment, secret_names=secrets),
         secret_names=secrets,
+        redaction=redaction_for(workflow, environment),
     )
+
+
+def redaction_for(workflow: Workflow, environment: Mapping[str, str]) -> Redaction:
+    """Masks the values of what the workflow refers to, and of every variable called a key or token."""
+    telling = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PAT")
+    names = workflow.secret_names | {name for name in environment if name.endswith(telling)}
+    return Redaction(environment[name] for name in names if environment.get(name))
 
 
 def scheduler_settings(bound: Bound) -> SchedulerSettings:

@@ -106,7 +106,7 @@ class Effects:
             bound = self.bound
             issues = await bound.tracker.fetch_issues_by_states(bound.active_states)
         except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
-            self._post(PollFailed(request=command.request, failure=_failure(error)))
+            self._post(PollFailed(request=command.request, failure=self._failure(error)))
         else:
             self._post(Polled(request=command.request, issues=tuple(issues)))
 
@@ -115,10 +115,20 @@ class Effects:
             issues = await self.bound.tracker.fetch_issues_by_ids(command.ids)
         except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
             culprits = error.culprits if isinstance(error, TrackerError) else frozenset()
-            failure = _failure(error)
+            failure = self._failure(error)
             self._post(RefreshFailed(request=command.request, failure=failure, culprits=culprits))
         else:
             self._post(Refreshed(request=command.request, issues=tuple(issues)))
+
+    def _failure(self, error: Exception) -> Failure:
+        if isinstance(error, SymphonyError):
+            return self.bound.redaction.failure(error.failure)
+        _log.error("tracker_crashed", exc_info=error)
+        return Failure(
+            category=Category.TRACKER_REQUEST,
+            blame=Blame.TRACKER,
+            message=self.bound.redaction.text(f"internal error: {error!r}"),
+        )
 
     # --- runs --------------------------------------------------------------------------------------------
 
@@ -197,15 +207,6 @@ def _record(command: CleanWorkspace, bound: Bound) -> WorkspaceRecord:
     key = workspace_key(command.identifier)
     path = Path(command.path) if command.path else bound.settings.workspace.root / key
     return WorkspaceRecord(issue_id=command.issue_id, identifier=command.identifier, key=path.name, path=path)
-
-
-def _failure(error: Exception) -> Failure:
-    if isinstance(error, SymphonyError):
-        return error.failure
-    _log.error("tracker_crashed", exc_info=error)
-    return Failure(
-        category=Category.TRACKER_REQUEST, blame=Blame.TRACKER, message=f"internal error: {error!r}"
-    )
 
 
 def _notify(command: Notify) -> None:

@@ -44,7 +44,7 @@ async def _post(bound: Bound, issue: Issue, *, kind: str, fingerprint: str, body
                 kind=kind,
                 scope=bound.workflow.path.parent.name,
                 fingerprint=fingerprint,
-                body=body,
+                body=bound.redaction.text(body),
             )
     except Exception as error:  # noqa: BLE001 - a comment is never worth a run
         _log.warning("comment_failed", reason=str(error) or type(error).__name__, **facts)

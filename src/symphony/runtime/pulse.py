@@ -5,6 +5,7 @@ from typing import Any
 
 from symphony.agents.events import AgentEvent, InputRequired, SessionStarted, ToolCalled, TurnEnded
 from symphony.agents.fold import Progress
+from symphony.domain.redaction import Redaction
 from symphony.scheduler.inputs import AgentReported, Input, RunReport, RunStage
 
 __all__ = ["Pulse"]
@@ -16,10 +17,13 @@ _MILESTONES = (SessionStarted, ToolCalled, TurnEnded, InputRequired)
 class Pulse:
     """Between the agent's stream, which may be fast, and the scheduler, which must not be flooded."""
 
-    def __init__(self, run_id: str, post: Callable[[Input], None], now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, run_id: str, post: Callable[[Input], None], now_ms: Callable[[], int], redaction: Redaction
+    ) -> None:
         self._run_id = run_id
         self._post = post
         self._now_ms = now_ms
+        self._redaction = redaction
         self._progress = Progress()
         self._pid: int | None = None
         self._stage = RunStage.PREPARING_WORKSPACE
@@ -74,7 +78,7 @@ class Pulse:
             signs=now.events,
             tool_calls=self._tool_calls,
             last_event=now.last_event,
-            last_message=now.last_message,
+            last_message=None if now.last_message is None else self._redaction.text(now.last_message),
             input_tokens=now.tokens.input_tokens,
             output_tokens=now.tokens.output_tokens,
             total_tokens=now.tokens.total_tokens,

@@ -64,7 +64,7 @@ class Worker:
         self._state_dir = state_dir
         self._post = post
         self._report_problems = report_problems
-        self._pulse = Pulse(command.run_id, post, now_ms)
+        self._pulse = Pulse(command.run_id, post, now_ms, bound.redaction)
         self._scope = anyio.CancelScope()
         self._give, self._directives = anyio.create_memory_object_stream[ContinueRun | FinishRun](8)
         self._stopped: StopReason | None = None
@@ -99,7 +99,13 @@ class Worker:
                     outcome = await self._finish(outcome)
                 self._give.close()
                 self._directives.close()
-                self._post(RunEnded(run_id=self._command.run_id, outcome=outcome))
+                self._post(RunEnded(run_id=self._command.run_id, outcome=self._shown(outcome)))
+
+    def _shown(self, outcome: Outcome) -> Outcome:
+        """The outcome without secrets: its failure goes to logs, to the terminal and onto the issue."""
+        if outcome.failure is None:
+            return outcome
+        return replace(outcome, failure=self._bound.redaction.failure(outcome.failure))
 
     async def _guarded(self, step: Callable[[], Awaitable[None]]) -> Outcome:
         try:

@@ -55,6 +55,7 @@ class ReasonCode(StrEnum):
     RUNNING = "running"
     RETRYING = "retrying"
     BLOCKED = "blocked"
+    BLOCKER_RUNNING = "blocker_running"
     DRAINING = "draining"
     WORKFLOW_INVALID = "workflow_invalid"
     NO_SLOT = "no_slot"
@@ -180,6 +181,15 @@ def _unfit(issue: Issue, settings: SchedulerSettings) -> Ineligible | None:
             return None
 
 
+def _behind(issue: Issue, state: State) -> Ineligible | None:
+    """A blocker may be over on the board while its run still delivers the work that this issue waits for."""
+    for blocker in issue.blocked_by:
+        if blocker.id in state.running:
+            message = f"the run of {blocker.identifier or blocker.id} has not ended yet"
+            return Ineligible(ReasonCode.BLOCKER_RUNNING, message)
+    return None
+
+
 def _closed(state: State) -> Ineligible | None:
     if state.drain is not Drain.NO:
         return Ineligible(ReasonCode.DRAINING, "the daemon is shutting down")
@@ -198,6 +208,7 @@ def eligible(
     return (
         _unfit(issue, state.settings)
         or (None if own_claim else _claimed(issue, state))
+        or _behind(issue, state)
         or _closed(state)
         or slot_shortage(issue, state, picked=picked)
         or Eligible()

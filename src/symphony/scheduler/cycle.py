@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue, normalise_state
-from symphony.scheduler import policy, runs
+from symphony.scheduler import blocks, policy, runs
 from symphony.scheduler.commands import CleanWorkspace, FetchCandidates, FinishReason, RefreshIssues
 from symphony.scheduler.inputs import Polled, PollFailed, Refreshed, RefreshFailed, Timer, TimerKind
 from symphony.scheduler.policy import Eligible, Standing
@@ -189,7 +189,7 @@ def _apply(work: Work, issue_id: str, issue: Issue | None) -> None:
     elif (retry := work.state.retrying.get(issue_id)) and retry.firing:
         runs.on_retry_refreshed(work, retry, issue)
     elif blocked := work.state.blocked.get(issue_id):
-        runs.on_blocked_refreshed(work, blocked, issue)
+        blocks.on_blocked_refreshed(work, blocked, issue)
     elif policy.standing(issue, work.state.settings) is Standing.TERMINAL:
         _clean_parked(work, issue_id)
 

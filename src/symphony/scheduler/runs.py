@@ -7,14 +7,12 @@ from dataclasses import replace
 
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue
-from symphony.scheduler import policy
+from symphony.scheduler import blocks, policy
 from symphony.scheduler.claims import Trigger
 from symphony.scheduler.commands import (
-    CleanWorkspace,
     ContinueRun,
     FinishReason,
     FinishRun,
-    PostNote,
     StartRun,
     StopReason,
     StopRun,
@@ -26,24 +24,20 @@ from symphony.scheduler.inputs import (
     RunStage,
     Timer,
     TimerKind,
-    WorkspaceRef,
 )
 from symphony.scheduler.policy import Standing
-from symphony.scheduler.state import Blocked, Drain, Retry, Running, Totals
+from symphony.scheduler.state import Drain, Retry, Running, Totals
 from symphony.scheduler.work import Work
 
 __all__ = [
-    "block",
     "finish",
     "judge_silence",
     "on_agent_report",
-    "on_blocked_refreshed",
     "on_retry_refreshed",
     "on_run_ended",
     "on_running_refreshed",
     "on_settled",
     "on_turn_ended",
-    "release",
     "requeue",
     "start",
     "stop",
@@ -207,11 +201,11 @@ def on_run_ended(work: Work, run: Running, outcome: Outcome) -> None:
         commits=outcome.commits,
     )
     if work.state.drain is not Drain.NO:
-        release(work, run.issue, path=run.report.workspace_path)
+        blocks.release(work, run.issue, path=run.report.workspace_path)
     elif run.stopping is StopReason.TERMINAL:
-        _clean_and_release(work, run.issue, run.report.workspace_path)
+        blocks.clean_and_release(work, run.issue, run.report.workspace_path)
     elif run.stopping in {StopReason.INACTIVE, StopReason.UNROUTABLE, StopReason.MISSING}:
-        release(work, run.issue, path=run.report.workspace_path)
+        blocks.release(work, run.issue, path=run.report.workspace_path)
     else:
         _decide_next(work, run, outcome)
 
@@ -235,12 +229,12 @@ def _decide_next(work: Work, run: Running, outcome: Outcome) -> None:
     if not outcome.progress:
         idle = run.idle_attempts + (1 if policy.counts_as_idle(failure) else 0)
     if outcome.kind is OutcomeKind.INPUT_REQUIRED:
-        block(work, run.issue, failure or _no_progress(idle), run=run)
+        blocks.block(work, run.issue, failure or _no_progress(idle), run=run)
     elif failure is None:
         work.update(completed=work.state.completed | {run.issue.id})
         _queue(work, run.issue, attempt=1, delay_ms=policy.CONTINUATION_DELAY_MS, idle=idle, run=run)
     elif idle >= work.state.settings.max_attempts_without_progress:
-        block(work, run.issue, _no_progress(idle, failure), run=run)
+        blocks.block(work, run.issue, _no_progress(idle, failure), run=run)
     else:
         attempt = (run.attempt or 0) + 1
         cap = work.state.settings.max_retry_backoff_ms
@@ -315,15 +309,15 @@ def on_retry_refreshed(work: Work, retry: Retry, issue: Issue | None) -> None:
         return
     match policy.standing(issue, settings):
         case Standing.TERMINAL:
-            _clean_and_release(work, retry.issue, path)
+            blocks.clean_and_release(work, retry.issue, path)
             return
         case Standing.ACTIVE if issue is not None:
             retry = replace(retry, issue=issue)
         case _:
-            release(work, retry.issue, path=path)
+            blocks.release(work, retry.issue, path=path)
             return
     if retry.idle_attempts >= settings.max_attempts_without_progress:
-        block(work, retry.issue, _no_progress(retry.idle_attempts), path=path)
+        blocks.block(work, retry.issue, _no_progress(retry.idle_attempts), path=path)
     elif work.state.hold is not None:
         work.set_retry(replace(retry, firing=False))
         work.set_timer(Timer(TimerKind.RETRY, retry.issue.id), work.now_ms + settings.poll_interval_ms)
@@ -331,63 +325,3 @@ def on_retry_refreshed(work: Work, retry: Retry, issue: Issue | None) -> None:
         requeue(work, retry, NO_SLOT_ERROR)
     else:
         start(work, retry.issue, attempt=retry.attempt, idle_attempts=retry.idle_attempts)
-
-
-# --- claims without a run --------------------------------------------------------------------------------
-
-
-def block(
-    work: Work, issue: Issue, failure: Failure, *, run: Running | None = None, path: str | None = None
-) -> None:
-    """Keep the claim and wait for a person, with the reason on the issue itself too (SM7, RT5)."""
-    blocked = Blocked(
-        issue=issue,
-        failure=failure,
-        blocked_ms=work.now_ms,
-        report=run.report if run else None,
-        workspace_path=run.report.workspace_path if run else path,
-    )
-    if not work.claim(issue, Trigger.BLOCK, blocked):
-        return
-    work.clear_timer(Timer(TimerKind.RETRY, issue.id))
-    work.update(wanted=work.state.wanted | {issue.id})
-    work.notify("error", "issue_blocked", issue, reason=failure.line, hint=failure.hint)
-    hint = f"\n\nTo go on: {failure.hint}." if failure.hint else ""
-    body = f"Symphony stopped working on this issue: {failure.message}.{hint}"
-    work.emit(PostNote(issue=issue, kind="blocked", body=body))
-
-
-def on_blocked_refreshed(work: Work, blocked: Blocked, issue: Issue | None) -> None:
-    """Release a blocked issue that ended, left, or was changed by somebody (SM4, RT5)."""
-    match policy.standing(issue, work.state.settings):
-        case Standing.TERMINAL:
-            _clean_and_release(work, blocked.issue, blocked.workspace_path)
-        case Standing.ACTIVE if issue is not None:
-            if blocked.settled and not policy.same_request(blocked.issue, issue):
-                release(work, issue, path=blocked.workspace_path)
-                work.notify("info", "issue_unblocked", issue, reason="the issue was changed")
-            else:
-                # The first look after the block sets the mark, as the session may have moved its own issue.
-                work.set_blocked(replace(blocked, issue=issue, settled=True))
-        case _:
-            release(work, blocked.issue, path=blocked.workspace_path)
-
-
-def release(work: Work, issue: Issue, *, path: str | None) -> None:
-    """Give the claim up and keep the workspace, remembering it so that it is cleaned once the issue ends."""
-    if not work.claim(issue, Trigger.RELEASE):
-        return
-    work.clear_timer(Timer(TimerKind.RETRY, issue.id))
-    if path is not None:
-        ref = WorkspaceRef(issue_id=issue.id, identifier=issue.identifier, path=path)
-        work.update(parked={**work.state.parked, issue.id: ref})
-    work.notify("info", "claim_released", issue, state=issue.state)
-
-
-def _clean_and_release(work: Work, issue: Issue, path: str | None) -> None:
-    release(work, issue, path=None)
-    work.emit(CleanWorkspace(issue_id=issue.id, identifier=issue.identifier, path=path))
-    if any(
-        issue.id == blocker.id for other in work.state.candidates.values() for blocker in other.blocked_by
-    ):
-        work.update(poll_again=True)

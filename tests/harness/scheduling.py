@@ -89,7 +89,7 @@ class Story:
         self.polls: list[FetchCandidates] = []
         self.refreshes: list[RefreshIssues] = []
         self.timers: dict[Timer, SetTimer] = {}
-        self.exits = 0
+        self._exits = 0
 
     # --- telling -----------------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class Story:
             case SetTimer():
                 self.timers[command.timer] = command
             case Exit():
-                self.exits += 1
+                self._exits += 1
             case _:
                 pass
 
@@ -232,6 +232,10 @@ class Story:
     def said(self, kind: Callable[..., C]) -> list[C]:
         """The commands of one kind since the last `forget`."""
         return [command for command in self.told if command.__class__ is kind]  # type: ignore[misc]
+
+    def exits(self) -> int:
+        """How often the daemon was told to end, in its whole life."""
+        return self._exits
 
     def notices(self, event: str) -> list[Notify]:
         """The log lines of one event since the last `forget`."""

@@ -2,7 +2,8 @@
 
 At most one by-id request is under way. Ids that somebody wants meanwhile go together in the next one, so a
 tick and a burst cost one request each, never one per issue. A candidate is started only after such a
-refresh (SC9), which keeps a stale poll from starting an issue that has changed.
+refresh (SC9), which keeps a stale poll from starting an issue that has changed. An answer decides nothing
+for an id that is wanted again by then: it was asked before the question, and may be older than its cause.
 """
 
 from collections import Counter
@@ -161,9 +162,10 @@ def on_refreshed(work: Work, answer: Refreshed) -> None:
     if asked is None:
         return
     found = {issue.id: issue for issue in answer.issues}
-    picks = work.state.picks & asked
-    work.update(picks=work.state.picks - asked)
-    for issue_id in sorted(asked):
+    fresh = asked - work.state.wanted
+    picks = work.state.picks & fresh
+    work.update(picks=work.state.picks - fresh)
+    for issue_id in sorted(fresh):
         _apply(work, issue_id, found.get(issue_id))
     _start_picks(work, [found[key] for key in picks if key in found])
     _go_on_with_cycle(work, answer.request)
@@ -222,7 +224,7 @@ def on_refresh_failed(work: Work, answer: RefreshFailed) -> None:
     if asked is None:
         return
     work.notify("warning", "refresh_failed", reason=answer.failure.line, hint=answer.failure.hint)
-    hit = asked & answer.culprits or asked
+    hit = (asked & answer.culprits or asked) - work.state.wanted
     dropped = work.state.picks & hit
     candidates = {key: issue for key, issue in work.state.candidates.items() if key not in dropped}
     work.update(picks=work.state.picks - hit, candidates=candidates, wanted=work.state.wanted | (asked - hit))

@@ -96,7 +96,7 @@ def _on_run(work: Work, fact: AgentReported | TurnEnded | RunEnded) -> None:
         case AgentReported():
             runs.on_agent_report(work, run, fact.report)
         case TurnEnded():
-            runs.on_turn_ended(work, run)
+            runs.on_turn_ended(work, run, fact.turn)
         case RunEnded():
             runs.on_run_ended(work, run, fact.outcome)
 

@@ -82,7 +82,9 @@ def stop(work: Work, run: Running, reason: StopReason) -> None:
 
 
 def finish(work: Work, run: Running, reason: FinishReason, failure: Failure | None = None) -> None:
-    """Give a run that waits between turns no further turn (AG8)."""
+    """Give a run that waits between turns no further turn (AG8); one that is being stopped hears nothing."""
+    if run.stopping is not None:
+        return
     work.set_running(replace(run, awaiting=False, finishing=reason))
     work.emit(FinishRun(run_id=run.run_id, reason=reason, failure=failure))
 
@@ -129,9 +131,12 @@ def judge_silence(work: Work, run: Running) -> None:
         arm_silence(work, run.run_id, since_ms=heard)
 
 
-def on_turn_ended(work: Work, run: Running) -> None:
-    """A turn completed: ask the tracker before deciding on the next one (SM5, AG8)."""
-    if run.stopping or run.finishing:
+def on_turn_ended(work: Work, run: Running, turn: int) -> None:
+    """A turn completed: ask the tracker before deciding on the next one (SM5, AG8).
+
+    An end of another turn than the one that runs is late or repeated, and means nothing.
+    """
+    if run.stopping or run.finishing or run.awaiting or turn != run.turn:
         return
     waiting = replace(run, awaiting=True, last_sign_ms=work.now_ms)
     work.set_running(waiting)

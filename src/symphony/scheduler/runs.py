@@ -63,6 +63,7 @@ def start(work: Work, issue: Issue, *, attempt: int | None, idle_attempts: int =
         started_ms=work.now_ms,
         max_turns=work.state.settings.max_turns,
         idle_attempts=idle_attempts,
+        report=RunReport(stage=RunStage.PREPARING_WORKSPACE, workspace_path=_known_path(work, issue.id)),
     )
     if not work.claim(issue, Trigger.START, run):
         return
@@ -70,6 +71,14 @@ def start(work: Work, issue: Issue, *, attempt: int | None, idle_attempts: int =
     work.update(parked={key: ref for key, ref in work.state.parked.items() if key != issue.id})
     work.emit(StartRun(run_id=run.run_id, issue=issue, attempt=attempt))
     work.notify("info", "run_started", issue, run_id=run.run_id, attempt=attempt)
+
+
+def _known_path(work: Work, issue_id: str) -> str | None:
+    """The workspace of an earlier attempt: a run that ends before it has one must not forget it (RT7)."""
+    if retry := work.state.retrying.get(issue_id):
+        return retry.workspace_path
+    parked = work.state.parked.get(issue_id)
+    return parked.path if parked else None
 
 
 def stop(work: Work, run: Running, reason: StopReason) -> None:
@@ -96,10 +105,11 @@ def on_agent_report(work: Work, run: Running, report: RunReport) -> None:
     """Take over what the pump folded; the silence clock starts when the agent does (SC11)."""
     alive = report.signs != run.report.signs or report.stage is not run.report.stage
     launched = run.agent_ms is None and report.stage in _AGENT_STAGES
+    path = report.workspace_path or run.report.workspace_path
     work.set_running(
         replace(
             run,
-            report=report,
+            report=replace(report, workspace_path=path),
             agent_ms=work.now_ms if launched else run.agent_ms,
             last_sign_ms=work.now_ms if alive else run.last_sign_ms,
         )
@@ -230,14 +240,12 @@ def _account(work: Work, run: Running) -> None:
 
 def _decide_next(work: Work, run: Running, outcome: Outcome) -> None:
     failure = _failure_of(run, outcome)
-    idle = 0
-    if not outcome.progress:
-        idle = run.idle_attempts + (1 if policy.counts_as_idle(failure) else 0)
-    if outcome.kind is OutcomeKind.INPUT_REQUIRED:
-        blocks.block(work, run.issue, failure or _no_progress(idle), run=run)
-    elif failure is None:
+    idle = _idle_attempts(run, outcome, failure)
+    if failure is None:
         work.update(completed=work.state.completed | {run.issue.id})
         _queue(work, run.issue, attempt=1, delay_ms=policy.CONTINUATION_DELAY_MS, idle=idle, run=run)
+    elif outcome.kind is OutcomeKind.INPUT_REQUIRED:
+        blocks.block(work, run.issue, failure, run=run)
     elif idle >= work.state.settings.max_attempts_without_progress:
         blocks.block(work, run.issue, _no_progress(idle, failure), run=run)
     else:
@@ -245,6 +253,17 @@ def _decide_next(work: Work, run: Running, outcome: Outcome) -> None:
         cap = work.state.settings.max_retry_backoff_ms
         delay = max(policy.backoff_ms(attempt, cap), failure.retry_after_ms or 0)
         _queue(work, run.issue, attempt=attempt, delay_ms=delay, idle=idle, run=run, error=failure.line)
+
+
+def _idle_attempts(run: Running, outcome: Outcome, failure: Failure | None) -> int:
+    """Attempts in a row that left nothing behind (RT5).
+
+    Where nobody can tell, the attempt neither counts nor forgives, unless no agent was there to do anything.
+    """
+    if outcome.progress:
+        return 0
+    unknown = outcome.progress is None and run.agent_ms is not None
+    return run.idle_attempts + int(not unknown and policy.counts_as_idle(failure))
 
 
 def _failure_of(run: Running, outcome: Outcome) -> Failure | None:
@@ -324,8 +343,9 @@ def on_retry_refreshed(work: Work, retry: Retry, issue: Issue | None) -> None:
     if retry.idle_attempts >= settings.max_attempts_without_progress:
         blocks.block(work, retry.issue, _no_progress(retry.idle_attempts), path=path)
     elif work.state.hold is not None:
-        work.set_retry(replace(retry, firing=False))
-        work.set_timer(Timer(TimerKind.RETRY, retry.issue.id), work.now_ms + settings.poll_interval_ms)
+        due_ms = work.now_ms + settings.poll_interval_ms
+        work.set_retry(replace(retry, firing=False, due_ms=due_ms))
+        work.set_timer(Timer(TimerKind.RETRY, retry.issue.id), due_ms)
     elif policy.slot_shortage(retry.issue, work.state) is not None:
         requeue(work, retry, NO_SLOT_ERROR)
     else:

@@ -39,7 +39,9 @@ def begin(work: Work) -> None:
     if work.state.drain is not Drain.NO or work.state.cycle is not Cycle.IDLE:
         return
     work.clear_timer(_POLL)
-    work.update(cycle=Cycle.RECONCILING, cycle_request=None, poll_again=False, next_poll_ms=None)
+    work.update(
+        cycle=Cycle.RECONCILING, cycle_request=None, poll_again=False, poll_soon=False, next_poll_ms=None
+    )
     for run in tuple(work.state.running.values()):
         runs.judge_silence(work, run)
     ids = _to_reconcile(work)
@@ -74,6 +76,7 @@ def _end(work: Work) -> None:
         cycle=Cycle.IDLE,
         cycle_request=None,
         poll_again=False,
+        poll_soon=work.state.poll_again,
         polls=work.state.polls + 1,
         next_poll_ms=due_ms,
     )
@@ -81,11 +84,11 @@ def _end(work: Work) -> None:
 
 
 def wake(work: Work) -> None:
-    """Poll as soon as possible; a wake during a cycle brings one more cycle after it (SC15)."""
-    if work.state.cycle is Cycle.IDLE:
-        begin(work)
-    else:
+    """Poll as soon as possible; a wake during a cycle brings one more after it, after a pause (SC15)."""
+    if work.state.cycle is not Cycle.IDLE:
         work.update(poll_again=True)
+    elif not work.state.poll_soon:
+        begin(work)
 
 
 def on_polled(work: Work, answer: Polled) -> None:
@@ -93,7 +96,8 @@ def on_polled(work: Work, answer: Polled) -> None:
     if work.state.cycle_request != answer.request:
         return
     ordered = sorted(answer.issues, key=policy.sort_key)
-    work.update(candidates={issue.id: issue for issue in ordered}, last_poll_failure=None)
+    candidates = {issue.id: issue for issue in ordered}
+    work.update(candidates=candidates, deferred=frozenset(), last_poll_failure=None)
     _end(work)
 
 
@@ -120,11 +124,11 @@ def fill_slots(work: Work) -> None:
     picked = Counter(
         normalise_state(state.candidates[key].state) for key in state.picks if key in state.candidates
     )
-    chosen: set[str] = set()
+    passed, chosen = state.picks | state.deferred, set[str]()
     for issue in state.candidates.values():
         if len(chosen) == free:
             break
-        if issue.id in state.picks or not isinstance(policy.eligible(issue, state, picked=picked), Eligible):
+        if issue.id in passed or not isinstance(policy.eligible(issue, state, picked=picked), Eligible):
             continue
         chosen.add(issue.id)
         picked[normalise_state(issue.state)] += 1
@@ -225,9 +229,8 @@ def on_refresh_failed(work: Work, answer: RefreshFailed) -> None:
         return
     work.notify("warning", "refresh_failed", reason=answer.failure.line, hint=answer.failure.hint)
     hit = (asked & answer.culprits or asked) - work.state.wanted
-    dropped = work.state.picks & hit
-    candidates = {key: issue for key, issue in work.state.candidates.items() if key not in dropped}
-    work.update(picks=work.state.picks - hit, candidates=candidates, wanted=work.state.wanted | (asked - hit))
+    picks, deferred = work.state.picks, work.state.deferred
+    work.update(picks=picks - hit, deferred=deferred | picks & hit, wanted=work.state.wanted | (asked - hit))
     for issue_id in sorted(hit):
         _apply_failure(work, issue_id, answer.failure)
     _go_on_with_cycle(work, answer.request)

@@ -55,8 +55,8 @@ def step(state: State, fact: Input, now_ms: int) -> tuple[State, tuple[Command, 
 def _take(work: Work, fact: Input) -> None:  # noqa: C901, PLR0912 - one line per kind of fact
     match fact:
         case Recovered():
-            work.update(parked={ref.issue_id: ref for ref in fact.workspaces})
-            cycle.begin(work)
+            work.update(parked={ref.issue_id: ref for ref in fact.workspaces}, parked_ms=None)
+            cycle.wake(work)
         case SettingsChanged():
             _on_settings(work, fact.settings)
         case WorkflowRejected():
@@ -160,10 +160,15 @@ def _leave(work: Work) -> None:
 
 
 def idle(state: State) -> bool:
-    """Whether nothing runs, retries, is being asked for or could start: the end of `--once`."""
-    quiet = state.cycle is Cycle.IDLE and state.refresh is None and not state.wanted and not state.picks
+    """Whether nothing runs, retries, is being asked for or could start: the end of `--once`.
+
+    A poll that failed is the caller's to judge, by `last_poll_failure`.
+    """
+    asking = state.cycle is not Cycle.IDLE or state.poll_soon or state.refresh is not None
     return (
-        quiet
+        not asking
+        and not state.wanted
+        and not state.picks
         and state.polls > 0
         and not state.running
         and not state.retrying

@@ -99,6 +99,8 @@ def _on_run(work: Work, fact: AgentReported | TurnEnded | RunEnded) -> None:
             runs.on_turn_ended(work, run, fact.turn)
         case RunEnded():
             runs.on_run_ended(work, run, fact.outcome)
+        case _:
+            assert_never(fact)
 
 
 def _on_timer(work: Work, timer: Timer) -> None:

@@ -185,6 +185,17 @@ def test_timers_nobody_set_do_nothing() -> None:
     assert story.state == before
 
 
+def test_a_timer_outlives_what_it_was_for_without_harm() -> None:
+    story = Story(make_issue()).begin()
+    timers = {Timer(kind, "gone"): 7 for kind in (TimerKind.RETRY, TimerKind.STALL, TimerKind.SETTLE)}
+    story.state = replace(story.state, timers=timers)
+    story.forget()
+    for timer, token in timers.items():
+        story.tell(TimerFired(timer=timer, token=token))
+    assert not story.told
+    assert not story.state.timers
+
+
 def test_a_wake_polls_at_once() -> None:
     story = Story().begin().forget()
     _wake(story)

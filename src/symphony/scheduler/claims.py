@@ -11,6 +11,7 @@ The table is the rule; `move` is its interpreter and the only code that touches 
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
+from typing import assert_never
 
 from symphony.scheduler.state import Blocked, Entry, Retry, Running, State
 
@@ -65,14 +66,16 @@ def claim_of(state: State, issue_id: str) -> Claim:
 
 def _fits(target: Claim, entry: Entry | None) -> bool:
     match entry:
-        case None:
-            return target is Claim.UNCLAIMED
         case Running():
             return target is (Claim.RUNNING if entry.stopping is None else Claim.STOPPING)
         case Retry():
             return target is Claim.RETRYING
         case Blocked():
             return target is Claim.BLOCKED
+        case None:
+            return target is Claim.UNCLAIMED
+        case _:
+            assert_never(entry)
 
 
 def move(state: State, issue_id: str, trigger: Trigger, entry: Entry | None = None) -> State | None:
@@ -92,6 +95,4 @@ def move(state: State, issue_id: str, trigger: Trigger, entry: Entry | None = No
             retrying[issue_id] = entry
         case Blocked():
             blocked[issue_id] = entry
-        case None:
-            pass
     return replace(state, running=running, retrying=retrying, blocked=blocked)

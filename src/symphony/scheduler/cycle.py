@@ -2,7 +2,8 @@
 
 At most one by-id request is under way. Ids that somebody wants meanwhile go together in the next one, so a
 tick and a burst cost one request each, never one per issue. A candidate is started only after such a
-refresh (SC9), which keeps a stale poll from starting an issue that has changed.
+refresh (SC9), which keeps a stale poll from starting an issue that has changed. An answer decides nothing
+for an id that is wanted again by then: it was asked before the question, and may be older than its cause.
 """
 
 from collections import Counter
@@ -10,7 +11,7 @@ from dataclasses import replace
 
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue, normalise_state
-from symphony.scheduler import policy, runs
+from symphony.scheduler import blocks, policy, runs
 from symphony.scheduler.commands import CleanWorkspace, FetchCandidates, FinishReason, RefreshIssues
 from symphony.scheduler.inputs import Polled, PollFailed, Refreshed, RefreshFailed, Timer, TimerKind
 from symphony.scheduler.policy import Eligible, Standing
@@ -38,7 +39,9 @@ def begin(work: Work) -> None:
     if work.state.drain is not Drain.NO or work.state.cycle is not Cycle.IDLE:
         return
     work.clear_timer(_POLL)
-    work.update(cycle=Cycle.RECONCILING, cycle_request=None, poll_again=False, next_poll_ms=None)
+    work.update(
+        cycle=Cycle.RECONCILING, cycle_request=None, poll_again=False, poll_soon=False, next_poll_ms=None
+    )
     for run in tuple(work.state.running.values()):
         runs.judge_silence(work, run)
     ids = _to_reconcile(work)
@@ -73,6 +76,7 @@ def _end(work: Work) -> None:
         cycle=Cycle.IDLE,
         cycle_request=None,
         poll_again=False,
+        poll_soon=work.state.poll_again,
         polls=work.state.polls + 1,
         next_poll_ms=due_ms,
     )
@@ -80,11 +84,11 @@ def _end(work: Work) -> None:
 
 
 def wake(work: Work) -> None:
-    """Poll as soon as possible; a wake during a cycle brings one more cycle after it (SC15)."""
-    if work.state.cycle is Cycle.IDLE:
-        begin(work)
-    else:
+    """Poll as soon as possible; a wake during a cycle brings one more after it, after a pause (SC15)."""
+    if work.state.cycle is not Cycle.IDLE:
         work.update(poll_again=True)
+    elif not work.state.poll_soon:
+        begin(work)
 
 
 def on_polled(work: Work, answer: Polled) -> None:
@@ -92,7 +96,8 @@ def on_polled(work: Work, answer: Polled) -> None:
     if work.state.cycle_request != answer.request:
         return
     ordered = sorted(answer.issues, key=policy.sort_key)
-    work.update(candidates={issue.id: issue for issue in ordered}, last_poll_failure=None)
+    candidates = {issue.id: issue for issue in ordered}
+    work.update(candidates=candidates, deferred=frozenset(), last_poll_failure=None)
     _end(work)
 
 
@@ -119,11 +124,11 @@ def fill_slots(work: Work) -> None:
     picked = Counter(
         normalise_state(state.candidates[key].state) for key in state.picks if key in state.candidates
     )
-    chosen: set[str] = set()
+    passed, chosen = state.picks | state.deferred, set[str]()
     for issue in state.candidates.values():
         if len(chosen) == free:
             break
-        if issue.id in state.picks or not isinstance(policy.eligible(issue, state, picked=picked), Eligible):
+        if issue.id in passed or not isinstance(policy.eligible(issue, state, picked=picked), Eligible):
             continue
         chosen.add(issue.id)
         picked[normalise_state(issue.state)] += 1
@@ -161,9 +166,10 @@ def on_refreshed(work: Work, answer: Refreshed) -> None:
     if asked is None:
         return
     found = {issue.id: issue for issue in answer.issues}
-    picks = work.state.picks & asked
-    work.update(picks=work.state.picks - asked)
-    for issue_id in sorted(asked):
+    fresh = asked - work.state.wanted
+    picks = work.state.picks & fresh
+    work.update(picks=work.state.picks - fresh)
+    for issue_id in sorted(fresh):
         _apply(work, issue_id, found.get(issue_id))
     _start_picks(work, [found[key] for key in picks if key in found])
     _go_on_with_cycle(work, answer.request)
@@ -189,7 +195,7 @@ def _apply(work: Work, issue_id: str, issue: Issue | None) -> None:
     elif (retry := work.state.retrying.get(issue_id)) and retry.firing:
         runs.on_retry_refreshed(work, retry, issue)
     elif blocked := work.state.blocked.get(issue_id):
-        runs.on_blocked_refreshed(work, blocked, issue)
+        blocks.on_blocked_refreshed(work, blocked, issue)
     elif policy.standing(issue, work.state.settings) is Standing.TERMINAL:
         _clean_parked(work, issue_id)
 
@@ -222,10 +228,9 @@ def on_refresh_failed(work: Work, answer: RefreshFailed) -> None:
     if asked is None:
         return
     work.notify("warning", "refresh_failed", reason=answer.failure.line, hint=answer.failure.hint)
-    hit = asked & answer.culprits or asked
-    dropped = work.state.picks & hit
-    candidates = {key: issue for key, issue in work.state.candidates.items() if key not in dropped}
-    work.update(picks=work.state.picks - hit, candidates=candidates, wanted=work.state.wanted | (asked - hit))
+    hit = (asked & answer.culprits or asked) - work.state.wanted
+    picks, deferred = work.state.picks, work.state.deferred
+    work.update(picks=picks - hit, deferred=deferred | picks & hit, wanted=work.state.wanted | (asked - hit))
     for issue_id in sorted(hit):
         _apply_failure(work, issue_id, answer.failure)
     _go_on_with_cycle(work, answer.request)

@@ -99,7 +99,10 @@ class OutcomeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The end of a run: `progress` says whether it left a new commit or a changed tree; null = unknown."""
+    """The end of a run: `progress` says whether it left a new commit or a changed tree.
+
+    Null means unknown, which speaks against the issue only if no agent was launched (RT5).
+    """
 
     kind: OutcomeKind
     failure: Failure | None = None

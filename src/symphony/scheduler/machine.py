@@ -55,8 +55,8 @@ def step(state: State, fact: Input, now_ms: int) -> tuple[State, tuple[Command, 
 def _take(work: Work, fact: Input) -> None:  # noqa: C901, PLR0912 - one line per kind of fact
     match fact:
         case Recovered():
-            work.update(parked={ref.issue_id: ref for ref in fact.workspaces})
-            cycle.begin(work)
+            work.update(parked={ref.issue_id: ref for ref in fact.workspaces}, parked_ms=None)
+            cycle.wake(work)
         case SettingsChanged():
             _on_settings(work, fact.settings)
         case WorkflowRejected():
@@ -96,9 +96,11 @@ def _on_run(work: Work, fact: AgentReported | TurnEnded | RunEnded) -> None:
         case AgentReported():
             runs.on_agent_report(work, run, fact.report)
         case TurnEnded():
-            runs.on_turn_ended(work, run)
+            runs.on_turn_ended(work, run, fact.turn)
         case RunEnded():
             runs.on_run_ended(work, run, fact.outcome)
+        case _:
+            assert_never(fact)
 
 
 def _on_timer(work: Work, timer: Timer) -> None:
@@ -160,10 +162,15 @@ def _leave(work: Work) -> None:
 
 
 def idle(state: State) -> bool:
-    """Whether nothing runs, retries, is being asked for or could start: the end of `--once`."""
-    quiet = state.cycle is Cycle.IDLE and state.refresh is None and not state.wanted and not state.picks
+    """Whether nothing runs, retries, is being asked for or could start: the end of `--once`.
+
+    A poll that failed is the caller's to judge, by `last_poll_failure`.
+    """
+    asking = state.cycle is not Cycle.IDLE or state.poll_soon or state.refresh is not None
     return (
-        quiet
+        not asking
+        and not state.wanted
+        and not state.picks
         and state.polls > 0
         and not state.running
         and not state.retrying

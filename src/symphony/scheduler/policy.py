@@ -5,7 +5,9 @@ there is no second wording anywhere.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC
 from enum import StrEnum
 
 from symphony.domain.failures import Blame, Category, Failure
@@ -48,6 +50,7 @@ class Standing(StrEnum):
 class ReasonCode(StrEnum):
     """Why an issue does not start; stable codes of `waiting[]` in the API (DESIGN 11a)."""
 
+    INCOMPLETE = "incomplete"
     TERMINAL = "terminal"
     INACTIVE = "inactive"
     NOT_DISPATCHABLE = "not_dispatchable"
@@ -93,9 +96,14 @@ def standing(issue: Issue | None, settings: SchedulerSettings) -> Standing:
 
 
 def sort_key(issue: Issue) -> tuple[int, bool, float, str]:
-    """Dispatch order: priority 1..4 then the rest, oldest first, identifier last (SC6, DM9)."""
+    """Dispatch order: priority 1..4 then the rest, oldest first, identifier last (SC6, DM9).
+
+    A date without zone counts as UTC, so that the order does not depend on the machine.
+    """
     rank = issue.priority if issue.priority in _RANKS else _UNRANKED
     created = issue.created_at
+    if created is not None and created.tzinfo is None:
+        created = created.replace(tzinfo=UTC)
     return (rank or _UNRANKED, created is None, created.timestamp() if created else 0.0, issue.identifier)
 
 
@@ -165,7 +173,18 @@ def _claimed(issue: Issue, state: State) -> Ineligible | None:
     return None
 
 
+_REQUIRED = ("id", "identifier", "title", "state")
+
+
+def _missing_labels(issue: Issue, required: Iterable[str]) -> str:
+    missing = [repr(label) for label in required if not is_routable(issue, [label])]
+    return f"required label{'s' if len(missing) > 1 else ''} missing: {', '.join(missing)}"
+
+
 def _unfit(issue: Issue, settings: SchedulerSettings) -> Ineligible | None:
+    empty = [name for name in _REQUIRED if not getattr(issue, name).strip()]
+    if empty:
+        return Ineligible(ReasonCode.INCOMPLETE, f"the tracker gave no {', '.join(empty)}")
     match standing(issue, settings):
         case Standing.TERMINAL:
             return Ineligible(ReasonCode.TERMINAL, f"state {issue.state!r} is terminal")
@@ -173,8 +192,7 @@ def _unfit(issue: Issue, settings: SchedulerSettings) -> Ineligible | None:
             reason = issue.not_dispatchable_reason or "the tracker marks it as not dispatchable"
             return Ineligible(ReasonCode.NOT_DISPATCHABLE, reason)
         case Standing.UNROUTABLE:
-            missing = [label for label in settings.required_labels if label not in issue.labels]
-            return Ineligible(ReasonCode.LABEL_MISSING, f"required label missing: {', '.join(missing)!r}")
+            return Ineligible(ReasonCode.LABEL_MISSING, _missing_labels(issue, settings.required_labels))
         case Standing.INACTIVE:
             return Ineligible(ReasonCode.INACTIVE, f"state {issue.state!r} is not active")
         case _:

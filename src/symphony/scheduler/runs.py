@@ -7,14 +7,12 @@ from dataclasses import replace
 
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue
-from symphony.scheduler import policy
+from symphony.scheduler import blocks, policy
 from symphony.scheduler.claims import Trigger
 from symphony.scheduler.commands import (
-    CleanWorkspace,
     ContinueRun,
     FinishReason,
     FinishRun,
-    PostNote,
     StartRun,
     StopReason,
     StopRun,
@@ -26,24 +24,20 @@ from symphony.scheduler.inputs import (
     RunStage,
     Timer,
     TimerKind,
-    WorkspaceRef,
 )
 from symphony.scheduler.policy import Standing
-from symphony.scheduler.state import Blocked, Drain, Retry, Running, Totals
+from symphony.scheduler.state import Drain, Retry, Running, Totals
 from symphony.scheduler.work import Work
 
 __all__ = [
-    "block",
     "finish",
     "judge_silence",
     "on_agent_report",
-    "on_blocked_refreshed",
     "on_retry_refreshed",
     "on_run_ended",
     "on_running_refreshed",
     "on_settled",
     "on_turn_ended",
-    "release",
     "requeue",
     "start",
     "stop",
@@ -69,6 +63,7 @@ def start(work: Work, issue: Issue, *, attempt: int | None, idle_attempts: int =
         started_ms=work.now_ms,
         max_turns=work.state.settings.max_turns,
         idle_attempts=idle_attempts,
+        report=RunReport(stage=RunStage.PREPARING_WORKSPACE, workspace_path=_known_path(work, issue.id)),
     )
     if not work.claim(issue, Trigger.START, run):
         return
@@ -76,6 +71,14 @@ def start(work: Work, issue: Issue, *, attempt: int | None, idle_attempts: int =
     work.update(parked={key: ref for key, ref in work.state.parked.items() if key != issue.id})
     work.emit(StartRun(run_id=run.run_id, issue=issue, attempt=attempt))
     work.notify("info", "run_started", issue, run_id=run.run_id, attempt=attempt)
+
+
+def _known_path(work: Work, issue_id: str) -> str | None:
+    """The workspace of an earlier attempt: a run that ends before it has one must not forget it (RT7)."""
+    if retry := work.state.retrying.get(issue_id):
+        return retry.workspace_path
+    parked = work.state.parked.get(issue_id)
+    return parked.path if parked else None
 
 
 def stop(work: Work, run: Running, reason: StopReason) -> None:
@@ -88,7 +91,9 @@ def stop(work: Work, run: Running, reason: StopReason) -> None:
 
 
 def finish(work: Work, run: Running, reason: FinishReason, failure: Failure | None = None) -> None:
-    """Give a run that waits between turns no further turn (AG8)."""
+    """Give a run that waits between turns no further turn (AG8); one that is being stopped hears nothing."""
+    if run.stopping is not None:
+        return
     work.set_running(replace(run, awaiting=False, finishing=reason))
     work.emit(FinishRun(run_id=run.run_id, reason=reason, failure=failure))
 
@@ -100,10 +105,11 @@ def on_agent_report(work: Work, run: Running, report: RunReport) -> None:
     """Take over what the pump folded; the silence clock starts when the agent does (SC11)."""
     alive = report.signs != run.report.signs or report.stage is not run.report.stage
     launched = run.agent_ms is None and report.stage in _AGENT_STAGES
+    path = report.workspace_path or run.report.workspace_path
     work.set_running(
         replace(
             run,
-            report=report,
+            report=replace(report, workspace_path=path),
             agent_ms=work.now_ms if launched else run.agent_ms,
             last_sign_ms=work.now_ms if alive else run.last_sign_ms,
         )
@@ -135,9 +141,12 @@ def judge_silence(work: Work, run: Running) -> None:
         arm_silence(work, run.run_id, since_ms=heard)
 
 
-def on_turn_ended(work: Work, run: Running) -> None:
-    """A turn completed: ask the tracker before deciding on the next one (SM5, AG8)."""
-    if run.stopping or run.finishing:
+def on_turn_ended(work: Work, run: Running, turn: int) -> None:
+    """A turn completed: ask the tracker before deciding on the next one (SM5, AG8).
+
+    An end of another turn than the one that runs is late or repeated, and means nothing.
+    """
+    if run.stopping or run.finishing or run.awaiting or turn != run.turn:
         return
     waiting = replace(run, awaiting=True, last_sign_ms=work.now_ms)
     work.set_running(waiting)
@@ -207,11 +216,11 @@ def on_run_ended(work: Work, run: Running, outcome: Outcome) -> None:
         commits=outcome.commits,
     )
     if work.state.drain is not Drain.NO:
-        release(work, run.issue, path=run.report.workspace_path)
+        blocks.release(work, run.issue, path=run.report.workspace_path)
     elif run.stopping is StopReason.TERMINAL:
-        _clean_and_release(work, run.issue, run.report.workspace_path)
+        blocks.clean_and_release(work, run.issue, run.report.workspace_path)
     elif run.stopping in {StopReason.INACTIVE, StopReason.UNROUTABLE, StopReason.MISSING}:
-        release(work, run.issue, path=run.report.workspace_path)
+        blocks.release(work, run.issue, path=run.report.workspace_path)
     else:
         _decide_next(work, run, outcome)
 
@@ -231,21 +240,30 @@ def _account(work: Work, run: Running) -> None:
 
 def _decide_next(work: Work, run: Running, outcome: Outcome) -> None:
     failure = _failure_of(run, outcome)
-    idle = 0
-    if not outcome.progress:
-        idle = run.idle_attempts + (1 if policy.counts_as_idle(failure) else 0)
-    if outcome.kind is OutcomeKind.INPUT_REQUIRED:
-        block(work, run.issue, failure or _no_progress(idle), run=run)
-    elif failure is None:
+    idle = _idle_attempts(run, outcome, failure)
+    if failure is None:
         work.update(completed=work.state.completed | {run.issue.id})
         _queue(work, run.issue, attempt=1, delay_ms=policy.CONTINUATION_DELAY_MS, idle=idle, run=run)
+    elif outcome.kind is OutcomeKind.INPUT_REQUIRED:
+        blocks.block(work, run.issue, failure, run=run)
     elif idle >= work.state.settings.max_attempts_without_progress:
-        block(work, run.issue, _no_progress(idle, failure), run=run)
+        blocks.block(work, run.issue, _no_progress(idle, failure), run=run)
     else:
         attempt = (run.attempt or 0) + 1
         cap = work.state.settings.max_retry_backoff_ms
         delay = max(policy.backoff_ms(attempt, cap), failure.retry_after_ms or 0)
         _queue(work, run.issue, attempt=attempt, delay_ms=delay, idle=idle, run=run, error=failure.line)
+
+
+def _idle_attempts(run: Running, outcome: Outcome, failure: Failure | None) -> int:
+    """Attempts in a row that left nothing behind (RT5).
+
+    Where nobody can tell, the attempt neither counts nor forgives, unless no agent was there to do anything.
+    """
+    if outcome.progress:
+        return 0
+    unknown = outcome.progress is None and run.agent_ms is not None
+    return run.idle_attempts + int(not unknown and policy.counts_as_idle(failure))
 
 
 def _failure_of(run: Running, outcome: Outcome) -> Failure | None:
@@ -315,79 +333,20 @@ def on_retry_refreshed(work: Work, retry: Retry, issue: Issue | None) -> None:
         return
     match policy.standing(issue, settings):
         case Standing.TERMINAL:
-            _clean_and_release(work, retry.issue, path)
+            blocks.clean_and_release(work, retry.issue, path)
             return
         case Standing.ACTIVE if issue is not None:
             retry = replace(retry, issue=issue)
         case _:
-            release(work, retry.issue, path=path)
+            blocks.release(work, retry.issue, path=path)
             return
     if retry.idle_attempts >= settings.max_attempts_without_progress:
-        block(work, retry.issue, _no_progress(retry.idle_attempts), path=path)
+        blocks.block(work, retry.issue, _no_progress(retry.idle_attempts), path=path)
     elif work.state.hold is not None:
-        work.set_retry(replace(retry, firing=False))
-        work.set_timer(Timer(TimerKind.RETRY, retry.issue.id), work.now_ms + settings.poll_interval_ms)
+        due_ms = work.now_ms + settings.poll_interval_ms
+        work.set_retry(replace(retry, firing=False, due_ms=due_ms))
+        work.set_timer(Timer(TimerKind.RETRY, retry.issue.id), due_ms)
     elif policy.slot_shortage(retry.issue, work.state) is not None:
         requeue(work, retry, NO_SLOT_ERROR)
     else:
         start(work, retry.issue, attempt=retry.attempt, idle_attempts=retry.idle_attempts)
-
-
-# --- claims without a run --------------------------------------------------------------------------------
-
-
-def block(
-    work: Work, issue: Issue, failure: Failure, *, run: Running | None = None, path: str | None = None
-) -> None:
-    """Keep the claim and wait for a person, with the reason on the issue itself too (SM7, RT5)."""
-    blocked = Blocked(
-        issue=issue,
-        failure=failure,
-        blocked_ms=work.now_ms,
-        report=run.report if run else None,
-        workspace_path=run.report.workspace_path if run else path,
-    )
-    if not work.claim(issue, Trigger.BLOCK, blocked):
-        return
-    work.clear_timer(Timer(TimerKind.RETRY, issue.id))
-    work.update(wanted=work.state.wanted | {issue.id})
-    work.notify("error", "issue_blocked", issue, reason=failure.line, hint=failure.hint)
-    hint = f"\n\nTo go on: {failure.hint}." if failure.hint else ""
-    body = f"Symphony stopped working on this issue: {failure.message}.{hint}"
-    work.emit(PostNote(issue=issue, kind="blocked", body=body))
-
-
-def on_blocked_refreshed(work: Work, blocked: Blocked, issue: Issue | None) -> None:
-    """Release a blocked issue that ended, left, or was changed by somebody (SM4, RT5)."""
-    match policy.standing(issue, work.state.settings):
-        case Standing.TERMINAL:
-            _clean_and_release(work, blocked.issue, blocked.workspace_path)
-        case Standing.ACTIVE if issue is not None:
-            if blocked.settled and not policy.same_request(blocked.issue, issue):
-                release(work, issue, path=blocked.workspace_path)
-                work.notify("info", "issue_unblocked", issue, reason="the issue was changed")
-            else:
-                # The first look after the block sets the mark, as the session may have moved its own issue.
-                work.set_blocked(replace(blocked, issue=issue, settled=True))
-        case _:
-            release(work, blocked.issue, path=blocked.workspace_path)
-
-
-def release(work: Work, issue: Issue, *, path: str | None) -> None:
-    """Give the claim up and keep the workspace, remembering it so that it is cleaned once the issue ends."""
-    if not work.claim(issue, Trigger.RELEASE):
-        return
-    work.clear_timer(Timer(TimerKind.RETRY, issue.id))
-    if path is not None:
-        ref = WorkspaceRef(issue_id=issue.id, identifier=issue.identifier, path=path)
-        work.update(parked={**work.state.parked, issue.id: ref})
-    work.notify("info", "claim_released", issue, state=issue.state)
-
-
-def _clean_and_release(work: Work, issue: Issue, path: str | None) -> None:
-    release(work, issue, path=None)
-    work.emit(CleanWorkspace(issue_id=issue.id, identifier=issue.identifier, path=path))
-    if any(
-        issue.id == blocker.id for other in work.state.candidates.values() for blocker in other.blocked_by
-    ):
-        work.update(poll_again=True)

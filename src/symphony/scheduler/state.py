@@ -121,6 +121,8 @@ class State:
     `epoch` is the caller's unique name of this daemon lifetime, the stem of run ids; `serial` numbers
     runs, requests and timer tokens. `picks` are candidates whose guard refresh is pending (SC9). `parked`
     are workspaces without a claim, asked about now and then so that ended ones are cleaned (SC2).
+    `deferred` are candidates whose guard refresh failed; they wait for the next poll. `poll_soon` means that
+    the next poll is due in a moment, because something changed during the last one.
     `hold` is set while the workflow is invalid.
     """
 
@@ -132,11 +134,13 @@ class State:
     blocked: Mapping[str, Blocked] = field(default_factory=dict)
     candidates: Mapping[str, Issue] = field(default_factory=dict)
     picks: frozenset[str] = frozenset()
+    deferred: frozenset[str] = frozenset()
     parked: Mapping[str, WorkspaceRef] = field(default_factory=dict)
     parked_ms: int | None = None
     cycle: Cycle = Cycle.IDLE
     cycle_request: int | None = None
     poll_again: bool = False
+    poll_soon: bool = False
     polls: int = 0
     refresh: RefreshInFlight | None = None
     wanted: frozenset[str] = frozenset()

@@ -1,0 +1,251 @@
+"""A story told to the scheduler in virtual time: facts go in, a small board answers its questions."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from symphony.domain.failures import Blame, Category, Failure
+from symphony.domain.issue import Issue
+from symphony.scheduler.commands import (
+    Command,
+    Exit,
+    FetchCandidates,
+    Notify,
+    RefreshIssues,
+    SetTimer,
+    StartRun,
+)
+from symphony.scheduler.inputs import (
+    AgentReported,
+    Input,
+    Outcome,
+    OutcomeKind,
+    Polled,
+    PollFailed,
+    Recovered,
+    Refreshed,
+    RefreshFailed,
+    RunEnded,
+    RunReport,
+    RunStage,
+    SchedulerSettings,
+    Timer,
+    TimerFired,
+    TurnEnded,
+    WorkspaceRef,
+)
+from symphony.scheduler.machine import step
+from symphony.scheduler.state import State, initial
+
+__all__ = ["ACTIVE", "Story", "make_failure", "make_issue", "make_settings"]
+
+C = TypeVar("C")
+
+ACTIVE = frozenset({"todo", "in progress"})
+TERMINAL = frozenset({"done", "cancelled"})
+
+
+def make_settings(**changes: Any) -> SchedulerSettings:
+    """Active: Todo, In Progress. Terminal: Done, Cancelled. The rest as by default."""
+    return replace(SchedulerSettings(active_states=ACTIVE, terminal_states=TERMINAL), **changes)
+
+
+def make_issue(issue_id: str = "1", **changes: Any) -> Issue:
+    """An issue that may start, `SYM-<id>`, unless `changes` say otherwise."""
+    issue = Issue(
+        id=issue_id,
+        identifier=f"SYM-{issue_id}",
+        title=f"Title {issue_id}",
+        state="Todo",
+        dispatchable=True,
+        priority=2,
+        created_at=datetime(2025, 1, 1, tzinfo=UTC),
+    )
+    return replace(issue, **changes)
+
+
+def make_failure(message: str = "it broke", **changes: Any) -> Failure:
+    """A failure the agent is to blame for, unless `changes` say otherwise."""
+    failure = Failure(category=Category.TURN_FAILED, blame=Blame.AGENT, message=message)
+    return replace(failure, **changes)
+
+
+class Story:
+    """A daemon's life in virtual milliseconds.
+
+    `board` is what the tracker would say. Questions are answered from it at once, unless `slow` is set:
+    then they wait in `polls` and `refreshes` until `answer` is called. `told` holds the commands since
+    the last `forget`; `inputs` everything that was fed, for a replay.
+    """
+
+    def __init__(self, *issues: Issue, **settings: Any) -> None:
+        self.state: State = initial(make_settings(**settings), epoch="e")
+        self.now = 0
+        self.board: dict[str, Issue] = {issue.id: issue for issue in issues}
+        self.slow = False
+        self.told: list[Command] = []
+        self.inputs: list[tuple[int, Input]] = []
+        self.polls: list[FetchCandidates] = []
+        self.refreshes: list[RefreshIssues] = []
+        self.timers: dict[Timer, SetTimer] = {}
+        self._exits = 0
+
+    # --- telling -----------------------------------------------------------------------------------------
+
+    def tell(self, fact: Input) -> tuple[Command, ...]:
+        """Feed one fact; returns what the scheduler said to this one."""
+        self.inputs.append((self.now, fact))
+        self.state, commands = step(self.state, fact, self.now)
+        for command in commands:
+            self._note(command)
+        if not self.slow:
+            self.answer()
+        return commands
+
+    def _note(self, command: Command) -> None:
+        self.told.append(command)
+        match command:
+            case FetchCandidates():
+                self.polls.append(command)
+            case RefreshIssues():
+                self.refreshes.append(command)
+            case SetTimer():
+                self.timers[command.timer] = command
+            case Exit():
+                self._exits += 1
+            case _:
+                pass
+
+    def answer(self) -> None:
+        """Answer every open question from the board, and those that the answers raise."""
+        for _ in range(1000):
+            if self.refreshes:
+                self.answer_refresh()
+            elif self.polls:
+                self.answer_poll()
+            else:
+                return
+        raise AssertionError("the scheduler keeps asking")
+
+    def answer_poll(self) -> None:
+        """Answer the oldest open poll from the board as it is now."""
+        asked = self.polls.pop(0)
+        states = self.state.settings.active_states
+        issues = tuple(issue for issue in self.board.values() if issue.state.strip().lower() in states)
+        self.tell(Polled(request=asked.request, issues=issues))
+
+    def answer_refresh(self) -> None:
+        """Answer the oldest open refresh from the board as it is now."""
+        asked = self.refreshes.pop(0)
+        issues = tuple(self.board[key] for key in sorted(asked.ids) if key in self.board)
+        self.tell(Refreshed(request=asked.request, issues=issues))
+
+    def fail_poll(self, failure: Failure | None = None) -> None:
+        """Answer the oldest open poll with a failure."""
+        asked = self.polls.pop(0)
+        self.tell(PollFailed(request=asked.request, failure=failure or tracker_down()))
+
+    def fail_refresh(self, *culprits: str, failure: Failure | None = None) -> None:
+        """Answer the oldest open refresh with a failure."""
+        asked = self.refreshes.pop(0)
+        self.tell(
+            RefreshFailed(
+                request=asked.request, failure=failure or tracker_down(), culprits=frozenset(culprits)
+            )
+        )
+
+    # --- time --------------------------------------------------------------------------------------------
+
+    def advance(self, duration_ms: int) -> "Story":
+        """Let time pass, firing every timer that comes due, in order."""
+        end = self.now + duration_ms
+        while due := [timer for timer in self.timers.values() if timer.due_ms <= end]:
+            timer = min(due, key=lambda one: (one.due_ms, one.token))
+            del self.timers[timer.timer]
+            self.now = max(self.now, timer.due_ms)
+            self.tell(TimerFired(timer=timer.timer, token=timer.token))
+        self.now = end
+        return self
+
+    # --- what happens ------------------------------------------------------------------------------------
+
+    def begin(self, *workspaces: WorkspaceRef) -> "Story":
+        """The daemon starts and the first cycle goes through."""
+        self.tell(Recovered(workspaces=workspaces))
+        return self
+
+    def put(self, issue_id: str, **changes: Any) -> Issue:
+        """Change an issue on the board; nobody is told."""
+        self.board[issue_id] = replace(self.board[issue_id], **changes)
+        return self.board[issue_id]
+
+    def run_id(self, issue_id: str = "1") -> str:
+        """The live run of an issue."""
+        return self.state.running[issue_id].run_id
+
+    def report(self, issue_id: str = "1", **changes: Any) -> "Story":
+        """The pump reports, on top of what it reported before."""
+        before = self.state.running[issue_id].report
+        report: RunReport = replace(before, **changes)
+        self.tell(AgentReported(run_id=self.run_id(issue_id), report=report))
+        return self
+
+    def streams(self, issue_id: str = "1", **changes: Any) -> "Story":
+        """The agent is at work in a turn and gives a sign of life."""
+        signs = self.state.running[issue_id].report.signs + 1
+        values = {"stage": RunStage.STREAMING_TURN, "signs": signs, "workspace_path": f"/ws/{issue_id}"}
+        return self.report(issue_id, **values | changes)
+
+    def turn_ends(self, issue_id: str = "1") -> "Story":
+        """The turn that runs comes to its end."""
+        run = self.state.running[issue_id]
+        self.tell(TurnEnded(run_id=run.run_id, turn=run.turn))
+        return self
+
+    def ends(
+        self,
+        issue_id: str = "1",
+        kind: OutcomeKind = OutcomeKind.SUCCEEDED,
+        failure: Failure | None = None,
+        *,
+        progress: bool | None = True,
+    ) -> "Story":
+        """The worker is gone."""
+        outcome = Outcome(kind=kind, failure=failure, progress=progress)
+        self.tell(RunEnded(run_id=self.run_id(issue_id), outcome=outcome))
+        return self
+
+    def fails(
+        self, issue_id: str = "1", failure: Failure | None = None, *, progress: bool | None = True
+    ) -> "Story":
+        """The worker is gone and failed."""
+        return self.ends(issue_id, OutcomeKind.FAILED, failure or make_failure(), progress=progress)
+
+    # --- what was said -----------------------------------------------------------------------------------
+
+    def forget(self) -> "Story":
+        """Look only at what is said from now on."""
+        self.told.clear()
+        return self
+
+    def said(self, kind: Callable[..., C]) -> list[C]:
+        """The commands of one kind since the last `forget`."""
+        return [command for command in self.told if command.__class__ is kind]  # type: ignore[misc]
+
+    def exits(self) -> int:
+        """How often the daemon was told to end, in its whole life."""
+        return self._exits
+
+    def notices(self, event: str) -> list[Notify]:
+        """The log lines of one event since the last `forget`."""
+        return [notice for notice in self.said(Notify) if notice.event == event]
+
+    def started(self) -> list[str]:
+        """Identifiers of the issues for which a run was started since the last `forget`, in order."""
+        return [command.issue.identifier for command in self.said(StartRun)]
+
+
+def tracker_down() -> Failure:
+    """The tracker does not answer."""
+    return Failure(category=Category.TRACKER_REQUEST, blame=Blame.TRACKER, message="no answer")

@@ -1,0 +1,24 @@
+from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+
+
+def test_a_failure_is_one_line_that_says_where_and_what() -> None:
+    failure = Failure(
+        category=Category.WORKFLOW_PARSE_ERROR, blame=Blame.CONFIG, message="bad YAML", where="WORKFLOW.md:3"
+    )
+    assert failure.line == "WORKFLOW.md:3: workflow_parse_error: bad YAML"
+
+
+def test_a_failure_without_a_place_starts_with_its_category() -> None:
+    failure = Failure(category=Category.STALLED, blame=Blame.AGENT, message="silence")
+    assert failure.line == "stalled: silence"
+
+
+def test_an_error_carries_its_failure_and_reads_like_it() -> None:
+    failure = Failure(category=Category.PORT_EXIT, blame=Blame.AGENT, message="exit 1")
+    error = SymphonyError(failure)
+    assert error.failure is failure
+    assert str(error) == "port_exit: exit 1"
+
+
+def test_category_names_are_stable_codes() -> None:
+    assert all(category.value == category.name.lower() for category in Category)

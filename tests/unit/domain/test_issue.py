@@ -1,0 +1,74 @@
+import json
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.scheduling import make_issue
+from symphony.domain.issue import (
+    Blocker,
+    Issue,
+    is_routable,
+    normalise_labels,
+    normalise_state,
+    template_view,
+)
+
+
+def test_nothing_is_dispatchable_unless_the_adapter_says_so() -> None:
+    with pytest.raises(TypeError, match="dispatchable"):
+        Issue(id="1", identifier="A-1", title="t", state="Todo")  # type: ignore[call-arg]
+
+
+def test_states_are_compared_without_case_and_outer_space() -> None:
+    assert normalise_state("  In Progress\t") == "in progress"
+
+
+def test_labels_are_trimmed_lowered_and_unique_in_order() -> None:
+    assert normalise_labels([" Bug", "ui", "", "BUG ", "  "]) == ("bug", "ui")
+
+
+@given(st.lists(st.text()))
+def test_normalising_labels_twice_changes_nothing(labels: list[str]) -> None:
+    once = normalise_labels(labels)
+    assert normalise_labels(once) == once
+
+
+def test_an_issue_is_routable_when_it_has_every_required_label() -> None:
+    issue = make_issue(labels=("ready", "ui"))
+    assert is_routable(issue, [])
+    assert is_routable(issue, [" Ready ", "UI"])
+    assert not is_routable(issue, ["ready", "api"])
+
+
+def test_a_blank_required_label_is_a_label_no_issue_has() -> None:
+    assert not is_routable(make_issue(labels=("ready",)), ["ready", " "])
+
+
+def test_an_issue_the_tracker_withholds_is_not_routable() -> None:
+    assert not is_routable(make_issue(dispatchable=False), [])
+
+
+def test_a_template_sees_every_field_as_plain_data() -> None:
+    issue = make_issue(
+        native_ref={"number": 7},
+        labels=("bug",),
+        blocked_by=(Blocker(id="2", identifier="SYM-2", state="Done"),),
+        updated_at=datetime(2025, 2, 3, 4, 5, tzinfo=UTC),
+    )
+    view = template_view(issue)
+    assert set(view) == set(Issue.__dataclass_fields__)
+    assert view["labels"] == ["bug"]
+    assert view["blocked_by"] == [{"id": "2", "identifier": "SYM-2", "state": "Done"}]
+    assert view["native_ref"] == {"number": 7}
+    assert view["updated_at"] == "2025-02-03T04:05:00+00:00"
+    assert json.loads(json.dumps(view)) == view
+
+
+def test_what_an_issue_lacks_is_null_and_not_absent() -> None:
+    view = template_view(make_issue(created_at=None))
+    assert view["created_at"] is None
+    assert view["description"] is None
+    assert view["native_ref"] is None
+    assert view["blocked_by"] == []

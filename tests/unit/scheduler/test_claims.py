@@ -1,0 +1,91 @@
+from dataclasses import replace
+
+import pytest
+
+from harness.scheduling import make_failure, make_issue, make_settings
+from symphony.scheduler.claims import TRANSITIONS, Claim, Trigger, claim_of, move
+from symphony.scheduler.commands import Notify, StopReason
+from symphony.scheduler.state import Blocked, Entry, Retry, Running, State, initial
+from symphony.scheduler.work import Work
+
+_ISSUE = make_issue()
+_RUN = Running(run_id="e-1", issue=_ISSUE, attempt=None, started_ms=0, max_turns=20, idle_attempts=0)
+_ENTRIES: dict[Claim, Entry | None] = {
+    Claim.UNCLAIMED: None,
+    Claim.RUNNING: _RUN,
+    Claim.STOPPING: replace(_RUN, stopping=StopReason.STALLED),
+    Claim.RETRYING: Retry(issue=_ISSUE, attempt=1, due_ms=0, error=None, idle_attempts=0),
+    Claim.BLOCKED: Blocked(issue=_ISSUE, failure=make_failure(), blocked_ms=0),
+}
+_PAIRS = [(claim, trigger) for claim in Claim for trigger in Trigger]
+
+
+def _state_with(claim: Claim) -> State:
+    state = initial(make_settings(), epoch="e")
+    match _ENTRIES[claim]:
+        case Running() as run:
+            return replace(state, running={"1": run})
+        case Retry() as retry:
+            return replace(state, retrying={"1": retry})
+        case Blocked() as blocked:
+            return replace(state, blocked={"1": blocked})
+        case None:
+            return state
+
+
+def test_every_claim_is_recognised() -> None:
+    assert [claim_of(_state_with(claim), "1") for claim in Claim] == list(Claim)
+
+
+@pytest.mark.parametrize(("claim", "trigger"), [pair for pair in _PAIRS if pair in TRANSITIONS])
+def test_a_pair_of_the_table_leads_where_the_table_says(claim: Claim, trigger: Trigger) -> None:
+    target = TRANSITIONS[claim, trigger]
+    moved = move(_state_with(claim), "1", trigger, _ENTRIES[target])
+    assert moved is not None
+    assert claim_of(moved, "1") is target
+    assert len(moved.running) + len(moved.retrying) + len(moved.blocked) == (target is not Claim.UNCLAIMED)
+
+
+@pytest.mark.parametrize(("claim", "trigger"), [pair for pair in _PAIRS if pair not in TRANSITIONS])
+def test_a_pair_outside_the_table_changes_nothing(claim: Claim, trigger: Trigger) -> None:
+    for entry in _ENTRIES.values():
+        assert move(_state_with(claim), "1", trigger, entry) is None
+
+
+@pytest.mark.parametrize(("claim", "trigger"), list(TRANSITIONS))
+def test_an_entry_that_does_not_fit_the_target_changes_nothing(claim: Claim, trigger: Trigger) -> None:
+    target = TRANSITIONS[claim, trigger]
+    for other, entry in _ENTRIES.items():
+        if other is not target:
+            assert move(_state_with(claim), "1", trigger, entry) is None
+
+
+def test_other_claims_are_left_alone() -> None:
+    neighbour = replace(_RUN, run_id="e-2", issue=make_issue("2"))
+    state = replace(_state_with(Claim.RUNNING), running={"1": _RUN, "2": neighbour})
+    moved = move(state, "1", Trigger.RELEASE)
+    assert moved is not None
+    assert moved.running == {"2": neighbour}
+
+
+def test_only_the_end_of_a_run_frees_it_once_it_is_stopping() -> None:
+    leaving = {trigger for claim, trigger in TRANSITIONS if claim is Claim.STOPPING}
+    assert leaving == {Trigger.RETRY, Trigger.BLOCK, Trigger.RELEASE}
+    assert (Claim.STOPPING, Trigger.START) not in TRANSITIONS
+
+
+def test_a_run_starts_only_where_no_run_is() -> None:
+    assert {claim for claim, trigger in TRANSITIONS if trigger is Trigger.START} == {
+        Claim.UNCLAIMED,
+        Claim.RETRYING,
+    }
+
+
+def test_a_refused_change_is_told_and_leaves_the_state_as_it_is() -> None:
+    work = Work(_state_with(Claim.BLOCKED), 0)
+    before = work.state
+    assert not work.claim(_ISSUE, Trigger.START, _RUN)
+    assert work.state is before
+    assert [command.event for command in work.commands if isinstance(command, Notify)] == [
+        "claim_transition_refused"
+    ]

@@ -1,0 +1,603 @@
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from harness.scheduling import Story, make_failure, make_issue, make_settings
+from symphony.domain.failures import Category
+from symphony.domain.issue import Blocker
+from symphony.scheduler.commands import CleanWorkspace, FetchCandidates, RefreshIssues, StartRun, StopRun
+from symphony.scheduler.inputs import (
+    DrainAsked,
+    OutcomeKind,
+    Polled,
+    PollFailed,
+    Recovered,
+    Refreshed,
+    RefreshFailed,
+    SettingsChanged,
+    Timer,
+    TimerFired,
+    TimerKind,
+    WakeAsked,
+    WorkflowRejected,
+    WorkspaceRef,
+)
+from symphony.scheduler.machine import idle
+from symphony.scheduler.state import Cycle
+
+_POLL = Timer(TimerKind.POLL)
+
+
+def _asked(story: Story) -> list[list[str]]:
+    return [sorted(ask.ids) for ask in story.said(RefreshIssues)]
+
+
+def _wake(story: Story) -> None:
+    story.tell(WakeAsked(reason="test"))
+
+
+def _parked(*ids: str) -> tuple[WorkspaceRef, ...]:
+    return tuple(WorkspaceRef(issue_id=key, identifier=f"SYM-{key}", path=f"/ws/SYM-{key}") for key in ids)
+
+
+# --- the order of a cycle --------------------------------------------------------------------------------
+
+
+def test_with_nothing_to_reconcile_a_cycle_polls_at_once() -> None:
+    story = Story()
+    story.slow = True
+    story.begin()
+    assert [type(command) for command in story.told] == [FetchCandidates]
+
+
+def test_what_runs_is_reconciled_before_the_poll() -> None:
+    story = Story(make_issue()).begin()
+    story.slow = True
+    story.forget()
+    _wake(story)
+    assert _asked(story) == [["1"]]
+    assert not story.said(FetchCandidates)
+    story.answer_refresh()
+    assert len(story.said(FetchCandidates)) == 1
+
+
+def test_an_issue_found_by_the_poll_is_asked_for_again_before_it_starts() -> None:
+    story = Story(make_issue("1"), make_issue("2"))
+    story.slow = True
+    story.begin()
+    story.answer_poll()
+    assert _asked(story) == [["1", "2"]]
+    assert not story.said(StartRun)
+    story.answer_refresh()
+    assert story.started() == ["SYM-1", "SYM-2"]
+
+
+def test_an_issue_that_changed_since_the_poll_is_not_started() -> None:
+    story = Story(make_issue("1"), make_issue("2"), make_issue("3"))
+    story.slow = True
+    story.begin()
+    story.answer_poll()
+    story.put("1", state="Done")
+    del story.board["2"]
+    story.answer_refresh()
+    assert story.started() == ["SYM-3"]
+    assert story.notices("dispatch_skipped")[0].fields["reason"] == "state 'Done' is terminal"
+    assert "2" not in story.state.candidates
+
+
+def test_candidates_start_in_order_while_slots_remain() -> None:
+    issues = (
+        make_issue("1", priority=3),
+        make_issue("2", priority=1),
+        make_issue("3", priority=1, created_at=datetime(2024, 1, 1, tzinfo=UTC)),
+    )
+    story = Story(*issues, max_concurrent_agents=2).begin()
+    assert story.started() == ["SYM-3", "SYM-2"]
+
+
+def test_a_full_state_skips_that_issue_and_not_the_rest() -> None:
+    issues = (make_issue("1"), make_issue("2"), make_issue("3", state="In Progress", priority=4))
+    story = Story(*issues, max_concurrent_by_state={"todo": 1}).begin()
+    assert story.started() == ["SYM-1", "SYM-3"]
+
+
+def test_limits_hold_over_several_picks_under_way() -> None:
+    story = Story(make_issue("1"), max_concurrent_agents=2, max_concurrent_by_state={"todo": 2})
+    story.slow = True
+    story.begin()
+    story.answer_poll()
+    story.board |= {key: make_issue(key) for key in "234"}
+    _wake(story)
+    story.answer_poll()
+    assert len(story.state.picks) == 2
+    story.answer()
+    assert len(story.started()) == 2
+
+
+def test_a_pick_that_changed_into_a_full_state_is_not_started() -> None:
+    issues = (make_issue("1"), make_issue("2", state="In Progress"))
+    story = Story(*issues, max_concurrent_by_state={"todo": 1})
+    story.slow = True
+    story.begin()
+    story.answer_poll()
+    story.put("2", state="Todo")
+    story.answer()
+    assert story.started() == ["SYM-1"]
+
+
+def test_a_freed_slot_is_filled_without_waiting_for_a_poll() -> None:
+    story = Story(make_issue("1"), make_issue("2"), max_concurrent_agents=1).begin()
+    story.forget().ends("1")
+    assert story.started() == ["SYM-2"]
+    assert not story.said(FetchCandidates)
+
+
+def test_a_raised_limit_is_used_at_once() -> None:
+    story = Story(make_issue("1"), make_issue("2"), max_concurrent_agents=1).begin().forget()
+    story.tell(SettingsChanged(settings=make_settings(max_concurrent_agents=2)))
+    assert story.started() == ["SYM-2"]
+
+
+def test_a_lowered_limit_stops_nobody_and_starts_nobody() -> None:
+    story = Story(make_issue("1"), make_issue("2"), make_issue("3"), max_concurrent_agents=2).begin().forget()
+    story.tell(SettingsChanged(settings=make_settings(max_concurrent_agents=1)))
+    story.ends("1")
+    assert not story.said(StopRun)
+    assert not story.started()
+
+
+# --- the next tick ---------------------------------------------------------------------------------------
+
+
+def test_the_next_tick_is_timed_from_the_end_of_the_cycle() -> None:
+    story = Story(poll_interval_ms=30_000)
+    story.slow = True
+    story.begin().advance(7_000)
+    story.answer()
+    assert story.timers[_POLL].due_ms == 37_000
+    assert story.state.next_poll_ms == 37_000
+
+
+def test_a_shorter_interval_pulls_the_next_tick_forward_and_a_longer_one_does_not_push_it() -> None:
+    story = Story(poll_interval_ms=30_000).begin()
+    story.tell(SettingsChanged(settings=make_settings(poll_interval_ms=90_000)))
+    assert story.timers[_POLL].due_ms == 30_000
+    story.tell(SettingsChanged(settings=make_settings(poll_interval_ms=1_000)))
+    assert story.timers[_POLL].due_ms == 1_000
+
+
+def test_a_superseded_tick_is_ignored() -> None:
+    story = Story(poll_interval_ms=30_000).begin()
+    old = story.timers[_POLL]
+    _wake(story)
+    story.forget()
+    before = story.state
+    story.tell(TimerFired(timer=_POLL, token=old.token))
+    assert story.state == before
+    assert not story.told
+
+
+def test_timers_nobody_set_do_nothing() -> None:
+    story = Story(make_issue()).begin()
+    before = story.state
+    for kind in TimerKind:
+        story.tell(TimerFired(timer=Timer(kind, "nobody"), token=99))
+        story.tell(TimerFired(timer=Timer(kind, story.run_id()), token=-1))
+    assert story.state == before
+
+
+def test_a_timer_outlives_what_it_was_for_without_harm() -> None:
+    story = Story(make_issue()).begin()
+    timers = {Timer(kind, "gone"): 7 for kind in (TimerKind.RETRY, TimerKind.STALL, TimerKind.SETTLE)}
+    story.state = replace(story.state, timers=timers)
+    story.forget()
+    for timer, token in timers.items():
+        story.tell(TimerFired(timer=timer, token=token))
+    assert not story.told
+    assert not story.state.timers
+
+
+def test_a_wake_polls_at_once() -> None:
+    story = Story().begin().forget()
+    _wake(story)
+    assert len(story.said(FetchCandidates)) == 1
+
+
+def test_a_wake_during_a_cycle_brings_one_more_cycle_and_not_more() -> None:
+    story = Story(poll_interval_ms=30_000)
+    story.slow = True
+    story.begin()
+    for _ in range(5):
+        _wake(story)
+    assert len(story.said(FetchCandidates)) == 1
+    story.slow = False
+    story.answer()
+    story.advance(99)
+    assert len(story.said(FetchCandidates)) == 1
+    story.advance(1)
+    assert len(story.said(FetchCandidates)) == 2
+    story.advance(29_999)
+    assert len(story.said(FetchCandidates)) == 2
+
+
+def test_a_busy_board_is_not_polled_without_a_pause() -> None:
+    story = Story()
+    for _ in range(100):
+        story.slow = True
+        _wake(story)
+        story.advance(2)
+        _wake(story)
+        story.slow = False
+        story.answer()
+        _wake(story)
+    assert len(story.said(FetchCandidates)) <= 1 + story.now // 100 + 1
+
+
+# --- answers nobody waits for ----------------------------------------------------------------------------
+
+
+def test_an_answer_to_another_question_is_ignored() -> None:
+    story = Story(make_issue())
+    story.slow = True
+    story.begin()
+    before = story.state
+    story.tell(Polled(request=99, issues=(make_issue("9"),)))
+    story.tell(PollFailed(request=99, failure=make_failure()))
+    story.tell(Refreshed(request=99, issues=(make_issue("9"),)))
+    story.tell(RefreshFailed(request=99, failure=make_failure()))
+    assert story.state == before
+
+
+def test_an_answer_that_comes_twice_counts_once() -> None:
+    story = Story(make_issue())
+    story.slow = True
+    story.begin()
+    poll = story.polls[0]
+    story.answer_poll()
+    after = story.state
+    story.tell(Polled(request=poll.request, issues=()))
+    assert story.state == after
+    refresh = story.refreshes[0]
+    story.answer_refresh()
+    after = story.state
+    story.tell(Refreshed(request=refresh.request, issues=()))
+    story.tell(RefreshFailed(request=refresh.request, failure=make_failure()))
+    assert story.state == after
+
+
+def test_issues_nobody_asked_for_are_left_out_of_a_refresh() -> None:
+    story = Story(make_issue())
+    story.slow = True
+    story.begin()
+    story.answer_poll()
+    ask = story.refreshes.pop()
+    story.tell(Refreshed(request=ask.request, issues=(make_issue("1"), make_issue("2"))))
+    assert story.started() == ["SYM-1"]
+
+
+# --- one question at a time ------------------------------------------------------------------------------
+
+
+def test_a_burst_of_ends_of_turns_costs_one_more_request() -> None:
+    story = Story(*(make_issue(str(number)) for number in range(6))).begin()
+    story.slow = True
+    story.forget()
+    for number in range(6):
+        story.turn_ends(str(number))
+    assert _asked(story) == [["0"]]
+    story.answer_refresh()
+    assert _asked(story) == [["0"], ["1", "2", "3", "4", "5"]]
+    story.answer()
+    assert len(_asked(story)) == 2
+
+
+def test_a_tick_and_due_retries_share_one_request() -> None:
+    story = Story(make_issue("1"), make_issue("2"), make_issue("3"), poll_interval_ms=10_000).begin()
+    story.fails("1").fails("2")
+    story.forget()
+    story.slow = True
+    story.advance(10_000)
+    story.answer()
+    assert _asked(story) in ([["3"], ["1", "2"]], [["1"], ["2", "3"]])
+
+
+def test_a_pick_is_judged_by_the_question_that_was_asked_for_it() -> None:
+    """Its slot became free while an older question was under way: that answer may be stale."""
+    story = Story(make_issue("1"), poll_interval_ms=600_000, max_concurrent_agents=1)
+    story.begin(*_parked("2"))
+    story.board["2"] = make_issue("2")
+    _wake(story)
+    story.slow = True
+    story.forget().advance(600_000)
+    assert _asked(story) == [["1", "2"]]
+    story.ends("1")
+    story.answer_refresh()
+    assert not story.started()
+    story.put("2", state="Done")
+    story.answer()
+    assert not story.started()
+
+
+# --- failures --------------------------------------------------------------------------------------------
+
+
+def test_a_failed_poll_starts_nobody_keeps_what_runs_and_comes_again() -> None:
+    story = Story(make_issue("1"), poll_interval_ms=30_000).begin()
+    story.board["2"] = make_issue("2")
+    story.slow = True
+    story.advance(30_000)
+    story.answer_refresh()
+    story.fail_poll()
+    assert story.state.running.keys() == {"1"}
+    assert story.started() == ["SYM-1"]
+    assert story.notices("poll_failed")[0].fields["reason"] == "tracker_request: no answer"
+    assert story.state.last_poll_failure is not None
+    story.slow = False
+    story.advance(30_000)
+    assert story.started() == ["SYM-1", "SYM-2"]
+    assert story.state.last_poll_failure is None
+
+
+def test_a_failed_refresh_keeps_all_workers_and_the_cycle_goes_on() -> None:
+    story = Story(make_issue("1"), make_issue("2")).begin().forget()
+    story.slow = True
+    _wake(story)
+    story.fail_refresh()
+    assert story.state.running.keys() == {"1", "2"}
+    assert not story.said(StopRun)
+    assert len(story.said(FetchCandidates)) == 1
+
+
+def test_a_pick_whose_question_failed_waits_for_the_next_poll() -> None:
+    story = Story(make_issue(), poll_interval_ms=30_000)
+    story.slow = True
+    story.begin()
+    story.answer_poll()
+    story.fail_refresh()
+    assert not story.refreshes, "it is not asked again and again"
+    assert "1" in story.state.candidates, "it is still shown"
+    assert not idle(story.state), "there is work left"
+    story.slow = False
+    story.advance(30_000)
+    assert story.started() == ["SYM-1"]
+
+
+def test_only_the_culprits_of_a_failed_refresh_suffer() -> None:
+    story = Story(make_issue("1"), make_issue("2"), make_issue("3"))
+    story.slow = True
+    story.begin()
+    story.answer_poll()
+    story.fail_refresh("2", "nobody")
+    assert _asked(story) == [["1", "2", "3"], ["1", "3"]]
+    story.answer()
+    assert story.started() == ["SYM-1", "SYM-3"]
+
+
+def test_culprits_that_were_not_asked_for_leave_everybody_to_blame() -> None:
+    story = Story(make_issue("1"))
+    story.slow = True
+    story.begin()
+    story.answer_poll()
+    story.fail_refresh("nobody")
+    assert not story.refreshes
+    assert not story.started()
+
+
+def test_a_refresh_that_names_one_culprit_after_another_comes_to_an_end() -> None:
+    story = Story(*(make_issue(key) for key in "1234"))
+    story.slow = True
+    story.begin()
+    story.answer_poll()
+    for culprit in "1234":
+        story.fail_refresh(culprit)
+    assert not story.refreshes
+    assert not story.state.picks
+
+
+# --- an invalid workflow ---------------------------------------------------------------------------------
+
+
+def test_while_the_workflow_is_invalid_only_reconciliation_goes_on() -> None:
+    story = Story(make_issue("1"), make_issue("2"), max_concurrent_agents=1).begin().forget()
+    story.tell(WorkflowRejected(failure=make_failure("bad YAML", category=Category.WORKFLOW_PARSE_ERROR)))
+    assert story.notices("workflow_rejected")[0].fields["reason"] == "workflow_parse_error: bad YAML"
+    story.ends("1").advance(90_000)
+    assert not story.said(FetchCandidates)
+    assert not story.started()
+    story.put("1", state="Done")
+    story.advance(60_000)
+    assert story.said(CleanWorkspace)
+
+
+def test_a_pick_under_way_does_not_start_into_an_invalid_workflow() -> None:
+    story = Story(make_issue("1"))
+    story.slow = True
+    story.begin()
+    story.answer_poll()
+    story.tell(WorkflowRejected(failure=make_failure()))
+    story.answer()
+    assert not story.started()
+    story.slow = False
+    story.tell(SettingsChanged(settings=make_settings()))
+    assert story.started() == ["SYM-1"]
+
+
+def test_a_live_run_goes_on_with_its_turns_while_the_workflow_is_invalid() -> None:
+    story = Story(make_issue("1")).begin().streams()
+    story.tell(WorkflowRejected(failure=make_failure()))
+    story.turn_ends()
+    assert story.state.running["1"].turn == 2
+
+
+# --- what a predecessor left -----------------------------------------------------------------------------
+
+
+def test_left_workspaces_are_asked_about_by_id_and_ended_ones_removed() -> None:
+    story = Story(make_issue("1", state="Done"), make_issue("2", state="Backlog"))
+    story.begin(*_parked("1", "2", "3"))
+    assert _asked(story) == [["1", "2", "3"]]
+    assert story.said(CleanWorkspace) == [CleanWorkspace(issue_id="1", identifier="SYM-1", path="/ws/SYM-1")]
+    assert story.state.parked.keys() == {"2", "3"}
+
+
+def test_the_sweep_comes_before_the_first_poll_and_its_failure_is_no_obstacle() -> None:
+    story = Story(make_issue("1"))
+    story.slow = True
+    story.begin(*_parked("9"))
+    assert not story.polls
+    story.fail_refresh()
+    story.slow = False
+    story.answer()
+    assert story.started() == ["SYM-1"]
+    assert story.state.parked.keys() == {"9"}
+
+
+def test_a_wake_before_the_start_does_not_put_the_sweep_off() -> None:
+    story = Story(make_issue("9", state="Done"))
+    story.slow = True
+    _wake(story)
+    story.tell(Recovered(workspaces=_parked("9")))
+    story.slow = False
+    story.answer()
+    story.advance(1_000)
+    assert story.said(CleanWorkspace)
+
+
+def test_parked_workspaces_are_asked_about_every_ten_minutes_only() -> None:
+    story = Story(poll_interval_ms=60_000).begin(*_parked("9"))
+    story.forget().advance(599_999)
+    assert not _asked(story)
+    story.board["9"] = make_issue("9", state="Done")
+    story.advance(60_001)
+    assert _asked(story) == [["9"]]
+    assert len(story.said(CleanWorkspace)) == 1
+    story.advance(3_600_000)
+    assert len(story.said(CleanWorkspace)) == 1, "a workspace that is kept is reported once"
+
+
+def test_a_parked_workspace_is_claimed_again_with_its_issue() -> None:
+    story = Story(make_issue("1")).begin(*_parked("1"))
+    assert story.state.running.keys() == {"1"}
+    assert not story.state.parked
+
+
+# --- blockers --------------------------------------------------------------------------------------------
+
+
+def _blocked_by_one() -> Story:
+    blocker = Blocker(id="1", identifier="SYM-1", state="Todo")
+    waiting = make_issue(
+        "2", dispatchable=False, not_dispatchable_reason="blocked by SYM-1", blocked_by=(blocker,)
+    )
+    return Story(make_issue("1"), waiting, poll_interval_ms=10_000_000).begin().streams("1").forget()
+
+
+def test_the_end_of_a_blocker_polls_at_once() -> None:
+    story = _blocked_by_one()
+    story.ends("1")
+    story.put("1", state="Done")
+    story.put("2", dispatchable=True)
+    story.advance(1_000)
+    assert story.started() == ["SYM-2"]
+
+
+def test_the_end_of_an_issue_that_blocks_nobody_waits_for_the_tick() -> None:
+    story = Story(make_issue("1"), poll_interval_ms=10_000_000).begin().forget()
+    story.ends("1")
+    story.put("1", state="Done")
+    story.advance(100_000)
+    assert not story.said(FetchCandidates)
+
+
+def test_the_end_of_a_blocker_during_a_poll_polls_once_more() -> None:
+    story = _blocked_by_one()
+    story.ends("1")
+    story.slow = True
+    _wake(story)
+    story.put("1", state="Done")
+    story.advance(1_000)
+    story.answer_refresh()
+    story.answer_poll()
+    assert not idle(story.state), "the dependent issue was polled too early"
+    story.put("2", dispatchable=True)
+    story.slow = False
+    story.advance(100)
+    assert story.started() == ["SYM-2"]
+
+
+# --- the end of --once -----------------------------------------------------------------------------------
+
+
+def test_nothing_is_idle_before_the_first_poll() -> None:
+    story = Story()
+    assert not idle(story.state)
+    story.slow = True
+    story.begin()
+    assert not idle(story.state)
+    story.answer()
+    assert idle(story.state)
+
+
+def test_work_that_runs_retries_or_could_start_is_not_idle() -> None:
+    story = Story(make_issue("1"))
+    story.slow = True
+    story.begin()
+    story.answer_poll()
+    assert not idle(story.state)
+    story.slow = False
+    story.answer()
+    assert not idle(story.state)
+    story.ends("1")
+    assert not idle(story.state)
+    story.put("1", state="Done")
+    story.advance(1_000)
+    assert idle(story.state)
+
+
+def test_an_issue_that_waits_for_a_slot_is_not_left_behind() -> None:
+    story = Story(make_issue("1"), make_issue("2"), max_concurrent_agents=1).begin()
+    story.put("1", state="Done")
+    _wake(story)
+    story.slow = True
+    story.ends("1", OutcomeKind.CANCELED)
+    assert not idle(story.state)
+
+
+def test_issues_that_wait_for_a_person_or_may_not_start_are_idle() -> None:
+    story = Story(make_issue("1"), make_issue("2", dispatchable=False)).begin()
+    story.ends("1", OutcomeKind.INPUT_REQUIRED, make_failure())
+    assert story.state.blocked
+    assert idle(story.state)
+
+
+def test_a_poll_that_failed_leaves_its_reason_for_the_one_who_asks() -> None:
+    story = Story()
+    story.slow = True
+    story.begin()
+    story.fail_poll()
+    assert idle(story.state)
+    assert story.state.last_poll_failure is not None
+
+
+# --- the cycle and the way out ---------------------------------------------------------------------------
+
+
+def test_a_cycle_under_way_does_not_poll_into_a_drain() -> None:
+    story = Story(make_issue("1")).begin().streams().forget()
+    story.slow = True
+    _wake(story)
+    story.tell(DrainAsked())
+    story.answer()
+    assert not story.said(FetchCandidates)
+    assert story.state.cycle is Cycle.IDLE
+    story.slow = False
+    story.advance(29_000)
+    _wake(story)
+    assert not story.said(FetchCandidates)
+
+
+def test_candidates_without_a_claim_follow_what_a_refresh_says() -> None:
+    story = Story(make_issue("1"), make_issue("2"), max_concurrent_agents=1).begin()
+    story.put("1", title="Reworded")
+    _wake(story)
+    assert story.state.candidates["1"].title == "Reworded"
+    assert story.state.candidates["2"] == replace(make_issue("2"))

@@ -1,0 +1,196 @@
+from typing import Any
+
+import pytest
+
+from harness.scheduling import Story, make_failure, make_issue, make_settings
+from symphony.scheduler.commands import (
+    CleanWorkspace,
+    StartRun,
+)
+from symphony.scheduler.inputs import (
+    OutcomeKind,
+    SettingsChanged,
+    WakeAsked,
+    WorkflowRejected,
+)
+from symphony.scheduler.policy import CONTINUATION_DELAY_MS
+
+
+def _running(*others: Any, **settings: Any) -> Story:
+    """Issue 1 has an agent in its first turn."""
+    return Story(make_issue(), *others, **settings).begin().streams().forget()
+
+
+def _retry(story: Story, issue_id: str = "1") -> tuple[int, int, str | None]:
+    """Attempt, wait in ms and error of the waiting claim."""
+    retry = story.state.retrying[issue_id]
+    return retry.attempt, retry.due_ms - story.now, retry.error
+
+
+# --- ends and retries ------------------------------------------------------------------------------------
+
+
+def test_a_clean_end_asks_again_after_a_second() -> None:
+    story = _running()
+    story.ends()
+    assert _retry(story) == (1, CONTINUATION_DELAY_MS, None)
+    assert story.state.completed == {"1"}
+    story.forget().advance(999)
+    assert not story.said(StartRun)
+    story.advance(1)
+    assert [start.attempt for start in story.said(StartRun)] == [1]
+
+
+def test_failures_in_a_row_wait_longer_each_time() -> None:
+    story = Story(make_issue(), poll_interval_ms=10_000_000).begin()
+    waits = []
+    for attempt in range(1, 8):
+        story.fails()
+        number, wait_ms, error = _retry(story)
+        assert (number, error) == (attempt, "turn_failed: it broke")
+        waits.append(wait_ms)
+        story.advance(wait_ms)
+    assert waits == [10_000, 20_000, 40_000, 80_000, 160_000, 300_000, 300_000]
+
+
+def test_a_continuation_that_fails_is_attempt_two() -> None:
+    story = _running()
+    story.ends().advance(1_000)
+    story.fails()
+    assert _retry(story)[:2] == (2, 20_000)
+
+
+def test_a_clean_end_starts_the_count_anew() -> None:
+    story = _running()
+    story.fails().advance(10_000)
+    story.fails().advance(20_000)
+    story.ends()
+    assert _retry(story)[:2] == (1, 1_000)
+
+
+def test_the_cap_of_the_settings_holds_for_later_retries() -> None:
+    story = _running(max_retry_backoff_ms=4_000)
+    story.fails()
+    assert _retry(story)[1] == 4_000
+
+
+def test_a_wait_the_other_side_asked_for_is_honoured() -> None:
+    story = _running()
+    story.fails(failure=make_failure(retry_after_ms=45_000))
+    assert _retry(story)[1] == 45_000
+
+
+@pytest.mark.parametrize("kind", [OutcomeKind.FAILED, OutcomeKind.TIMED_OUT, OutcomeKind.CANCELED])
+def test_an_end_without_a_reason_still_has_one(kind: OutcomeKind) -> None:
+    story = _running()
+    story.ends(kind=kind)
+    assert _retry(story)[2] == f"internal: the run ended as {kind.value}"
+
+
+def test_the_workspace_is_remembered_by_an_attempt_that_never_saw_it() -> None:
+    story = _running()
+    story.fails().advance(10_000)
+    story.report(workspace_path=None).fails()
+    assert story.state.retrying["1"].workspace_path == "/ws/1"
+    story.put("1", state="Done")
+    story.advance(20_000)
+    assert [clean.path for clean in story.said(CleanWorkspace)] == ["/ws/1"]
+
+
+def test_the_workspace_of_a_released_issue_is_remembered_when_it_starts_again() -> None:
+    story = _running()
+    story.put("1", state="Backlog")
+    story.tell(WakeAsked(reason="t"))
+    story.ends(kind=OutcomeKind.CANCELED)
+    story.put("1", state="Todo")
+    story.tell(WakeAsked(reason="t"))
+    story.fails()
+    assert story.state.retrying["1"].workspace_path == "/ws/1"
+
+
+# --- a due retry -----------------------------------------------------------------------------------------
+
+
+def _due(**settings: Any) -> Story:
+    """Issue 1 waits for attempt 1 after a failure, due at 10 s."""
+    story = _running(**{"poll_interval_ms": 10_000_000} | settings)
+    story.fails().forget()
+    return story
+
+
+def test_a_due_retry_starts_on_a_fresh_snapshot() -> None:
+    story = _due()
+    story.put("1", title="Reworded")
+    story.advance(10_000)
+    (start,) = story.said(StartRun)
+    assert (start.attempt, start.issue.title) == (1, "Reworded")
+    assert not story.state.retrying
+
+
+def test_a_due_retry_of_an_ended_issue_cleans_and_releases() -> None:
+    story = _due()
+    story.put("1", state="Done")
+    story.advance(10_000)
+    assert story.said(CleanWorkspace) == [CleanWorkspace(issue_id="1", identifier="SYM-1", path="/ws/1")]
+    assert not story.state.retrying
+
+
+@pytest.mark.parametrize("changes", [{"state": "Backlog"}, {"dispatchable": False}, None], ids=str)
+def test_a_due_retry_of_an_issue_that_left_is_released(changes: dict[str, Any] | None) -> None:
+    story = _due()
+    if changes is None:
+        del story.board["1"]
+    else:
+        story.put("1", **changes)
+    story.advance(10_000)
+    assert not story.state.retrying
+    assert not story.said(StartRun)
+    assert not story.said(CleanWorkspace)
+    assert story.notices("claim_released")
+
+
+def test_a_due_retry_that_cannot_be_refreshed_waits_longer() -> None:
+    story = _due()
+    story.slow = True
+    story.advance(10_000)
+    story.fail_refresh()
+    assert _retry(story) == (2, 20_000, "retry refresh failed: no answer")
+
+
+def test_a_due_retry_without_a_slot_waits_longer() -> None:
+    story = Story(make_issue(), make_issue("2", priority=4), max_concurrent_agents=1).begin()
+    story.fails()
+    assert story.state.running.keys() == {"2"}, "a freed slot is filled at once"
+    story.advance(10_000)
+    assert _retry(story) == (2, 20_000, "no available orchestrator slots")
+
+
+def test_a_continuation_without_a_slot_of_its_state_waits_twenty_seconds() -> None:
+    limits = {"todo": 1}
+    story = Story(make_issue(), make_issue("2", priority=4), max_concurrent_by_state=limits).begin()
+    story.ends().advance(1_000)
+    assert _retry(story) == (2, 20_000, "no available orchestrator slots")
+
+
+def test_a_due_retry_waits_for_a_mended_workflow_and_keeps_its_number() -> None:
+    story = _due(poll_interval_ms=30_000)
+    story.tell(WorkflowRejected(failure=make_failure()))
+    story.advance(10_000)
+    assert _retry(story) == (1, 30_000, "turn_failed: it broke")
+    story.tell(SettingsChanged(settings=make_settings()))
+    story.advance(30_000)
+    assert [start.attempt for start in story.said(StartRun)] == [1]
+
+
+def test_an_answer_from_before_a_retry_came_due_does_not_decide_on_it() -> None:
+    story = _running(make_issue("2"))
+    story.slow = True
+    story.tell(WakeAsked(reason="t"))
+    story.ends()
+    story.advance(1_000)
+    story.answer_refresh()
+    assert story.state.retrying["1"].firing
+    story.put("1", state="Done")
+    story.forget().answer()
+    assert not story.said(StartRun)
+    assert not story.state.retrying

@@ -1,0 +1,150 @@
+from typing import Any
+
+import pytest
+
+from harness.scheduling import Story, make_issue, make_settings
+from symphony.scheduler.commands import (
+    CleanWorkspace,
+    StopReason,
+    StopRun,
+)
+from symphony.scheduler.inputs import (
+    OutcomeKind,
+    RunStage,
+    SettingsChanged,
+)
+
+
+def _running(*others: Any, **settings: Any) -> Story:
+    """Issue 1 has an agent in its first turn."""
+    return Story(make_issue(), *others, **settings).begin().streams().forget()
+
+
+def _stopped(story: Story) -> list[StopReason]:
+    return [command.reason for command in story.said(StopRun)]
+
+
+def _retry(story: Story, issue_id: str = "1") -> tuple[int, int, str | None]:
+    """Attempt, wait in ms and error of the waiting claim."""
+    retry = story.state.retrying[issue_id]
+    return retry.attempt, retry.due_ms - story.now, retry.error
+
+
+# --- signs of life ---------------------------------------------------------------------------------------
+
+
+def test_an_agent_silent_for_longer_than_the_limit_is_stopped() -> None:
+    story = _running(stall_timeout_ms=1_000)
+    story.advance(1_000)
+    assert not _stopped(story)
+    story.advance(1)
+    assert _stopped(story) == [StopReason.STALLED]
+
+
+def test_each_sign_of_life_starts_the_count_anew() -> None:
+    story = _running(stall_timeout_ms=1_000)
+    story.advance(900).streams().advance(1_000)
+    assert not _stopped(story)
+    story.advance(1)
+    assert _stopped(story) == [StopReason.STALLED]
+
+
+def test_a_report_without_a_new_sign_is_no_sign_of_life() -> None:
+    story = _running(stall_timeout_ms=1_000)
+    story.advance(900).report(total_tokens=7).advance(101)
+    assert _stopped(story) == [StopReason.STALLED]
+
+
+def test_a_new_stage_is_a_sign_of_life() -> None:
+    story = Story(make_issue(), stall_timeout_ms=1_000).begin()
+    story.report(stage=RunStage.LAUNCHING_AGENT).advance(900).report(stage=RunStage.STREAMING_TURN)
+    story.advance(1_000)
+    assert not _stopped(story)
+
+
+def test_time_before_the_agent_is_launched_is_not_silence() -> None:
+    story = Story(make_issue(), stall_timeout_ms=1_000, poll_interval_ms=700).begin()
+    story.advance(5_000).report(stage=RunStage.BUILDING_PROMPT).advance(5_000)
+    story.report(stage=RunStage.LAUNCHING_AGENT).advance(1_000)
+    assert not _stopped(story)
+    story.advance(1)
+    assert _stopped(story) == [StopReason.STALLED]
+
+
+def test_time_between_turns_is_not_silence() -> None:
+    story = _running(stall_timeout_ms=1_000)
+    story.slow = True
+    story.turn_ends().advance(60_000)
+    assert not _stopped(story)
+    story.answer()
+    story.slow = False
+    story.advance(1_000)
+    assert not _stopped(story)
+    story.advance(1)
+    assert _stopped(story) == [StopReason.STALLED]
+
+
+def test_time_for_hooks_and_delivery_is_not_silence() -> None:
+    story = _running(stall_timeout_ms=1_000)
+    story.report(stage=RunStage.FINISHING).advance(60_000)
+    assert not _stopped(story)
+
+
+def test_a_run_that_was_told_to_finish_is_not_stalled() -> None:
+    story = _running(stall_timeout_ms=1_000, max_turns=1)
+    story.turn_ends().advance(60_000)
+    assert not _stopped(story)
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_of_zero_or_less_turns_the_watch_off(limit: int) -> None:
+    story = _running(stall_timeout_ms=limit)
+    story.advance(10_000_000)
+    assert not _stopped(story)
+
+
+def test_a_shorter_limit_holds_at_once_for_what_runs() -> None:
+    story = _running(stall_timeout_ms=100_000)
+    story.advance(5_000)
+    story.tell(SettingsChanged(settings=make_settings(stall_timeout_ms=4_000)))
+    assert _stopped(story) == [StopReason.STALLED]
+
+
+def test_a_limit_that_is_switched_on_later_counts_from_the_last_sign() -> None:
+    story = _running(stall_timeout_ms=0)
+    story.advance(5_000)
+    story.tell(SettingsChanged(settings=make_settings(stall_timeout_ms=6_000)))
+    story.advance(1_000)
+    assert not _stopped(story)
+    story.advance(1)
+    assert _stopped(story) == [StopReason.STALLED]
+
+
+def test_a_stalled_run_is_retried_and_its_workspace_kept() -> None:
+    story = _running(stall_timeout_ms=1_000)
+    story.advance(1_001)
+    assert "1" in story.state.running, "a stop frees neither slot nor claim"
+    story.ends(kind=OutcomeKind.CANCELED)
+    assert _retry(story)[:2] == (1, 10_000)
+    assert str(_retry(story)[2]).startswith("stalled: the agent gave no sign of life")
+    assert not story.said(CleanWorkspace)
+
+
+# --- reports ---------------------------------------------------------------------------------------------
+
+
+def test_tokens_and_time_of_a_run_are_added_once_at_its_end() -> None:
+    story = Story(make_issue()).begin()
+    story.advance(5_000).streams(input_tokens=3, output_tokens=4, total_tokens=7).advance(2_000)
+    assert story.state.totals.total_tokens == 0
+    story.ends()
+    totals = story.state.totals
+    assert (totals.input_tokens, totals.output_tokens, totals.total_tokens) == (3, 4, 7)
+    assert totals.running_ms == 2_000, "hooks and clones are not agent time"
+
+
+def test_the_newest_rate_limits_win_and_silence_about_them_keeps_them() -> None:
+    story = _running()
+    story.streams(rate_limits={"limitId": "a"}).streams(rate_limits={"limitId": "b"})
+    story.streams(rate_limits=None)
+    assert story.state.rate_limits == {"limitId": "b"}

@@ -1,0 +1,289 @@
+from typing import Any
+
+import pytest
+
+from harness.scheduling import Story, make_issue, make_settings
+from symphony.scheduler.commands import (
+    CleanWorkspace,
+    ContinueRun,
+    FinishReason,
+    FinishRun,
+    RefreshIssues,
+    StartRun,
+    StopReason,
+    StopRun,
+)
+from symphony.scheduler.inputs import (
+    OutcomeKind,
+    SettingsChanged,
+    TurnEnded,
+    WakeAsked,
+)
+
+
+def _running(*others: Any, **settings: Any) -> Story:
+    """Issue 1 has an agent in its first turn."""
+    return Story(make_issue(), *others, **settings).begin().streams().forget()
+
+
+def _finished(story: Story) -> list[FinishReason]:
+    return [command.reason for command in story.said(FinishRun)]
+
+
+def _stopped(story: Story) -> list[StopReason]:
+    return [command.reason for command in story.said(StopRun)]
+
+
+# --- start -----------------------------------------------------------------------------------------------
+
+
+def test_a_first_run_has_no_attempt_number_and_a_name_of_its_own() -> None:
+    story = Story(make_issue()).begin()
+    (start,) = story.said(StartRun)
+    assert start.attempt is None
+    assert start.run_id == story.run_id()
+    assert start.run_id.startswith("e-")
+    assert story.notices("run_started")[0].issue_identifier == "SYM-1"
+
+
+def test_names_of_runs_are_never_used_twice() -> None:
+    story = Story(make_issue()).begin()
+    first = story.run_id()
+    story.fails().advance(10_000)
+    assert story.run_id() != first
+
+
+# --- turns -----------------------------------------------------------------------------------------------
+
+
+def test_after_a_turn_the_tracker_is_asked_and_an_active_issue_gets_another() -> None:
+    story = _running()
+    story.put("1", title="Reworded")
+    story.turn_ends()
+    assert [ask.ids for ask in story.said(RefreshIssues)] == [frozenset({"1"})]
+    (go_on,) = story.said(ContinueRun)
+    assert (go_on.turn, go_on.issue.title) == (2, "Reworded")
+    assert story.state.running["1"].turn == 2
+
+
+@pytest.mark.parametrize(
+    "changes", [{"state": "Done"}, {"state": "Backlog"}, {"dispatchable": False}], ids=str
+)
+def test_an_issue_that_left_its_active_states_gets_no_further_turn(changes: dict[str, Any]) -> None:
+    story = _running()
+    story.put("1", **changes)
+    story.turn_ends()
+    assert _finished(story) == [FinishReason.INACTIVE]
+    assert not _stopped(story)
+
+
+def test_an_issue_that_is_gone_gets_no_further_turn() -> None:
+    story = _running()
+    del story.board["1"]
+    story.turn_ends()
+    assert _finished(story) == [FinishReason.INACTIVE]
+
+
+def test_the_last_allowed_turn_is_the_last() -> None:
+    story = _running(max_turns=2)
+    story.turn_ends().turn_ends()
+    assert [command.turn for command in story.said(ContinueRun)] == [2]
+    assert _finished(story) == [FinishReason.MAX_TURNS]
+
+
+def test_a_run_keeps_the_number_of_turns_it_started_with() -> None:
+    story = _running(max_turns=2)
+    story.tell(SettingsChanged(settings=make_settings(max_turns=9)))
+    story.turn_ends().turn_ends()
+    assert _finished(story) == [FinishReason.MAX_TURNS]
+
+
+def test_a_refresh_that_fails_between_turns_fails_the_run() -> None:
+    story = _running()
+    story.slow = True
+    story.turn_ends()
+    story.fail_refresh()
+    (finish,) = story.said(FinishRun)
+    assert finish.reason is FinishReason.REFRESH_FAILED
+    assert finish.failure is not None
+    assert finish.failure.message == "issue state refresh error: no answer"
+
+
+def test_an_old_or_repeated_end_of_a_turn_is_ignored() -> None:
+    story = _running()
+    first = TurnEnded(run_id=story.run_id(), turn=1)
+    story.tell(first)
+    story.forget()
+    before = story.state
+    story.tell(first)
+    story.tell(TurnEnded(run_id=story.run_id(), turn=7))
+    assert story.state == before
+    assert not story.said(ContinueRun)
+
+
+def test_an_end_of_turn_that_is_told_twice_is_asked_about_once() -> None:
+    story = _running()
+    story.slow = True
+    story.turn_ends().turn_ends()
+    story.answer_refresh()
+    assert not story.refreshes
+    assert len(story.said(ContinueRun)) == 1
+
+
+def test_the_end_of_a_turn_after_a_stop_or_a_finish_changes_nothing() -> None:
+    story = _running(max_turns=1)
+    story.turn_ends().forget()
+    story.turn_ends()
+    assert not story.said(RefreshIssues)
+    stopping = _running()
+    stopping.put("1", state="Done")
+    stopping.tell(WakeAsked(reason="t"))
+    stopping.forget().turn_ends()
+    assert not stopping.said(RefreshIssues)
+
+
+def test_an_answer_from_before_the_end_of_a_turn_does_not_decide_on_the_next() -> None:
+    """The session may have moved its issue in between: only a question asked after the turn counts."""
+    story = _running()
+    story.slow = True
+    story.tell(WakeAsked(reason="t"))
+    story.turn_ends()
+    story.answer_refresh()
+    assert not story.said(ContinueRun)
+    story.put("1", state="Done")
+    story.answer()
+    assert _finished(story) == [FinishReason.INACTIVE]
+    assert not story.said(ContinueRun)
+
+
+def test_a_failed_question_from_before_the_end_of_a_turn_does_not_fail_the_run() -> None:
+    story = _running()
+    story.slow = True
+    story.tell(WakeAsked(reason="t"))
+    story.turn_ends()
+    story.fail_refresh()
+    assert not story.said(FinishRun)
+    story.answer()
+    assert len(story.said(ContinueRun)) == 1
+
+
+# --- a fresh snapshot of what runs -----------------------------------------------------------------------
+
+
+def test_an_active_snapshot_replaces_the_old_one() -> None:
+    story = _running()
+    story.put("1", state="In Progress", title="New")
+    story.tell(WakeAsked(reason="t"))
+    assert story.state.running["1"].issue == story.board["1"]
+    assert not _stopped(story)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"state": "Done"}, StopReason.TERMINAL),
+        ({"state": "Backlog"}, StopReason.INACTIVE),
+        ({"dispatchable": False}, StopReason.UNROUTABLE),
+    ],
+)
+def test_an_issue_that_left_is_stopped_in_mid_turn(changes: dict[str, Any], reason: StopReason) -> None:
+    story = _running()
+    story.put("1", **changes)
+    story.tell(WakeAsked(reason="t"))
+    assert _stopped(story) == [reason]
+    story.tell(WakeAsked(reason="t"))
+    story.advance(90_000)
+    assert _stopped(story) == [reason], "a run is stopped once"
+
+
+def test_an_issue_that_is_gone_is_stopped_in_mid_turn() -> None:
+    story = _running()
+    del story.board["1"]
+    story.tell(WakeAsked(reason="t"))
+    assert _stopped(story) == [StopReason.MISSING]
+
+
+def test_the_workspace_of_an_ended_issue_is_removed_once_its_run_is_gone() -> None:
+    story = _running()
+    story.put("1", state="Done")
+    story.tell(WakeAsked(reason="t"))
+    assert not story.said(CleanWorkspace)
+    story.ends(kind=OutcomeKind.CANCELED)
+    assert story.said(CleanWorkspace) == [CleanWorkspace(issue_id="1", identifier="SYM-1", path="/ws/1")]
+    assert not story.state.running
+    assert not story.state.retrying
+
+
+@pytest.mark.parametrize("changes", [{"state": "Backlog"}, {"dispatchable": False}], ids=str)
+def test_the_workspace_of_an_issue_that_merely_left_is_kept(changes: dict[str, Any]) -> None:
+    story = _running()
+    story.put("1", **changes)
+    story.tell(WakeAsked(reason="t"))
+    story.ends(kind=OutcomeKind.CANCELED)
+    assert not story.said(CleanWorkspace)
+    assert not story.state.running
+    assert not story.state.retrying
+    assert story.state.parked["1"].path == "/ws/1"
+
+
+def test_a_session_that_moved_its_own_issue_may_end_its_turn() -> None:
+    story = _running()
+    story.streams(tool_calls=1)
+    story.put("1", state="Done")
+    story.tell(WakeAsked(reason="board_changed"))
+    story.advance(29_999)
+    assert not _stopped(story)
+    story.turn_ends()
+    assert _finished(story) == [FinishReason.INACTIVE]
+    story.advance(60_000)
+    assert not _stopped(story)
+
+
+def test_the_grace_of_a_session_that_moved_its_own_issue_ends() -> None:
+    story = _running()
+    story.streams(tool_calls=1)
+    story.put("1", state="Done")
+    story.tell(WakeAsked(reason="board_changed"))
+    story.advance(20_000)
+    story.tell(WakeAsked(reason="board_changed"))
+    story.advance(10_000)
+    assert _stopped(story) == [StopReason.TERMINAL]
+
+
+def test_a_session_whose_issue_vanished_after_a_tool_call_is_stopped_after_the_grace() -> None:
+    story = _running()
+    story.streams(tool_calls=1)
+    del story.board["1"]
+    story.tell(WakeAsked(reason="t"))
+    story.advance(30_000)
+    assert _stopped(story) == [StopReason.MISSING]
+
+
+def test_an_issue_that_comes_back_within_the_grace_goes_on() -> None:
+    story = _running()
+    story.streams(tool_calls=1)
+    story.put("1", state="Done")
+    story.tell(WakeAsked(reason="t"))
+    story.put("1", state="Todo")
+    story.tell(WakeAsked(reason="t"))
+    story.advance(60_000)
+    assert not _stopped(story)
+    assert not story.state.running["1"].settling
+
+
+def test_the_grace_does_not_stop_a_run_that_waits_between_turns() -> None:
+    story = _running()
+    story.streams(tool_calls=1)
+    story.put("1", state="Done")
+    story.tell(WakeAsked(reason="t"))
+    story.slow = True
+    story.turn_ends().advance(31_000)
+    assert not _stopped(story)
+
+
+def test_tool_calls_of_an_earlier_turn_give_no_grace() -> None:
+    story = _running()
+    story.streams(tool_calls=1).turn_ends()
+    story.put("1", state="Done")
+    story.tell(WakeAsked(reason="t"))
+    assert _stopped(story) == [StopReason.TERMINAL]

@@ -225,8 +225,10 @@ class CodexSession:
                 self._emit(event)
 
     def _expect_end(self, error: Failure, *, fatal: bool) -> None:
-        """A final error gets one request's time for the end to follow; retries, which never give up while the
-        model cannot be reached, get as long as a stall, however much they talk about it.
+        """Set the time by which the turn must end or go on: for a final error that of one request.
+
+        Codex never gives up retrying while its model cannot be reached, and talks about it all the time: so
+        retries get as long as a stall.
         """
         settings = self._settings
         patience_ms = settings.stall_timeout_ms if settings.stall_timeout_ms > 0 else settings.turn_timeout_ms

@@ -33,7 +33,7 @@ LOGGED_IN = {"result": {"account": {"type": "apiKey"}, "requiresOpenaiAuth": Tru
 
 
 def speaker(tmp_path: Path, **answers: Any) -> str:
-    """A tiny app-server that answers each method with what is given, by position of the method's last word."""
+    """A tiny app-server that answers each method with what is given for it."""
     program = tmp_path / "speaker.py"
     program.write_text(_SPEAKER)
     table = {

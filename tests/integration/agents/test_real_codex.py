@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +40,8 @@ from symphony.testing.model_server import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.integration.agents.conftest import RealBench
 
     Make = Callable[..., RealBench]

@@ -26,8 +26,9 @@ from symphony.domain.failures import Category
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from symphony.agents.events import AgentEvent
     from tests.integration.agents.conftest import Bench
+
+    from symphony.agents.events import AgentEvent
 
 pytestmark = pytest.mark.asyncio
 COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
@@ -172,7 +173,8 @@ async def test_a_failed_turn_carries_the_agents_words(bench: Bench) -> None:
 
 
 async def test_the_end_of_the_process_in_a_turn_is_port_exit_with_its_last_words(bench: Bench) -> None:
-    agent = f"{bench.scripted('--exit-on', 'turn/started:3')}; code=$?; echo 'https://u:p@h/ gone' >&2; exit $code"
+    last_words = "code=$?; echo 'https://u:p@h/ gone' >&2; exit $code"
+    agent = f"{bench.scripted('--exit-on', 'turn/started:3')}; {last_words}"
     async with bench.session(agent) as session:
         with pytest.raises(AgentError) as caught:
             await bench.turn(session, bench.script({"say": "hi"}))

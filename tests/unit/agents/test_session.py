@@ -268,7 +268,7 @@ async def test_the_end_of_another_thread_or_turn_is_not_our_end(tmp_path: Path) 
 async def test_an_end_between_turns_does_not_end_the_next_one(tmp_path: Path) -> None:
     session, child = await open_session(well_behaved(), tmp_path)
     await session.start()
-    child.say(ended())
+    child.say(ended(turn="older"))
     child.agent = well_behaved(told("warning", message="in the turn"), ended())
     assert Notice(level="warning", message="in the turn") in await turn_of(session)
 

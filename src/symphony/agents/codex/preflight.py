@@ -33,7 +33,8 @@ __all__ = ["check"]
 _FILE_TIMEOUT_MS = 10_000
 _COMMAND_TIMEOUT_MS = 15_000
 _MARKER = "symphony-preflight-ok"
-_VERSION = re.compile(r"^[^/\s]*/(\d+\.\d+\S*)")
+_AGENT = re.compile(r"^([^/\s]+)/(\d+\.\d+\S*)")
+_OUR_NAME = str(params.initialize()["clientInfo"]["name"])
 _OPEN_SANDBOXES = frozenset({"dangerFullAccess", "externalSandbox"})
 _NO_NAMESPACES = ("new namespace failed", "user namespace", "uid map", "unshare")
 
@@ -82,18 +83,20 @@ class _Check:
 
     async def run(self) -> Preflight:
         greeting = await self._greet()
-        self._check_home(greeting.get("codexHome"))
+        agent, version = self._who(str(greeting.get("userAgent", "")))
+        if agent == "codex":
+            self._check_home(greeting.get("codexHome"))
         await self._check_login()
         await self._check_sandbox()
-        agent = str(greeting.get("userAgent", ""))
-        version = _VERSION.match(agent)
-        if version is None:
-            self._notices.append("the agent did not tell its version")
-        return Preflight(
-            agent="codex",
-            version="unknown" if version is None else version[1],
-            notices=tuple(dict.fromkeys(self._notices)),
-        )
+        return Preflight(agent=agent, version=version, notices=tuple(dict.fromkeys(self._notices)))
+
+    def _who(self, user_agent: str) -> tuple[str, str]:
+        """Codex calls itself by the name of its client, which is ours; other speakers have their own."""
+        found = _AGENT.match(user_agent)
+        if found is None:
+            self._notices.append("the agent did not tell its name and version")
+            return "unknown", "unknown"
+        return "codex" if found[1] == _OUR_NAME else redact(found[1], 100), redact(found[2], 100)
 
     async def _greet(self) -> dict[str, Any]:
         try:

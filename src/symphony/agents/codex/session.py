@@ -80,6 +80,7 @@ class CodexSession:
         self._named = False
         self._turn_open = False
         self._turn_id: str | None = None
+        self._early_ends: dict[str, TurnEnded] = {}
         self._error: Failure | None = None
         self._error_deadline: float | None = None
         self._stop_lock = anyio.Lock()
@@ -149,12 +150,15 @@ class CodexSession:
             raise RuntimeError("run_turn before start")
         self._turn_open, self._turn_id = True, None
         self._error = self._error_deadline = None
+        self._early_ends.clear()
         self._events = deque(
             event for event in self._events if not isinstance(event, TurnEnded | InputRequired)
         )
         asked = params.turn_start(self._settings, thread_id=self._thread_id, cwd=self._cwd, prompt=prompt)
         turn_id = _id_in(await self._call("turn/start", asked), "turn")
         self._turn_id = turn_id
+        if turn_id in self._early_ends:
+            self._end_turn(self._early_ends[turn_id], turn_id)
         await self._name_thread(self._thread_id, title)
         return SessionStarted(
             session_id=session_id(self._thread_id, turn_id), thread_id=self._thread_id, turn_id=turn_id
@@ -225,8 +229,10 @@ class CodexSession:
                 self._emit(event)
 
     def _expect_end(self, error: Failure, *, fatal: bool) -> None:
-        """A final error gets one request's time for the end to follow; retries, which never give up while the
-        model cannot be reached, get as long as a stall, however much they talk about it.
+        """Set the time by which the turn must end or go on: for a final error that of one request.
+
+        Codex never gives up retrying while its model cannot be reached, and talks about it all the time: so
+        retries get as long as a stall.
         """
         settings = self._settings
         patience_ms = settings.stall_timeout_ms if settings.stall_timeout_ms > 0 else settings.turn_timeout_ms
@@ -237,8 +243,10 @@ class CodexSession:
             self._error_deadline = anyio.current_time() + patience_ms / 1000
 
     def _end_turn(self, event: TurnEnded, turn_id: str | None) -> None:
-        stale = self._turn_id is not None and turn_id not in {None, self._turn_id}
-        if stale or not self._turn_open:
+        if self._turn_open and self._turn_id is None and turn_id is not None:
+            self._early_ends[turn_id] = event  # ours or an older turn's: the answer to turn/start will tell
+            return
+        if not self._turn_open or turn_id not in {None, self._turn_id}:
             self._quiet += 1
             return
         self._turn_open = False

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from symphony.agents.codex import params
+from symphony.agents.codex.codec import Codec, ServerRequest
+from symphony.agents.codex.policy import Answer, OnApproval, Policy, decide, tool_answer
+from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.testing.app_server_schema import AppServerSchema, violations
+from symphony.workflow.settings import CodexSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+pytestmark = pytest.mark.real_codex
+
+CWD = Path("/var/lib/symphony/MT-1")
+TOOL = ToolSpec(name="board_comment", description="d", input_schema={"type": "object"})
+ASKED: Mapping[str, Mapping[str, Any]] = {
+    "item/commandExecution/requestApproval": {"command": "ls"},
+    "item/fileChange/requestApproval": {},
+    "item/permissions/requestApproval": {"permissions": {"network": {"enabled": True}}},
+    "execCommandApproval": {"command": ["ls"]},
+    "applyPatchApproval": {},
+    "currentTime/read": {"threadId": "t"},
+    "mcpServer/elicitation/request": {"message": "Name?"},
+}
+NAMES = {
+    "item/commandExecution/requestApproval": "CommandExecutionRequestApprovalResponse",
+    "item/fileChange/requestApproval": "FileChangeRequestApprovalResponse",
+    "item/permissions/requestApproval": "PermissionsRequestApprovalResponse",
+    "execCommandApproval": "ExecCommandApprovalResponse",
+    "applyPatchApproval": "ApplyPatchApprovalResponse",
+    "currentTime/read": "CurrentTimeReadResponse",
+    "mcpServer/elicitation/request": "McpServerElicitationRequestResponse",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(codex: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("schema")
+    AppServerSchema.generate(codex, made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def schema(folder: Path) -> AppServerSchema:
+    return AppServerSchema(folder)
+
+
+def sent(method: str, asked: params.Params) -> Any:
+    return json.loads(Codec().request(method, asked)[1])
+
+
+def thread(settings: CodexSettings, envelope: str | None = "text") -> params.Params:
+    return params.thread_start(
+        settings, cwd=CWD, envelope=envelope, tools=[TOOL], credentials=["OPENAI_API_KEY"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "asked"),
+    [
+        ("initialize", params.initialize()),
+        ("thread/start", thread(CodexSettings())),
+        ("thread/start", thread(CodexSettings(model="m", thread_sandbox="danger-full-access"), None)),
+        ("turn/start", params.turn_start(CodexSettings(), thread_id="t", cwd=CWD, prompt="p")),
+        (
+            "turn/start",
+            params.turn_start(CodexSettings(thread_sandbox="read-only"), thread_id="t", cwd=CWD, prompt="p"),
+        ),
+        ("turn/interrupt", {"threadId": "t", "turnId": "u"}),
+        ("thread/name/set", {"threadId": "t", "name": "MT-1: try"}),
+        ("account/read", {"refreshToken": False}),
+        (
+            "command/exec",
+            {"command": ["true"], "cwd": "/x", "sandboxPolicy": params.turn_sandbox(CodexSettings(), CWD)},
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_our_requests_are_valid_for_the_installed_version(
+    schema: AppServerSchema, method: str, asked: params.Params
+) -> None:
+    assert schema.of_client(sent(method, asked)) == ()
+
+
+@pytest.mark.parametrize("on_approval", ["decline", "accept", "block"])
+@pytest.mark.parametrize("method", ASKED)
+def test_our_answers_are_valid_for_the_installed_version(
+    folder: Path, method: str, on_approval: OnApproval
+) -> None:
+    request = ServerRequest(1, method, msgspec.Raw(json.dumps(ASKED[method]).encode()))
+    policy = Policy(approval_policy="never", on_approval=on_approval, tool_names=frozenset())
+    answer = decide(request, policy, now_s=1)
+    assert isinstance(answer, Answer)
+    wanted = json.loads((folder / f"{NAMES[method]}.json").read_text())
+    assert list(violations(answer.result, wanted, wanted.get("definitions", {}))) == []
+
+
+def test_a_tools_answer_is_valid_for_the_installed_version(schema: AppServerSchema) -> None:
+    result = tool_answer("board_comment", ToolResult.of({"ok": True})).result
+    assert schema.of_client({"id": 0, "result": result}, answers="item/tool/call") == ()

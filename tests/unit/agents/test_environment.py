@@ -1,0 +1,73 @@
+from symphony.agents.codex.home import CODEX_VARIABLES, codex_home, provider_variables
+from symphony.agents.environment import child_environment
+
+PARENT = {
+    "HOME": "/h",
+    "PATH": "/bin",
+    "LC_ALL": "C",
+    "XDG_RUNTIME_DIR": "/run/x",
+    "HTTPS_PROXY": "p",
+    "https_proxy": "p",
+    "SSL_CERT_FILE": "c",
+    "LINEAR_API_KEY": "secret",
+    "GITHUB_TOKEN": "secret",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    "SSH_AUTH_SOCK": "s",
+    "LD_PRELOAD": "l",
+    "BASH_ENV": "b",
+    "PYTHONPATH": "p",
+    "OPENAI_API_KEY": "k",
+    "SYMPHONY_RUN_ID": "theirs",
+}
+
+
+def test_only_what_is_allowed_passes() -> None:
+    passed = child_environment(PARENT, run_id="r1", agent_names=CODEX_VARIABLES)
+    assert set(passed) == {
+        *("HOME", "PATH", "LC_ALL", "XDG_RUNTIME_DIR", "HTTPS_PROXY", "https_proxy", "SSL_CERT_FILE"),
+        *("OPENAI_API_KEY", "SYMPHONY_RUN_ID"),
+    }
+    assert passed["SYMPHONY_RUN_ID"] == "r1"
+
+
+def test_what_a_workflow_asks_for_is_added() -> None:
+    assert child_environment({}, run_id="r", extra={"CI": "1"}) == {"CI": "1", "SYMPHONY_RUN_ID": "r"}
+
+
+def test_a_secret_never_passes_whoever_asks() -> None:
+    passed = child_environment(
+        PARENT,
+        run_id="r",
+        agent_names={"OPENAI_API_KEY"},
+        extra={"LINEAR_API_KEY": "again", "SYMPHONY_RUN_ID": "forged"},
+        secret_names={"LINEAR_API_KEY", "OPENAI_API_KEY", "HOME"},
+    )
+    assert not {"LINEAR_API_KEY", "OPENAI_API_KEY", "HOME"} & set(passed)
+    assert passed["SYMPHONY_RUN_ID"] == "r"
+
+
+def test_the_home_of_codex_is_named_or_below_home() -> None:
+    assert str(codex_home({"CODEX_HOME": "/c", "HOME": "/h"})) == "/c"
+    assert str(codex_home({"HOME": "/h"})) == "/h/.codex"
+    assert codex_home({"CODEX_HOME": ""}) is None
+
+
+def test_variables_of_model_providers_are_found() -> None:
+    config = """
+        model = "m"
+        [model_providers.a]
+        env_key = "A_KEY"
+        [model_providers.b]
+        env_http_headers = { "X-Org" = "B_ORG" }
+        [model_providers.c]
+        env_key = 3
+        [mcp_servers.x]
+        bearer_token_env_var = "NOT_THIS"
+    """
+    assert provider_variables(config) == {"A_KEY", "B_ORG"}
+
+
+def test_a_configuration_that_cannot_be_read_names_none() -> None:
+    assert provider_variables("= broken") == frozenset()
+    assert provider_variables("model_providers = 3") == frozenset()
+    assert provider_variables("[model_providers]\nx = 1") == frozenset()

@@ -1,0 +1,135 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from symphony.agents.events import (
+    Activity,
+    AgentEvent,
+    ApprovalAnswered,
+    InputRequired,
+    ItemFinished,
+    ItemStarted,
+    Malformed,
+    Notice,
+    RateLimits,
+    SessionStarted,
+    Text,
+    ToolCalled,
+    TurnEnded,
+    TurnStatus,
+    Usage,
+)
+from symphony.agents.fold import Progress, RunProgress, Tokens, event_name, humanise
+from symphony.domain.failures import Blame, Category, Failure
+
+FAILURE = Failure(category=Category.TURN_FAILED, blame=Blame.AGENT, message="no")
+
+
+def folded(*events: AgentEvent, **start: Tokens) -> RunProgress:
+    progress = Progress(pid=7, **start)
+    for event in events:
+        progress.add(event)
+    return progress.snapshot()
+
+
+def usage(given: int, taken: int, *, absolute: bool = True) -> Usage:
+    return Usage(absolute=absolute, input_tokens=given, output_tokens=taken, total_tokens=given + taken)
+
+
+def tokens(given: int, taken: int) -> Tokens:
+    return Tokens(input_tokens=given, output_tokens=taken, total_tokens=given + taken)
+
+
+def started(turn: str) -> SessionStarted:
+    return SessionStarted(session_id=f"th-{turn}", thread_id="th", turn_id=turn)
+
+
+def test_nothing_has_happened_at_first() -> None:
+    assert folded() == RunProgress(pid=7)
+
+
+def test_repeated_totals_add_nothing_and_rising_ones_their_rise() -> None:
+    seen = folded(usage(10, 1), usage(10, 1), usage(25, 3))
+    assert seen.tokens == seen.thread_tokens == tokens(25, 3)
+
+
+def test_a_falling_total_adds_nothing_and_keeps_the_mark() -> None:
+    seen = folded(usage(10, 5), usage(4, 6), usage(12, 6))
+    assert (seen.tokens.input_tokens, seen.tokens.output_tokens) == (12, 6)
+
+
+def test_a_resumed_thread_counts_from_its_stored_mark() -> None:
+    seen = folded(usage(100, 10), usage(120, 15), thread_tokens=tokens(100, 10))
+    assert seen.tokens == tokens(20, 5)
+    assert seen.thread_tokens == tokens(120, 15)
+
+
+def test_usage_that_is_not_absolute_is_added_up() -> None:
+    assert folded(usage(1, 1, absolute=False), usage(2, 2, absolute=False)).tokens == tokens(3, 3)
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=20))
+def test_for_any_totals_the_sum_is_the_highest_seen(totals: list[tuple[int, int]]) -> None:
+    seen = folded(*(usage(given, taken) for given, taken in totals))
+    assert seen.tokens.input_tokens == max([0, *(given for given, _ in totals)])
+    assert seen.tokens.output_tokens == max([0, *(taken for _, taken in totals)])
+
+
+def test_turns_are_counted_once_each() -> None:
+    seen = folded(started("1"), started("1"), started("2"))
+    assert (seen.turn_count, seen.session_id, seen.thread_id, seen.turn_id) == (2, "th-2", "th", "2")
+
+
+def test_activity_counts_and_hides_nothing() -> None:
+    seen = folded(Text(message="hello"), Activity(count=40))
+    assert (seen.events, seen.last_message, seen.last_event) == (41, "hello", "notification")
+
+
+def test_the_newest_rate_limits_win() -> None:
+    assert folded(RateLimits(payload={"a": 1}), RateLimits(payload={"b": 2})).rate_limits == {"b": 2}
+
+
+def test_a_snapshot_does_not_change_afterwards() -> None:
+    progress = Progress()
+    before = progress.snapshot()
+    progress.add(usage(1, 1))
+    assert before == RunProgress()
+
+
+@pytest.mark.parametrize(
+    ("event", "name", "words"),
+    [
+        (started("1"), "session_started", "turn 1 started"),
+        (Activity(count=2), "other_message", "2 messages"),
+        (Text(message="a\nb"), "notification", "a b"),
+        (ItemStarted(kind="webSearch", summary="anyio"), "notification", "webSearch started: anyio"),
+        (ItemStarted(kind="reasoning", summary=""), "notification", "reasoning started"),
+        (
+            ItemFinished(kind="commandExecution", summary="ls", status="failed", exit_code=2),
+            "notification",
+            "commandExecution failed, exit 2: ls",
+        ),
+        (ItemFinished(kind="plan", summary="", status="completed"), "notification", "plan completed"),
+        (ToolCalled(name="board", success=True), "tool_call_completed", "tool board succeeded"),
+        (ToolCalled(name="board", success=False), "tool_call_failed", "tool board failed"),
+        (ApprovalAnswered(kind="x", decision="accept"), "approval_auto_approved", "approval of x: accept"),
+        (ApprovalAnswered(kind="x", decision="decline"), "approval_declined", "approval of x: decline"),
+        (InputRequired(reason="who?"), "turn_input_required", "who?"),
+        (InputRequired(reason="may I?", approval=True), "approval_required", "may I?"),
+        (usage(1, 2), "notification", "3 tokens (1 in, 2 out)"),
+        (RateLimits(payload={}), "notification", "rate limits updated"),
+        (Notice(level="info", message="n"), "other_message", "n"),
+        (Malformed(excerpt="{x"), "malformed", "malformed message: {x"),
+        (TurnEnded(status=TurnStatus.COMPLETED), "turn_completed", "turn completed"),
+        (TurnEnded(status=TurnStatus.FAILED, failure=FAILURE), "turn_failed", "turn_failed: no"),
+        (TurnEnded(status=TurnStatus.INTERRUPTED, failure=FAILURE), "turn_cancelled", "turn_failed: no"),
+    ],
+)
+def test_each_event_has_a_name_and_words(event: AgentEvent, name: str, words: str) -> None:
+    assert event_name(event) == name
+    assert humanise(event) == words
+
+
+def test_words_are_short_and_without_credentials() -> None:
+    assert len(humanise(Text(message="x" * 5_000))) == 200
+    assert humanise(Text(message="https://a:b@c/")) == "https://***@c/"

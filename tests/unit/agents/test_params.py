@@ -1,0 +1,74 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from symphony.agents.codex import params
+from symphony.agents.envelope import assemble
+from symphony.domain.tools import ToolSpec
+from symphony.workflow.settings import CodexSettings
+
+CWD = Path("/root-of/MT-1")
+RECIPE = {
+    "type": "workspaceWrite",
+    "writableRoots": ["/root-of/MT-1/.git"],
+    "networkAccess": False,
+    "excludeTmpdirEnvVar": True,
+    "excludeSlashTmp": True,
+}
+
+
+def thread(settings: CodexSettings, *tools: ToolSpec, envelope: str | None = None) -> params.Params:
+    return params.thread_start(settings, cwd=CWD, envelope=envelope, tools=tools, credentials=["B", "A"])
+
+
+def test_the_defaults_are_the_documented_posture() -> None:
+    started = thread(CodexSettings())
+    assert (started["approvalPolicy"], started["sandbox"], started["cwd"]) == (
+        "never",
+        "workspace-write",
+        str(CWD),
+    )
+    assert started["config"] == {
+        "allow_login_shell": False,
+        "shell_environment_policy": {"exclude": ["A", "B"]},
+    }
+    assert not {"model", "developerInstructions", "dynamicTools"} & set(started)
+
+
+def test_model_envelope_and_tools_are_sent_when_there_are_any() -> None:
+    tool = ToolSpec(name="t", description="d", input_schema={"type": "object"})
+    started = thread(CodexSettings(model="m"), tool, envelope="text")
+    assert (started["model"], started["developerInstructions"]) == ("m", "text")
+    assert started["dynamicTools"] == [
+        {"type": "function", "name": "t", "description": "d", "inputSchema": {"type": "object"}}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sandbox"),
+    [
+        ({}, RECIPE),
+        ({"thread_sandbox": "danger-full-access"}, {"type": "dangerFullAccess"}),
+        ({"thread_sandbox": "read-only"}, {"type": "readOnly"}),
+        ({"turn_sandbox_policy": {"type": "custom", "x": [1]}}, {"type": "custom", "x": [1]}),
+    ],
+)
+def test_the_sandbox_goes_with_every_turn(settings: dict[str, Any], sandbox: dict[str, Any]) -> None:
+    turn = params.turn_start(CodexSettings(**settings), thread_id="t", cwd=CWD, prompt="p")
+    assert turn == {
+        "threadId": "t",
+        "input": [{"type": "text", "text": "p"}],
+        "cwd": str(CWD),
+        "sandboxPolicy": sandbox,
+    }
+
+
+def test_a_sandbox_mode_that_we_do_not_know_is_left_to_the_agent() -> None:
+    settings = CodexSettings(thread_sandbox="something-new")
+    assert "sandboxPolicy" not in params.turn_start(settings, thread_id="t", cwd=CWD, prompt="p")
+
+
+@pytest.mark.parametrize(("block", "envelope"), [(None, None), ("", None), (" \n", None), ("a\nb", "a\nb")])
+def test_the_envelope_is_its_parts_or_nothing(block: str | None, envelope: str | None) -> None:
+    assert assemble(skills_block=block) == envelope

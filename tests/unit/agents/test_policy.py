@@ -1,0 +1,224 @@
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from symphony.agents.codex.codec import ServerRequest
+from symphony.agents.codex.policy import Answer, OnApproval, Policy, ToolCall, decide, tool_answer
+from symphony.agents.events import ApprovalAnswered, InputRequired, Notice, ToolCalled
+from symphony.domain.tools import ToolResult
+
+NOW_S = 1_800_000_000
+CURRENT = ["item/commandExecution/requestApproval", "item/fileChange/requestApproval"]
+LEGACY = ["execCommandApproval", "applyPatchApproval"]
+
+
+def policy(on_approval: OnApproval = "decline", approval_policy: Any = "never") -> Policy:
+    return Policy(approval_policy=approval_policy, on_approval=on_approval, tool_names=frozenset({"board"}))
+
+
+def asked(method: str, params: Any, **how: Any) -> Answer | ToolCall:
+    return decide(
+        ServerRequest(3, method, msgspec.Raw(json.dumps(params).encode())), policy(**how), now_s=NOW_S
+    )
+
+
+def answer(method: str, params: Any, **how: Any) -> Answer:
+    decision = asked(method, params, **how)
+    assert isinstance(decision, Answer)
+    return decision
+
+
+@pytest.mark.parametrize("method", CURRENT)
+def test_an_approval_is_declined_unless_configured_otherwise(method: str) -> None:
+    found = answer(method, {"command": "rm x"})
+    assert found.result == {"decision": "decline"}
+    assert isinstance(found.event, ApprovalAnswered)
+    assert found.event.decision == "decline"
+
+
+@pytest.mark.parametrize("method", LEGACY)
+def test_the_older_approvals_are_declined_in_their_own_words(method: str) -> None:
+    result = answer(method, {"command": ["rm", "x"]}).result
+    assert result is not None
+    assert set(result["decision"]) == {"denied"}
+
+
+@pytest.mark.parametrize("method", CURRENT)
+def test_accepting_holds_for_the_session_where_that_is_offered(method: str) -> None:
+    assert answer(method, {}, on_approval="accept").result == {"decision": "acceptForSession"}
+    offered = {"availableDecisions": ["accept", "cancel"]}
+    assert answer(method, offered, on_approval="accept").result == {"decision": "accept"}
+    both = {"availableDecisions": [{"acceptWithExecpolicyAmendment": {}}, "acceptForSession", "accept"]}
+    assert answer(method, both, on_approval="accept").result == {"decision": "acceptForSession"}
+
+
+@pytest.mark.parametrize("method", LEGACY)
+def test_accepting_the_older_approvals_holds_for_the_session(method: str) -> None:
+    found = answer(method, {}, on_approval="accept")
+    assert found.result == {"decision": "approved_for_session"}
+    assert isinstance(found.event, ApprovalAnswered)
+    assert found.event.decision == "accept"
+
+
+@pytest.mark.parametrize(
+    ("method", "word"), [*((m, "cancel") for m in CURRENT), *((m, "abort") for m in LEGACY)]
+)
+def test_blocking_stops_the_turn_and_asks_for_a_person(method: str, word: str) -> None:
+    found = answer(method, {"command": ["rm", "x"], "reason": "to clean"}, on_approval="block")
+    assert found.result == {"decision": word}
+    assert isinstance(found.event, InputRequired)
+    assert found.event.approval
+    assert "rm x: to clean" in found.event.reason
+
+
+def test_permissions_are_granted_as_asked_or_not_at_all() -> None:
+    method, wanted = "item/permissions/requestApproval", {"permissions": {"network": {"enabled": True}}}
+    assert answer(method, wanted).result == {"permissions": {}, "scope": "turn"}
+    assert answer(method, wanted, on_approval="accept").result == {**wanted, "scope": "session"}
+    assert answer(method, {}, on_approval="accept").result == {"permissions": {}, "scope": "session"}
+    blocked = answer(method, wanted, on_approval="block")
+    assert blocked.result == {"permissions": {}, "scope": "turn"}
+    assert isinstance(blocked.event, InputRequired)
+
+
+def question(name: str, *labels: str) -> dict[str, Any]:
+    return {"id": name, "question": f"{name}?", "options": [{"label": label} for label in labels]}
+
+
+@pytest.mark.parametrize(
+    ("labels", "chosen"),
+    [
+        (("Deny", "Approve Once", "Approve this Session"), "Approve this Session"),
+        (("Deny", "Approve Once"), "Approve Once"),
+        (("Deny", "allow it", "Approve all"), "allow it"),
+    ],
+)
+def test_mcp_approvals_are_given_under_never_by_preference(labels: tuple[str, ...], chosen: str) -> None:
+    name = "mcp_tool_call_approval_1"
+    found = answer("item/tool/requestUserInput", {"questions": [question(name, *labels)]})
+    assert found.result == {"answers": {name: {"answers": [chosen]}}}
+    assert isinstance(found.event, ApprovalAnswered)
+
+
+@pytest.mark.parametrize(
+    ("questions", "approval_policy"),
+    [
+        ([question("mcp_tool_call_approval_1", "Approve Once")], "on-request"),
+        ([question("mcp_tool_call_approval_1", "Approve Once"), question("colour", "allow red")], "never"),
+        ([question("mcp_tool_call_approval_1", "Deny")], "never"),
+        ([{"id": "mcp_tool_call_approval_1", "question": "?", "options": None}], "never"),
+        ([], "never"),
+        (None, "never"),
+    ],
+)
+def test_any_other_question_needs_a_person(questions: Any, approval_policy: str) -> None:
+    params = {"questions": questions}
+    found = answer("item/tool/requestUserInput", params, approval_policy=approval_policy)
+    assert found.error is not None
+    assert isinstance(found.event, InputRequired)
+    assert not found.event.approval
+
+
+def test_an_elicitation_is_declined_and_needs_a_person() -> None:
+    found = answer("mcpServer/elicitation/request", {"message": "Your name?"})
+    assert found.result == {"action": "decline", "content": None}
+    assert found.event == InputRequired(reason="MCP elicitation: Your name?")
+    unworded = answer("mcpServer/elicitation/request", {})
+    assert unworded.event == InputRequired(reason="MCP elicitation: an MCP server asks for input")
+
+
+def test_a_tool_of_ours_is_to_be_run() -> None:
+    params = {"tool": "board", "arguments": {"a": 1}, "namespace": None, "callId": "c"}
+    assert asked("item/tool/call", params) == ToolCall(name="board", arguments={"a": 1})
+    assert asked("item/tool/call", {"tool": "board", "arguments": None}) == ToolCall(
+        name="board", arguments={}
+    )
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"tool": "other", "arguments": {}},
+        {"tool": "board", "namespace": "x", "arguments": {}},
+        {"tool": 3},
+        {},
+    ],
+)
+def test_an_unsupported_tool_fails_in_structure(params: Any) -> None:
+    found = answer("item/tool/call", params)
+    assert found.result is not None
+    assert found.result["success"] is False
+    error = json.loads(found.result["output"])["error"]
+    assert error["supportedTools"] == ["board"]
+    assert error["message"].startswith("unsupported tool")
+
+
+def test_arguments_that_are_no_object_fail_in_structure() -> None:
+    found = answer("item/tool/call", {"tool": "board", "arguments": "x"})
+    assert found.result is not None
+    assert found.result["success"] is False
+    assert found.event == ToolCalled(name="board", success=False)
+
+
+def test_a_tools_answer_has_the_shape_of_both_generations() -> None:
+    found = tool_answer("board", ToolResult(success=True, text="ok"))
+    assert found.result == {
+        "success": True,
+        "output": "ok",
+        "contentItems": [{"type": "inputText", "text": "ok"}],
+    }
+
+
+def test_the_time_is_told() -> None:
+    assert answer("currentTime/read", {"threadId": "t"}).result == {"currentTimeAt": NOW_S}
+
+
+@pytest.mark.parametrize(
+    "method", ["account/chatgptAuthTokens/refresh", "attestation/generate", "what/is/this"]
+)
+def test_what_we_do_not_know_is_refused(method: str) -> None:
+    found = answer(method, {})
+    assert found.error == (-32601, f"unsupported request {method}")
+    assert isinstance(found.event, Notice)
+
+
+def test_params_that_cannot_be_read_are_refused() -> None:
+    request = ServerRequest(1, "item/tool/call", msgspec.Raw(b'{"tool": "\xff"}'))
+    found = decide(request, policy(), now_s=NOW_S)
+    assert isinstance(found, Answer)
+    assert found.error is not None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+KEYS = ["tool", "arguments", "questions", "permissions", "command", "availableDecisions", "message", "reason"]
+METHODS = [
+    *CURRENT,
+    *LEGACY,
+    "item/permissions/requestApproval",
+    "item/tool/requestUserInput",
+    "mcpServer/elicitation/request",
+    "item/tool/call",
+    "currentTime/read",
+    "x",
+]
+
+
+@given(
+    st.sampled_from(METHODS),
+    st.dictionaries(st.sampled_from(KEYS), JSON),
+    st.sampled_from(["decline", "accept", "block"]),
+)
+def test_for_any_request_there_is_exactly_one_answer(
+    method: str, params: Any, on_approval: OnApproval
+) -> None:
+    decision = asked(method, params, on_approval=on_approval)
+    if isinstance(decision, Answer):
+        assert (decision.result is None) != (decision.error is None)

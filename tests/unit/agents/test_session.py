@@ -1,0 +1,511 @@
+"""The session against an agent in memory, where time and every byte are in our hands."""
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from symphony.agents.base import AgentError, SessionRequest
+from symphony.agents.codex.session import CodexSession
+from symphony.agents.events import (
+    Activity,
+    AgentEvent,
+    Malformed,
+    Notice,
+    SessionStarted,
+    Text,
+    ToolCalled,
+    TurnEnded,
+    TurnStatus,
+    Usage,
+)
+from symphony.agents.process import AgentProcess, Launch
+from symphony.domain.failures import Category
+from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.hosts.base import Completed, HostProcess, Identity
+from symphony.workflow.settings import CodexSettings
+
+pytestmark = pytest.mark.asyncio
+
+ME = Identity(boot_id="b", pid=4242, started=1.0)
+COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
+IDS = {"threadId": "th", "turnId": "tu"}
+Frame = dict[str, Any]
+Reply = Iterable[Frame | bytes]
+Agent = Callable[[Frame], Reply]
+
+
+class MemoryChild:
+    """A child whose stdout is what `agent` says to each line it is sent; closing stdin ends it."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.sent: list[Frame] = []
+        self.signals: list[int] = []
+        self.deaf = False
+        self.exit_code: int | None = None
+        self._waiting: deque[bytes] = deque()
+        self._news = anyio.Event()
+        self._ended = anyio.Event()
+
+    @property
+    def identity(self) -> Identity:
+        return ME
+
+    def say(self, *frames: Frame | bytes) -> None:
+        self._waiting.extend(
+            frame if isinstance(frame, bytes) else json.dumps(frame).encode() + b"\n" for frame in frames
+        )
+        self._news.set()
+
+    def end(self, code: int) -> None:
+        self.exit_code = code
+        self._ended.set()
+        self._news.set()
+
+    async def receive(self, max_bytes: int = 262_144) -> bytes:
+        del max_bytes
+        while not self._waiting:
+            if self.exit_code is not None:
+                return b""
+            self._news = anyio.Event()
+            await self._news.wait()
+        return self._waiting.popleft()
+
+    async def send(self, data: bytes) -> None:
+        if self.deaf:
+            await anyio.sleep_forever()
+        if self.exit_code is not None:
+            raise BrokenPipeError
+        for line in data.splitlines():
+            frame = json.loads(line)
+            self.sent.append(frame)
+            self.say(*self.agent(frame))
+
+    async def close_stdin(self) -> None:
+        if self.exit_code is None:
+            self.end(0)
+
+    async def wait(self) -> int:
+        await self._ended.wait()
+        return self.exit_code or 0
+
+    def descendants(self) -> tuple[Identity, ...]:
+        return (ME,)
+
+    def signal(self, number: int, targets: Sequence[Identity]) -> None:
+        del targets
+        self.signals.append(number)
+
+
+class MemoryHost:
+    """A host with one child."""
+
+    name = "memory"
+
+    def __init__(self, child: MemoryChild) -> None:
+        self.child = child
+
+    async def run(self, argv: Sequence[str], **_: Any) -> Completed:
+        raise FileNotFoundError(argv[0])
+
+    async def spawn(self, argv: Sequence[str], **_: Any) -> HostProcess:
+        del argv
+        return self.child
+
+    def find_marked(self, run_ids: Sequence[str]) -> tuple[Identity, ...]:
+        del run_ids
+        return ()
+
+    def alive(self, identity: Identity) -> bool:
+        del identity
+        return self.child.exit_code is None
+
+    async def end(self, targets: Sequence[Identity], *, grace_ms: int) -> tuple[Identity, ...]:
+        del targets, grace_ms
+        return ()
+
+
+def result(frame: Frame, **value: Any) -> Frame:
+    return {"id": frame["id"], "result": value}
+
+
+def told(method: str, **params: Any) -> Frame:
+    return {"method": method, "params": params}
+
+
+def ended(status: str = "completed", *, turn: str = "tu", thread: str = "th", **more: Any) -> Frame:
+    return told("turn/completed", threadId=thread, turn={"id": turn, "status": status, **more})
+
+
+def well_behaved(*turn: Frame | bytes) -> Agent:
+    """An agent that starts as it should and says `turn` when a turn starts."""
+
+    def agent(frame: Frame) -> Reply:
+        match frame.get("method"):
+            case "initialize":
+                return [result(frame, userAgent="x/1")]
+            case "thread/start":
+                return [result(frame, thread={"id": "th"})]
+            case "turn/start":
+                return [result(frame, turn={"id": "tu", "status": "inProgress"}), *turn]
+            case "turn/interrupt":
+                return [result(frame), ended("interrupted")]
+            case _:
+                return []
+
+    return agent
+
+
+async def no_tool(name: str, arguments: Mapping[str, Any]) -> ToolResult:
+    return ToolResult.of({"name": name, **arguments})
+
+
+async def open_session(
+    agent: Agent, tmp_path: Path, *, run_tool: Any = no_tool, **settings: Any
+) -> tuple[CodexSession, MemoryChild]:
+    child = MemoryChild(agent)
+    launch = Launch(
+        command="agent", cwd=tmp_path, env={"SYMPHONY_RUN_ID": "r"}, stderr_path=tmp_path / "stderr"
+    )
+    request = SessionRequest(
+        run_id="r",
+        cwd=tmp_path,
+        envelope=None,
+        tools=(ToolSpec(name="board", description="", input_schema={}),),
+        run_tool=run_tool,
+        stderr_path=tmp_path / "stderr",
+    )
+    session = CodexSession(
+        await AgentProcess.start(MemoryHost(child), launch, grace_ms=200),
+        settings=CodexSettings(**settings),
+        request=request,
+        cwd=tmp_path,
+        wall_clock=lambda: 12.5,
+    )
+    return session, child
+
+
+async def turn_of(session: CodexSession, prompt: str = "go") -> list[AgentEvent]:
+    with anyio.fail_after(10):
+        return [event async for event in session.run_turn(prompt, title="")]
+
+
+async def test_a_turn_begins_with_its_ids_and_ends_with_its_end(tmp_path: Path) -> None:
+    session, child = await open_session(well_behaved(ended()), tmp_path)
+    await session.start()
+    assert await turn_of(session) == [
+        SessionStarted(session_id="th-tu", thread_id="th", turn_id="tu"),
+        COMPLETED,
+    ]
+    assert [frame["method"] for frame in child.sent] == [
+        "initialize",
+        "initialized",
+        "thread/start",
+        "turn/start",
+    ]
+
+
+async def test_chatter_does_not_extend_the_deadline_of_a_request(tmp_path: Path) -> None:
+    session, child = await open_session(lambda _: [], tmp_path, read_timeout_ms=150)
+
+    async def chat() -> None:
+        while True:
+            child.say(told("warning", message="still here"))
+            await anyio.sleep(0.01)
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(chat)
+            with pytest.raises(AgentError) as caught:
+                await session.start()
+            tasks.cancel_scope.cancel()
+    assert caught.value.failure.category is Category.RESPONSE_TIMEOUT
+    assert Notice(level="warning", message="still here") in await session.stop()
+
+
+async def test_what_comes_before_an_answer_is_kept_for_the_turn(tmp_path: Path) -> None:
+    def agent(frame: Frame) -> Reply:
+        early = [told("warning", message="early")] if frame.get("method") == "turn/start" else []
+        return [*early, *well_behaved(ended())(frame)]
+
+    session, _ = await open_session(agent, tmp_path)
+    await session.start()
+    events = await turn_of(session)
+    assert isinstance(events[0], SessionStarted)
+    assert events[1:] == [Notice(level="warning", message="early"), COMPLETED]
+
+
+async def test_an_end_that_comes_before_the_answer_still_ends_the_turn(tmp_path: Path) -> None:
+    def agent(frame: Frame) -> Reply:
+        answers = list(well_behaved()(frame))
+        return [ended(), *answers] if frame.get("method") == "turn/start" else answers
+
+    session, _ = await open_session(agent, tmp_path)
+    await session.start()
+    assert (await turn_of(session))[-1] == COMPLETED
+
+
+async def test_the_end_of_another_thread_or_turn_is_not_our_end(tmp_path: Path) -> None:
+    usage = {"tokenUsage": {"total": {"totalTokens": 9}}}
+    others = [
+        ended(thread="sub"),
+        ended(turn="older"),
+        told("thread/tokenUsage/updated", threadId="sub", **usage),
+        told("thread/tokenUsage/updated", threadId="th", **usage),
+    ]
+    session, _ = await open_session(well_behaved(*others, ended()), tmp_path)
+    await session.start()
+    events = await turn_of(session)
+    assert [event for event in events if isinstance(event, TurnEnded)] == [COMPLETED]
+    assert len([event for event in events if isinstance(event, Usage)]) == 1
+
+
+async def test_an_end_between_turns_does_not_end_the_next_one(tmp_path: Path) -> None:
+    session, child = await open_session(well_behaved(), tmp_path)
+    await session.start()
+    child.say(ended(turn="older"))
+    child.agent = well_behaved(told("warning", message="in the turn"), ended())
+    assert Notice(level="warning", message="in the turn") in await turn_of(session)
+
+
+async def test_a_final_error_without_an_end_ends_the_turn_after_a_requests_time(tmp_path: Path) -> None:
+    error = told("error", **IDS, error={"message": "no", "codexErrorInfo": "unauthorized"}, willRetry=False)
+    session, _ = await open_session(well_behaved(error), tmp_path, read_timeout_ms=80)
+    await session.start()
+    last = (await turn_of(session))[-1]
+    assert isinstance(last, TurnEnded)
+    assert last.failure is not None
+    assert last.failure.category is Category.AGENT_AUTH
+
+
+async def test_an_end_without_words_is_explained_by_the_error_before(tmp_path: Path) -> None:
+    error = told("error", **IDS, error={"message": "too long", "codexErrorInfo": "contextWindowExceeded"})
+    session, _ = await open_session(well_behaved(error, ended("failed")), tmp_path)
+    await session.start()
+    last = (await turn_of(session))[-1]
+    assert isinstance(last, TurnEnded)
+    assert last.failure is not None
+    assert last.failure.message == "too long"
+
+
+async def test_retries_do_not_count_as_progress_for_ever(tmp_path: Path) -> None:
+    retry = told("error", **IDS, error={"message": "Reconnecting..."}, willRetry=True)
+    session, child = await open_session(well_behaved(retry), tmp_path, stall_timeout_ms=150)
+    await session.start()
+
+    async def retry_on() -> None:
+        while True:
+            child.say(retry, told("thread/status/changed", threadId="th"))
+            await anyio.sleep(0.01)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(retry_on)
+        last = (await turn_of(session))[-1]
+        tasks.cancel_scope.cancel()
+    assert isinstance(last, TurnEnded)
+    assert last.failure is not None
+    assert (last.failure.category, last.failure.message) == (Category.TURN_FAILED, "Reconnecting...")
+
+
+async def test_work_after_a_retry_makes_it_forgotten(tmp_path: Path) -> None:
+    retry = told("error", **IDS, error={"message": "Reconnecting..."}, willRetry=True)
+    delta = told("item/agentMessage/delta", **IDS, delta="x")
+    session, child = await open_session(
+        well_behaved(retry, delta), tmp_path, stall_timeout_ms=50, turn_timeout_ms=5_000
+    )
+    await session.start()
+
+    async def finish_later() -> None:
+        await anyio.sleep(0.2)
+        child.say(ended())
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(finish_later)
+        assert (await turn_of(session))[-1] == COMPLETED
+
+
+async def test_silence_is_a_turn_timeout_and_part_of_a_line_is_not_silence(tmp_path: Path) -> None:
+    session, child = await open_session(well_behaved(), tmp_path, turn_timeout_ms=300)
+    await session.start()
+
+    async def dribble() -> None:
+        for _ in range(8):
+            child.say(b" ")
+            await anyio.sleep(0.1)
+        child.say(b"\n", ended())
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(dribble)
+        assert (await turn_of(session))[-1] == COMPLETED
+    with pytest.raises(AgentError) as caught:
+        await turn_of(session)
+    assert caught.value.failure.category is Category.TURN_TIMEOUT
+
+
+def call(name: str = "board") -> Frame:
+    return {"id": 0, "method": "item/tool/call", "params": {**IDS, "tool": name, "arguments": {"a": 1}}}
+
+
+async def test_a_tool_that_raises_is_a_failed_call_and_nothing_more(tmp_path: Path) -> None:
+    async def broken(name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        raise ValueError(f"{name}{arguments} token=abcdefgh")
+
+    session, child = await open_session(well_behaved(call(), ended()), tmp_path, run_tool=broken)
+    await session.start()
+    events = await turn_of(session)
+    assert ToolCalled(name="board", success=False) in events
+    assert events[-1] == COMPLETED
+    answer = child.sent[-1]["result"]
+    assert answer["success"] is False
+    assert "abcdefgh" not in answer["output"]
+
+
+async def test_a_tool_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang(_: str, __: Mapping[str, Any]) -> ToolResult:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    monkeypatch.setattr("symphony.agents.codex.session.TOOL_TIMEOUT_MS", 50)
+    session, child = await open_session(well_behaved(call(), ended()), tmp_path, run_tool=hang)
+    await session.start()
+    assert (await turn_of(session))[-1] == COMPLETED
+    assert "did not answer within 50 ms" in child.sent[-1]["result"]["output"]
+
+
+async def test_the_wall_clock_is_told_in_whole_seconds(tmp_path: Path) -> None:
+    question = {"id": 9, "method": "currentTime/read", "params": {"threadId": "th"}}
+    session, child = await open_session(well_behaved(question, ended()), tmp_path)
+    await session.start()
+    await turn_of(session)
+    assert child.sent[-1] == {"id": 9, "result": {"currentTimeAt": 12}}
+
+
+async def test_an_agent_that_does_not_read_its_input_is_a_response_timeout(tmp_path: Path) -> None:
+    session, child = await open_session(well_behaved(call("other")), tmp_path, read_timeout_ms=80)
+    await session.start()
+    turn = session.run_turn("go", title="")
+    assert isinstance(await anext(aiter(turn)), SessionStarted)
+    child.deaf = True
+    with pytest.raises(AgentError) as caught:
+        await anext(aiter(turn))
+    assert caught.value.failure.category is Category.RESPONSE_TIMEOUT
+
+
+@pytest.mark.parametrize("answer", [{}, {"thread": {"id": 3}}, {"thread": "th"}, {"thread": {"id": ""}}])
+async def test_a_thread_without_an_id_is_a_response_error(tmp_path: Path, answer: Frame) -> None:
+    session, _ = await open_session(
+        lambda frame: [result(frame, **answer)] if "id" in frame else [], tmp_path
+    )
+    with pytest.raises(AgentError) as caught:
+        await session.start()
+    assert caught.value.failure.category is Category.RESPONSE_ERROR
+
+
+async def test_an_answer_that_cannot_be_read_is_a_response_error(tmp_path: Path) -> None:
+    session, _ = await open_session(lambda _: [b'{"id": 1, "result": {"x": "\xff"}}\n'], tmp_path)
+    with pytest.raises(AgentError) as caught:
+        await session.start()
+    assert caught.value.failure.category is Category.RESPONSE_ERROR
+
+
+async def test_a_turn_before_the_start_is_a_programming_error(tmp_path: Path) -> None:
+    session, _ = await open_session(well_behaved(), tmp_path)
+    with pytest.raises(RuntimeError):
+        await turn_of(session)
+
+
+async def test_the_thread_is_named_once(tmp_path: Path) -> None:
+    session, child = await open_session(well_behaved(ended()), tmp_path)
+    await session.start()
+    for _ in range(2):
+        async for _event in session.run_turn("go", title="MT-1: try"):
+            pass
+    named = [frame["params"] for frame in child.sent if frame["method"] == "thread/name/set"]
+    assert named == [{"threadId": "th", "name": "MT-1: try"}]
+
+
+async def test_stop_interrupts_refuses_requests_and_returns_what_was_unseen(tmp_path: Path) -> None:
+    def agent(frame: Frame) -> Reply:
+        if frame.get("method") == "turn/interrupt":
+            usage = told("thread/tokenUsage/updated", **IDS, tokenUsage={"total": {"totalTokens": 77}})
+            return [call(), usage, b"not json\n", ended("interrupted")]
+        return well_behaved()(frame)
+
+    session, child = await open_session(agent, tmp_path)
+    await session.start()
+    turn = session.run_turn("go", title="")
+    await anext(aiter(turn))
+    left = await session.stop()
+    assert Usage(absolute=True, input_tokens=0, output_tokens=0, total_tokens=77) in left
+    assert Notice(level="info", message="not json") in left
+    assert isinstance(left[-1], TurnEnded)
+    assert child.sent[-1]["error"]["message"] == "the session is being stopped"
+    assert await session.stop() == ()
+
+
+async def test_stop_outlives_the_cancellation_of_its_caller(tmp_path: Path) -> None:
+    session, child = await open_session(well_behaved(), tmp_path)
+    await session.start()
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await session.stop()
+    assert child.exit_code == 0
+
+
+async def test_an_interrupt_that_is_ignored_costs_one_grace_period(tmp_path: Path) -> None:
+    def agent(frame: Frame) -> Reply:
+        return [] if frame.get("method") == "turn/interrupt" else well_behaved()(frame)
+
+    session, child = await open_session(agent, tmp_path)
+    await session.start()
+    await anext(aiter(session.run_turn("go", title="")))
+    with anyio.fail_after(2):
+        await session.stop()
+    assert child.exit_code == 0
+    assert child.signals == []
+
+
+async def test_last_words_after_stdin_closed_are_heard(tmp_path: Path) -> None:
+    session, child = await open_session(well_behaved(), tmp_path)
+    await session.start()
+    child.say(
+        b'{"half": ', told("warning", message="bye"), b'{"method": "warning", "params": {"message": "end"}}'
+    )
+    left = await session.stop()
+    assert any(isinstance(event, Malformed) for event in left)
+    assert Notice(level="warning", message="end") in left
+
+
+async def test_a_flood_while_stopping_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("symphony.agents.codex.session.MAX_WAITING_EVENTS", 10)
+    session, child = await open_session(well_behaved(), tmp_path)
+    await session.start()
+    child.say(*[told("warning", message=str(number)) for number in range(50)])
+    assert len(await session.stop()) <= 11
+
+
+async def test_every_message_is_counted_in_events_or_activity(tmp_path: Path) -> None:
+    delta = json.dumps(told("item/agentMessage/delta", **IDS, delta="x")).encode() + b"\n"
+    said = (
+        json.dumps(told("item/completed", **IDS, item={"type": "agentMessage", "text": "t"})).encode() + b"\n"
+    )
+    session, _ = await open_session(well_behaved((delta * 10 + said) * 20, ended()), tmp_path)
+    await session.start()
+    events = await turn_of(session)
+    assert sum(event.count for event in events if isinstance(event, Activity)) == 200
+    assert sum(isinstance(event, Text) for event in events) == 20
+
+
+async def test_the_process_ends_without_a_word(tmp_path: Path) -> None:
+    session, child = await open_session(well_behaved(), tmp_path)
+    await session.start()
+    child.end(9)
+    with pytest.raises(AgentError) as caught:
+        await turn_of(session)
+    assert caught.value.failure.category is Category.PORT_EXIT
+    assert caught.value.failure.message == "the agent ended with exit code 9"

@@ -1,0 +1,35 @@
+import pytest
+
+from symphony.agents.process import shell_argv
+
+
+def script(command: str, *secrets: str) -> str:
+    shell, flags, text = shell_argv(command, secrets)
+    assert (shell, flags) == ("bash", "-lc")
+    return text
+
+
+def test_the_command_stands_last_and_unchanged() -> None:
+    command = "  X='a b' codex app-server | tee log  # why"
+    assert script(command) == command
+
+
+def test_a_plain_program_is_executed_in_place_of_the_shell() -> None:
+    assert script("codex app-server") == (
+        '[ "$(type -t codex)" = file ] && exec codex app-server\ncodex app-server'
+    )
+
+
+@pytest.mark.parametrize(
+    "command", ["X=1 codex", "codex; true", "codex 'a'", "codex $X", "codex\ntrue", "~/codex", "a & b", "(a)"]
+)
+def test_anything_else_is_left_to_the_shell(command: str) -> None:
+    assert "exec" not in script(command)
+
+
+def test_secrets_are_unset_first_and_in_order() -> None:
+    assert script("codex; true", "B", "A").splitlines() == ["unset -v A B || exit 78", "codex; true"]
+
+
+def test_a_name_that_is_no_variable_cannot_become_code() -> None:
+    assert script("codex; true", "A; rm -rf /", "1X", "") == "codex; true"

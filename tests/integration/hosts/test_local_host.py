@@ -311,7 +311,7 @@ async def test_wait_returns_although_a_grandchild_holds_stdout_open(host: LocalH
     child = await host.spawn(
         ["sh", "-c", "sleep 600 & exit 5"],
         cwd=tmp_path,
-        env={**_ENV, "SYMPHONY_RUN_ID": "r-holds"},
+        env={**_ENV, "SYMPHONY_RUN_ID": f"r-holds-{os.getpid()}"},
         stderr_path=tmp_path / "log",
     )
 
@@ -348,23 +348,23 @@ async def test_an_orphan_is_found_by_its_run_id_after_its_parent_was_killed(
     child = await host.spawn(
         ["sh", "-c", script],
         cwd=tmp_path,
-        env={**_ENV, "SYMPHONY_RUN_ID": "run-of-this-test"},
+        env={**_ENV, "SYMPHONY_RUN_ID": f"run-of-this-test-{os.getpid()}"},
         stderr_path=tmp_path / "log",
     )
     orphan = await _identity(host, tmp_path / "orphan")
-    assert child.identity in host.find_marked(["run-of-this-test"])
+    assert child.identity in host.find_marked([f"run-of-this-test-{os.getpid()}"])
     child.signal(signal.SIGKILL, [child.identity])
     with anyio.fail_after(15):
         await child.wait()
 
-    assert orphan in host.find_marked(["another-run", "run-of-this-test"])
+    assert orphan in host.find_marked(["another-run", f"run-of-this-test-{os.getpid()}"])
     assert orphan in child.descendants()
     assert child.identity not in child.descendants()
     assert host.find_marked(["another-run"]) == ()
     assert host.find_marked([]) == ()
 
-    assert await host.end(host.find_marked(["run-of-this-test"]), grace_ms=5_000) == ()
-    assert host.find_marked(["run-of-this-test"]) == ()
+    assert await host.end(host.find_marked([f"run-of-this-test-{os.getpid()}"]), grace_ms=5_000) == ()
+    assert host.find_marked([f"run-of-this-test-{os.getpid()}"]) == ()
 
 
 async def test_a_child_of_a_marked_process_is_found_although_it_dropped_the_mark(
@@ -375,7 +375,7 @@ async def test_a_child_of_a_marked_process_is_found_although_it_dropped_the_mark
     child = await host.spawn(
         ["sh", "-c", 'setsid sh -c "$INNER" & sleep 600'],
         cwd=tmp_path,
-        env={**_ENV, "SYMPHONY_RUN_ID": "run-that-drops", "INNER": inner},
+        env={**_ENV, "SYMPHONY_RUN_ID": f"run-that-drops-{os.getpid()}", "INNER": inner},
         stderr_path=tmp_path / "log",
     )
     dropped = await _identity(host, tmp_path / "dropped")

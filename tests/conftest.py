@@ -1,0 +1,32 @@
+"""For every test: code of ours that blocks the event loop fails it.
+
+What may block is listed here with its reason; each entry is bounded to well under a millisecond.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from blockbuster import BlockBuster, blockbuster_ctx
+
+from symphony.hosts import processes
+
+PROCESS_TABLE = [
+    name for name in vars(processes.ProcessTable) if callable(getattr(processes.ProcessTable, name))
+]
+MAY_BLOCK = (
+    ("subprocess.py", {"_execute_child"}),  # waits for exec, as every way to start a process does
+    ("symphony/hosts/processes.py", set(PROCESS_TABLE)),  # /proc is memory
+    ("symphony/runtime/state_dir.py", {"write_run", "remove_run"}),  # must be on disk before the agent lives
+    ("symphony/agents/codex/preflight.py", {"_check_home"}),  # once, before the first dispatch
+    ("symphony/workflow/store.py", {"reload_if_changed", "_look"}),  # one stat, now and then one small file
+)
+
+
+@pytest.fixture(autouse=True)
+def no_blocking_of_the_loop() -> Iterator[BlockBuster]:
+    with blockbuster_ctx("symphony") as guard:
+        for function in guard.functions.values():
+            for file, names in MAY_BLOCK:
+                function.can_block_in(file, names)
+        guard.functions["os.path.abspath"].deactivate()  # asks for the current directory only
+        yield guard

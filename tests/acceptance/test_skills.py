@@ -7,6 +7,7 @@ import pytest
 from harness.project import Project
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
+REVIEW = {"tool": "board_move", "arguments": {"state": "Human Review"}}
 READ: list[dict[str, Any]] = [
     {"skill": "greeting", "value_of": "word"},
     {"write": "out.txt", "text": "{skill_value}"},
@@ -38,7 +39,7 @@ def test_malformed_skills_are_named_in_one_comment_that_is_edited_in_place(proje
     project.skill("greeting", body="word: salut")
     _malformed(project)
     project.commit("Add skills, most of them malformed")
-    project.issue("SYM-1", READ[:-1], [DONE])
+    project.issue("SYM-1", [REVIEW])
     assert project.symphony("run", "--once").returncode == 0
     (comment,) = project.comments("SYM-1")
     for name in ("nameless", "plain", "broken", "twin-b"):
@@ -47,15 +48,13 @@ def test_malformed_skills_are_named_in_one_comment_that_is_edited_in_place(proje
         assert code in comment
     assert "SECRET BODY" not in comment
     assert str(project.root) not in comment
-    project.write(
-        ".symphony/skills/nameless/SKILL.md", "---\nname: nameless\ndescription: Now it has one.\n---\n"
-    )
-    project.commit("Mend one of them")
-    project.git("branch", "-D", "symphony/SYM-1")
-    project.symphony("issue", "move", "SYM-1", "Todo")
-    project.issue("SYM-1", [{"run": "git merge -q origin/main", "may_fail": True}], [DONE])
+    mended = project.workspaces / "SYM-1" / ".symphony" / "skills" / "nameless" / "SKILL.md"
+    mended.write_text("---\nname: nameless\ndescription: Now it has one.\n---\n")
+    assert project.symphony("issue", "move", "SYM-1", "Todo").returncode == 0
     assert project.symphony("run", "--once").returncode == 0
-    assert len(project.comments("SYM-1")) == 1, "found again by its marker"
+    (edited,) = project.comments("SYM-1")
+    assert "nameless" not in edited
+    assert ".symphony/skills/plain/SKILL.md" in edited
 
 
 @pytest.mark.parametrize("with_folder", [True, False], ids=["empty folder", "no folder"])

@@ -7,6 +7,8 @@ What passes, and why:
 - what the backend names: for Codex its home, its OpenAI variables, and the `env_key` variables of the model
   providers in the operator's own config.toml, which cannot work without them.
 
+Nobody sits at the terminal, so git is told not to ask and not to open an editor.
+
 Everything else stays out: tracker tokens, cloud credentials, `SSH_AUTH_SOCK`, `GIT_*`, `LD_*`, `BASH_ENV`.
 Names that a tracker declares secret stay out even when they are on the list or asked for by a workflow.
 """
@@ -28,6 +30,7 @@ _NAMES = frozenset(
     }
 )
 _PREFIXES = ("LC_", "XDG_")
+_UNATTENDED = {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true", "GIT_PAGER": "cat"}
 
 
 def child_environment(
@@ -46,7 +49,7 @@ def child_environment(
     passed = {name: value for name, value in parent.items() if _allowed(name) or name in agent_names}
     passed.update(extra or {})
     kept = {name: value for name, value in passed.items() if name not in secret_names}
-    return {**kept, RUN_ID_VARIABLE: run_id}
+    return {**_UNATTENDED, **kept, RUN_ID_VARIABLE: run_id}
 
 
 def _allowed(name: str) -> bool:

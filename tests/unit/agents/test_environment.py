@@ -21,17 +21,22 @@ PARENT = {
 }
 
 
+UNATTENDED = {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true", "GIT_PAGER": "cat"}
+
+
 def test_only_what_is_allowed_passes() -> None:
     passed = child_environment(PARENT, run_id="r1", agent_names=CODEX_VARIABLES)
     assert set(passed) == {
         *("HOME", "PATH", "LC_ALL", "XDG_RUNTIME_DIR", "HTTPS_PROXY", "https_proxy", "SSL_CERT_FILE"),
         *("OPENAI_API_KEY", "SYMPHONY_RUN_ID"),
+        *UNATTENDED,
     }
     assert passed["SYMPHONY_RUN_ID"] == "r1"
 
 
 def test_what_a_workflow_asks_for_is_added() -> None:
-    assert child_environment({}, run_id="r", extra={"CI": "1"}) == {"CI": "1", "SYMPHONY_RUN_ID": "r"}
+    expected = {"CI": "1", "SYMPHONY_RUN_ID": "r", **UNATTENDED, "GIT_PAGER": "less"}
+    assert child_environment({}, run_id="r", extra={"CI": "1", "GIT_PAGER": "less"}) == expected
 
 
 def test_a_secret_never_passes_whoever_asks() -> None:

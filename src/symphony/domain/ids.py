@@ -7,6 +7,7 @@ __all__ = ["UnsafeKeyError", "branch_name", "session_id", "workspace_key"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _MAX_KEY_BYTES = 255
+_MAX_REF_PART = 200
 _BRANCH_PREFIX = "symphony/"
 
 
@@ -34,10 +35,11 @@ def workspace_key(identifier: str) -> str:
 def branch_name(key: str) -> str:
     """The issue's branch, `symphony/<key>`; a hash stands in where git refuses the key as a ref part.
 
-    The refusals are those of git-check-ref-format(1) that the key alphabet leaves possible.
+    The refusals are those of git-check-ref-format(1) that the key alphabet leaves possible, and names so long
+    that git could not lock the ref with a file beside it.
     """
     refused = ".." in key or key.startswith((".", "-")) or key.endswith((".", ".lock"))
-    if refused:
+    if refused or len(key) > _MAX_REF_PART:
         key = hashlib.sha256(key.encode()).hexdigest()[:16]
     return _BRANCH_PREFIX + key
 

@@ -73,6 +73,13 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def made_root(root: Path) -> Path:
+    """The root, made by somebody before the daemon."""
+    root.mkdir()
+    return root
+
+
+@pytest.fixture
 def make_manager(root: Path, environment: dict[str, str]) -> MakeManager:
     base = environment
 

@@ -298,16 +298,23 @@ async def test_a_git_directory_that_is_none_any_more_keeps_the_workspace(
     assert (made.path / "work.txt").exists()
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 @pytest.mark.parametrize("name", ["HEAD", "packed-refs", "index", "config", "objects/info/alternates"])
-async def test_named_pipes_and_links_in_place_of_files_stop_nothing(
-    make_manager: Make, git: Git, repo: Path, issue: MakeIssue, commit: Commit, name: str
+async def test_named_pipes_and_directories_in_place_of_files_stop_nothing(
+    make_manager: Make,
+    git: Git,
+    repo: Path,
+    issue: MakeIssue,
+    commit: Commit,
+    name: str,
+    make: Callable[[Path], None],
 ) -> None:
     manager = make_manager(repo=str(repo))
     made = await manager.prepare(issue("MT-1"), None)
     head = commit(made.path)
     file = made.path / ".git" / name
     file.unlink(missing_ok=True)
-    os.mkfifo(file)
+    make(file)
 
     with anyio.fail_after(30):
         delivery, _ = await _everything(manager, issue("MT-1"), made)

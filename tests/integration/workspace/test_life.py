@@ -161,7 +161,7 @@ class TestRoot:
         await make_manager().check_root()
 
         assert (left.exists(), staged.exists(), old.exists()) == (False, True, False)
-        assert [entry.name for entry in root.glob("*")] == [".symphony"]
+        assert [entry.name for entry in (root / ".").glob("*")] == [".symphony"]
 
     async def test_a_root_that_cannot_be_written_is_one_clear_line(
         self, make_manager: Make, tmp_path: Path, issue: MakeIssue
@@ -212,9 +212,8 @@ class TestHooks:
         self, make_manager: Make, repo: Path, root: Path, issue: MakeIssue, tmp_path: Path, population: str
     ) -> None:
         script = f"echo x >> {tmp_path}/runs; echo too bad >&2; [ -e {tmp_path}/fixed ] || exit 3"
-        manager = make_manager(
-            repo=str(repo) if populated else None, hooks=HooksSettings(after_create=script)
-        )
+        address = str(repo) if population == "built in" else None
+        manager = make_manager(repo=address, hooks=HooksSettings(after_create=script))
 
         with pytest.raises(WorkspaceError) as caught:
             await manager.prepare(issue("MT-1"), None)

@@ -220,6 +220,25 @@ async def test_ext_remotes_are_refused(make_manager: Make, tmp_path: Path, issue
     assert not canary.exists()
 
 
+async def test_a_tree_that_cannot_be_checked_out_leaves_nothing(
+    make_manager: Make, git: Git, repo: Path, root: Path, issue: MakeIssue, tmp_path: Path
+) -> None:
+    """A tree with a file below `.git` would plant a hook; git refuses it while it populates."""
+    blob = git(repo, "rev-parse", "HEAD:README.md")
+    (tmp_path / "inner").write_bytes(b"100644 planted\0" + bytes.fromhex(blob))
+    inner = git(repo, "hash-object", "-t", "tree", "-w", "--literally", str(tmp_path / "inner"))
+    (tmp_path / "outer").write_bytes(b"40000 .git\0" + bytes.fromhex(inner))
+    outer = git(repo, "hash-object", "-t", "tree", "-w", "--literally", str(tmp_path / "outer"))
+    git(repo, "branch", "evil", git(repo, "commit-tree", "-m", "evil", outer))
+
+    failure = (await _fails(make_manager(repo=str(repo), base_branch="evil"), issue("MT-1"))).failure
+
+    assert failure.category is Category.WORKSPACE_PREPARE_FAILED
+    assert "invalid path" in failure.message
+    assert not (root / "MT-1").exists()
+    assert list((root / ".symphony" / "staging").iterdir()) == []
+
+
 async def test_a_missing_git_is_told_in_one_line(
     make_manager: Make, repo: Path, issue: MakeIssue, tmp_path: Path
 ) -> None:

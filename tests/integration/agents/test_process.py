@@ -13,7 +13,7 @@ from symphony.domain.failures import Category
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.agents.conftest import Bench
+    from integration.agents.conftest import Bench
 
 pytestmark = pytest.mark.asyncio
 

@@ -42,7 +42,7 @@ from symphony.testing.model_server import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.integration.agents.conftest import RealBench
+    from integration.agents.conftest import RealBench
 
     Make = Callable[..., RealBench]
 

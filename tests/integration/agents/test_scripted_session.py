@@ -26,8 +26,7 @@ from symphony.domain.failures import Category
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.integration.agents.conftest import Bench
-
+    from integration.agents.conftest import Bench
     from symphony.agents.events import AgentEvent
 
 pytestmark = pytest.mark.asyncio

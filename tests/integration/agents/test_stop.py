@@ -8,8 +8,7 @@ import pytest
 from symphony.agents.events import SessionStarted, Text, TurnEnded, TurnStatus, Usage
 
 if TYPE_CHECKING:
-    from tests.integration.agents.conftest import Bench
-
+    from integration.agents.conftest import Bench
     from symphony.agents.codex.session import CodexSession
 
 pytestmark = pytest.mark.asyncio

@@ -87,7 +87,7 @@ class TestNames:
         key = "k" * length
 
         assert len(Layout(Path("/r")).record(key).name) <= 255
-        assert len(branch_name(key).removeprefix("symphony/")) <= 200
+        assert len(branch_name(key).removeprefix("symphony/")) <= 250
 
     @given(st.lists(st.text("ab/ ", min_size=1, max_size=6), min_size=2, max_size=2, unique=True))
     def test_different_identifiers_have_different_workspaces(self, pair: list[str]) -> None:

@@ -56,6 +56,13 @@ def test_a_workspace_root_that_cannot_be_used(project: Project) -> None:
     assert str(project.root / "file") in _one_error(done.stderr)
 
 
+def test_a_board_that_is_not_there(project: Project) -> None:
+    project.workflow(tracker={"provider": {"path": "no/such/board"}})
+    done = project.symphony("run", "--once")
+    assert done.returncode == 1
+    assert "tracker_request" in _one_error(done.stderr)
+
+
 def test_a_state_directory_that_cannot_be_used(project: Project) -> None:
     project.workflow()
     project.environment["SYMPHONY_STATE_DIR"] = "/proc/nowhere"

@@ -9,7 +9,6 @@ DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 
 def test_issues_are_made_listed_shown_moved_and_commented_from_the_command_line(project: Project) -> None:
     project.workflow()
-    (project.repo / ".symphony" / "issues").mkdir(parents=True)
     made = project.symphony("issue", "new", "Fix: the login", "--label", "bug", "--priority", "1")
     assert made.returncode == 0, made.stderr
     assert "SYM-1" in made.stdout
@@ -56,7 +55,6 @@ def test_only_the_line_that_must_change_changes(project: Project) -> None:
 
 def test_a_saved_issue_is_seen_without_waiting_for_the_poll(project: Project) -> None:
     project.workflow(polling={"interval_ms": 3_600_000})
-    (project.repo / ".symphony" / "issues").mkdir(parents=True)
     with project.daemon() as daemon:
         daemon.wait_for("serving")
         project.issue("SYM-1", [DONE])

@@ -66,6 +66,7 @@ class Project:
         self.write("README.md", "# Project\n")
         self.write(".gitignore", "/.symphony/issues/\n")
         self.commit("Begin")
+        (self.repo / ".symphony" / "issues").mkdir(parents=True)
         return self
 
     # --- files ---

@@ -104,6 +104,7 @@ class Service:
         self._state_dir.create()
         with self._state_dir.lock():
             await reap_predecessor(self._state_dir, self._host)
+            self._state_dir.trim_logs()
             bound = bind(self._store.current(), host=self._host, environment=self._environment)
             await self._check(bound)
             await self._serve(bound)
@@ -137,7 +138,15 @@ class Service:
             tasks.start_soon(self._decide, bound)
             await self._exit.wait()
             tasks.cancel_scope.cancel()
+        self._state_dir.trim_logs()
         _log.info("stopped")
+        self._judge_once()
+
+    def _judge_once(self) -> None:
+        """With `once`, a board that could not be read at the end is a failure and not "nothing to do"."""
+        failure = self.state.last_poll_failure if self._once and self.state else None
+        if failure is not None:
+            raise SymphonyError(failure)
 
     async def _decide(self, bound: Bound) -> None:
         state = initial(scheduler_settings(bound), epoch=secrets.token_hex(4))

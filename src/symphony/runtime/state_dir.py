@@ -20,6 +20,7 @@ from symphony.hosts.base import Identity
 
 __all__ = ["LiveRun", "StateDirectory", "StateDirectoryError", "locate"]
 
+_KEPT_LOGS = 200
 _UNSAFE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -118,10 +119,32 @@ class StateDirectory:
         """Forget a run whose processes are gone."""
         (self.runs / f"{run_id}.json").unlink(missing_ok=True)
 
+    def stderr_log(self, run_id: str) -> Path:
+        """Where the agent of a run writes its stderr."""
+        return self.logs / f"{run_id}.stderr.log"
+
+    def trim_logs(self, *, keep: int = _KEPT_LOGS) -> None:
+        """Drop empty stderr logs of ended runs and all but the newest `keep` others."""
+        live = {path.stem for path in self.runs.glob("*.json")}
+        ended = [path for path in self.logs.glob("*.stderr.log") if path.name.split(".")[0] not in live]
+        facts = sorted(((_size_and_age(path), path) for path in ended), key=lambda item: item[0][1])
+        full = [path for (size, _), path in facts if size]
+        for path in {*ended} - {*full[-keep:]}:
+            path.unlink(missing_ok=True)
+
     def left_runs(self) -> tuple[LiveRun, ...]:
         """The runs that a predecessor did not end, oldest name first; the file name alone is enough."""
         names = sorted(self.runs.glob("*.json"))
         return tuple(_read_run(name) for name in names)
+
+
+def _size_and_age(path: Path) -> tuple[int, int]:
+    """Size in bytes and time of the last write; a file that is gone counts as empty and old."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return (0, 0)
+    return (facts.st_size, facts.st_mtime_ns)
 
 
 def _read_run(path: Path) -> LiveRun:

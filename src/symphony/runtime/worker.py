@@ -15,7 +15,7 @@ import structlog
 
 from symphony.agents.base import AgentSession, SessionRequest
 from symphony.agents.envelope import assemble
-from symphony.agents.events import AgentEvent, InputRequired, TurnEnded, TurnStatus
+from symphony.agents.events import AgentEvent, InputRequired, SessionStarted, TurnEnded, TurnStatus
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.issue import Issue
 from symphony.domain.tools import ToolResult
@@ -89,7 +89,10 @@ class Worker:
         issue = self._issue
         outcome = Outcome(kind=OutcomeKind.CANCELED)
         with structlog.contextvars.bound_contextvars(
-            issue_id=issue.id, issue_identifier=issue.identifier, run_id=self._command.run_id
+            issue_id=issue.id,
+            issue_identifier=issue.identifier,
+            run_id=self._command.run_id,
+            session_id="n/a",
         ):
             try:
                 with self._scope:
@@ -162,7 +165,7 @@ class Worker:
             envelope=envelope,
             tools=self._bound.tracker.agent_tool_specs(),
             run_tool=self._run_tool,
-            stderr_path=self._state_dir.logs / f"{run_id}.stderr.log",
+            stderr_path=self._state_dir.stderr_log(run_id),
             secret_names=self._bound.secret_names,
             on_spawned=lambda identity: self._state_dir.write_run(replace(live, agent=identity)),
         )
@@ -196,6 +199,10 @@ class Worker:
         async for event in session.run_turn(prompt, title=title):
             self._pulse.feel(event)
             last = event
+            if isinstance(event, SessionStarted):
+                structlog.contextvars.bind_contextvars(session_id=event.session_id)
+                _log.info("turn_started", pid=session.pid)
+        _log.info("turn_ended", status=last.status.value if isinstance(last, TurnEnded) else "input_required")
         match last:
             case TurnEnded(status=TurnStatus.COMPLETED):
                 return

@@ -210,6 +210,7 @@ def on_run_ended(work: Work, run: Running, outcome: Outcome) -> None:
         "run_ended",
         run.issue,
         run_id=run.run_id,
+        session_id=run.report.session_id or "n/a",
         outcome=outcome.kind.value,
         reason=outcome.failure.line if outcome.failure else (run.stopping or run.finishing or None),
         turns=run.report.turn_count,

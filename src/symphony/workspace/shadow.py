@@ -155,17 +155,14 @@ async def open_shadow(
     """
     git_dir = Path(await to_thread.run_sync(lambda: tempfile.mkdtemp(dir=staging, prefix="shadow-")))
     try:
-        await to_thread.run_sync(
-            _build, git_dir, workspace / ".git", tip, _borrowed(workspace, sealed, objects)
-        )
+        await to_thread.run_sync(_build, git_dir, workspace / ".git", tip, sealed, objects)
         yield Shadow(git, git_dir, workspace)
     finally:
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(drop, git_dir)
 
 
-def _borrowed(workspace: Path, sealed: Mapping[str, str] | None, objects: Path | None) -> list[str]:
-    own = workspace / ".git"
+def _borrowed(own: Path, sealed: Mapping[str, str] | None, objects: Path | None) -> list[str]:
     lines = [] if objects is None else [str(objects)]
     if sealed and ALTERNATES in sealed and ALTERNATES not in changed(own, sealed):
         text = (read_regular(own / ALTERNATES, _MAX_TEXT_BYTES) or b"").decode("utf-8", "surrogateescape")
@@ -173,7 +170,9 @@ def _borrowed(workspace: Path, sealed: Mapping[str, str] | None, objects: Path |
     return list(dict.fromkeys(lines))
 
 
-def _build(git_dir: Path, own: Path, tip: str | None, borrowed: list[str]) -> None:
+def _build(
+    git_dir: Path, own: Path, tip: str | None, sealed: Mapping[str, str] | None, lender: Path | None
+) -> None:
     objects = git_dir / "objects"
     for directory in (git_dir / "refs" / "heads", git_dir / "info", objects / "info"):
         directory.mkdir(parents=True)
@@ -184,7 +183,7 @@ def _build(git_dir: Path, own: Path, tip: str | None, borrowed: list[str]) -> No
     for store in _stores(own / "objects"):
         (objects / store.name).symlink_to(store)
     (objects / "info" / "alternates").write_bytes(
-        b"".join(line.encode("utf-8", "surrogateescape") + b"\n" for line in borrowed)
+        b"".join(line.encode("utf-8", "surrogateescape") + b"\n" for line in _borrowed(own, sealed, lender))
     )
     copy_regular(own / "index", git_dir / "index", _MAX_INDEX_BYTES)
     copy_regular(own / "info" / "exclude", git_dir / "info" / "exclude", _MAX_TEXT_BYTES)

@@ -370,7 +370,7 @@ async def test_an_orphan_is_found_by_its_run_id_after_its_parent_was_killed(
 async def test_a_child_of_a_marked_process_is_found_although_it_dropped_the_mark(
     host: LocalHost, tmp_path: Path
 ) -> None:
-    inner = "env -i sh -c 'echo $$ > dropped; while :; do /bin/sleep 600; done' & wait"
+    inner = "env -i sh -c 'echo $$ > dropped; exec /bin/sleep 600' & wait"
     _pipe(tmp_path / "dropped")
     child = await host.spawn(
         ["sh", "-c", 'setsid sh -c "$INNER" & sleep 600'],

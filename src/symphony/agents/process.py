@@ -27,6 +27,7 @@ _PLAIN_COMMAND = re.compile(r"\s*([\w./+-][\w./+:@%,-]*)((?:[ \t]+[\w./+:@%,=-]+
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _STDERR_TAIL_BYTES = 8_192
 _LAST_BYTES_S = 0.5
+_SWEEPS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,10 +161,15 @@ class AgentProcess:
             sink(data)
 
     async def _sweep(self) -> None:
-        marked = self._host.find_marked([self._run_id]) if self._run_id is not None else ()
-        left = [member for member in dict.fromkeys([*self._family, *marked]) if self._host.alive(member)]
-        if left:
+        for _ in range(_SWEEPS):  # a process may fork between the look and the signal
+            left = self._left()
+            if not left:
+                return
             await self._host.end(left, grace_ms=int(self._grace_s * 1000))
+
+    def _left(self) -> list[Identity]:
+        marked = self._host.find_marked([self._run_id]) if self._run_id is not None else ()
+        return [member for member in dict.fromkeys([*self._family, *marked]) if self._host.alive(member)]
 
 
 def _ignore(data: bytes) -> None:

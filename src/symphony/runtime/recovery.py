@@ -3,14 +3,17 @@
 Processes are found by the run id in their environment and by recorded identity, never by name.
 """
 
+from collections.abc import Sequence
+
 import structlog
 
 from symphony.hosts.base import Host, Identity
-from symphony.runtime.state_dir import StateDirectory
+from symphony.runtime.state_dir import LiveRun, StateDirectory
 
 __all__ = ["reap_predecessor"]
 
 _GRACE_MS = 2_000
+_SWEEPS = 3
 _log = structlog.get_logger(__name__)
 
 
@@ -22,15 +25,24 @@ async def reap_predecessor(state_dir: StateDirectory, host: Host) -> int:
     left = state_dir.left_runs()
     if not left:
         return 0
-    found = set(host.find_marked([run.run_id for run in left]))
-    found |= {run.agent for run in left if run.agent is not None and host.alive(run.agent)}
+    found: set[Identity] = set()
     survivors: tuple[Identity, ...] = ()
+    for _ in range(_SWEEPS):  # a process may fork between the look and the signal
+        alive = _alive(left, host)
+        if not alive:
+            break
+        found |= alive
+        survivors = await host.end(tuple(alive), grace_ms=_GRACE_MS)
     if found:
         _log.warning("predecessor_reaped", runs=len(left), processes=len(found))
-        survivors = await host.end(tuple(found), grace_ms=_GRACE_MS)
     if survivors:
         _log.error("predecessor_survives", pids=[target.pid for target in survivors])
     else:
         for run in left:
             state_dir.remove_run(run.run_id)
     return len(found)
+
+
+def _alive(left: Sequence[LiveRun], host: Host) -> set[Identity]:
+    marked = set(host.find_marked([run.run_id for run in left]))
+    return marked | {run.agent for run in left if run.agent is not None and host.alive(run.agent)}

@@ -10,10 +10,12 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import structlog
 
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.hosts.base import Identity
@@ -21,6 +23,7 @@ from symphony.hosts.base import Identity
 __all__ = ["LiveRun", "StateDirectory", "StateDirectoryError", "locate"]
 
 _KEPT_LOGS = 200
+_log = structlog.get_logger(__name__)
 _UNSAFE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -109,15 +112,22 @@ class StateDirectory:
             os.close(handle)
 
     def write_run(self, run: LiveRun) -> None:
-        """Write or replace a run's file atomically."""
+        """Write or replace a run's file atomically.
+
+        A disk that refuses it costs a successor's help after a crash, not the run: it is logged.
+        """
         target = self.runs / f"{run.run_id}.json"
         draft = target.with_suffix(".tmp")
-        draft.write_text(json.dumps(asdict(run)), encoding="utf-8")
-        draft.replace(target)
+        try:
+            draft.write_text(json.dumps(asdict(run)), encoding="utf-8")
+            draft.replace(target)
+        except OSError as error:
+            _log.warning("run_file_failed", run_id=run.run_id, reason=error.strerror, path=str(target))
 
     def remove_run(self, run_id: str) -> None:
         """Forget a run whose processes are gone."""
-        (self.runs / f"{run_id}.json").unlink(missing_ok=True)
+        with suppress(OSError):
+            (self.runs / f"{run_id}.json").unlink(missing_ok=True)
 
     def stderr_log(self, run_id: str) -> Path:
         """Where the agent of a run writes its stderr."""

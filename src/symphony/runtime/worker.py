@@ -65,6 +65,9 @@ class Worker:
         self._post = post
         self._report_problems = report_problems
         self._pulse = Pulse(command.run_id, post, now_ms, bound.redaction)
+        self._live = LiveRun(
+            run_id=command.run_id, issue_id=command.issue.id, issue_identifier=command.issue.identifier
+        )
         self._scope = anyio.CancelScope()
         self._give, self._directives = anyio.create_memory_object_stream[ContinueRun | FinishRun](8)
         self._stopped: StopReason | None = None
@@ -100,6 +103,7 @@ class Worker:
             finally:
                 with anyio.CancelScope(shield=True):
                     outcome = await self._finish(outcome)
+                self._state_dir.remove_run(self._command.run_id)
                 self._give.close()
                 self._directives.close()
                 self._post(RunEnded(run_id=self._command.run_id, outcome=self._shown(outcome)))
@@ -127,17 +131,19 @@ class Worker:
         return Outcome(kind=OutcomeKind.SUCCEEDED)
 
     async def _attempt(self) -> None:
-        issue, attempt = self._issue, self._command.attempt
+        issue, attempt, run_id = self._issue, self._command.attempt, self._command.run_id
         workspaces = self._bound.workspaces
-        self._workspace = await workspaces.prepare(issue, attempt=attempt)
+        self._state_dir.write_run(self._live)
+        self._workspace = await workspaces.prepare(issue, attempt, run_id=run_id)
         self._pulse.place(str(self._workspace.path), self._workspace.branch)
         self._before = await workspaces.mark(self._workspace)
-        await workspaces.before_run(self._workspace, issue, attempt=attempt)
+        await workspaces.before_run(self._workspace, issue, attempt, run_id=run_id)
         self._pulse.stage(RunStage.BUILDING_PROMPT)
         envelope = await self._envelope(self._workspace)
         prompt = self._bound.workflow.template.render(issue, attempt)
+        await workspaces.verify(self._workspace)
         self._pulse.stage(RunStage.LAUNCHING_AGENT)
-        await self._converse(envelope, prompt)
+        await self._converse(self._workspace, envelope, prompt)
 
     async def _envelope(self, workspace: Workspace) -> str | None:
         catalog = await load_catalog(workspace.path, skill_options(self._bound.settings))
@@ -149,16 +155,9 @@ class Worker:
 
     # --- the session -------------------------------------------------------------------------------------
 
-    async def _converse(self, envelope: str | None, prompt: str) -> None:
-        run_id, workspace = self._command.run_id, self._workspace
-        assert workspace is not None  # noqa: S101 - the attempt prepares it first
-        live = LiveRun(
-            run_id=run_id,
-            issue_id=self._issue.id,
-            issue_identifier=self._issue.identifier,
-            workspace_path=str(workspace.path),
-        )
-        self._state_dir.write_run(live)
+    async def _converse(self, workspace: Workspace, envelope: str | None, prompt: str) -> None:
+        run_id = self._command.run_id
+        live = replace(self._live, workspace_path=str(workspace.path))
         request = SessionRequest(
             run_id=run_id,
             cwd=workspace.path,
@@ -222,14 +221,13 @@ class Worker:
 
     async def _finish(self, outcome: Outcome) -> Outcome:
         """after_run, delivery and the progress mark; nothing here can change how the run ended (WS10)."""
-        self._state_dir.remove_run(self._command.run_id)
-        workspace = self._workspace
+        run_id, workspace = self._command.run_id, self._workspace
         if workspace is None:
             return outcome
         self._pulse.stage(RunStage.FINISHING)
         workspaces = self._bound.workspaces
         try:
-            await workspaces.after_run(workspace, self._issue, attempt=self._command.attempt)
+            await workspaces.after_run(workspace, self._issue, self._command.attempt, run_id=run_id)
             after = await workspaces.mark(workspace)
             delivery = await workspaces.deliver(workspace)
         except SymphonyError as error:

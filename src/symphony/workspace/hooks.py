@@ -35,12 +35,16 @@ class Hook(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookCall:
-    """For which issue and where a hook runs; `attempt` is null for a first run and outside of runs."""
+    """For which issue and where a hook runs; `attempt` is null for a first run and outside of runs.
+
+    `run_id` marks the hook's processes, so that a successor finds what a killed daemon left running.
+    """
 
     issue_id: str
     identifier: str
     path: Path
     attempt: int | None = None
+    run_id: str | None = None
 
 
 class HookRunner:
@@ -74,11 +78,11 @@ class HookRunner:
         if script is None:
             return
         log = _log.bind(hook=hook.value, issue_id=call.issue_id, issue_identifier=call.identifier)
-        log.info("hook started")
+        log.info("hook_started")
         try:
             await self._run(hook, script, call)
         except WorkspaceError as error:
-            log.warning("hook failed", category=error.failure.category.value, error=error.failure.message)
+            log.warning("hook_failed", category=error.failure.category.value, error=error.failure.message)
             raise
 
     async def run_ignoring_failure(self, hook: Hook, call: HookCall) -> None:
@@ -124,7 +128,9 @@ class HookRunner:
 
 
 def _variables(call: HookCall) -> dict[str, str]:
+    mark = {} if call.run_id is None else {"SYMPHONY_RUN_ID": call.run_id}
     return {
+        **mark,
         "SYMPHONY_ISSUE_ID": call.issue_id,
         "SYMPHONY_ISSUE_IDENTIFIER": call.identifier,
         "SYMPHONY_WORKSPACE": str(call.path),

@@ -80,7 +80,7 @@ class WorkspaceManager:
         await self._on_disk(lambda: try_writing(layout))
         await to_thread.run_sync(clear_leftovers, layout)
 
-    async def prepare(self, issue: Issue, attempt: int | None) -> Workspace:
+    async def prepare(self, issue: Issue, attempt: int | None, *, run_id: str | None = None) -> Workspace:
         """The issue's workspace: the existing one as it is, or a new one, populated and after `after_create`.
 
         Raises:
@@ -97,7 +97,7 @@ class WorkspaceManager:
             if exists:
                 entry = await self._adopt(layout, issue, key, entry)
             else:
-                entry = await self._create(layout, path, issue, attempt)
+                entry = await self._create(layout, path, issue, attempt, run_id)
         except OSError as error:
             raise WorkspaceError.of(
                 Category.WORKSPACE_PREPARE_FAILED, f"workspace {path} cannot be made: {error}"
@@ -124,13 +124,17 @@ class WorkspaceManager:
         if not real:
             raise _invalid_cwd(workspace, "it is no directory")
 
-    async def before_run(self, workspace: Workspace, issue: Issue, attempt: int | None) -> None:
+    async def before_run(
+        self, workspace: Workspace, issue: Issue, attempt: int | None, *, run_id: str | None = None
+    ) -> None:
         """Run the hook `before_run`; its failure is fatal to the attempt (WS9). Raises `WorkspaceError`."""
-        await self._hooks.run(Hook.BEFORE_RUN, _call(issue, workspace.path, attempt))
+        await self._hooks.run(Hook.BEFORE_RUN, _call(issue, workspace.path, attempt, run_id))
 
-    async def after_run(self, workspace: Workspace, issue: Issue, attempt: int | None) -> None:
+    async def after_run(
+        self, workspace: Workspace, issue: Issue, attempt: int | None, *, run_id: str | None = None
+    ) -> None:
         """Run the hook `after_run`; failures are only logged. Shield the call when cancelled (WS10)."""
-        await self._hooks.run_ignoring_failure(Hook.AFTER_RUN, _call(issue, workspace.path, attempt))
+        await self._hooks.run_ignoring_failure(Hook.AFTER_RUN, _call(issue, workspace.path, attempt, run_id))
 
     async def mark(self, workspace: Workspace) -> ProgressMark:
         """Where the work stands. Never raises: what git cannot tell is told by a walk over the files."""
@@ -244,7 +248,9 @@ class WorkspaceManager:
             await to_thread.run_sync(write_entry, layout, current)
         return current
 
-    async def _create(self, layout: Layout, path: Path, issue: Issue, attempt: int | None) -> Entry:
+    async def _create(
+        self, layout: Layout, path: Path, issue: Issue, attempt: int | None, run_id: str | None
+    ) -> Entry:
         """Make, populate and prepare a new workspace, or leave nothing of it."""
         begun = Entry(issue_id=issue.id, identifier=issue.identifier, key=path.name, ready=False)
         made = False
@@ -252,7 +258,7 @@ class WorkspaceManager:
             await to_thread.run_sync(write_entry, layout, begun)
             populated = await self._populate(layout, path, begun)
             made = True
-            await self._hooks.run(Hook.AFTER_CREATE, _call(issue, path, attempt))
+            await self._hooks.run(Hook.AFTER_CREATE, _call(issue, path, attempt, run_id))
             sealed = await to_thread.run_sync(seal, path / ".git")
             entry = replace(populated, ready=True, sealed=sealed)
             await to_thread.run_sync(write_entry, layout, entry)
@@ -320,8 +326,8 @@ def _undo(layout: Layout, path: Path, *, made: bool) -> None:
     forget(layout, path.name)
 
 
-def _call(issue: Issue, path: Path, attempt: int | None) -> HookCall:
-    return HookCall(issue_id=issue.id, identifier=issue.identifier, path=path, attempt=attempt)
+def _call(issue: Issue, path: Path, attempt: int | None, run_id: str | None) -> HookCall:
+    return HookCall(issue_id=issue.id, identifier=issue.identifier, path=path, attempt=attempt, run_id=run_id)
 
 
 def _invalid_cwd(workspace: Workspace, reason: str) -> WorkspaceError:

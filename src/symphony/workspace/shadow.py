@@ -9,7 +9,7 @@ because an alternates file or a commit graph in it is the agent's word.
 
 import hashlib
 import tempfile
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,8 +117,8 @@ class Shadow:
         """Checked-out repositories that the index knows as submodules. Raises `GitError`."""
         listing = await self._git.isolated(f"--git-dir={self.git_dir}", "ls-files", "--stage", "-z")
         links = (entry.partition(b"\t")[2] for entry in listing.split(b"\0") if entry.startswith(b"160000 "))
-        paths = (self._workspace / link.decode("utf-8", "surrogateescape") for link in links)
-        return tuple(path for path in paths if (path / ".git").exists())
+        paths = [self._workspace / link.decode("utf-8", "surrogateescape") for link in links]
+        return await to_thread.run_sync(_checked_out, paths)
 
     async def is_ancestor(self, ancestor: str, descendant: str) -> bool:
         """Whether one commit is contained in the other. Raises `GitError`."""
@@ -202,6 +202,10 @@ def _stores(objects: Path) -> Iterator[Path]:
         loose = len(entry.name) == len("00") and set(entry.name) <= _HEX
         if (loose or entry.name == "pack") and is_directory(entry):
             yield entry
+
+
+def _checked_out(paths: Sequence[Path]) -> tuple[Path, ...]:
+    return tuple(path for path in paths if (path / ".git").exists())
 
 
 def _mark_of(workspace: Path, status: bytes) -> str:

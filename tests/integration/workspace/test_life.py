@@ -298,7 +298,7 @@ class TestHooks:
             await manager.after_run(made, issue("MT-1"), 1)
 
         assert (made.path / "ran").exists()
-        (failed,) = (line for line in logs if line["event"] == "hook failed")
+        (failed,) = (line for line in logs if line["event"] == "hook_failed")
         assert failed["hook"] == "after_run"
         assert (failed["issue_id"], failed["issue_identifier"]) == ("id-of-MT-1", "MT-1")
 

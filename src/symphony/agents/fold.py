@@ -49,7 +49,8 @@ class RunProgress:
     Attributes:
         pid: the agent's process id, null before it exists.
         last_event: name of the newest event that has one (AG11).
-        last_message: that event in words, one line of at most 200 characters; display only.
+        last_message: the newest event that says something, in words; one line of at most 200 characters,
+            display only (TK8).
         turn_count: turns started in this run.
         tokens: used by this run.
         thread_tokens: high-water mark of the thread's own totals, from which a resumed thread goes on (TK4).
@@ -78,6 +79,7 @@ class Progress:
         self._started: SessionStarted | None = None
         self._turn_count = 0
         self._newest: AgentEvent | None = None
+        self._telling: AgentEvent | None = None
         self._tokens = Tokens()
         self._mark = thread_tokens or Tokens()
         self._rate_limits: Mapping[str, Any] | None = None
@@ -99,6 +101,8 @@ class Progress:
                 pass
         self._events += 1
         self._newest = event
+        if not isinstance(event, Usage | RateLimits):
+            self._telling = event
 
     def snapshot(self) -> RunProgress:
         """The run as it stands now; later events do not change it."""
@@ -110,7 +114,7 @@ class Progress:
             turn_id=None if started is None else started.turn_id,
             turn_count=self._turn_count,
             last_event=None if newest is None else event_name(newest),
-            last_message=None if newest is None else humanise(newest),
+            last_message=None if self._telling is None else humanise(self._telling),
             tokens=self._tokens,
             thread_tokens=self._mark,
             rate_limits=self._rate_limits,
@@ -204,7 +208,7 @@ def _finished(event: ItemFinished) -> str:
 def _short(event: SessionStarted | Activity | Usage | RateLimits | ToolCalled | ApprovalAnswered) -> str:
     match event:
         case SessionStarted():
-            words = f"turn {event.turn_id} started"
+            words = "turn started"
         case Activity():
             words = f"{event.count} messages"
         case Usage():

@@ -32,6 +32,7 @@ from symphony.workflow.document import load_workflow
 
 __all__ = ["show"]
 
+_WIDTH = 110
 _SCRIPT = re.compile(r"\n```scripted\n.*?\n```\n", re.DOTALL)
 _IDENTITY = ("-c", "user.name=Symphony Demo", "-c", "user.email=demo@localhost")
 
@@ -56,6 +57,8 @@ def show(*, agent: str, directory: Path | None, as_json: bool) -> bool:
         SymphonyError: the daemon could not start, for example because the agent is not installed.
     """
     console = Console(stderr=as_json)
+    if not console.is_terminal:
+        console = Console(stderr=as_json, width=_WIDTH)
     with _place(directory) as place:
         _build(place, agent)
         if not as_json:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue, is_routable, normalise_state
 from symphony.scheduler.inputs import SchedulerSettings
-from symphony.scheduler.state import Drain, State
+from symphony.scheduler.state import Drain, Retry, State
 
 __all__ = [
     "Eligible",
@@ -24,6 +24,7 @@ __all__ = [
     "counts_as_idle",
     "eligible",
     "in_active_state",
+    "retry_words",
     "same_request",
     "slot_shortage",
     "sort_key",
@@ -162,12 +163,18 @@ def slot_shortage(issue: Issue, state: State, *, picked: Counter[str] | None = N
     return None
 
 
+def retry_words(retry: Retry) -> str:
+    """What a waiting claim waits for."""
+    if retry.error is None:
+        return "the last attempt ended well; is there more to do?"
+    return f"waiting for attempt {retry.attempt} after: {retry.error}"
+
+
 def _claimed(issue: Issue, state: State) -> Ineligible | None:
     if issue.id in state.running:
         return Ineligible(ReasonCode.RUNNING, "an agent is running")
     if retry := state.retrying.get(issue.id):
-        why = f" after: {retry.error}" if retry.error else ""
-        return Ineligible(ReasonCode.RETRYING, f"waiting for attempt {retry.attempt}{why}")
+        return Ineligible(ReasonCode.RETRYING, retry_words(retry))
     if blocked := state.blocked.get(issue.id):
         return Ineligible(ReasonCode.BLOCKED, f"waiting for a person: {blocked.failure.message}")
     return None

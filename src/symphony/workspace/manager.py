@@ -149,7 +149,7 @@ class WorkspaceManager:
                 ) as shadow:
                     return ProgressMark(head=seen.head, tree=await shadow.tree_mark())
             except (GitError, OSError) as error:
-                _log.warning("status of a workspace unknown", key=workspace.key, error=str(error))
+                _log.warning("workspace_status_unknown", key=workspace.key, error=str(error))
         tree = await to_thread.run_sync(lambda: fingerprint(workspace.path, max_entries=MAX_ENTRIES))
         return ProgressMark(head=seen.head, tree=tree)
 

@@ -106,7 +106,7 @@ def discard(layout: Layout, path: Path) -> None:
     try:
         delete_tree(holder)
     except OSError as error:
-        _log.warning("trash not emptied", path=str(holder), error=str(error))
+        _log.warning("trash_not_emptied", path=str(holder), error=str(error))
 
 
 def forget(layout: Layout, key: str) -> None:

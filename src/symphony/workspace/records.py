@@ -73,8 +73,8 @@ def _read(layout: Layout, path: Path) -> Entry | None:
         entry = _FORMAT.validate_json(read_regular(path, _MAX_BYTES) or b"", strict=True)
         belongs = layout.record(entry.key) == path
     except (ValidationError, WorkspaceError) as error:
-        _log.warning("workspace record skipped", path=str(path), error=str(error).splitlines()[0])
+        _log.warning("workspace_record_skipped", path=str(path), error=str(error).splitlines()[0])
         return None
     if not belongs:
-        _log.warning("workspace record skipped", path=str(path), error=f"it is about {entry.key}")
+        _log.warning("workspace_record_skipped", path=str(path), error=f"it is about {entry.key}")
     return entry if belongs else None

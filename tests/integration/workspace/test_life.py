@@ -535,7 +535,7 @@ class TestRemoval:
             assert (await manager.remove(await _only(manager))).removed
 
         assert not made.path.exists()
-        assert [line["event"] for line in logs] == ["trash not emptied"]
+        assert [line["event"] for line in logs] == ["trash_not_emptied"]
         await manager.check_root()
         assert list((root / ".symphony" / "trash").iterdir()) == []
 
@@ -657,7 +657,7 @@ class TestRecords:
             records = await manager.recorded()
 
         assert [record.key for record in records] == ["MT-1"]
-        assert [line["event"] for line in logs] == ["workspace record skipped"] * 5
+        assert [line["event"] for line in logs] == ["workspace_record_skipped"] * 5
 
     async def test_long_keys_have_records_too(self, make_manager: Make, issue: MakeIssue) -> None:
         manager = make_manager()

@@ -99,7 +99,7 @@ def test_a_snapshot_does_not_change_afterwards() -> None:
 @pytest.mark.parametrize(
     ("event", "name", "words"),
     [
-        (started("1"), "session_started", "turn 1 started"),
+        (started("1"), "session_started", "turn started"),
         (Activity(count=2), "other_message", "2 messages"),
         (Text(message="a\nb"), "notification", "a b"),
         (ItemStarted(kind="webSearch", summary="anyio"), "notification", "webSearch started: anyio"),

@@ -173,7 +173,9 @@ def test_a_claimed_issue_says_what_it_waits_for() -> None:
         ReasonCode.RETRYING,
         "waiting for attempt 3 after: it broke",
     )
-    assert _reason(issue, _state(retrying={"1": calm}))[1] == "the last attempt ended well; is there more to do?"
+    assert (
+        _reason(issue, _state(retrying={"1": calm}))[1] == "the last attempt ended well; is there more to do?"
+    )
     assert _reason(issue, _state(blocked={"1": blocked})) == (
         ReasonCode.BLOCKED,
         "waiting for a person: which colour?",

@@ -53,11 +53,14 @@ class Pulse:
         """A continuation turn begins: tool calls are counted per turn."""
         self._tool_calls = 0
 
+    def tool_begins(self) -> None:
+        """The session calls a tool of ours; told first, as the effect may be seen before the end."""
+        self._tool_calls += 1
+        self.beat()
+
     def feel(self, event: AgentEvent) -> None:
         """Take one event of the agent; report if it is a milestone or the last report is old."""
         self._progress.add(event)
-        if isinstance(event, ToolCalled) and event.success:
-            self._tool_calls += 1
         if isinstance(event, _MILESTONES) or self._now_ms() - self._told_ms >= INTERVAL_MS:
             self.beat()
 

@@ -213,6 +213,7 @@ class Worker:
                 raise SymphonyError(_turn_failure(last))
 
     async def _run_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        self._pulse.tool_begins()
         result = await self._bound.tracker.execute_agent_tool(name, arguments, issue=self._issue)
         _log.info("tool_called", tool=name, success=result.success)
         return result

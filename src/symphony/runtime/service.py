@@ -13,13 +13,14 @@ from typing import Protocol
 import anyio
 import structlog
 
+from symphony.agents.base import Preflight
 from symphony.domain.failures import SymphonyError
 from symphony.hosts.base import Host
 from symphony.runtime.bound import Bound, bind, scheduler_settings
 from symphony.runtime.clock import Timers, monotonic_ms
 from symphony.runtime.effects import Effects
 from symphony.runtime.recovery import reap_predecessor
-from symphony.runtime.state_dir import StateDirectory
+from symphony.runtime.state_dir import LiveRun, StateDirectory
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import (
     DrainAsked,
@@ -114,10 +115,19 @@ class Service:
         for warning in bound.workflow.warnings:
             _log.warning("workflow_warning", where=warning.where, reason=warning.message, hint=warning.hint)
         await bound.workspaces.check_root()
-        found = await bound.agent.preflight(bound.settings.workspace.root)
+        found = await self._preflight(bound)
         _log.info("agent_ready", agent=found.agent, version=found.version)
         for notice in found.notices:
             _log.warning("agent_notice", reason=notice)
+
+    async def _preflight(self, bound: Bound) -> Preflight:
+        """Ask the agent; should we be killed meanwhile, our successor finds its processes like a run's."""
+        run_id = f"{secrets.token_hex(4)}-preflight"
+        self._state_dir.write_run(LiveRun(run_id=run_id, issue_id="", issue_identifier=""))
+        try:
+            return await bound.agent.preflight(bound.settings.workspace.root, run_id=run_id)
+        finally:
+            self._state_dir.remove_run(run_id)
 
     async def _serve(self, bound: Bound) -> None:
         self._bound = bound
@@ -188,7 +198,7 @@ class Service:
             bound = bind(workflow, host=self._host, environment=self._environment)
             await bound.workspaces.check_root()
             if workflow.settings.codex != self._bound.settings.codex:
-                await bound.agent.preflight(bound.settings.workspace.root)
+                await self._preflight(bound)
         except SymphonyError as error:
             self.post(WorkflowRejected(failure=error.failure))
             return

@@ -95,12 +95,16 @@ class Story:
 
     def tell(self, fact: Input) -> tuple[Command, ...]:
         """Feed one fact; returns what the scheduler said to this one."""
+        commands = self._step(fact)
+        if not self.slow:
+            self.answer()
+        return commands
+
+    def _step(self, fact: Input) -> tuple[Command, ...]:
         self.inputs.append((self.now, fact))
         self.state, commands = step(self.state, fact, self.now)
         for command in commands:
             self._note(command)
-        if not self.slow:
-            self.answer()
         return commands
 
     def _note(self, command: Command) -> None:

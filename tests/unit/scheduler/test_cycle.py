@@ -481,7 +481,9 @@ def test_a_wake_before_the_start_does_not_put_the_sweep_off() -> None:
 
 
 def test_parked_workspaces_are_asked_about_every_ten_minutes_only() -> None:
-    story = Story(poll_interval_ms=60_000).begin(*_parked("9"))
+    story = Story(poll_interval_ms=60_000)
+    story.now = 5_000_000
+    story.begin(*_parked("9"))
     story.forget().advance(599_999)
     assert not _asked(story)
     story.board["9"] = make_issue("9", state="Done")

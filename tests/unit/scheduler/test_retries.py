@@ -94,8 +94,8 @@ def test_each_step_of_a_run_is_one_line_in_the_log() -> None:
     stopping, ended, _ = story.said(Notify)
     assert stopping.fields["reason"] == "inactive"
     assert (ended.level, ended.issue_id, ended.issue_identifier) == ("warning", "1", "SYM-1")
-    assert ended.fields | {"run_id": ""} == {
-        "run_id": "",
+    assert dict(ended.fields) == {
+        "run_id": stopping.fields["run_id"],
         "outcome": "canceled",
         "reason": "inactive",
         "turns": 3,
@@ -193,6 +193,9 @@ def test_a_due_retry_that_cannot_be_refreshed_waits_longer() -> None:
         "delay_ms": 20_000,
         "reason": "retry refresh failed: no answer",
     }
+    story.slow = False
+    story.forget().advance(20_000)
+    assert [start.attempt for start in story.said(StartRun)] == [2]
 
 
 def test_a_due_retry_without_a_slot_waits_longer() -> None:

@@ -320,11 +320,12 @@ def _queue(
 def requeue(work: Work, retry: Retry, error: str) -> None:
     """Put a due retry back with the next attempt number and the failure formula (RT6)."""
     attempt = retry.attempt + 1
-    due_ms = work.now_ms + policy.backoff_ms(attempt, work.state.settings.max_retry_backoff_ms)
+    delay_ms = policy.backoff_ms(attempt, work.state.settings.max_retry_backoff_ms)
+    due_ms = work.now_ms + delay_ms
     entry = replace(retry, attempt=attempt, due_ms=due_ms, error=error, firing=False)
     if work.claim(retry.issue, Trigger.RETRY, entry):
         work.set_timer(Timer(TimerKind.RETRY, retry.issue.id), due_ms)
-        work.notify("info", "run_retrying", retry.issue, attempt=attempt, reason=error)
+        work.notify("info", "run_retrying", retry.issue, attempt=attempt, delay_ms=delay_ms, reason=error)
 
 
 def on_retry_refreshed(work: Work, retry: Retry, issue: Issue | None) -> None:

@@ -113,6 +113,23 @@ def test_limits_hold_over_several_picks_under_way() -> None:
     assert len(story.started()) == 2
 
 
+def test_a_pick_under_way_counts_for_its_state_and_may_vanish_from_the_board() -> None:
+    story = Story(make_issue("1"), max_concurrent_by_state={"todo": 1})
+    story.slow = True
+    story.begin()
+    story.answer_poll()
+    story.board["2"] = make_issue("2")
+    _wake(story)
+    story.answer_poll()
+    assert story.state.picks == {"1"}
+    del story.board["1"]
+    _wake(story)
+    story.answer_poll()
+    assert story.state.picks == {"1", "2"}
+    story.answer()
+    assert story.started() == ["SYM-2"]
+
+
 def test_a_pick_that_changed_into_a_full_state_is_not_started() -> None:
     issues = (make_issue("1"), make_issue("2", state="In Progress"))
     story = Story(*issues, max_concurrent_by_state={"todo": 1})
@@ -162,7 +179,7 @@ def test_a_shorter_interval_pulls_the_next_tick_forward_and_a_longer_one_does_no
     story.tell(SettingsChanged(settings=make_settings(poll_interval_ms=90_000)))
     assert story.timers[_POLL].due_ms == 30_000
     story.tell(SettingsChanged(settings=make_settings(poll_interval_ms=1_000)))
-    assert story.timers[_POLL].due_ms == 1_000
+    assert story.timers[_POLL].due_ms == story.state.next_poll_ms == 1_000
 
 
 def test_a_superseded_tick_is_ignored() -> None:
@@ -342,6 +359,7 @@ def test_a_failed_refresh_keeps_all_workers_and_the_cycle_goes_on() -> None:
     story.slow = True
     _wake(story)
     story.fail_refresh()
+    assert story.notices("refresh_failed")[0].fields["reason"] == "tracker_request: no answer"
     assert story.state.running.keys() == {"1", "2"}
     assert not story.said(StopRun)
     assert len(story.said(FetchCandidates)) == 1
@@ -463,7 +481,9 @@ def test_a_wake_before_the_start_does_not_put_the_sweep_off() -> None:
 
 
 def test_parked_workspaces_are_asked_about_every_ten_minutes_only() -> None:
-    story = Story(poll_interval_ms=60_000).begin(*_parked("9"))
+    story = Story(poll_interval_ms=60_000)
+    story.now = 5_000_000
+    story.begin(*_parked("9"))
     story.forget().advance(599_999)
     assert not _asked(story)
     story.board["9"] = make_issue("9", state="Done")

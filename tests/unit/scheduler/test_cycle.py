@@ -1,9 +1,12 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pytest
+
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain.failures import Category
 from symphony.domain.issue import Blocker
+from symphony.scheduler import policy
 from symphony.scheduler.commands import CleanWorkspace, FetchCandidates, RefreshIssues, StartRun, StopRun
 from symphony.scheduler.inputs import (
     DrainAsked,
@@ -55,6 +58,18 @@ def test_what_runs_is_reconciled_before_the_poll() -> None:
     story.forget()
     _wake(story)
     assert _asked(story) == [["1"]]
+    assert not story.said(FetchCandidates)
+    story.answer_refresh()
+    assert len(story.said(FetchCandidates)) == 1
+
+
+def test_a_cycle_waits_for_its_own_question_and_not_for_an_older_one() -> None:
+    story = Story(make_issue("1"), make_issue("2")).begin()
+    story.slow = True
+    story.forget().turn_ends("1")
+    _wake(story)
+    story.answer_refresh()
+    assert _asked(story) == [["1"], ["1", "2"]]
     assert not story.said(FetchCandidates)
     story.answer_refresh()
     assert len(story.said(FetchCandidates)) == 1
@@ -146,6 +161,15 @@ def test_a_freed_slot_is_filled_without_waiting_for_a_poll() -> None:
     story.forget().ends("1")
     assert story.started() == ["SYM-2"]
     assert not story.said(FetchCandidates)
+
+
+def test_a_report_of_an_agent_costs_no_look_at_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = [make_issue(str(number), dispatchable=False) for number in range(2, 50)]
+    story = Story(make_issue("1"), *waiting).begin()
+    looks: list[str] = []
+    monkeypatch.setattr(policy, "eligible", lambda issue, *_, **__: looks.append(issue.id))
+    story.streams("1")
+    assert not looks
 
 
 def test_a_raised_limit_is_used_at_once() -> None:

@@ -104,19 +104,19 @@ def finish(work: Work, run: Running, reason: FinishReason, failure: Failure | No
 def on_agent_report(work: Work, run: Running, report: RunReport) -> None:
     """Take over what the pump folded; the silence clock starts when the agent does (SC11)."""
     alive = report.signs != run.report.signs or report.stage is not run.report.stage
-    launched = run.agent_ms is None and report.stage in _AGENT_STAGES
+    entered = report.stage in _AGENT_STAGES and report.stage is not run.report.stage
     path = report.workspace_path or run.report.workspace_path
     work.set_running(
         replace(
             run,
             report=replace(report, workspace_path=path),
-            agent_ms=work.now_ms if launched else run.agent_ms,
+            agent_ms=work.now_ms if entered and run.agent_ms is None else run.agent_ms,
             last_sign_ms=work.now_ms if alive else run.last_sign_ms,
         )
     )
     if report.rate_limits is not None:
         work.update(rate_limits=report.rate_limits)
-    if launched:
+    if entered:
         arm_silence(work, run.run_id, since_ms=work.now_ms)
 
 

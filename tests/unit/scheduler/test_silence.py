@@ -96,6 +96,13 @@ def test_time_for_hooks_and_delivery_is_not_silence() -> None:
     assert not _stopped(story)
 
 
+def test_an_agent_that_works_on_after_it_seemed_to_finish_is_watched_again() -> None:
+    story = _running(stall_timeout_ms=1_000, poll_interval_ms=10_000_000)
+    story.report(stage=RunStage.FINISHING).advance(60_000)
+    story.streams().advance(1_001)
+    assert _stopped(story) == [StopReason.STALLED]
+
+
 def test_a_run_that_was_told_to_finish_is_not_stalled() -> None:
     story = _running(stall_timeout_ms=1_000, max_turns=1)
     story.turn_ends().advance(60_000)

@@ -544,6 +544,17 @@ def test_the_end_of_a_blocker_polls_at_once() -> None:
     assert story.started() == ["SYM-2"]
 
 
+def test_an_issue_waits_until_the_run_of_its_blocker_has_delivered() -> None:
+    story = _blocked_by_one()
+    story.streams("1", tool_calls=1)
+    story.put("1", state="Done")
+    story.put("2", dispatchable=True)
+    _wake(story)
+    assert not story.started()
+    story.turn_ends("1").ends("1")
+    assert story.started() == ["SYM-2"]
+
+
 def test_the_end_of_an_issue_that_blocks_nobody_waits_for_the_tick() -> None:
     story = Story(make_issue("1"), poll_interval_ms=10_000_000).begin().forget()
     story.ends("1")

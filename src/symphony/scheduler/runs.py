@@ -25,7 +25,7 @@ from symphony.scheduler.inputs import (
     Timer,
     TimerKind,
 )
-from symphony.scheduler.policy import Standing
+from symphony.scheduler.policy import Eligible, ReasonCode, Standing
 from symphony.scheduler.state import Drain, Retry, Running, Totals
 from symphony.scheduler.work import Work
 
@@ -344,11 +344,18 @@ def on_retry_refreshed(work: Work, retry: Retry, issue: Issue | None) -> None:
             return
     if retry.idle_attempts >= settings.max_attempts_without_progress:
         blocks.block(work, retry.issue, _no_progress(retry.idle_attempts), path=path)
-    elif work.state.hold is not None:
-        due_ms = work.now_ms + settings.poll_interval_ms
-        work.set_retry(replace(retry, firing=False, due_ms=due_ms))
-        work.set_timer(Timer(TimerKind.RETRY, retry.issue.id), due_ms)
-    elif policy.slot_shortage(retry.issue, work.state) is not None:
+    else:
+        _start_or_wait(work, retry)
+
+
+def _start_or_wait(work: Work, retry: Retry) -> None:
+    """Start a due retry if nothing but its own claim is in the way; the attempt counts only against slots."""
+    verdict = policy.eligible(retry.issue, work.state, own_claim=True)
+    if isinstance(verdict, Eligible):
+        start(work, retry.issue, attempt=retry.attempt, idle_attempts=retry.idle_attempts)
+    elif verdict.code in {ReasonCode.NO_SLOT, ReasonCode.NO_STATE_SLOT}:
         requeue(work, retry, NO_SLOT_ERROR)
     else:
-        start(work, retry.issue, attempt=retry.attempt, idle_attempts=retry.idle_attempts)
+        due_ms = work.now_ms + work.state.settings.poll_interval_ms
+        work.set_retry(replace(retry, firing=False, due_ms=due_ms))
+        work.set_timer(Timer(TimerKind.RETRY, retry.issue.id), due_ms)

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
+from symphony.domain.issue import Blocker
 from symphony.scheduler.commands import CleanWorkspace, Notify, StartRun
 from symphony.scheduler.inputs import (
     OutcomeKind,
@@ -237,3 +238,14 @@ def test_an_answer_from_before_a_retry_came_due_does_not_decide_on_it() -> None:
     story.forget().answer()
     assert not story.said(StartRun)
     assert not story.state.retrying
+
+
+def test_a_due_retry_waits_for_the_run_of_its_blocker_without_losing_its_number() -> None:
+    story = Story(make_issue(), make_issue("2"), poll_interval_ms=10_000_000).begin().forget()
+    assert set(story.state.running) == {"1", "2"}
+    story.fails("2")
+    attempt, wait_ms, _ = _retry(story, "2")
+    story.put("2", blocked_by=(Blocker(id="1", identifier="MT-1", state="Done"),))
+    story.advance(wait_ms)
+    assert story.said(StartRun) == []
+    assert _retry(story, "2")[:2] == (attempt, 10_000_000)

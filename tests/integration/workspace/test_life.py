@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from symphony.domain.failures import Blame, Category
 from symphony.domain.issue import Issue
 from symphony.workflow.settings import HooksSettings
+from symphony.workspace import places
 from symphony.workspace.manager import WorkspaceManager
 from symphony.workspace.model import Removal, Workspace, WorkspaceError, WorkspaceRecord
 
@@ -503,20 +504,13 @@ class TestRemoval:
         assert (root / "ran").read_text() == "x\n"
 
     async def test_read_only_directories_are_deleted_too(
-        self, make_manager: Make, root: Path, issue: MakeIssue, monkeypatch: pytest.MonkeyPatch
+        self, make_manager: Make, root: Path, issue: MakeIssue
     ) -> None:
         manager = make_manager()
         made = await manager.prepare(issue("MT-1"), None)
         (made.path / "cache" / "deep").mkdir(parents=True)
         (made.path / "cache" / "link").symlink_to(root)
-        real, refusals = shutil.rmtree, iter([True])
-
-        def refuse_once(path: Path) -> None:
-            if next(refusals, False):
-                raise PermissionError(13, "Permission denied")
-            real(path)
-
-        monkeypatch.setattr(shutil, "rmtree", refuse_once)
+        (made.path / "cache").chmod(0o500)
         mode = (root / ".").stat().st_mode
         assert (await manager.remove(await _only(manager))).removed
         assert (root / ".").stat().st_mode == mode
@@ -531,7 +525,7 @@ class TestRemoval:
             raise OSError(16, "Device or resource busy")
 
         with monkeypatch.context() as patch, capture_logs() as logs:
-            patch.setattr(shutil, "rmtree", refuse)
+            patch.setattr(places, "delete_tree", refuse)
             assert (await manager.remove(await _only(manager))).removed
 
         assert not made.path.exists()

@@ -190,3 +190,50 @@ def test_time_is_what_the_age_is_measured_by(tmp_path: Path) -> None:
     assert (tmp_path / "file").exists()
     files.empty_directory(tmp_path, older_than_s=50)
     assert not (tmp_path / "file").exists()
+
+
+def nest(root: Path, levels: int) -> None:
+    """Directories in directories, far beyond what one path can name."""
+    root.mkdir()
+    inner = os.open(root, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir("deep", dir_fd=inner)
+        outer, inner = inner, os.open("deep", os.O_RDONLY, dir_fd=inner)
+        os.close(outer)
+    os.close(inner)
+
+
+class TestTreesNestedWithoutEnd:
+    def test_one_is_deleted(self, tmp_path: Path) -> None:
+        nest(tmp_path / "tree", 3_000)
+        (tmp_path / "tree" / "file").write_text("x")
+
+        files.delete_tree(tmp_path / "tree")
+
+        assert not list(tmp_path.iterdir())
+
+    def test_one_in_the_trash_does_not_keep_the_daemon_from_starting(self, tmp_path: Path) -> None:
+        nest(tmp_path / "tree", 3_000)
+
+        files.empty_directory(tmp_path, older_than_s=0)
+
+        assert not list(tmp_path.iterdir())
+
+    def test_one_has_a_fingerprint(self, tmp_path: Path) -> None:
+        nest(tmp_path / "tree", 3_000)
+        before = files.fingerprint(tmp_path, max_entries=5_000)
+        (tmp_path / "tree" / "file").write_text("x")
+
+        assert files.fingerprint(tmp_path, max_entries=5_000) != before
+
+
+def test_a_read_only_tree_is_deleted(tmp_path: Path) -> None:
+    inner = tmp_path / "tree" / "cache" / "module"
+    inner.mkdir(parents=True)
+    (inner / "file").write_text("x")
+    for directory in (inner, inner.parent, inner.parent.parent):
+        directory.chmod(0o500)
+
+    files.delete_tree(tmp_path / "tree")
+
+    assert not list(tmp_path.iterdir())

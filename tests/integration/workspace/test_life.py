@@ -338,6 +338,19 @@ class TestHooks:
         assert "TOOL_HOME=kept" in seen
         assert not any(word in seen for word in ("hunter2", "TRACKER_TOKEN", "GIT_DIR", "SYMPHONY_RUN_ID"))
 
+    async def test_a_hook_is_not_run_where_a_secret_cannot_be_taken_away(
+        self, make_manager: Make, issue: MakeIssue, environment: dict[str, str]
+    ) -> None:
+        profile = anyio.Path(environment["HOME"], ".profile")
+        await profile.write_text("TRACKER_TOKEN=hunter2; export TRACKER_TOKEN; readonly TRACKER_TOKEN\n")
+        manager = make_manager(hooks=HooksSettings(before_run="env > seen"))
+        made = await manager.prepare(issue("MT-1"), None)
+
+        with pytest.raises(WorkspaceError, match="workspace_hook_failed"):
+            await manager.before_run(made, issue("MT-1"), None)
+
+        assert not (made.path / "seen").exists()
+
     async def test_a_hook_in_a_directory_that_is_gone_fails_cleanly(
         self, make_manager: Make, issue: MakeIssue
     ) -> None:

@@ -8,8 +8,11 @@ from enum import IntEnum
 import click
 
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+from symphony.domain.plain import one_line
 
 __all__ = ["CommandError", "ExitCode", "exit_code", "report", "warn"]
+
+_MAX_CHARS = 4_000
 
 
 class ExitCode(IntEnum):
@@ -64,7 +67,7 @@ def report(error: SymphonyError | click.ClickException) -> int:
 
 def warn(message: str) -> None:
     """Say on stderr what is odd but stops nothing."""
-    click.echo(f"warning: {' '.join(message.splitlines())}", err=True)
+    click.echo(f"warning: {one_line(message, _MAX_CHARS)}", err=True)
 
 
 def _say_failure(failure: Failure, *, named: bool = True) -> None:
@@ -75,6 +78,6 @@ def _say_failure(failure: Failure, *, named: bool = True) -> None:
 
 
 def _say(message: str, hint: str | None) -> None:
-    click.echo(f"error: {' '.join(message.splitlines())}", err=True)
+    click.echo(f"error: {one_line(message, _MAX_CHARS)}", err=True)
     if hint is not None:
-        click.echo(f"hint: {' '.join(hint.splitlines())}", err=True)
+        click.echo(f"hint: {one_line(hint, _MAX_CHARS)}", err=True)

@@ -8,6 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from symphony.domain.plain import one_line
 from symphony.observability.snapshot import Row, rows
 from symphony.scheduler.commands import Command, ContinueRun, StartRun
 from symphony.scheduler.inputs import Input, OutcomeKind, RunEnded
@@ -71,7 +72,8 @@ class TableProgress:
             detail = "no longer active" if status == "ended" else row.detail
             turn = str(row.turn) if row.turn else ""
             colour = Text(status, style=_COLOURS[status])
-            table.add_row(row.issue_identifier, row.title, colour, turn, Text(detail.replace("\n", " ")))
+            words = [Text(one_line(text)) for text in (row.issue_identifier, row.title, detail)]
+            table.add_row(words[0], words[1], colour, turn, words[2])
         return table
 
 
@@ -108,7 +110,7 @@ class LineProgress:
             )
 
     def _say(self, identifier: str, text: str) -> None:
-        self._console.print(f"{identifier:8} {text}", markup=False, highlight=False)
+        self._console.print(f"{one_line(identifier):8} {one_line(text)}", markup=False, highlight=False)
 
 
 def _run(state: State, run_id: str) -> Running | None:

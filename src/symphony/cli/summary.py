@@ -1,7 +1,9 @@
 """The table at the end: what happened to each issue."""
 
 from rich.table import Table
+from rich.text import Text
 
+from symphony.domain.plain import one_line
 from symphony.observability.tally import Tally
 
 __all__ = ["summary_table"]
@@ -18,14 +20,18 @@ def summary_table(tally: Tally, states: dict[str, str] | None = None) -> Table:
     for entry in sorted(tally.issues.values(), key=lambda item: item.issue.identifier):
         issue = entry.issue
         state = (states or {}).get(issue.identifier, issue.state)
-        shown = f"[red]{state} (blocked)[/]" if entry.blocked else state
         table.add_row(
-            issue.identifier,
-            issue.title,
-            shown,
+            _cell(issue.identifier),
+            _cell(issue.title),
+            Text(f"{one_line(state)} (blocked)", style="red") if entry.blocked else _cell(state),
             str(entry.attempts),
             str(entry.turns),
             str(entry.commits),
-            entry.branch or "",
+            _cell(entry.branch or ""),
         )
     return table
+
+
+def _cell(text: str) -> Text:
+    """Text of others as it is: neither markup of ours nor anything that steers the terminal."""
+    return Text(one_line(text))

@@ -64,9 +64,9 @@ class HookRunner:
             for name, value in environment.items()
             if name not in secret_names and not _NEVER.fullmatch(name)
         }
-        # A login shell reads profiles that may export a secret again.
+        # A login shell reads profiles that may export a secret again, even read-only: then nothing is run.
         unset = " ".join(sorted(name for name in secret_names if _VARIABLE.fullmatch(name)))
-        self._preamble = f"unset {unset}\n" if unset else ""
+        self._preamble = f"unset -v {unset} || exit 78\n" if unset else ""
 
     async def run(self, hook: Hook, call: HookCall) -> None:
         """Run a hook if there is one.

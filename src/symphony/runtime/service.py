@@ -171,7 +171,7 @@ class Service:
         assert self._effects is not None  # noqa: S101 - made before the loop starts
         try:
             after, commands = step(before, fact, self._now_ms())
-        except Exception:  # noqa: BLE001 - `step` is total; should it not be, the night must go on
+        except Exception:  # noqa: BLE001 - the step is total; should it not be, the night must go on
             _log.exception("decision_failed", input=type(fact).__name__)
             return before
         self.state = after

@@ -1,9 +1,11 @@
 """Promise: `symphony demo` is the real daemon on a real repository, and says when no model is involved."""
 
 import json
+import signal
+import subprocess
 from pathlib import Path
 
-from harness.project import Project
+from harness.project import SYMPHONY, Project
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
@@ -67,3 +69,23 @@ def test_a_directory_with_something_in_it_is_not_touched(project: Project) -> No
     assert done.returncode == 2
     assert "is not empty" in done.stderr
     assert "hint:" in done.stderr
+
+
+def test_a_demo_that_is_interrupted_says_what_is_not_done_instead_of_printing_its_log(
+    project: Project,
+) -> None:
+    (project.root / "home").mkdir()
+    with subprocess.Popen(
+        [*SYMPHONY, "demo"], cwd=project.repo, env=project.env(), stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "started:" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+    assert process.returncode == 1
+    assert "Not everything finished:" in rest
+    assert "DEMO-2 is in Todo" in rest, "it waits for DEMO-1"
+    assert '"event"' not in rest
+    assert "--dir" in rest

@@ -212,8 +212,7 @@ def _conclude(console: Console, place: Place, tally: Tally, result: dict[str, An
     console.print(summary_table(tally, states, width=console.width))
     _show_comments(console, result["comments"])
     if not result["ok"]:
-        _say(console, "\n[red]Not everything finished.[/] The end of the log:")
-        _say(console, escape((place.root / "symphony.log").read_text(encoding="utf-8")[-4000:]))
+        _show_unfinished(console, place, tally, states)
         return
     if place.kept:
         _say(
@@ -221,6 +220,20 @@ def _conclude(console: Console, place: Place, tally: Tally, result: dict[str, An
             f"\nLook at the work: [bold]git -C {escape(str(place.repository))} log --oneline --all[/]",
         )
     _say(console, f"\nNext, in your own repository: [bold]{escape(program())} init[/]")
+
+
+def _show_unfinished(console: Console, place: Place, tally: Tally, states: dict[str, str]) -> None:
+    """What is not done and why; the log is for those who want to know more."""
+    failures = {
+        entry.issue.identifier: entry.blocked or entry.last_failure for entry in tally.issues.values()
+    }
+    _say(console, "\n[red]Not everything finished:[/]")
+    for identifier, state in states.items():
+        if state != "Done":
+            failure = failures.get(identifier)
+            _say(console, escape(f"  {identifier} is in {state}{f': {failure.line}' if failure else ''}"))
+    log = place.root / "symphony.log"
+    _say(console, escape(f"Log: {log}") if place.kept else "To keep the log: symphony demo --dir DIRECTORY")
 
 
 def _show_comments(console: Console, comments: list[dict[str, Any]]) -> None:

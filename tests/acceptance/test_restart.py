@@ -121,3 +121,18 @@ def test_a_second_daemon_is_refused_in_one_line(project: Project) -> None:
         assert "already serves this workflow" in refused.stderr
         assert str(daemon.process.pid) in refused.stderr
         assert "hint:" in refused.stderr
+
+
+def test_what_a_check_before_the_first_dispatch_left_running_is_ended_too(project: Project) -> None:
+    pids = _prepare(project, *STUBBORN, "--silent-after", "initialize")
+    with project.daemon() as first:
+        until(lambda: _alive(pids, "agent") or None, first.log.read_text)
+        first.signal(signal.SIGKILL)
+        first.end()
+    left = _alive(pids, "agent")
+    assert left, "it survives its daemon: the control"
+    project.workflow()
+    (project.root / "go").touch()
+    assert project.symphony("run", "--once").returncode == 0
+    assert not _alive(pids, "agent")
+    assert not _alive(pids, "child")

@@ -31,7 +31,9 @@ def serve(
     state_path: Path | None = None,
     observers: tuple[Observer, ...] = (),
 ) -> Tally:
-    """Serve a workflow until it ends, and tell what happened to each issue.
+    """Serve a workflow until it ends; with `once`, tell what happened to each issue.
+
+    A daemon without an end keeps no tally: it would grow with every issue it ever saw.
 
     Raises:
         SymphonyError: start-up failed.
@@ -52,7 +54,7 @@ def serve(
             host=LocalHost(),
             environment=environment,
             once=once,
-            observers=(tally, *observers),
+            observers=(tally, *observers) if once else observers,
         )
         anyio.run(serve_until_signalled, service)
     finally:

@@ -10,6 +10,7 @@ from typing import assert_never
 
 import anyio
 import structlog
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
@@ -148,6 +149,7 @@ class Effects:
         try:
             async with self._place(command.issue.id):
                 await worker.run()
+            await to_thread.run_sync(self._state_dir.trim_logs)
         finally:
             self._workers.pop(command.run_id, None)
 

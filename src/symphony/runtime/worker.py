@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import structlog
+from anyio import to_thread
 
 from symphony.agents.base import AgentSession, SessionRequest
 from symphony.agents.envelope import assemble
@@ -140,7 +141,7 @@ class Worker:
         await workspaces.before_run(self._workspace, issue, attempt, run_id=run_id)
         self._pulse.stage(RunStage.BUILDING_PROMPT)
         envelope = await self._envelope(self._workspace)
-        prompt = self._bound.workflow.template.render(issue, attempt)
+        prompt = await to_thread.run_sync(self._bound.workflow.template.render, issue, attempt)
         await workspaces.verify(self._workspace)
         self._pulse.stage(RunStage.LAUNCHING_AGENT)
         await self._converse(self._workspace, envelope, prompt)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from harness.scheduling import make_failure, make_issue, make_settings
 from symphony.domain.failures import Blame, Category
-from symphony.domain.issue import Issue
+from symphony.domain.issue import Blocker, Issue
 from symphony.scheduler.policy import (
     Eligible,
     Ineligible,
@@ -180,6 +180,17 @@ def test_a_claimed_issue_says_what_it_waits_for() -> None:
         ReasonCode.BLOCKED,
         "waiting for a person: which colour?",
     )
+
+
+def test_an_issue_waits_for_the_run_of_its_blocker_and_not_for_its_retry() -> None:
+    blocker = make_issue("2")
+    named = make_issue(blocked_by=(Blocker(id="9"), Blocker(id="2", identifier="SYM-2", state="Done")))
+    unnamed = make_issue(blocked_by=(Blocker(id="2"),))
+    state = _state(running={"2": _running(blocker)})
+    assert _reason(named, state) == (ReasonCode.BLOCKER_RUNNING, "the run of SYM-2 has not ended yet")
+    assert _reason(unnamed, state)[1] == "the run of 2 has not ended yet"
+    retry = Retry(issue=blocker, attempt=1, due_ms=0, error=None, idle_attempts=0)
+    assert eligible(named, _state(retrying={"2": retry})) == Eligible()
 
 
 def test_its_own_claim_does_not_stand_in_the_way_of_a_due_retry() -> None:

@@ -51,7 +51,7 @@ def test_people_are_told_what_happens_and_what_to_do_next(project: Project) -> N
     assert done.returncode == 0, done.stderr
     assert "no model is involved" in done.stdout
     assert "Comment on" in done.stdout
-    assert "symphony init && symphony run" in done.stdout
+    assert "Next, in your own repository: symphony init" in done.stdout
     shown = README.split("<!-- demo:begin -->")[1].split("<!-- demo:end -->")[0].strip("`\n")
     assert shown in done.stdout, "the README shows what really comes out"
     assert "Scripted agent: no model is involved." not in done.stderr

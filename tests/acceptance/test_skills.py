@@ -119,3 +119,30 @@ def test_without_a_skills_folder_the_agent_is_told_the_same_bytes_as_with_skills
     assert '"turn/start"' in without
     assert without == switched_off
     assert "Available skills" not in without
+
+
+def test_skills_that_are_not_committed_are_told_at_the_start(project: Project) -> None:
+    project.workflow()
+    project.skill("committed")
+    project.commit("Add a skill")
+    project.skill("forgotten")
+    with project.daemon("--once") as daemon:
+        assert daemon.end() == 0
+    (told,) = [line for line in daemon.events() if line["event"] == "skills_not_committed"]
+    assert told["names"] == [".symphony/skills/forgotten/SKILL.md"]
+    assert told["level"] == "warning"
+    assert "git add" in told["hint"]
+
+
+@pytest.mark.parametrize("case", ["all are committed", "switched off", "no branch of that name"])
+def test_nothing_is_told_where_nothing_can_be_said(project: Project, case: str) -> None:
+    project.skill("greeting")
+    if case == "all are committed":
+        project.commit("Add a skill")
+    project.workflow(
+        agent={"skills": {"enabled": case != "switched off"}},
+        workspace={"base_branch": "nowhere" if case.startswith("no") else "main"},
+    )
+    done = project.symphony("run", "--once")
+    assert done.returncode == 0, done.stderr
+    assert "skills_not_committed" not in done.stderr

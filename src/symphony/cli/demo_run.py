@@ -20,7 +20,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from symphony.agents.registry import KINDS as AGENT_KINDS
-from symphony.cli.progress import LineProgress, Progress, TableProgress
+from symphony.cli.paths import program
+from symphony.cli.progress import Progress, progress_on
 from symphony.cli.serving import serve
 from symphony.cli.summary import summary_table
 from symphony.domain.issue import Issue
@@ -63,8 +64,7 @@ def show(*, agent: str, directory: Path | None, as_json: bool) -> bool:
         _build(place, agent)
         if not as_json:
             _introduce(console, place, agent)
-        progress: Progress = TableProgress(console) if console.is_terminal else LineProgress(console)
-        with progress:
+        with progress_on(console) as progress:
             tally = _serve(place, progress)
         issues, comments = anyio.run(_read_board, place.repository / "WORKFLOW.md")
         result = _result(place, tally, issues, comments)
@@ -209,7 +209,7 @@ def _introduce(console: Console, place: Place, agent: str) -> None:
 def _conclude(console: Console, place: Place, tally: Tally, result: dict[str, Any]) -> None:
     states = {entry["identifier"]: entry["state"] for entry in result["issues"]}
     console.print()
-    console.print(summary_table(tally, states))
+    console.print(summary_table(tally, states, width=console.width))
     _show_comments(console, result["comments"])
     if not result["ok"]:
         _say(console, "\n[red]Not everything finished.[/] The end of the log:")
@@ -220,7 +220,7 @@ def _conclude(console: Console, place: Place, tally: Tally, result: dict[str, An
             console,
             f"\nLook at the work: [bold]git -C {escape(str(place.repository))} log --oneline --all[/]",
         )
-    _say(console, "\nNext, in your own repository: [bold]symphony init && symphony run[/]")
+    _say(console, f"\nNext, in your own repository: [bold]{escape(program())} init[/]")
 
 
 def _show_comments(console: Console, comments: list[dict[str, Any]]) -> None:

@@ -14,7 +14,7 @@ from symphony.scheduler.commands import Command, ContinueRun, StartRun
 from symphony.scheduler.inputs import Input, OutcomeKind, RunEnded
 from symphony.scheduler.state import Running, State
 
-__all__ = ["LineProgress", "Progress", "TableProgress"]
+__all__ = ["LineProgress", "Progress", "TableProgress", "progress_on"]
 
 _COLOURS = {"running": "green", "retrying": "yellow", "blocked": "red", "waiting": "dim", "ended": "cyan"}
 
@@ -31,6 +31,12 @@ class Progress(Protocol):
     def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
         """One step of the scheduler."""
         ...
+
+
+def progress_on(console: Console) -> Progress:
+    """What this console can show; a dumb terminal cannot redraw and would stay empty until the end."""
+    live = console.is_terminal and not console.is_dumb_terminal
+    return TableProgress(console) if live else LineProgress(console)
 
 
 class TableProgress:

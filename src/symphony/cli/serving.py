@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import anyio
+import structlog
 
 from symphony.agents.registry import KINDS as AGENT_KINDS
+from symphony.cli.uncommitted import unseen_skills
 from symphony.hosts.local import LocalHost
 from symphony.observability.logs import configure
 from symphony.observability.tally import Tally
@@ -18,6 +20,9 @@ from symphony.workflow.document import Workflow, WorkflowFile, parse_workflow
 from symphony.workflow.store import WorkflowStore
 
 __all__ = ["open_store", "serve"]
+
+_log = structlog.get_logger(__name__)
+_COMMIT_HINT = "sessions see what is committed on that branch: git add the skills and commit them there"
 
 
 def serve(
@@ -47,6 +52,8 @@ def serve(
             level=log_level,
             redaction=redaction_for(store.current(), environment),
         )
+        if advice := unseen_skills(store.current().settings):
+            _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
         tally = Tally()
         service = Service(
             store=store,

@@ -8,9 +8,14 @@ from symphony.observability.tally import Tally
 
 __all__ = ["summary_table"]
 
+_FITS_TITLES = 80
 
-def summary_table(tally: Tally, states: dict[str, str] | None = None) -> Table:
-    """One row per issue that was worked on; `states` are final states by identifier where they are known."""
+
+def summary_table(tally: Tally, states: dict[str, str] | None = None, *, width: int = _FITS_TITLES) -> Table:
+    """One row per issue that was worked on; `states` are final states by identifier where they are known.
+
+    On a terminal of fewer than 80 columns titles and blanks give way.
+    """
     table = Table(title=None, header_style="bold", pad_edge=False)
     for column in ("Issue", "Title", "State", "Attempts", "Turns", "Commits", "Branch"):
         counts = column in {"Attempts", "Turns", "Commits"}
@@ -29,6 +34,9 @@ def summary_table(tally: Tally, states: dict[str, str] | None = None) -> Table:
             str(entry.commits),
             _cell(entry.branch or ""),
         )
+    if width < _FITS_TITLES:
+        del table.columns[1]
+        table.padding = (0, 0)
     return table
 
 

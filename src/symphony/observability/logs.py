@@ -13,6 +13,8 @@ from symphony.domain.redaction import MASK, Redaction
 __all__ = ["Redactor", "configure"]
 
 _SECRET_KEYS = re.compile(r"(?i)(token|secret|password|passwd|api_?key|authorization|cookie|credential)")
+_IDS_LAST = ("run_id", "issue_id", "session_id")
+_SESSION_CHARS = 12
 _NOT_SECRET_KEYS = re.compile(r"(?i)_tokens$|^tokens$")
 
 
@@ -57,7 +59,7 @@ def configure(
     console = out.isatty() if as_json is None else not as_json
     renderer: structlog.typing.Processor
     if console:
-        renderer = structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=24)
+        renderer = structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=24, sort_keys=False)
     else:
         renderer = structlog.processors.JSONRenderer(ensure_ascii=False, default=str)
     structlog.configure(
@@ -67,12 +69,25 @@ def configure(
             structlog.processors.TimeStamper(fmt="%H:%M:%S" if console else "iso", utc=not console),
             structlog.processors.format_exc_info,
             Redactor(redaction or Redaction()),
+            *([_for_people] if console else []),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=_SafeLoggerFactory(out),
         cache_logger_on_first_use=False,
     )
+
+
+def _for_people(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    """The issue first and the long ids last: session ids by their end, an id that says the same not twice."""
+    line = dict(event)
+    first = {name: line.pop(name) for name in ("issue_identifier",) if name in line}
+    last = {name: line.pop(name) for name in _IDS_LAST if name in line}
+    if last.get("issue_id") == event.get("issue_identifier"):
+        last.pop("issue_id", None)
+    if isinstance(session := last.get("session_id"), str) and len(session) > _SESSION_CHARS:
+        last["session_id"] = f"…{session[-_SESSION_CHARS:]}"
+    return {**first, **line, **last}
 
 
 class _SafeLogger:

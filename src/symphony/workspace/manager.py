@@ -190,7 +190,7 @@ class WorkspaceManager:
             reason = await self._let_go(layout, entry, path)
             if reason is not None:
                 _log.warning(
-                    "workspace kept", issue_identifier=record.identifier, path=str(path), reason=reason
+                    "workspace_not_removed", issue_identifier=record.identifier, path=str(path), reason=reason
                 )
                 return Removal(removed=False, kept_reason=reason)
         await to_thread.run_sync(forget, layout, path.name)

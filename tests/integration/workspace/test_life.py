@@ -438,7 +438,7 @@ class TestRemoval:
             removal = await manager.remove(await _only(manager))
 
         assert removal == Removal(removed=False, kept_reason="1 uncommitted or untracked file(s)")
-        assert [line["event"] for line in logs] == ["workspace kept"]
+        assert [line["event"] for line in logs] == ["workspace_not_removed"]
         assert made.path.exists()
         assert len(await manager.recorded()) == 1
 

@@ -61,7 +61,7 @@ class Redaction:
     """Masks known values as well as shapes. Values shorter than six characters would mask ordinary words."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        long_enough = {value for value in values if len(value) >= _MIN_SECRET_CHARS}
+        long_enough = {plain(value) for value in values if len(plain(value)) >= _MIN_SECRET_CHARS}
         self._values = sorted(long_enough, key=len, reverse=True)
 
     def text(self, text: str) -> str:

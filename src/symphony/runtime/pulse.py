@@ -23,8 +23,7 @@ class Pulse:
         self._run_id = run_id
         self._post = post
         self._now_ms = now_ms
-        self._redaction = redaction
-        self._progress = Progress()
+        self._progress = Progress(redaction=redaction)
         self._pid: int | None = None
         self._stage = RunStage.PREPARING_WORKSPACE
         self._workspace_path: str | None = None
@@ -81,7 +80,7 @@ class Pulse:
             signs=now.events,
             tool_calls=self._tool_calls,
             last_event=now.last_event,
-            last_message=None if now.last_message is None else self._redaction.text(now.last_message),
+            last_message=now.last_message,
             input_tokens=now.tokens.input_tokens,
             output_tokens=now.tokens.output_tokens,
             total_tokens=now.tokens.total_tokens,

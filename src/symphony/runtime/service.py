@@ -93,6 +93,8 @@ class Service:
     def ask_to_end(self, *, now: bool = False) -> None:
         """Drain and exit; with `now`, stop what runs as well (CL6)."""
         self.post(StopAsked() if now else DrainAsked())
+        if now and self._effects is not None:
+            self._effects.hurry()
 
     # --- the life of the daemon --------------------------------------------------------------------------
 

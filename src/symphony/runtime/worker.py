@@ -24,7 +24,7 @@ from symphony.runtime.bound import Bound, skill_options
 from symphony.runtime.catalog import load_catalog
 from symphony.runtime.pulse import Pulse
 from symphony.runtime.state_dir import LiveRun, StateDirectory
-from symphony.scheduler.commands import ContinueRun, FinishRun, StartRun, StopReason
+from symphony.scheduler.commands import ContinueRun, FinishRun, StartRun
 from symphony.scheduler.inputs import Input, Outcome, OutcomeKind, RunEnded, RunStage
 from symphony.scheduler.inputs import TurnEnded as TurnDone
 from symphony.skills import Problem
@@ -34,6 +34,7 @@ from symphony.workspace.model import ProgressMark, Workspace
 __all__ = ["Worker"]
 
 _log = structlog.get_logger(__name__)
+_HURRY_S = 5.0
 _INPUT_CATEGORIES = frozenset({Category.TURN_INPUT_REQUIRED, Category.APPROVAL_REQUIRED})
 _TIMEOUTS = frozenset({Category.TURN_TIMEOUT, Category.RESPONSE_TIMEOUT})
 
@@ -70,8 +71,8 @@ class Worker:
             run_id=command.run_id, issue_id=command.issue.id, issue_identifier=command.issue.identifier
         )
         self._scope = anyio.CancelScope()
+        self._closing = anyio.CancelScope(shield=True)
         self._give, self._directives = anyio.create_memory_object_stream[ContinueRun | FinishRun](8)
-        self._stopped: StopReason | None = None
         self._workspace: Workspace | None = None
         self._before: ProgressMark | None = None
 
@@ -81,10 +82,13 @@ class Worker:
         """Answer the worker's question after a turn."""
         self._give.send_nowait(directive)
 
-    def stop(self, reason: StopReason) -> None:
+    def stop(self) -> None:
         """Cancel the attempt wherever it is."""
-        self._stopped = reason
         self._scope.cancel()
+
+    def hurry(self) -> None:
+        """Leave hooks and delivery at the end little time; what is not delivered stays in the workspace."""
+        self._closing.deadline = anyio.current_time() + _HURRY_S
 
     # --- the attempt -------------------------------------------------------------------------------------
 
@@ -102,8 +106,10 @@ class Worker:
                 with self._scope:
                     outcome = await self._guarded(self._attempt)
             finally:
-                with anyio.CancelScope(shield=True):
-                    outcome = await self._finish(outcome)
+                closing = outcome
+                with self._closing:
+                    closing = await self._finish(outcome)
+                outcome = closing
                 self._state_dir.remove_run(self._command.run_id)
                 self._give.close()
                 self._directives.close()

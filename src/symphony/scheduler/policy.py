@@ -128,7 +128,8 @@ _OUTAGES = frozenset(
     {
         Category.AGENT_RATE_LIMITED,
         Category.AGENT_USAGE_LIMIT,
-        Category.WORKSPACE_REPOSITORY,
+        Category.AGENT_AUTH,
+        Category.CODEX_NOT_FOUND,
     }
 )
 
@@ -136,11 +137,14 @@ _OUTAGES = frozenset(
 def counts_as_idle(failure: Failure | None) -> bool:
     """Whether an attempt without progress speaks against the issue.
 
-    An outage of the tracker, the host, the repository or the model's quota does not: otherwise one bad hour
-    at night would block every issue until somebody came to look.
+    An outage of the tracker, the host, the repository, the login or the model's quota does not: otherwise one
+    bad hour at night would block every issue until somebody came to look. A bug of ours does, as it may
+    repeat for ever and cost tokens each time, and so does a repository that is configured wrongly.
     """
-    if failure is None:
+    if failure is None or failure.category is Category.INTERNAL:
         return True
+    if failure.category is Category.WORKSPACE_REPOSITORY:
+        return failure.blame is Blame.CONFIG
     return failure.blame not in {Blame.TRACKER, Blame.HOST} and failure.category not in _OUTAGES
 
 

@@ -167,13 +167,11 @@ class WorkspaceManager:
         entries = await to_thread.run_sync(read_entries, layout)
         return tuple(_record(layout, entry) for entry in entries)
 
-    async def locate(self, issue: Issue) -> WorkspaceRecord:
+    async def locate(self, issue_id: str, identifier: str) -> WorkspaceRecord:
         """Where the issue's workspace is under the current root, whether it exists or not (WS13)."""
         layout = await self._root()
-        key = key_of(issue.identifier)
-        return WorkspaceRecord(
-            issue_id=issue.id, identifier=issue.identifier, key=key, path=layout.workspace(key)
-        )
+        key = key_of(identifier)
+        return WorkspaceRecord(issue_id=issue_id, identifier=identifier, key=key, path=layout.workspace(key))
 
     async def remove(self, record: WorkspaceRecord) -> Removal:
         """Remove a workspace, be it under a former root, unless work would be lost (WS11, WS13).

@@ -597,11 +597,11 @@ class TestRemoval:
         assert (tmp_path / "precious").exists()
 
     async def test_an_issue_without_a_record_is_located_by_its_identifier(
-        self, make_manager: Make, root: Path, issue: MakeIssue
+        self, make_manager: Make, root: Path
     ) -> None:
         manager = make_manager()
 
-        located = await manager.locate(issue("a b"))
+        located = await manager.locate("id-of-a b", "a b")
         key = "a_b--c8687a08aa5d6ed2"
 
         assert located == WorkspaceRecord(issue_id="id-of-a b", identifier="a b", key=key, path=root / key)

@@ -311,3 +311,19 @@ def test_an_outage_does_not_speak_against_the_issue(changes: dict[str, Any], *, 
 
 def test_a_clean_end_without_progress_does() -> None:
     assert counts_as_idle(None)
+
+
+@pytest.mark.parametrize(
+    ("category", "blame", "counts"),
+    [
+        (Category.TURN_FAILED, Blame.AGENT, True),
+        (Category.INTERNAL, Blame.HOST, True),
+        (Category.WORKSPACE_REPOSITORY, Blame.WORKSPACE, False),
+        (Category.WORKSPACE_REPOSITORY, Blame.CONFIG, True),
+        (Category.AGENT_AUTH, Blame.CONFIG, False),
+        (Category.AGENT_USAGE_LIMIT, Blame.AGENT, False),
+        (Category.TRACKER_REQUEST, Blame.TRACKER, False),
+    ],
+)
+def test_an_outage_does_not_speak_against_an_issue(category: Category, blame: Blame, *, counts: bool) -> None:
+    assert counts_as_idle(make_failure(category=category, blame=blame)) is counts

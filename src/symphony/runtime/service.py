@@ -117,6 +117,7 @@ class Service:
         for warning in bound.workflow.warnings:
             _log.warning("workflow_warning", where=warning.where, reason=warning.message, hint=warning.hint)
         await bound.workspaces.check_root()
+        await bound.workspaces.check_repository()
         found = await self._preflight(bound)
         _log.info("agent_ready", agent=found.agent, version=found.version)
         for notice in found.notices:

@@ -21,7 +21,7 @@ from symphony.workspace.git import Git, GitError
 from symphony.workspace.guard import Guard
 from symphony.workspace.hooks import Hook, HookCall, HookRunner
 from symphony.workspace.layout import Layout, key_of
-from symphony.workspace.mirror import Mirror
+from symphony.workspace.mirror import Mirror, base_of
 from symphony.workspace.model import (
     Delivery,
     ProgressMark,
@@ -79,6 +79,17 @@ class WorkspaceManager:
         layout = await self._root()
         await self._on_disk(lambda: try_writing(layout))
         await to_thread.run_sync(clear_leftovers, layout)
+
+    async def check_repository(self) -> None:
+        """See that `workspace.repo` can be reached and has the base branch, before anything is dispatched.
+
+        Raises:
+            WorkspaceError: `workspace_repository`, with a hint.
+        """
+        if self._settings.repo is None:
+            return
+        mirror = self._mirror(await self._root(), self._settings.repo)
+        base_of(await mirror.look(), self._settings.base_branch, self._settings.repo)
 
     async def prepare(self, issue: Issue, attempt: int | None, *, run_id: str | None = None) -> Workspace:
         """The issue's workspace: the existing one as it is, or a new one, populated and after `after_create`.
@@ -189,9 +200,6 @@ class WorkspaceManager:
             await self._hooks.run_ignoring_failure(Hook.BEFORE_REMOVE, call)
             reason = await self._let_go(layout, entry, path)
             if reason is not None:
-                _log.warning(
-                    "workspace_not_removed", issue_identifier=record.identifier, path=str(path), reason=reason
-                )
                 return Removal(removed=False, kept_reason=reason)
         await to_thread.run_sync(forget, layout, path.name)
         return Removal(removed=existed)

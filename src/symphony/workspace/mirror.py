@@ -24,12 +24,13 @@ from symphony.workspace.layout import Layout
 from symphony.workspace.model import WorkspaceError
 from symphony.workspace.refs import all_refs
 
-__all__ = ["Advertised", "Mirror", "Snapshot", "clear_stale_locks", "parse_advertised"]
+__all__ = ["Advertised", "Mirror", "Snapshot", "base_of", "clear_stale_locks", "parse_advertised"]
 
 _TRACKING = "refs/remotes/origin/"
 _DETACHED = "refs/symphony/origin-head"
 _SHA256_DIGITS = 64
 _LOCK_PAUSE_S = 0.05
+_LOOK_TIMEOUT_MS = 30_000
 _STALE_LOCK_S = 2 * NETWORK_TIMEOUT_MS / 1000
 _FETCH = ("fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance")
 
@@ -99,6 +100,26 @@ class Mirror:
         if isinstance(self._outcome, WorkspaceError):
             raise WorkspaceError(self._outcome.failure) from self._outcome
         return self._outcome
+
+    async def look(self) -> Advertised:
+        """What the repository offers, asked without a mirror: can it be reached, has it a commit?
+
+        Raises:
+            WorkspaceError: `workspace_repository`, with a hint.
+        """
+        try:
+            answer = await self._git.trusted(
+                "ls-remote",
+                "--symref",
+                "--",
+                self._repository,
+                "HEAD",
+                "refs/heads/*",
+                timeout_ms=_LOOK_TIMEOUT_MS,
+            )
+        except (GitError, OSError) as error:
+            raise self._unreachable(error) from error
+        return self._not_empty(parse_advertised(answer))
 
     async def _refresh(self) -> Snapshot | WorkspaceError:
         try:
@@ -182,7 +203,9 @@ class Mirror:
             "refs/heads/*",
             timeout_ms=NETWORK_TIMEOUT_MS,
         )
-        advertised = parse_advertised(answer)
+        return self._not_empty(parse_advertised(answer))
+
+    def _not_empty(self, advertised: Advertised) -> Advertised:
         if not advertised.branches and advertised.head is None:
             raise self._empty()
         return advertised
@@ -230,6 +253,24 @@ def clear_stale_locks(mirror: Path) -> None:
         with suppress(OSError):
             if lock.lstat().st_mtime < limit:
                 lock.unlink()
+
+
+def base_of(offer: Advertised | Snapshot, base_branch: str | None, repository: str) -> tuple[str | None, str]:
+    """The base branch's name (null for a detached `HEAD`) and commit.
+
+    Raises:
+        WorkspaceError: `workspace_repository`: there is no such branch.
+    """
+    name = base_branch or offer.head_branch
+    commit = offer.head if name is None else offer.branches.get(name)
+    if commit is None:
+        raise WorkspaceError.of(
+            Category.WORKSPACE_REPOSITORY,
+            f"workspace.repo {without_credentials(repository)} has no branch {name or 'at HEAD'}",
+            hint="set workspace.base_branch to one of its branches",
+            blame=Blame.CONFIG,
+        )
+    return name, commit
 
 
 def parse_advertised(answer: bytes) -> Advertised:

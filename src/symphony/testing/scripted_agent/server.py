@@ -18,7 +18,7 @@ __all__ = ["Server"]
 
 _APPROVAL_POLICIES = ("untrusted", "on-request", "never")
 _NO_SANDBOX = "The scripted agent has no sandbox: its commands run with the rights of its user."
-_CLOSE_S = 2.0
+_CLOSE_S = 10.0
 _Params = Mapping[str, Any]
 _Method = Callable[[_Params], tuple[_Params, Callable[[], None] | None]]
 
@@ -54,7 +54,7 @@ class Server:
             self._answer(method, frame["id"], frame.get("params") or {})
 
     def close(self) -> None:
-        """The client is gone: let a running turn end its commands, and wait for that (2 s at most)."""
+        """The client is gone: let a running turn end its commands, and wait for that (10 s at most)."""
         if (turn := self._turn) is not None:
             turn.interrupted.set()
         self._wire.wake(gone=True)

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import anyio
 import structlog
+from anyio import to_thread
 
 from symphony.domain.failures import SymphonyError
 from symphony.hosts.base import Host
@@ -101,10 +102,10 @@ class Service:
         Raises:
             SymphonyError: start-up failed; nothing was dispatched.
         """
-        self._state_dir.create()
+        await to_thread.run_sync(self._state_dir.create)
         with self._state_dir.lock():
             await reap_predecessor(self._state_dir, self._host)
-            self._state_dir.trim_logs()
+            await to_thread.run_sync(self._state_dir.trim_logs)
             bound = bind(self._store.current(), host=self._host, environment=self._environment)
             await self._check(bound)
             await self._serve(bound)
@@ -138,7 +139,7 @@ class Service:
             tasks.start_soon(self._decide, bound)
             await self._exit.wait()
             tasks.cancel_scope.cancel()
-        self._state_dir.trim_logs()
+        await to_thread.run_sync(self._state_dir.trim_logs)
         _log.info("stopped")
         self._judge_once()
 

@@ -7,14 +7,15 @@ The loop never awaits while deciding: it takes a fact, steps the scheduler and h
 
 import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from typing import Protocol
 
 import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.domain.failures import SymphonyError
+from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.hosts.base import Host
 from symphony.runtime.bound import Bound, bind, scheduler_settings
 from symphony.runtime.clock import Timers, monotonic_ms
@@ -33,7 +34,7 @@ from symphony.scheduler.inputs import (
     WorkspaceRef,
 )
 from symphony.scheduler.machine import idle, step
-from symphony.scheduler.state import State, initial
+from symphony.scheduler.state import Drain, State, initial
 from symphony.workflow.document import Workflow
 from symphony.workflow.store import Rejected, Reloaded, WorkflowStore
 
@@ -103,18 +104,20 @@ class Service:
             SymphonyError: start-up failed; nothing was dispatched.
         """
         await to_thread.run_sync(self._state_dir.create)
-        with self._state_dir.lock():
+        with self._put, self._inbox, self._state_dir.lock():
             await reap_predecessor(self._state_dir, self._host)
             await to_thread.run_sync(self._state_dir.trim_logs)
             bound = bind(self._store.current(), host=self._host, environment=self._environment)
             await self._check(bound)
             await self._serve(bound)
 
-    async def _check(self, bound: Bound) -> None:
-        """What must hold before the first dispatch (SC1, CF6)."""
+    async def _check(self, bound: Bound, *, former: Bound | None = None) -> None:
+        """What must hold before a dispatch (SC1, CF6); the agent of `former` is known to work."""
         for warning in bound.workflow.warnings:
             _log.warning("workflow_warning", where=warning.where, reason=warning.message, hint=warning.hint)
         await bound.workspaces.check_root()
+        if former is not None and former.settings.codex == bound.settings.codex:
+            return
         found = await bound.agent.preflight(bound.settings.workspace.root)
         _log.info("agent_ready", agent=found.agent, version=found.version)
         for notice in found.notices:
@@ -164,8 +167,11 @@ class Service:
         for command in commands:
             self._effects.carry_out(command)
         for observer in self._observers:
-            observer(before, fact, after, commands)
-        if self._once and idle(after):
+            try:
+                observer(before, fact, after, commands)
+            except Exception:  # noqa: BLE001 - what people see must not stop the work
+                _log.exception("observer_failed")
+        if self._once and after.drain is Drain.NO and idle(after):
             self.post(DrainAsked())
         return after
 
@@ -174,25 +180,25 @@ class Service:
     async def _reload(self) -> None:
         """Take over a changed workflow file; an invalid one holds dispatch, the last good one stays (CF8)."""
         async with self._reloading:
-            match self._store.reload_if_changed():
-                case Reloaded(workflow=workflow):
-                    await self._take_over(workflow)
-                case Rejected(failures=failures):
-                    self.post(WorkflowRejected(failure=failures[0]))
-                case None:
-                    return
+            try:
+                match self._store.reload_if_changed():
+                    case Reloaded(workflow=workflow):
+                        await self._take_over(workflow)
+                    case Rejected(failures=failures):
+                        self.post(WorkflowRejected(failure=failures[0]))
+                    case None:
+                        return
+            except SymphonyError as error:
+                self.post(WorkflowRejected(failure=error.failure))
+            except Exception as error:  # noqa: BLE001 - the version in force works on
+                _log.exception("reload_crashed")
+                self.post(WorkflowRejected(failure=_internal(error)))
 
     async def _take_over(self, workflow: Workflow) -> None:
         assert self._bound is not None  # noqa: S101 - reloads begin after the first binding
         assert self._effects is not None  # noqa: S101 - as above
-        try:
-            bound = bind(workflow, host=self._host, environment=self._environment)
-            await bound.workspaces.check_root()
-            if workflow.settings.codex != self._bound.settings.codex:
-                await bound.agent.preflight(bound.settings.workspace.root)
-        except SymphonyError as error:
-            self.post(WorkflowRejected(failure=error.failure))
-            return
+        bound = bind(workflow, host=self._host, environment=self._environment)
+        await self._check(bound, former=self._bound)
         self._bound = self._effects.bound = bound
         self._rebound.set()
         self._rebound = anyio.Event()
@@ -201,8 +207,10 @@ class Service:
 
     async def _watch_workflow(self) -> None:
         """A hint that arrives early; the recheck is what can be relied on (CF8)."""
-        async for _ in self._store.changes():
-            await self._reload()
+        with _told("workflow"):
+            async with aclosing(self._store.changes()) as hints:
+                async for _ in hints:
+                    await self._reload()
 
     async def _recheck_workflow(self) -> None:
         while True:
@@ -220,8 +228,22 @@ class Service:
                 group.cancel_scope.cancel()
 
     async def _wake_on_changes(self, watched: Bound) -> None:
-        async for _ in watched.tracker.changes():
-            self.post(WakeAsked(reason="tracker_changed"))
+        with _told("tracker"):
+            async for _ in watched.tracker.changes():
+                self.post(WakeAsked(reason="tracker_changed"))
+
+
+@contextmanager
+def _told(watched: str) -> Iterator[None]:
+    """Hints are a comfort: where watching fails it is logged, and looking now and then has to do."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - whatever the watch is made of
+        _log.warning("watch_failed", watched=watched, reason=str(error) or type(error).__name__)
+
+
+def _internal(error: Exception) -> Failure:
+    return Failure(category=Category.INTERNAL, blame=Blame.HOST, message=f"internal error: {error!r}")
 
 
 async def _left_workspaces(bound: Bound) -> tuple[WorkspaceRef, ...]:

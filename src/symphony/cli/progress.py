@@ -8,6 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from symphony.domain.redaction import printable
 from symphony.observability.snapshot import Row, rows
 from symphony.scheduler.commands import Command, ContinueRun, StartRun
 from symphony.scheduler.inputs import Input, OutcomeKind, RunEnded
@@ -37,6 +38,7 @@ class TableProgress:
 
     def __init__(self, console: Console) -> None:
         self._known: dict[str, Row] = {}
+        self._ended: set[str] = set()
         self._live = Live(console=console, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> Self:
@@ -52,11 +54,12 @@ class TableProgress:
         """Redraw after a step."""
         del before, fact, commands
         current = {row.issue_id: row for row in rows(after)}
-        ended = {key: row for key, row in self._known.items() if key not in current}
+        self._ended = self._known.keys() - current.keys()
         self._known |= current
-        self._live.update(self._table(set(ended)))
+        self._live.update(self.picture())
 
-    def _table(self, ended: set[str]) -> Table:
+    def picture(self) -> Table:
+        """The table as it stands."""
         table = Table(header_style="bold", pad_edge=False, expand=True)
         for column, options in (
             ("Issue", {"width": 8}),
@@ -67,11 +70,11 @@ class TableProgress:
         ):
             table.add_column(column, no_wrap=True, **options)
         for row in sorted(self._known.values(), key=lambda item: item.issue_identifier):
-            status = "ended" if row.issue_id in ended else row.status
+            status = "ended" if row.issue_id in self._ended else row.status
             detail = "no longer active" if status == "ended" else row.detail
             turn = str(row.turn) if row.turn else ""
             colour = Text(status, style=_COLOURS[status])
-            table.add_row(row.issue_identifier, row.title, colour, turn, Text(detail.replace("\n", " ")))
+            table.add_row(_plain(row.issue_identifier), _plain(row.title), colour, turn, _plain(detail))
         return table
 
 
@@ -108,7 +111,12 @@ class LineProgress:
             )
 
     def _say(self, identifier: str, text: str) -> None:
-        self._console.print(f"{identifier:8} {text}", markup=False, highlight=False)
+        self._console.print(_plain(f"{identifier:8} {text}"), soft_wrap=True)
+
+
+def _plain(text: str) -> Text:
+    """What a board or an agent says, on one line: neither markup nor may it drive the terminal."""
+    return Text(printable(text.replace("\n", " ")))
 
 
 def _run(state: State, run_id: str) -> Running | None:

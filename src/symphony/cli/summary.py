@@ -1,7 +1,9 @@
 """The table at the end: what happened to each issue."""
 
 from rich.table import Table
+from rich.text import Text
 
+from symphony.domain.redaction import printable
 from symphony.observability.tally import Tally
 
 __all__ = ["summary_table"]
@@ -18,14 +20,17 @@ def summary_table(tally: Tally, states: dict[str, str] | None = None) -> Table:
     for entry in sorted(tally.issues.values(), key=lambda item: item.issue.identifier):
         issue = entry.issue
         state = (states or {}).get(issue.identifier, issue.state)
-        shown = f"[red]{state} (blocked)[/]" if entry.blocked else state
-        table.add_row(
+        cells = (
             issue.identifier,
             issue.title,
-            shown,
+            f"{state} (blocked)" if entry.blocked else state,
             str(entry.attempts),
             str(entry.turns),
             str(entry.commits),
             entry.branch or "",
         )
+        # As `Text`: what a board says is neither markup nor may it drive the terminal.
+        row = [Text(printable(cell)) for cell in cells]
+        row[2].stylize("red" if entry.blocked else "")
+        table.add_row(*row)
     return table

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from symphony.domain.failures import Failure
 
-__all__ = ["MASK", "Redaction", "mask_credentials"]
+__all__ = ["MASK", "Redaction", "mask_credentials", "printable"]
 
 MASK = "***"
 _MIN_SECRET_CHARS = 6
@@ -43,6 +43,13 @@ def mask_credentials(text: str) -> str:
     for pattern, mask in _CREDENTIALS:
         text = pattern.sub(mask, text)
     return text
+
+
+def printable(text: object) -> str:
+    """`text` on one line: control, bidi and undecodable characters become escapes."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in str(text)
+    )
 
 
 class Redaction:

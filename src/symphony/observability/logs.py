@@ -7,8 +7,9 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any, TextIO
 
 import structlog
+from structlog.typing import Processor
 
-from symphony.domain.redaction import MASK, Redaction
+from symphony.domain.redaction import MASK, Redaction, printable
 
 __all__ = ["Redactor", "configure"]
 
@@ -27,7 +28,9 @@ class Redactor:
         return {key: self._value(key, value) for key, value in event.items()}
 
     def _value(self, key: str, value: Any) -> Any:
-        if _SECRET_KEYS.search(key) and not _NOT_SECRET_KEYS.search(key) and isinstance(value, str):
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        if _SECRET_KEYS.search(key) and not _NOT_SECRET_KEYS.search(key):
             return MASK
         match value:
             case str():
@@ -36,8 +39,6 @@ class Redactor:
                 return {str(inner): self._value(str(inner), item) for inner, item in value.items()}
             case list() | tuple() | set() | frozenset():
                 return [self._value("", item) for item in value]
-            case None | bool() | int() | float():
-                return value
             case _:
                 return self._redaction.text(str(value))
 
@@ -51,15 +52,10 @@ def configure(
 ) -> None:
     """Send log lines to `stream` (stderr), as JSON unless it is a terminal.
 
-    The redactor runs last before rendering, so that no earlier processor can add a secret after it.
+    The redactor runs after everything that adds to a line, so that no secret comes in behind it.
     """
     out = stream or sys.stderr
     console = out.isatty() if as_json is None else not as_json
-    renderer: structlog.typing.Processor
-    if console:
-        renderer = structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=24)
-    else:
-        renderer = structlog.processors.JSONRenderer(ensure_ascii=False, default=str)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -67,12 +63,28 @@ def configure(
             structlog.processors.TimeStamper(fmt="%H:%M:%S" if console else "iso", utc=not console),
             structlog.processors.format_exc_info,
             Redactor(redaction or Redaction()),
-            renderer,
+            *(_console(colours=out.isatty()) if console else _JSON),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=_SafeLoggerFactory(out),
         cache_logger_on_first_use=False,
     )
+
+
+_JSON: tuple[Processor, ...] = (structlog.processors.JSONRenderer(ensure_ascii=False, default=str),)
+
+
+def _console(*, colours: bool) -> tuple[Processor, ...]:
+    return (_harmless, structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=24))
+
+
+def _harmless(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    """Foreign text can neither begin a line of its own nor drive the terminal; a stack keeps its lines."""
+    return {key: _shown(key, value) if isinstance(value, str) else value for key, value in event.items()}
+
+
+def _shown(key: str, text: str) -> str:
+    return "\n".join(map(printable, text.split("\n"))) if key == "exception" else printable(text)
 
 
 class _SafeLogger:
@@ -83,10 +95,16 @@ class _SafeLogger:
 
     def msg(self, message: str) -> None:
         try:
-            self._stream.write(message + "\n")
+            self._write(message + "\n")
             self._stream.flush()
         except (OSError, ValueError):
             return
+
+    def _write(self, line: str) -> None:
+        try:
+            self._stream.write(line)
+        except UnicodeEncodeError:  # a file name that is not text
+            self._stream.write(line.encode("ascii", "backslashreplace").decode("ascii"))
 
     debug = info = warning = error = critical = exception = log = fatal = msg
 

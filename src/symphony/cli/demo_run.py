@@ -69,7 +69,7 @@ def show(*, agent: str, directory: Path | None, as_json: bool) -> bool:
         progress: Progress = TableProgress(console) if console.is_terminal else LineProgress(console)
         with progress:
             tally = _serve(place, progress)
-        issues, comments = anyio.run(_read_board, place.repository / "WORKFLOW.md")
+        issues, comments = anyio.run(_read_board, _board(place.repository / "WORKFLOW.md"))
         result = _result(place, tally, issues, comments)
         if as_json:
             print(json.dumps(result, indent=2, ensure_ascii=False))  # noqa: T201 - the command's output
@@ -169,12 +169,15 @@ def _serve(place: Place, progress: Progress) -> Tally:
     )
 
 
-async def _read_board(workflow: Path) -> tuple[list[Issue], list[tuple[Issue, Comment]]]:
-    """All issues of the board as they stand now, and the comments on them."""
+def _board(workflow: Path) -> BoardConfig:
     settings = load_workflow(
         workflow, environment=os.environ, tracker_kinds=SUPPORTED_KINDS, agent_kinds=AGENT_KINDS
     ).settings.tracker
-    config = BoardConfig.of(settings.provider, base_dir=workflow.parent)
+    return BoardConfig.of(settings.provider, base_dir=workflow.parent)
+
+
+async def _read_board(config: BoardConfig) -> tuple[list[Issue], list[tuple[Issue, Comment]]]:
+    """All issues of the board as they stand now, and the comments on them."""
     tracker = MarkdownTracker(config)
     issues = list(await tracker.fetch_issues_by_states(config.states))
     comments = [(issue, comment) for issue in issues for comment in await tracker.list_comments(issue.id)]

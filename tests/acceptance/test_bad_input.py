@@ -39,10 +39,33 @@ def test_an_agent_that_only_prints_garbage_is_refused_before_any_dispatch(projec
     assert not project.workspaces.exists() or not list(project.workspaces.glob("SYM-*"))
 
 
-def test_a_repository_that_cannot_be_reached(project: Project) -> None:
-    project.workflow(workspace={"repo": str(project.root / "nowhere")})
+@pytest.mark.parametrize(
+    ("workspace", "code", "words"),
+    [
+        ({"repo": "../nowhere"}, 1, "cannot be fetched"),
+        ({"repo": "../bare"}, 3, "has no commit yet"),
+        ({"base_branch": "no-such-branch"}, 3, "has no branch no-such-branch"),
+    ],
+    ids=["not there", "without a commit", "without the base branch"],
+)
+def test_a_repository_that_cannot_be_worked_on(
+    project: Project, workspace: dict[str, str], code: int, words: str
+) -> None:
+    project.git("init", "--quiet", "--bare", str(project.root / "bare"))
+    project.workflow(workspace=workspace)
     project.issue("SYM-1", [DONE])
+    done = project.symphony("run", "--once")
+    assert done.returncode == code
+    assert words in _one_error(done.stderr)
+
+
+def test_a_repository_that_is_lost_while_the_daemon_runs(project: Project) -> None:
+    project.git("clone", "--quiet", "--bare", str(project.repo), str(project.root / "origin.git"))
+    project.workflow(workspace={"repo": str(project.root / "origin.git")})
     with project.daemon() as daemon:
+        daemon.wait_for("serving")
+        (project.root / "origin.git").rename(project.root / "gone.git")
+        project.issue("SYM-1", [DONE])
         retry = daemon.wait_for("run_retrying", issue_identifier="SYM-1")
         assert "workspace_repository" in retry["reason"]
         assert daemon.process.poll() is None, "the daemon stays up"

@@ -1,9 +1,13 @@
 """Promise: `symphony demo` is the real daemon on a real repository, and says when no model is involved."""
 
 import json
+import signal
+import subprocess
 from pathlib import Path
 
-from harness.project import Project
+from harness.project import SYMPHONY, Project
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_demo_ends_with_commits_on_branches_and_one_comment(project: Project) -> None:
@@ -49,9 +53,9 @@ def test_people_are_told_what_happens_and_what_to_do_next(project: Project) -> N
     assert done.returncode == 0, done.stderr
     assert "no model is involved" in done.stdout
     assert "Comment on" in done.stdout
-    assert "symphony init && symphony run" in done.stdout
-    for name in ("DEMO-1", "DEMO-2", "DEMO-3", "DEMO-4"):
-        assert f"symphony/{name}" in done.stdout
+    assert "Next, in your own repository: symphony init" in done.stdout
+    shown = README.split("<!-- demo:begin -->")[1].split("<!-- demo:end -->")[0].strip("`\n")
+    assert shown in done.stdout, "the README shows what really comes out"
     assert "Scripted agent: no model is involved." not in done.stderr
 
 
@@ -65,3 +69,23 @@ def test_a_directory_with_something_in_it_is_not_touched(project: Project) -> No
     assert done.returncode == 2
     assert "is not empty" in done.stderr
     assert "hint:" in done.stderr
+
+
+def test_a_demo_that_is_interrupted_says_what_is_not_done_instead_of_printing_its_log(
+    project: Project,
+) -> None:
+    (project.root / "home").mkdir()
+    with subprocess.Popen(
+        [*SYMPHONY, "demo"], cwd=project.repo, env=project.env(), stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "started:" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+    assert process.returncode == 1
+    assert "Not everything finished:" in rest
+    assert "DEMO-2 is in Todo" in rest, "it waits for DEMO-1"
+    assert '"event"' not in rest
+    assert "--dir" in rest

@@ -28,14 +28,15 @@ def clone(place: Path) -> Path:
 def _bare_environment(place: Path) -> dict[str, str]:
     dropped = ("VIRTUAL_ENV", "PYTHONPATH", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "MAKEFLAGS")
     kept = {key: value for key, value in os.environ.items() if key not in dropped}
-    return {**kept, "HOME": str(place / "home"), "PIP_CONFIG_FILE": _pip_config()}
+    return {**kept, **_pip_settings(), "HOME": str(place / "home")}
 
 
-def _pip_config() -> str:
-    """The machine's own pip settings, which would be looked for in the home that the test replaces."""
+def _pip_settings() -> dict[str, str]:
+    """The user's own pip settings, which would be looked for in the home that the test replaces."""
     home = Path.home()
     candidates = (home / ".config" / "pip" / "pip.conf", home / ".pip" / "pip.conf")
-    return next((str(path) for path in candidates if path.exists()), os.devnull)
+    found = next((path for path in candidates if path.exists()), None)
+    return {} if found is None else {"PIP_CONFIG_FILE": str(found)}
 
 
 @pytest.mark.timeout(400)

@@ -1,6 +1,11 @@
 """Promise: `symphony init` never overwrites, and `symphony run` works right after it."""
 
+import shutil
+import subprocess
 import tempfile
+from pathlib import Path
+
+import pytest
 
 from harness.project import Project, scripted
 
@@ -30,6 +35,49 @@ def test_init_works_from_a_subdirectory_and_keeps_what_is_there(project: Project
     assert (project.repo / FILES[1]).is_file()
     again = project.symphony("init")
     assert again.stdout.count("kept") == len(FILES)
+
+
+def _next_steps(stdout: str) -> list[str]:
+    return [line.strip() for line in stdout.split("Next:\n")[1].splitlines()]
+
+
+def test_its_next_steps_can_be_followed_literally(place: Path) -> None:
+    odd = Project(root=place / "Müllers $HOME & Söhne").create()
+    (odd.repo / ".gitignore").unlink()
+    sub = odd.repo / "sub"
+    sub.mkdir()
+    *steps, last = _next_steps(odd.symphony("init", cwd=sub).stdout)
+    assert last == "symphony run"
+    shown = [step for step in steps if not step.startswith("npm ")]
+    assert (len(steps) > len(shown)) == (shutil.which("codex") is None)
+    script = "\n".join(["set -e", *shown, "pwd"])
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=sub, env=odd.env(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str(odd.repo)
+    committed = odd.git("ls-tree", "-r", "--name-only", "HEAD").splitlines()
+    assert {"WORKFLOW.md", ".symphony/skills/example/SKILL.md"} <= set(committed)
+    assert not [name for name in committed if name.startswith(".symphony/issues")], "one board, not many"
+
+
+def test_it_names_no_directory_where_one_is_there_already(project: Project) -> None:
+    steps = _next_steps(project.symphony("init").stdout)
+    assert not [step for step in steps if step.startswith("cd ")]
+
+
+@pytest.mark.parametrize("state", ["detached", "on another branch"])
+def test_run_works_whatever_is_checked_out(project: Project, state: str) -> None:
+    project.symphony("init")
+    workflow = project.repo / "WORKFLOW.md"
+    workflow.write_text(workflow.read_text().replace("codex app-server", scripted()))
+    project.commit("Add Symphony")
+    project.git("checkout", "--quiet", *(["--detach"] if state == "detached" else ["-b", "other"]))
+    move = {"tool": "board_move", "arguments": {"state": "Human Review"}}
+    project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, move])
+    done = project.symphony("run", "--once")
+    assert done.returncode == 0, done.stderr
+    assert project.branch_log("SYM-1") == ["A"]
 
 
 def test_outside_a_repository_init_says_what_to_do(project: Project) -> None:

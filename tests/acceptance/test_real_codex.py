@@ -100,3 +100,20 @@ def test_secrets_and_siblings_are_out_of_reach(project: Project, codex: Path) ->
     assert "SYMPHONY_RUN_ID" in everything, "the command ran and its output reached the model"
     assert "do-not-show-this-value" not in everything
     assert not (neighbour / "x").exists()
+
+
+def test_a_codex_on_the_path_of_the_terminal_is_found_and_a_missing_login_is_said(
+    project: Project, codex: Path
+) -> None:
+    """A login profile often sets PATH anew; what the operator's terminal finds must be found all the same."""
+    found = project.root / "bin"
+    found.mkdir()
+    (found / "codex").symlink_to(codex)
+    project.environment["PATH"] = f"{found}:{os.environ['PATH']}"
+    project.environment["CODEX_HOME"] = str(project.root / "codex-home")
+    (project.root / "codex-home").mkdir()
+    project.workflow(command="codex app-server", codex={"read_timeout_ms": 30_000})
+    done = project.symphony("run", "--once")
+    assert done.returncode == 4
+    assert "Codex is not logged in" in done.stderr
+    assert "hint: run `codex login`" in done.stderr

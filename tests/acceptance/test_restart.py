@@ -121,3 +121,36 @@ def test_a_second_daemon_is_refused_in_one_line(project: Project) -> None:
         assert "already serves this workflow" in refused.stderr
         assert str(daemon.process.pid) in refused.stderr
         assert "hint:" in refused.stderr
+
+
+def test_what_a_check_before_the_first_dispatch_left_running_is_ended_too(project: Project) -> None:
+    pids = _prepare(project, *STUBBORN, "--silent-after", "initialize")
+    with project.daemon() as first:
+        until(lambda: _alive(pids, "agent") or None, first.log.read_text)
+        first.signal(signal.SIGKILL)
+        first.end()
+    left = _alive(pids, "agent")
+    assert left, "it survives its daemon: the control"
+    project.workflow()
+    (project.root / "go").touch()
+    assert project.symphony("run", "--once").returncode == 0
+    assert not _alive(pids, "agent")
+    assert not _alive(pids, "child")
+
+
+def test_a_second_signal_does_not_wait_for_a_slow_hook_at_the_end(project: Project) -> None:
+    pids = _prepare(project)
+    project.workflow(
+        command=scripted("--pid-file", str(pids)),
+        hooks={"after_run": f"touch {project.root}/ending; sleep 50", "timeout_ms": 60_000},
+    )
+    with project.daemon() as daemon:
+        _wait_for_work(project, daemon)
+        daemon.signal(signal.SIGTERM)
+        daemon.wait_for("draining")
+        (project.root / "go").touch()
+        until(lambda: (project.root / "ending").exists() or None, daemon.log.read_text)
+        daemon.signal(signal.SIGTERM)
+        assert daemon.end(timeout_s=30) == 0, daemon.log.read_text()
+    assert not _alive(pids, "agent")
+    assert all((project.workspaces / f"SYM-{number}").exists() for number in (1, 2, 3)), "nothing is lost"

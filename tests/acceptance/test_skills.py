@@ -1,12 +1,15 @@
 """Promise: skills are listed by name, never pasted; a malformed one costs one comment, never a dispatch."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.project import Project
+from harness.project import Project, scripted
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
+THREAD_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 REVIEW = {"tool": "board_move", "arguments": {"state": "Human Review"}}
 READ: list[dict[str, Any]] = [
     {"skill": "greeting", "value_of": "word"},
@@ -92,3 +95,54 @@ def test_the_names_beyond_the_limit_are_logged(project: Project) -> None:
         assert daemon.end() == 0, daemon.log.read_text()
     assert daemon.wait_for("skills_dropped")["names"] == ["beta"]
     assert daemon.wait_for("skills_listed")["names"] == ["alpha"]
+
+
+def _frames_sent(root: Path, *, enabled: bool) -> str:
+    """Everything the daemon wrote to an agent in one run, without what differs from place to place."""
+    project = Project(root=root).create()
+    frames = root / "frames"
+    # The check before the first dispatch speaks to an agent too; the run's own frames are the last.
+    listening = f"tee {frames}.$$ | {scripted()}"
+    project.workflow(command=listening, agent={"skills": {"enabled": enabled}})
+    project.commit("No skills here")
+    project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE])
+    assert project.symphony("run", "--once").returncode == 0
+    newest = max(root.glob("frames.*"), key=lambda path: path.stat().st_mtime_ns)
+    return THREAD_ID.sub("THREAD", newest.read_text().replace(str(root), "ROOT"))
+
+
+def test_without_a_skills_folder_the_agent_is_told_the_same_bytes_as_with_skills_switched_off(
+    place: Path,
+) -> None:
+    without = _frames_sent(place / "without", enabled=True)
+    switched_off = _frames_sent(place / "off", enabled=False)
+    assert '"turn/start"' in without
+    assert without == switched_off
+    assert "Available skills" not in without
+
+
+def test_skills_that_are_not_committed_are_told_at_the_start(project: Project) -> None:
+    project.workflow()
+    project.skill("committed")
+    project.commit("Add a skill")
+    project.skill("forgotten")
+    with project.daemon("--once") as daemon:
+        assert daemon.end() == 0
+    (told,) = [line for line in daemon.events() if line["event"] == "skills_not_committed"]
+    assert told["names"] == [".symphony/skills/forgotten/SKILL.md"]
+    assert told["level"] == "warning"
+    assert "git add" in told["hint"]
+
+
+@pytest.mark.parametrize("case", ["all are committed", "switched off", "no branch of that name"])
+def test_nothing_is_told_where_nothing_can_be_said(project: Project, case: str) -> None:
+    project.skill("greeting")
+    if case == "all are committed":
+        project.commit("Add a skill")
+    project.workflow(
+        agent={"skills": {"enabled": case != "switched off"}},
+        workspace={"base_branch": "nowhere" if case.startswith("no") else "main"},
+    )
+    done = project.symphony("run", "--once")
+    assert done.returncode == 0, done.stderr
+    assert "skills_not_committed" not in done.stderr

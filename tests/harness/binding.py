@@ -104,6 +104,11 @@ class FakeWorkspaces:
         await anyio.lowlevel.checkpoint()
         raise AssertionError((issue, attempt, run_id))
 
+    async def locate(self, issue_id: str, identifier: str) -> WorkspaceRecord:
+        return WorkspaceRecord(
+            issue_id=issue_id, identifier=identifier, key=identifier, path=Path("/root") / identifier
+        )
+
     async def remove(self, record: WorkspaceRecord) -> Removal:
         self.removed.append(record)
         await self.before_removal()

@@ -146,12 +146,14 @@ class Project:
             **self.environment,
         }
 
-    def symphony(self, *arguments: str, timeout_s: float = DEADLINE_S) -> subprocess.CompletedProcess[str]:
-        """Run `symphony` to its end."""
+    def symphony(
+        self, *arguments: str, timeout_s: float = DEADLINE_S, cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `symphony` to its end, in the repository unless told otherwise."""
         (self.root / "home").mkdir(exist_ok=True)
         return subprocess.run(
             [*SYMPHONY, *arguments],
-            cwd=self.repo,
+            cwd=cwd or self.repo,
             env=self.env(),
             capture_output=True,
             text=True,

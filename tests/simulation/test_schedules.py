@@ -110,6 +110,11 @@ class Schedules(RuleBasedStateMachine):
         self.answers.append(fact)
         self.world.tell(fact)
 
+    def _bounded(self, duration_ms: int) -> int:
+        """Not so long that the shortest repeated wait fires more than some dozens of times."""
+        now = self.world.state.settings
+        return min(duration_ms, 50 * min(now.poll_interval_ms, now.max_retry_backoff_ms))
+
     # --- the board ---------------------------------------------------------------------------------------
 
     @rule(key=_IDS, changes=_CHANGES)
@@ -206,7 +211,7 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(duration_ms=st.sampled_from([1, 100, 1_000, 10_000, 40_000]))
     def time_passes(self, duration_ms: int) -> None:
-        self.world.advance(min(duration_ms, 50 * self.world.state.settings.poll_interval_ms))
+        self.world.advance(self._bounded(duration_ms))
 
     @precondition(lambda self: self.world.timers)
     @rule(number=_ANY)
@@ -218,7 +223,7 @@ class Schedules(RuleBasedStateMachine):
     @rule(duration_ms=st.sampled_from([1_000, 10_000, 40_000, 300_000]))
     def time_passes_and_the_tracker_answers(self, duration_ms: int) -> None:
         self.world.slow = False
-        self.world.advance(min(duration_ms, 50 * self.world.state.settings.poll_interval_ms))
+        self.world.advance(self._bounded(duration_ms))
         self.world.slow = True
 
     @rule(kind=st.sampled_from(list(TimerKind)), token=_ANY, number=_ANY)

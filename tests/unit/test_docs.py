@@ -1,6 +1,8 @@
 """Docs are tested: what they name exists, and what exists is named."""
 
+import ast
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +10,11 @@ import click
 import pytest
 from pydantic import BaseModel
 
+from symphony.agents.registry import KINDS as AGENT_KINDS
 from symphony.cli import main
+from symphony.domain.failures import Category
+from symphony.trackers.registry import SUPPORTED_KINDS
+from symphony.workflow.document import load_workflow
 from symphony.workflow.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -63,3 +69,98 @@ def test_every_promise_of_the_readme_has_its_acceptance_file() -> None:
     named = set(re.findall(r"`(test_\w+\.py)`", (ROOT / "README.md").read_text(encoding="utf-8")))
     present = {path.name for path in (ROOT / "tests" / "acceptance").glob("test_*.py")}
     assert named == present
+
+
+LOG_LEVELS = {"debug", "info", "warning", "error", "exception"}
+
+
+def _calls(path: Path) -> Iterator[ast.Call]:
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return (node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute))
+
+
+def _logged(call: ast.Call) -> list[ast.expr]:
+    """The event and what follows it in a call of a logger or of the scheduler's `notify`; else empty."""
+    assert isinstance(call.func, ast.Attribute)
+    owner = call.func.value.id if isinstance(call.func.value, ast.Name) else ""
+    if owner.lower().strip("_") in {"log", "logger"} and call.func.attr in LOG_LEVELS:
+        return call.args
+    return call.args[1:] if call.func.attr == "notify" and owner in {"work", "self"} else []
+
+
+def _log_events() -> list[tuple[str, set[str]]]:
+    """Every event that our code logs, with the fields that are named at the call."""
+    found = []
+    ours = ROOT / "src" / "symphony"
+    for path in sorted(path for path in ours.rglob("*.py") if not path.is_relative_to(ours / "testing")):
+        for call in _calls(path):
+            match _logged(call):
+                case [ast.Constant(value=str(event)), *_]:
+                    found.append(
+                        (event, {keyword.arg for keyword in call.keywords if keyword.arg} - {"exc_info"})
+                    )
+                case [odd, *_]:
+                    pytest.fail(
+                        f"{path}:{odd.lineno}: an event must be a literal name, to be found in the docs"
+                    )
+    return found
+
+
+def _documented_events() -> dict[str, tuple[str, str]]:
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8").split("## Log events")[1]
+    rows = re.findall(r"^\| `(\w+)` \|([^|]*)\|([^|]*)\|", page, re.MULTILINE)
+    return {event: (level, fields) for event, level, fields in rows}
+
+
+def test_every_log_event_is_documented_with_its_fields() -> None:
+    documented = _documented_events()
+    for event, fields in _log_events():
+        assert event in documented, f"docs/commands.md does not tell of {event}"
+        told = set(re.findall(r"`(\w+)`", documented[event][1]))
+        assert fields <= told, f"docs/commands.md leaves out {sorted(fields - told)} of {event}"
+
+
+def test_no_log_event_is_documented_that_nobody_logs() -> None:
+    assert set(_documented_events()) == {event for event, _ in _log_events()}
+
+
+def test_the_workflow_shown_can_be_pasted(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "workflow-file.md").read_text(encoding="utf-8")
+    file = tmp_path / "WORKFLOW.md"
+    file.write_text(page.split("```markdown\n")[1].split("```")[0], encoding="utf-8")
+    workflow = load_workflow(
+        file, environment={"HOME": "/h"}, tracker_kinds=SUPPORTED_KINDS, agent_kinds=AGENT_KINDS
+    )
+    assert workflow.warnings == ()
+    assert workflow.settings.workspace.repo == str(tmp_path)
+
+
+def test_the_error_classes_of_a_workflow_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "workflow-file.md").read_text(encoding="utf-8").split("## Errors")[1]
+    named = set(
+        re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in page.splitlines() if "|" in line))
+    )
+    assert named <= {category.value for category in Category}
+
+
+def _options(path: Path) -> Iterator[tuple[list[str], list[str]]]:
+    """Each command line of a page's plain blocks, as words of the command and its options."""
+    for block in re.findall(r"^```\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+        for line in block.splitlines():
+            if line.startswith("symphony "):
+                words = shlex.split(line, comments=True)
+                yield words[1:], [word for word in words if word.startswith("--")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_command_lines_that_pages_show_are_understood(page: Path) -> None:
+    for words, options in _options(page):
+        command: click.Command = main
+        for word in words:
+            if not isinstance(command, click.Group):
+                break
+            found = command.get_command(click.Context(command), word)
+            assert found is not None, f"{page.name} shows `{' '.join(words)}`"
+            command = found
+        known = {name for parameter in command.params for name in parameter.opts}
+        assert set(options) <= known, f"{page.name} shows `{' '.join(words)}`"

@@ -109,8 +109,10 @@ class AgentBackend(Protocol):
         """What sessions of this backend can do."""
         ...
 
-    async def preflight(self, workspace_root: Path) -> Preflight:
+    async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
         """Check binary, version, login and sandbox once before the first dispatch.
+
+        `run_id` marks the processes of the check, as it marks those of a run.
 
         Raises:
             AgentError: category `codex_not_found`, `agent_auth` or `agent_preflight`, with a hint.

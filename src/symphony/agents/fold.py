@@ -26,11 +26,13 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
-from symphony.agents.redaction import redact
+from symphony.domain.plain import one_line
+from symphony.domain.redaction import Redaction
 
 __all__ = ["Progress", "RunProgress", "Tokens", "event_name", "humanise"]
 
 MESSAGE_CHARS = 200
+_SHAPES_ONLY = Redaction()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,8 @@ class RunProgress:
     Attributes:
         pid: the agent's process id, null before it exists.
         last_event: name of the newest event that has one (AG11).
-        last_message: that event in words, one line of at most 200 characters; display only.
+        last_message: the newest event that says something, in words; one line of at most 200 characters,
+            display only (TK8).
         turn_count: turns started in this run.
         tokens: used by this run.
         thread_tokens: high-water mark of the thread's own totals, from which a resumed thread goes on (TK4).
@@ -71,13 +74,24 @@ class RunProgress:
 
 
 class Progress:
-    """Collects the events of one run. `thread_tokens` is the stored mark of a resumed thread, else zero."""
+    """Collects the events of one run.
 
-    def __init__(self, *, pid: int | None = None, thread_tokens: Tokens | None = None) -> None:
+    `thread_tokens` is the stored mark of a resumed thread, else zero; `redaction` masks what is told.
+    """
+
+    def __init__(
+        self,
+        *,
+        pid: int | None = None,
+        thread_tokens: Tokens | None = None,
+        redaction: Redaction = _SHAPES_ONLY,
+    ) -> None:
+        self._redaction = redaction
         self._pid = pid
         self._started: SessionStarted | None = None
         self._turn_count = 0
         self._newest: AgentEvent | None = None
+        self._telling: AgentEvent | None = None
         self._tokens = Tokens()
         self._mark = thread_tokens or Tokens()
         self._rate_limits: Mapping[str, Any] | None = None
@@ -99,6 +113,8 @@ class Progress:
                 pass
         self._events += 1
         self._newest = event
+        if not isinstance(event, Usage | RateLimits):
+            self._telling = event
 
     def snapshot(self) -> RunProgress:
         """The run as it stands now; later events do not change it."""
@@ -110,7 +126,7 @@ class Progress:
             turn_id=None if started is None else started.turn_id,
             turn_count=self._turn_count,
             last_event=None if newest is None else event_name(newest),
-            last_message=None if newest is None else humanise(newest),
+            last_message=None if self._telling is None else humanise(self._telling, self._redaction),
             tokens=self._tokens,
             thread_tokens=self._mark,
             rate_limits=self._rate_limits,
@@ -176,8 +192,11 @@ def event_name(event: AgentEvent) -> str:
     return name
 
 
-def humanise(event: AgentEvent) -> str:
-    """The event in a few words for people: one line, at most 200 characters, no credentials (TK8)."""
+def humanise(event: AgentEvent, redaction: Redaction = _SHAPES_ONLY) -> str:
+    """The event in a few words for people: one line, at most 200 characters, no secrets (TK8).
+
+    Masked before it is cut, so that a cut never leaves the head of a secret unrecognised.
+    """
     match event:
         case Text() | Notice():
             words = event.message
@@ -193,7 +212,7 @@ def humanise(event: AgentEvent) -> str:
             words = f"malformed message: {event.excerpt}"
         case _:
             words = _short(event)
-    return redact(words, MESSAGE_CHARS)
+    return one_line(redaction.text(one_line(words, MESSAGE_CHARS * 8)), MESSAGE_CHARS)
 
 
 def _finished(event: ItemFinished) -> str:
@@ -204,7 +223,7 @@ def _finished(event: ItemFinished) -> str:
 def _short(event: SessionStarted | Activity | Usage | RateLimits | ToolCalled | ApprovalAnswered) -> str:
     match event:
         case SessionStarted():
-            words = f"turn {event.turn_id} started"
+            words = "turn started"
         case Activity():
             words = f"{event.count} messages"
         case Usage():

@@ -27,6 +27,7 @@ _PLAIN_COMMAND = re.compile(r"\s*([\w./+-][\w./+:@%,-]*)((?:[ \t]+[\w./+:@%,=-]+
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _STDERR_TAIL_BYTES = 8_192
 _LAST_BYTES_S = 0.5
+_WIDEN_PATH = 'PATH="$PATH:$1"; shift'
 _SWEEPS = 3
 
 
@@ -42,12 +43,17 @@ class Launch:
     on_spawned: Callable[[Identity], None] | None = None
 
 
-def shell_argv(command: str, secret_names: Collection[str]) -> tuple[str, ...]:
+def shell_argv(
+    command: str, secret_names: Collection[str], *, search_path: str | None = None
+) -> tuple[str, ...]:
     """`bash -lc` of the command, never rewritten, with secrets unset behind the login profile (AG1, AG20).
 
     A secret that a profile made read-only cannot be unset: then the command does not start at all. `exec`
     stands before a plain command that is a program, so that no shell stays between us and the agent; anything
     else (assignments, pipes, functions) runs as it is.
+
+    `search_path` is the daemon's own PATH: many a login profile sets PATH anew, and what the operator's
+    terminal finds must be found here too, after what the profile names.
     """
     names = sorted(name for name in secret_names if _VARIABLE.fullmatch(name))
     lines = [f"unset -v {' '.join(names)} || exit 78"] if names else []
@@ -55,7 +61,9 @@ def shell_argv(command: str, secret_names: Collection[str]) -> tuple[str, ...]:
     if plain is not None:
         word = plain[1]
         lines.append(f'[ "$(type -t {word})" = file ] && exec {command.strip()}')
-    return ("bash", "-lc", "\n".join([*lines, command]))
+    if not search_path:
+        return ("bash", "-lc", "\n".join([*lines, command]))
+    return ("bash", "-lc", "\n".join([_WIDEN_PATH, *lines, command]), "bash", search_path)
 
 
 class AgentProcess:
@@ -79,7 +87,7 @@ class AgentProcess:
         Raises:
             OSError: bash or the directory is missing, or no process can be made.
         """
-        argv = shell_argv(launch.command, launch.secret_names)
+        argv = shell_argv(launch.command, launch.secret_names, search_path=launch.env.get("PATH"))
         start = await _size(launch.stderr_path)
         child = await host.spawn(argv, cwd=launch.cwd, env=launch.env, stderr_path=launch.stderr_path)
         process = cls(host, child, launch, grace_ms=grace_ms, stderr_start=start)

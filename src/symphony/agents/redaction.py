@@ -4,22 +4,10 @@ Failure messages travel into logs, the API and tracker comments, and agents put 
 into their errors (AGENT-FACTS 7).
 """
 
-import re
-
+from symphony.domain.plain import MAX_CHARS, one_line
 from symphony.domain.redaction import mask_credentials
 
-__all__ = ["one_line", "redact"]
-
-MAX_CHARS = 1_000
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-_SPACES = re.compile(r" {2,}")
-
-
-def one_line(text: str, limit: int = MAX_CHARS) -> str:
-    """Without escape sequences and control characters, blanks joined, at most `limit` characters."""
-    flat = _SPACES.sub(" ", _CONTROL.sub(" ", _ESCAPES.sub("", text[: limit * 8]))).strip()
-    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+__all__ = ["redact"]
 
 
 def redact(text: str, limit: int = MAX_CHARS) -> str:

@@ -7,6 +7,11 @@ from symphony.cli.lazy import LazyGroup
 
 __all__ = ["main"]
 
+_EPILOG = """\b
+Examples:
+  symphony demo                     see the whole way, without an account or a model
+  symphony init && symphony run     the same in your own repository
+"""
 COMMANDS = {
     "demo": "symphony.cli.demo:demo",
     "init": "symphony.cli.init:init",
@@ -15,7 +20,7 @@ COMMANDS = {
 }
 
 
-@click.group(cls=LazyGroup, lazy=COMMANDS, invoke_without_command=True)
+@click.group(cls=LazyGroup, lazy=COMMANDS, invoke_without_command=True, epilog=_EPILOG)
 @click.version_option(__version__, prog_name="symphony")
 @click.pass_context
 def main(ctx: click.Context) -> None:

@@ -18,7 +18,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_EPILOG, short_help="See the main job on a small repository.")
 @click.option(
     "--agent",
     type=click.Choice(["scripted", "codex"]),

@@ -19,7 +19,8 @@ from rich.markup import escape
 from symphony.agents.registry import KINDS as AGENT_KINDS
 from symphony.cli.failures import CommandError
 from symphony.cli.git import git
-from symphony.cli.progress import LineProgress, Progress, TableProgress
+from symphony.cli.paths import program
+from symphony.cli.progress import Progress, progress_on
 from symphony.cli.serving import serve
 from symphony.cli.summary import summary_table
 from symphony.domain.issue import Issue
@@ -32,6 +33,7 @@ from symphony.workflow.document import load_workflow
 
 __all__ = ["show"]
 
+_WIDTH = 110
 _SCRIPT = re.compile(r"\n```scripted\n.*?\n```\n", re.DOTALL)
 _OURS = (
     "user.name=Symphony Demo",
@@ -61,13 +63,14 @@ def show(*, agent: str, directory: Path | None, as_json: bool) -> bool:
         SymphonyError: the daemon could not start, for example because the agent is not installed.
     """
     console = Console(stderr=as_json)
+    if not console.is_terminal:
+        console = Console(stderr=as_json, width=_WIDTH)
     with _place(directory) as place:
         with _told(place.root):
             _build(place, agent)
         if not as_json:
             _introduce(console, place, agent)
-        progress: Progress = TableProgress(console) if console.is_terminal else LineProgress(console)
-        with progress:
+        with progress_on(console) as progress:
             tally = _serve(place, progress)
         issues, comments = anyio.run(_read_board, _board(place.repository / "WORKFLOW.md"))
         result = _result(place, tally, issues, comments)
@@ -236,18 +239,31 @@ def _introduce(console: Console, place: Place, agent: str) -> None:
 def _conclude(console: Console, place: Place, tally: Tally, result: dict[str, Any]) -> None:
     states = {entry["identifier"]: entry["state"] for entry in result["issues"]}
     console.print()
-    console.print(summary_table(tally, states))
+    console.print(summary_table(tally, states, width=console.width))
     _show_comments(console, result["comments"])
     if not result["ok"]:
-        _say(console, "\n[red]Not everything finished.[/] The end of the log:")
-        _say(console, escape((place.root / "symphony.log").read_text(encoding="utf-8")[-4000:]))
+        _show_unfinished(console, place, tally, states)
         return
     if place.kept:
         _say(
             console,
             f"\nLook at the work: [bold]git -C {escape(str(place.repository))} log --oneline --all[/]",
         )
-    _say(console, "\nNext, in your own repository: [bold]symphony init && symphony run[/]")
+    _say(console, f"\nNext, in your own repository: [bold]{escape(program())} init[/]")
+
+
+def _show_unfinished(console: Console, place: Place, tally: Tally, states: dict[str, str]) -> None:
+    """What is not done and why; the log is for those who want to know more."""
+    failures = {
+        entry.issue.identifier: entry.blocked or entry.last_failure for entry in tally.issues.values()
+    }
+    _say(console, "\n[red]Not everything finished:[/]")
+    for identifier, state in states.items():
+        if state != "Done":
+            failure = failures.get(identifier)
+            _say(console, escape(f"  {identifier} is in {state}{f': {failure.line}' if failure else ''}"))
+    log = place.root / "symphony.log"
+    _say(console, escape(f"Log: {log}") if place.kept else "To keep the log: symphony demo --dir DIRECTORY")
 
 
 def _show_comments(console: Console, comments: list[dict[str, Any]]) -> None:

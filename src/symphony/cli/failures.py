@@ -1,6 +1,6 @@
 """How a command fails: one line, a hint, and a stable exit code (DESIGN 12).
 
-0 ok, 1 failure, 2 usage, 3 configuration invalid, 4 authentication, 5 daemon unreachable.
+0 ok, 1 failure, 2 usage, 3 configuration invalid, 4 authentication.
 """
 
 from enum import IntEnum
@@ -8,8 +8,11 @@ from enum import IntEnum
 import click
 
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+from symphony.domain.plain import one_line
 
 __all__ = ["CommandError", "ExitCode", "exit_code", "report", "warn"]
+
+_MAX_CHARS = 4_000
 
 
 class ExitCode(IntEnum):
@@ -20,7 +23,6 @@ class ExitCode(IntEnum):
     USAGE = 2
     CONFIGURATION = 3
     AUTHENTICATION = 4
-    UNREACHABLE = 5
 
 
 class CommandError(SymphonyError):
@@ -64,7 +66,7 @@ def report(error: SymphonyError | click.ClickException) -> int:
 
 def warn(message: str) -> None:
     """Say on stderr what is odd but stops nothing."""
-    click.echo(f"warning: {' '.join(message.splitlines())}", err=True)
+    click.echo(f"warning: {one_line(message, _MAX_CHARS)}", err=True)
 
 
 def _say_failure(failure: Failure, *, named: bool = True) -> None:
@@ -75,6 +77,6 @@ def _say_failure(failure: Failure, *, named: bool = True) -> None:
 
 
 def _say(message: str, hint: str | None) -> None:
-    click.echo(f"error: {' '.join(message.splitlines())}", err=True)
+    click.echo(f"error: {one_line(message, _MAX_CHARS)}", err=True)
     if hint is not None:
-        click.echo(f"hint: {' '.join(hint.splitlines())}", err=True)
+        click.echo(f"hint: {one_line(hint, _MAX_CHARS)}", err=True)

@@ -29,7 +29,7 @@ _SCAFFOLD = {
 }
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_EPILOG, short_help="Make a git repository ready.")
 @click.option(
     "--dir",
     "directory",
@@ -90,7 +90,12 @@ def _write(target: Path, text: str, *, shown: str) -> None:
 
 
 def _next_steps(root: Path) -> str:
-    lines = ["", "Next:", "  git add WORKFLOW.md .symphony && git commit -m 'Add Symphony'"]
+    # Imported here, as above.
+    from symphony.cli.paths import program
+
+    lines = [] if Path.cwd().resolve() == root.resolve() else [f"cd {shlex.quote(str(root))}"]
+    # Skills reach a session by way of the clone. The board does not: it stays in one place.
+    lines.append("git add WORKFLOW.md .symphony/skills && git commit -m 'Add Symphony'")
     if shutil.which("codex") is None:
-        lines.append("  npm install -g @openai/codex && codex login    # the agent is not installed yet")
-    return "\n".join([*lines, f"  cd {shlex.quote(str(root))} && symphony run"])
+        lines.append("npm install -g @openai/codex && codex login    # the agent is not installed yet")
+    return "\n".join(["", "Next:", *(f"  {line}" for line in [*lines, f"{program()} run"])])

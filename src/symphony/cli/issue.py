@@ -75,7 +75,11 @@ def _as_json(command: _Command) -> _Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
-@click.group(invoke_without_command=True, epilog=_GROUP_EXAMPLES)
+@click.group(
+    invoke_without_command=True,
+    epilog=_GROUP_EXAMPLES,
+    short_help="Work with the issues of a Markdown board.",
+)
 @click.pass_context
 def issue(ctx: click.Context) -> None:
     """Work with the issues of a Markdown board: one file each, in .symphony/issues."""

@@ -1,11 +1,14 @@
-"""Where things of a workflow live by default."""
+"""Where things live: what `init` writes for a workflow, and the program itself."""
 
 import os
+import shlex
+import shutil
+import sys
 from pathlib import Path
 
 from symphony.runtime.state_dir import locate
 
-__all__ = ["workspace_root_for"]
+__all__ = ["program", "workspace_root_for"]
 
 
 def workspace_root_for(workflow: Path) -> str:
@@ -19,3 +22,11 @@ def workspace_root_for(workflow: Path) -> str:
         return f"~/{root.relative_to(Path.home())}"
     except ValueError:
         return str(root)
+
+
+def program() -> str:
+    """How a person calls this program again: by its name, or by its path where PATH does not lead there."""
+    called = Path(sys.argv[0])
+    if shutil.which("symphony") is not None or called.name != "symphony":
+        return "symphony"
+    return shlex.quote(str(called.absolute()))

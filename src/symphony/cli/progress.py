@@ -8,13 +8,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from symphony.domain.redaction import printable
+from symphony.domain.plain import one_line
 from symphony.observability.snapshot import Row, rows
 from symphony.scheduler.commands import Command, ContinueRun, StartRun
 from symphony.scheduler.inputs import Input, OutcomeKind, RunEnded
 from symphony.scheduler.state import Running, State
 
-__all__ = ["LineProgress", "Progress", "TableProgress"]
+__all__ = ["LineProgress", "Progress", "TableProgress", "progress_on"]
 
 _COLOURS = {"running": "green", "retrying": "yellow", "blocked": "red", "waiting": "dim", "ended": "cyan"}
 
@@ -31,6 +31,12 @@ class Progress(Protocol):
     def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
         """One step of the scheduler."""
         ...
+
+
+def progress_on(console: Console) -> Progress:
+    """What this console can show; a dumb terminal cannot redraw and would stay empty until the end."""
+    live = console.is_terminal and not console.is_dumb_terminal
+    return TableProgress(console) if live else LineProgress(console)
 
 
 class TableProgress:
@@ -74,7 +80,8 @@ class TableProgress:
             detail = "no longer active" if status == "ended" else row.detail
             turn = str(row.turn) if row.turn else ""
             colour = Text(status, style=_COLOURS[status])
-            table.add_row(_plain(row.issue_identifier), _plain(row.title), colour, turn, _plain(detail))
+            words = [Text(one_line(text)) for text in (row.issue_identifier, row.title, detail)]
+            table.add_row(words[0], words[1], colour, turn, words[2])
         return table
 
 
@@ -111,12 +118,9 @@ class LineProgress:
             )
 
     def _say(self, identifier: str, text: str) -> None:
-        self._console.print(_plain(f"{identifier:8} {text}"), soft_wrap=True)
-
-
-def _plain(text: str) -> Text:
-    """What a board or an agent says, on one line: neither markup nor may it drive the terminal."""
-    return Text(printable(text.replace("\n", " ")))
+        self._console.print(
+            f"{one_line(identifier):8} {one_line(text)}", markup=False, highlight=False, soft_wrap=True
+        )
 
 
 def _run(state: State, run_id: str) -> Running | None:

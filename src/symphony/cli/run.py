@@ -3,10 +3,14 @@
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from symphony.cli.failures import ExitCode
+
+if TYPE_CHECKING:
+    from symphony.observability.tally import Tally
 
 __all__ = ["run"]
 
@@ -41,17 +45,30 @@ Exit codes: 0 done, 1 failure (with --once: an issue is blocked), 2 usage, 3 con
 def run(workflow: Path, *, once: bool, log_format: str, log_level: str) -> None:
     """Work on the issues of a board as WORKFLOW.md says."""
     # Imported here: `--help` of any command stays fast.
+    from symphony.cli.farewell import Farewell
     from symphony.cli.serving import serve
-    from symphony.cli.summary import summary_table
 
-    environment = dict(os.environ)
-    tally = serve(workflow, environment=environment, once=once, log_format=log_format, log_level=log_level)
-    if not once:
-        return
+    tally = serve(
+        workflow,
+        environment=dict(os.environ),
+        once=once,
+        log_format=log_format,
+        log_level=log_level,
+        observers=(Farewell(),) if sys.stderr.isatty() else (),
+    )
+    if once:
+        _conclude(tally)
+
+
+def _conclude(tally: "Tally") -> NoReturn:
+    """The summary of `--once`, and the exit code that says whether somebody is asked for."""
     if tally.issues and sys.stderr.isatty():
         from rich.console import Console
 
-        Console(stderr=True).print(summary_table(tally))
+        from symphony.cli.summary import summary_table
+
+        console = Console(stderr=True)
+        console.print(summary_table(tally, width=console.width))
     blocked = [entry for entry in tally.issues.values() if entry.blocked]
     for entry in blocked:
         assert entry.blocked is not None  # noqa: S101 - filtered above

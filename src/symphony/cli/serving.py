@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TextIO
 
 import anyio
+import structlog
 
 from symphony.agents.registry import KINDS as AGENT_KINDS
+from symphony.cli.uncommitted import unseen_skills
 from symphony.hosts.local import LocalHost
 from symphony.observability.logs import configure
 from symphony.observability.tally import Tally
@@ -25,6 +27,9 @@ from symphony.workflow.store import WorkflowStore
 
 __all__ = ["open_store", "serve"]
 
+_log = structlog.get_logger(__name__)
+_COMMIT_HINT = "sessions see what is committed on that branch: git add the skills and commit them there"
+
 
 def serve(
     workflow_path: Path,
@@ -37,7 +42,9 @@ def serve(
     state_path: Path | None = None,
     observers: tuple[Observer, ...] = (),
 ) -> Tally:
-    """Serve a workflow until it ends, and tell what happened to each issue.
+    """Serve a workflow until it ends; with `once`, tell what happened to each issue.
+
+    A daemon without an end keeps no tally: it would grow with every issue it ever saw.
 
     Raises:
         SymphonyError: start-up failed.
@@ -46,6 +53,8 @@ def serve(
     with _sink(log_path) as stream:
         log = _Log(store=store, environment=environment, stream=stream, form=log_format, level=log_level)
         log.open()
+        if advice := unseen_skills(store.current().settings):
+            _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
         tally = Tally()
         service = Service(
             store=store,
@@ -53,7 +62,7 @@ def serve(
             host=LocalHost(),
             environment=environment,
             once=once,
-            observers=(log, tally, *observers),
+            observers=(log, tally, *observers) if once else (log, *observers),
         )
         anyio.run(serve_until_signalled, service)
     return tally

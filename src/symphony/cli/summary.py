@@ -3,14 +3,19 @@
 from rich.table import Table
 from rich.text import Text
 
-from symphony.domain.redaction import printable
+from symphony.domain.plain import one_line
 from symphony.observability.tally import Tally
 
 __all__ = ["summary_table"]
 
+_FITS_TITLES = 80
 
-def summary_table(tally: Tally, states: dict[str, str] | None = None) -> Table:
-    """One row per issue that was worked on; `states` are final states by identifier where they are known."""
+
+def summary_table(tally: Tally, states: dict[str, str] | None = None, *, width: int = _FITS_TITLES) -> Table:
+    """One row per issue that was worked on; `states` are final states by identifier where they are known.
+
+    On a terminal of fewer than 80 columns titles and blanks give way.
+    """
     table = Table(title=None, header_style="bold", pad_edge=False)
     for column in ("Issue", "Title", "State", "Attempts", "Turns", "Commits", "Branch"):
         counts = column in {"Attempts", "Turns", "Commits"}
@@ -20,17 +25,21 @@ def summary_table(tally: Tally, states: dict[str, str] | None = None) -> Table:
     for entry in sorted(tally.issues.values(), key=lambda item: item.issue.identifier):
         issue = entry.issue
         state = (states or {}).get(issue.identifier, issue.state)
-        cells = (
-            issue.identifier,
-            issue.title,
-            f"{state} (blocked)" if entry.blocked else state,
+        table.add_row(
+            _cell(issue.identifier),
+            _cell(issue.title),
+            Text(f"{one_line(state)} (blocked)", style="red") if entry.blocked else _cell(state),
             str(entry.attempts),
             str(entry.turns),
             str(entry.commits),
-            entry.branch or "",
+            _cell(entry.branch or ""),
         )
-        # As `Text`: what a board says is neither markup nor may it drive the terminal.
-        row = [Text(printable(cell)) for cell in cells]
-        row[2].stylize("red" if entry.blocked else "")
-        table.add_row(*row)
+    if width < _FITS_TITLES:
+        del table.columns[1]
+        table.padding = (0, 0)
     return table
+
+
+def _cell(text: str) -> Text:
+    """Text of others as it is: neither markup of ours nor anything that steers the terminal."""
+    return Text(one_line(text))

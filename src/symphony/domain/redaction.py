@@ -1,4 +1,4 @@
-"""Text made fit to be shown: known secret values and everything with the shape of a credential masked (LG5).
+"""Text made fit to be shown: plain, known secrets and what has the shape of a credential masked (LG5).
 
 Pure, so that every border uses the same rules: logs, failures, comments, and what agents say.
 """
@@ -8,25 +8,28 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from symphony.domain.failures import Failure
+from symphony.domain.plain import one_line, plain
 
-__all__ = ["MASK", "Redaction", "mask_credentials", "printable"]
+__all__ = ["MASK", "Redaction", "mask_credentials"]
 
 MASK = "***"
 _MIN_SECRET_CHARS = 6
+_MAX_LINE_CHARS = 4_000
 
+_ADDRESS = re.compile(r"(?i)\b((?:https?|wss?)://[^\s?#\"'<>`)]+)([?#][^\s\"'<>`)]*)?")
+_JWT = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?)?")
+# What agents say passes here on the event loop: no pattern may look at the same characters again and again.
 _CREDENTIALS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^\s/@?#]*@"), rf"\1{MASK}@"),
-    (re.compile(r"(?i)\b(https?|wss?)(://[^\s?#\"'<>`)]+)[?#][^\s\"'<>`)]*"), rf"\1\2?{MASK}"),
+    (re.compile(r"(?i)([a-z0-9+.-]://)[^\s/@?#]*@"), rf"\1{MASK}@"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {MASK}"),
     (
         re.compile(
-            r"(?i)(\b[\w-]*(?:token|secret|passw(?:or)?d|api[_-]?key|access[_-]?key|private[_-]?key|_key"
+            r"(?i)((?:token|secret|passw(?:or)?d|api[_-]?key|access[_-]?key|private[_-]?key|_key"
             r"|authorization|cookie)\b"
             r"[\"']?\s*[:=]\s*[\"']?)(?!\s)(?!bearer\b|basic\b)[^\s\"',;&}]{4,}"
         ),
         rf"\1{MASK}",
     ),
-    (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"), MASK),
     (
         re.compile(
             r"\b(?:sk|pk|rk)-[A-Za-z0-9_*-]{6,}|\bgh[opsur]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}"
@@ -40,32 +43,42 @@ _CREDENTIALS: tuple[tuple[re.Pattern[str], str], ...] = (
 
 def mask_credentials(text: str) -> str:
     """The text with credentials masked: in addresses, headers, assignments, and known token shapes."""
+    text = _JWT.sub(_without_jwt, _ADDRESS.sub(_without_query, text))
     for pattern, mask in _CREDENTIALS:
         text = pattern.sub(mask, text)
     return text
 
 
-def printable(text: object) -> str:
-    """`text` on one line: control, bidi and undecodable characters become escapes."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in str(text)
-    )
+def _without_query(found: re.Match[str]) -> str:
+    return found[1] if found[2] is None else f"{found[1]}?{MASK}"
+
+
+def _without_jwt(found: re.Match[str]) -> str:
+    return found[0] if found[1] is None else MASK
 
 
 class Redaction:
     """Masks known values as well as shapes. Values shorter than six characters would mask ordinary words."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        long_enough = {value for value in values if len(value) >= _MIN_SECRET_CHARS}
+        long_enough = {plain(value) for value in values if len(plain(value)) >= _MIN_SECRET_CHARS}
         self._values = sorted(long_enough, key=len, reverse=True)
 
     def text(self, text: str) -> str:
-        """The text, fit to be shown."""
+        """The text, fit to be shown; its lines stay lines."""
+        text = plain(text)
         for value in self._values:
             text = text.replace(value, MASK)
         return mask_credentials(text)
 
     def failure(self, failure: Failure) -> Failure:
-        """The failure with a message and a hint that are fit to be shown."""
-        hint = None if failure.hint is None else self.text(failure.hint)
-        return replace(failure, message=self.text(failure.message), hint=hint)
+        """The failure with texts that are fit to be shown, one line each."""
+        return replace(
+            failure,
+            message=self._line(failure.message),
+            hint=None if failure.hint is None else self._line(failure.hint),
+            where=None if failure.where is None else self._line(failure.where),
+        )
+
+    def _line(self, text: str) -> str:
+        return one_line(self.text(text), _MAX_LINE_CHARS)

@@ -7,13 +7,14 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any, TextIO
 
 import structlog
-from structlog.typing import Processor
 
-from symphony.domain.redaction import MASK, Redaction, printable
+from symphony.domain.redaction import MASK, Redaction
 
 __all__ = ["Redactor", "configure"]
 
 _SECRET_KEYS = re.compile(r"(?i)(token|secret|password|passwd|api_?key|authorization|cookie|credential)")
+_IDS_LAST = ("run_id", "issue_id", "session_id")
+_SESSION_CHARS = 12
 _NOT_SECRET_KEYS = re.compile(r"(?i)_tokens$|^tokens$")
 
 
@@ -52,10 +53,15 @@ def configure(
 ) -> None:
     """Send log lines to `stream` (stderr), as JSON unless it is a terminal.
 
-    The redactor runs after everything that adds to a line, so that no secret comes in behind it.
+    The redactor runs last before rendering, so that no earlier processor can add a secret after it.
     """
     out = stream or sys.stderr
     console = out.isatty() if as_json is None else not as_json
+    renderer: structlog.typing.Processor
+    if console:
+        renderer = structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=24, sort_keys=False)
+    else:
+        renderer = structlog.processors.JSONRenderer(ensure_ascii=False, default=str)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -63,7 +69,8 @@ def configure(
             structlog.processors.TimeStamper(fmt="%H:%M:%S" if console else "iso", utc=not console),
             structlog.processors.format_exc_info,
             Redactor(redaction or Redaction()),
-            *(_console(colours=out.isatty()) if console else _JSON),
+            *([_for_people] if console else []),
+            renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=_SafeLoggerFactory(out),
@@ -71,20 +78,16 @@ def configure(
     )
 
 
-_JSON: tuple[Processor, ...] = (structlog.processors.JSONRenderer(ensure_ascii=False, default=str),)
-
-
-def _console(*, colours: bool) -> tuple[Processor, ...]:
-    return (_harmless, structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=24))
-
-
-def _harmless(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
-    """Foreign text can neither begin a line of its own nor drive the terminal; a stack keeps its lines."""
-    return {key: _shown(key, value) if isinstance(value, str) else value for key, value in event.items()}
-
-
-def _shown(key: str, text: str) -> str:
-    return "\n".join(map(printable, text.split("\n"))) if key == "exception" else printable(text)
+def _for_people(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    """The issue first and the long ids last: session ids by their end, an id that says the same not twice."""
+    line = dict(event)
+    first = {name: line.pop(name) for name in ("issue_identifier",) if name in line}
+    last = {name: line.pop(name) for name in _IDS_LAST if name in line}
+    if last.get("issue_id") == event.get("issue_identifier"):
+        last.pop("issue_id", None)
+    if isinstance(session := last.get("session_id"), str) and len(session) > _SESSION_CHARS:
+        last["session_id"] = f"…{session[-_SESSION_CHARS:]}"
+    return {**first, **line, **last}
 
 
 class _SafeLogger:

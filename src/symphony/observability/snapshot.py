@@ -30,9 +30,7 @@ class Row:
 def rows(state: State) -> tuple[Row, ...]:
     """All known issues, by identifier."""
     found = [_running(run) for run in state.running.values()]
-    for retry in state.retrying.values():
-        detail = f"attempt {retry.attempt} is due" + (f" after: {retry.error}" if retry.error else "")
-        found.append(_row(retry.issue, "retrying", detail))
+    found += [_row(retry.issue, "retrying", policy.retry_words(retry)) for retry in state.retrying.values()]
     found += [_row(entry.issue, "blocked", entry.failure.message) for entry in state.blocked.values()]
     claimed = {*state.running, *state.retrying, *state.blocked}
     for issue in state.candidates.values():

@@ -10,10 +10,10 @@ from typing import assert_never
 
 import anyio
 import structlog
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.domain.ids import workspace_key
 from symphony.domain.issue import Issue
 from symphony.runtime.bound import Bound
 from symphony.runtime.clock import Timers, monotonic_ms
@@ -84,7 +84,7 @@ class Effects:
                     worker.direct(command)
             case StopRun():
                 if worker := self._workers.get(command.run_id):
-                    worker.stop(command.reason)
+                    worker.stop()
             case SetTimer():
                 self._timers.set(command)
             case CleanWorkspace():
@@ -97,6 +97,11 @@ class Effects:
                 self._tasks.start_soon(self._exit)
             case _:
                 assert_never(command)
+
+    def hurry(self) -> None:
+        """What is being ended anyway ends soon (CL6)."""
+        for worker in self._workers.values():
+            worker.hurry()
 
     # --- the tracker -------------------------------------------------------------------------------------
 
@@ -148,6 +153,7 @@ class Effects:
         try:
             async with self._place(command.issue.id):
                 await worker.run()
+            await to_thread.run_sync(self._state_dir.trim_logs)
         finally:
             self._workers.pop(command.run_id, None)
 
@@ -160,7 +166,7 @@ class Effects:
         facts = {"issue_id": command.issue_id, "issue_identifier": command.identifier}
         async with self._place(command.issue_id):
             try:
-                removal = await self.bound.workspaces.remove(_record(command, self.bound))
+                removal = await self.bound.workspaces.remove(await self._record(command))
             except SymphonyError as error:
                 _log.warning("workspace_kept", reason=error.failure.line, **facts)
                 return
@@ -168,6 +174,15 @@ class Effects:
             _log.info("workspace_removed", **facts)
         elif removal.kept_reason:
             _log.warning("workspace_kept", reason=removal.kept_reason, **facts)
+
+    async def _record(self, command: CleanWorkspace) -> WorkspaceRecord:
+        """The recorded workspace of a run, or where it would be below the present root (WS13)."""
+        if command.path is None:
+            return await self.bound.workspaces.locate(command.issue_id, command.identifier)
+        path = Path(command.path)
+        return WorkspaceRecord(
+            issue_id=command.issue_id, identifier=command.identifier, key=path.name, path=path
+        )
 
     async def _note(self, command: PostNote) -> None:
         await post_note(self.bound, command.issue, kind=command.kind, body=command.body)
@@ -200,13 +215,6 @@ class Effects:
 
 
 _LEAVE_S = 35.0
-
-
-def _record(command: CleanWorkspace, bound: Bound) -> WorkspaceRecord:
-    """The recorded workspace of a run, or where it would be below the present root (WS13)."""
-    key = workspace_key(command.identifier)
-    path = Path(command.path) if command.path else bound.settings.workspace.root / key
-    return WorkspaceRecord(issue_id=command.issue_id, identifier=command.identifier, key=path.name, path=path)
 
 
 def _notify(command: Notify) -> None:

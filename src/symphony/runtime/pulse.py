@@ -23,8 +23,7 @@ class Pulse:
         self._run_id = run_id
         self._post = post
         self._now_ms = now_ms
-        self._redaction = redaction
-        self._progress = Progress()
+        self._progress = Progress(redaction=redaction)
         self._pid: int | None = None
         self._stage = RunStage.PREPARING_WORKSPACE
         self._workspace_path: str | None = None
@@ -53,11 +52,14 @@ class Pulse:
         """A continuation turn begins: tool calls are counted per turn."""
         self._tool_calls = 0
 
+    def tool_begins(self) -> None:
+        """The session calls a tool of ours; told first, as the effect may be seen before the end."""
+        self._tool_calls += 1
+        self.beat()
+
     def feel(self, event: AgentEvent) -> None:
         """Take one event of the agent; report if it is a milestone or the last report is old."""
         self._progress.add(event)
-        if isinstance(event, ToolCalled) and event.success:
-            self._tool_calls += 1
         if isinstance(event, _MILESTONES) or self._now_ms() - self._told_ms >= INTERVAL_MS:
             self.beat()
 
@@ -78,7 +80,7 @@ class Pulse:
             signs=now.events,
             tool_calls=self._tool_calls,
             last_event=now.last_event,
-            last_message=None if now.last_message is None else self._redaction.text(now.last_message),
+            last_message=now.last_message,
             input_tokens=now.tokens.input_tokens,
             output_tokens=now.tokens.output_tokens,
             total_tokens=now.tokens.total_tokens,

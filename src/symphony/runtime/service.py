@@ -7,21 +7,21 @@ The loop never awaits while deciding: it takes a fact, steps the scheduler and h
 
 import math
 import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Protocol
 
 import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+from symphony.agents.base import Preflight
+from symphony.domain.failures import SymphonyError
 from symphony.hosts.base import Host
 from symphony.runtime.bound import Bound, bind, scheduler_settings
 from symphony.runtime.clock import Timers, monotonic_ms
 from symphony.runtime.effects import Effects
 from symphony.runtime.recovery import reap_predecessor
-from symphony.runtime.state_dir import StateDirectory
+from symphony.runtime.state_dir import LiveRun, StateDirectory
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import (
     DrainAsked,
@@ -94,6 +94,8 @@ class Service:
     def ask_to_end(self, *, now: bool = False) -> None:
         """Drain and exit; with `now`, stop what runs as well (CL6)."""
         self.post(StopAsked() if now else DrainAsked())
+        if now and self._effects is not None:
+            self._effects.hurry()
 
     # --- the life of the daemon --------------------------------------------------------------------------
 
@@ -111,17 +113,24 @@ class Service:
             await self._check(bound)
             await self._serve(bound)
 
-    async def _check(self, bound: Bound, *, former: Bound | None = None) -> None:
-        """What must hold before a dispatch (SC1, CF6); the agent of `former` is known to work."""
-        for warning in bound.workflow.warnings:
-            _log.warning("workflow_warning", where=warning.where, reason=warning.message, hint=warning.hint)
+    async def _check(self, bound: Bound) -> None:
+        """What must hold before the first dispatch (SC1, CF6)."""
+        _warn(bound.workflow)
         await bound.workspaces.check_root()
-        if former is not None and former.settings.codex == bound.settings.codex:
-            return
-        found = await bound.agent.preflight(bound.settings.workspace.root)
+        await bound.workspaces.check_repository()
+        found = await self._preflight(bound)
         _log.info("agent_ready", agent=found.agent, version=found.version)
         for notice in found.notices:
             _log.warning("agent_notice", reason=notice)
+
+    async def _preflight(self, bound: Bound) -> Preflight:
+        """Ask the agent; should we be killed meanwhile, our successor finds its processes like a run's."""
+        run_id = f"{secrets.token_hex(4)}-preflight"
+        self._state_dir.write_run(LiveRun(run_id=run_id, issue_id="", issue_identifier=""))
+        try:
+            return await bound.agent.preflight(bound.settings.workspace.root, run_id=run_id)
+        finally:
+            self._state_dir.remove_run(run_id)
 
     async def _serve(self, bound: Bound) -> None:
         self._bound = bound
@@ -161,19 +170,27 @@ class Service:
             state = self._take(state, fact)
 
     def _take(self, before: State, fact: Input) -> State:
-        after, commands = step(before, fact, self._now_ms())
-        self.state = after
+        """One step. A bug in it costs this one fact and a log line, never the daemon and what it watches."""
         assert self._effects is not None  # noqa: S101 - made before the loop starts
+        try:
+            after, commands = step(before, fact, self._now_ms())
+        except Exception:  # noqa: BLE001 - the step is total; should it not be, the night must go on
+            _log.exception("decision_failed", input=type(fact).__name__)
+            return before
+        self.state = after
         for command in commands:
             self._effects.carry_out(command)
-        for observer in self._observers:
-            try:
-                observer(before, fact, after, commands)
-            except Exception:  # noqa: BLE001 - what people see must not stop the work
-                _log.exception("observer_failed")
+        self._show(before, fact, after, commands)
         if self._once and after.drain is Drain.NO and idle(after):
             self.post(DrainAsked())
         return after
+
+    def _show(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+        for observer in self._observers:
+            try:
+                observer(before, fact, after, commands)
+            except Exception:  # noqa: BLE001 - a display that fails must not stop the work (FL)
+                _log.exception("observer_failed")
 
     # --- reloading ---------------------------------------------------------------------------------------
 
@@ -188,29 +205,30 @@ class Service:
                         self.post(WorkflowRejected(failure=failures[0]))
                     case None:
                         return
-            except SymphonyError as error:
-                self.post(WorkflowRejected(failure=error.failure))
-            except Exception as error:  # noqa: BLE001 - the version in force works on
-                _log.exception("reload_crashed")
-                self.post(WorkflowRejected(failure=_internal(error)))
+            except Exception:  # noqa: BLE001 - what is in force stays in force
+                _log.exception("reload_failed")
 
     async def _take_over(self, workflow: Workflow) -> None:
         assert self._bound is not None  # noqa: S101 - reloads begin after the first binding
         assert self._effects is not None  # noqa: S101 - as above
-        bound = bind(workflow, host=self._host, environment=self._environment)
-        await self._check(bound, former=self._bound)
+        try:
+            bound = bind(workflow, host=self._host, environment=self._environment)
+            await bound.workspaces.check_root()
+            if workflow.settings.codex != self._bound.settings.codex:
+                await self._preflight(bound)
+        except SymphonyError as error:
+            self.post(WorkflowRejected(failure=error.failure))
+            return
         self._bound = self._effects.bound = bound
         self._rebound.set()
         self._rebound = anyio.Event()
+        _warn(workflow)
         _log.info("workflow_reloaded", workflow=str(workflow.path))
         self.post(SettingsChanged(settings=scheduler_settings(bound)))
 
     async def _watch_workflow(self) -> None:
         """A hint that arrives early; the recheck is what can be relied on (CF8)."""
-        with _told("workflow"):
-            async with aclosing(self._store.changes()) as hints:
-                async for _ in hints:
-                    await self._reload()
+        await self._hints("workflow", self._store.changes(), self._reload)
 
     async def _recheck_workflow(self) -> None:
         while True:
@@ -228,27 +246,35 @@ class Service:
                 group.cancel_scope.cancel()
 
     async def _wake_on_changes(self, watched: Bound) -> None:
-        with _told("tracker"):
-            async for _ in watched.tracker.changes():
-                self.post(WakeAsked(reason="tracker_changed"))
+        async def wake() -> None:
+            self.post(WakeAsked(reason="tracker_changed"))
+
+        await self._hints("tracker", watched.tracker.changes(), wake)
+
+    async def _hints(
+        self, what: str, changes: AsyncIterator[None], act: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Act on hints that something changed; where they fail, polling goes on without them."""
+        try:
+            async for _ in changes:
+                await act()
+        except Exception as error:  # noqa: BLE001 - inotify limits, odd file systems: hints are not needed
+            _log.warning("watch_failed", what=what, reason=str(error) or type(error).__name__)
 
 
-@contextmanager
-def _told(watched: str) -> Iterator[None]:
-    """Hints are a comfort: where watching fails it is logged, and looking now and then has to do."""
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 - whatever the watch is made of
-        _log.warning("watch_failed", watched=watched, reason=str(error) or type(error).__name__)
-
-
-def _internal(error: Exception) -> Failure:
-    return Failure(category=Category.INTERNAL, blame=Blame.HOST, message=f"internal error: {error!r}")
+def _warn(workflow: Workflow) -> None:
+    for warning in workflow.warnings:
+        _log.warning("workflow_warning", where=warning.where, reason=warning.message, hint=warning.hint)
 
 
 async def _left_workspaces(bound: Bound) -> tuple[WorkspaceRef, ...]:
     """The workspaces on disk with the issues they belong to (SC2)."""
+    try:
+        records = await bound.workspaces.recorded()
+    except SymphonyError as error:
+        _log.warning("sweep_failed", reason=error.failure.line, hint=error.failure.hint)
+        return ()
     return tuple(
         WorkspaceRef(issue_id=record.issue_id, identifier=record.identifier, path=str(record.path))
-        for record in await bound.workspaces.recorded()
+        for record in records
     )

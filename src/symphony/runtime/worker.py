@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import structlog
+from anyio import to_thread
 
 from symphony.agents.base import AgentSession, SessionRequest
 from symphony.agents.envelope import assemble
@@ -23,7 +24,7 @@ from symphony.runtime.bound import Bound, skill_options
 from symphony.runtime.catalog import load_catalog
 from symphony.runtime.pulse import Pulse
 from symphony.runtime.state_dir import LiveRun, StateDirectory
-from symphony.scheduler.commands import ContinueRun, FinishRun, StartRun, StopReason
+from symphony.scheduler.commands import ContinueRun, FinishRun, StartRun
 from symphony.scheduler.inputs import Input, Outcome, OutcomeKind, RunEnded, RunStage
 from symphony.scheduler.inputs import TurnEnded as TurnDone
 from symphony.skills import Problem
@@ -33,6 +34,7 @@ from symphony.workspace.model import ProgressMark, Workspace
 __all__ = ["Worker"]
 
 _log = structlog.get_logger(__name__)
+_HURRY_S = 5.0
 _INPUT_CATEGORIES = frozenset({Category.TURN_INPUT_REQUIRED, Category.APPROVAL_REQUIRED})
 _TIMEOUTS = frozenset({Category.TURN_TIMEOUT, Category.RESPONSE_TIMEOUT})
 
@@ -69,8 +71,8 @@ class Worker:
             run_id=command.run_id, issue_id=command.issue.id, issue_identifier=command.issue.identifier
         )
         self._scope = anyio.CancelScope()
+        self._closing = anyio.CancelScope(shield=True)
         self._give, self._directives = anyio.create_memory_object_stream[ContinueRun | FinishRun](8)
-        self._stopped: StopReason | None = None
         self._workspace: Workspace | None = None
         self._before: ProgressMark | None = None
 
@@ -80,10 +82,13 @@ class Worker:
         """Answer the worker's question after a turn."""
         self._give.send_nowait(directive)
 
-    def stop(self, reason: StopReason) -> None:
+    def stop(self) -> None:
         """Cancel the attempt wherever it is."""
-        self._stopped = reason
         self._scope.cancel()
+
+    def hurry(self) -> None:
+        """Leave hooks and delivery at the end little time; what is not delivered stays in the workspace."""
+        self._closing.deadline = anyio.current_time() + _HURRY_S
 
     # --- the attempt -------------------------------------------------------------------------------------
 
@@ -101,8 +106,10 @@ class Worker:
                 with self._scope:
                     outcome = await self._guarded(self._attempt)
             finally:
-                with anyio.CancelScope(shield=True):
-                    outcome = await self._finish(outcome)
+                closing = outcome
+                with self._closing:
+                    closing = await self._finish(outcome)
+                outcome = closing
                 self._state_dir.remove_run(self._command.run_id)
                 self._give.close()
                 self._directives.close()
@@ -140,7 +147,7 @@ class Worker:
         await workspaces.before_run(self._workspace, issue, attempt, run_id=run_id)
         self._pulse.stage(RunStage.BUILDING_PROMPT)
         envelope = await self._envelope(self._workspace)
-        prompt = self._bound.workflow.template.render(issue, attempt)
+        prompt = await to_thread.run_sync(self._bound.workflow.template.render, issue, attempt)
         await workspaces.verify(self._workspace)
         self._pulse.stage(RunStage.LAUNCHING_AGENT)
         await self._converse(self._workspace, envelope, prompt)
@@ -213,6 +220,7 @@ class Worker:
                 raise SymphonyError(_turn_failure(last))
 
     async def _run_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        self._pulse.tool_begins()
         result = await self._bound.tracker.execute_agent_tool(name, arguments, issue=self._issue)
         _log.info("tool_called", tool=name, success=result.success)
         return result

@@ -67,7 +67,7 @@ class RunReport:
     """What the pump folded from the agent's stream since the run began; counts are totals of the run.
 
     `signs` counts signs of life: it rises with every line the agent wrote, and only its change matters.
-    `tool_calls` counts successful calls of tracker tools in the present turn.
+    `tool_calls` counts the calls of tracker tools that began in the present turn.
     """
 
     stage: RunStage

@@ -3,6 +3,7 @@
     Facts go in, intentions come out; time is an argument. `step` is total: an input that makes no sense in
     the present state (an unknown run, a stale timer, an answer nobody waits for) leaves the state as it is.
     Whatever an input did, free slots are filled and wanted issues are asked for before the step ends.
+    Only a report of an agent frees nothing: it comes a few times a second, and looks at no candidate.
 
 Who may hold a claim, and how it changes hands, stands in the table of `claims`.
 """
@@ -44,7 +45,8 @@ def step(state: State, fact: Input, now_ms: int) -> tuple[State, tuple[Command, 
     """The state after one fact, and what to do about it. Never raises for any input."""
     work = Work(state, now_ms)
     _take(work, fact)
-    cycle.fill_slots(work)
+    if not isinstance(fact, AgentReported):
+        cycle.fill_slots(work)
     if work.state.poll_again and work.state.cycle is Cycle.IDLE:
         cycle.begin(work)
     cycle.send_wanted(work)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue, is_routable, normalise_state
 from symphony.scheduler.inputs import SchedulerSettings
-from symphony.scheduler.state import Drain, State
+from symphony.scheduler.state import Drain, Retry, State
 
 __all__ = [
     "Eligible",
@@ -24,6 +24,7 @@ __all__ = [
     "counts_as_idle",
     "eligible",
     "in_active_state",
+    "retry_words",
     "same_request",
     "slot_shortage",
     "sort_key",
@@ -127,7 +128,8 @@ _OUTAGES = frozenset(
     {
         Category.AGENT_RATE_LIMITED,
         Category.AGENT_USAGE_LIMIT,
-        Category.WORKSPACE_REPOSITORY,
+        Category.AGENT_AUTH,
+        Category.CODEX_NOT_FOUND,
     }
 )
 
@@ -135,11 +137,14 @@ _OUTAGES = frozenset(
 def counts_as_idle(failure: Failure | None) -> bool:
     """Whether an attempt without progress speaks against the issue.
 
-    An outage of the tracker, the host, the repository or the model's quota does not: otherwise one bad hour
-    at night would block every issue until somebody came to look.
+    An outage of the tracker, the host, the repository, the login or the model's quota does not: otherwise one
+    bad hour at night would block every issue until somebody came to look. A bug of ours does, as it may
+    repeat for ever and cost tokens each time, and so does a repository that is configured wrongly.
     """
-    if failure is None:
+    if failure is None or failure.category is Category.INTERNAL:
         return True
+    if failure.category is Category.WORKSPACE_REPOSITORY:
+        return failure.blame is Blame.CONFIG
     return failure.blame not in {Blame.TRACKER, Blame.HOST} and failure.category not in _OUTAGES
 
 
@@ -162,12 +167,18 @@ def slot_shortage(issue: Issue, state: State, *, picked: Counter[str] | None = N
     return None
 
 
+def retry_words(retry: Retry) -> str:
+    """What a waiting claim waits for."""
+    if retry.error is None:
+        return "the last attempt ended well; is there more to do?"
+    return f"waiting for attempt {retry.attempt} after: {retry.error}"
+
+
 def _claimed(issue: Issue, state: State) -> Ineligible | None:
     if issue.id in state.running:
         return Ineligible(ReasonCode.RUNNING, "an agent is running")
     if retry := state.retrying.get(issue.id):
-        why = f" after: {retry.error}" if retry.error else ""
-        return Ineligible(ReasonCode.RETRYING, f"waiting for attempt {retry.attempt}{why}")
+        return Ineligible(ReasonCode.RETRYING, retry_words(retry))
     if blocked := state.blocked.get(issue.id):
         return Ineligible(ReasonCode.BLOCKED, f"waiting for a person: {blocked.failure.message}")
     return None

@@ -25,7 +25,7 @@ from symphony.scheduler.inputs import (
     Timer,
     TimerKind,
 )
-from symphony.scheduler.policy import Standing
+from symphony.scheduler.policy import Eligible, ReasonCode, Standing
 from symphony.scheduler.state import Drain, Retry, Running, Totals
 from symphony.scheduler.work import Work
 
@@ -104,19 +104,19 @@ def finish(work: Work, run: Running, reason: FinishReason, failure: Failure | No
 def on_agent_report(work: Work, run: Running, report: RunReport) -> None:
     """Take over what the pump folded; the silence clock starts when the agent does (SC11)."""
     alive = report.signs != run.report.signs or report.stage is not run.report.stage
-    launched = run.agent_ms is None and report.stage in _AGENT_STAGES
+    entered = report.stage in _AGENT_STAGES and report.stage is not run.report.stage
     path = report.workspace_path or run.report.workspace_path
     work.set_running(
         replace(
             run,
             report=replace(report, workspace_path=path),
-            agent_ms=work.now_ms if launched else run.agent_ms,
+            agent_ms=work.now_ms if entered and run.agent_ms is None else run.agent_ms,
             last_sign_ms=work.now_ms if alive else run.last_sign_ms,
         )
     )
     if report.rate_limits is not None:
         work.update(rate_limits=report.rate_limits)
-    if launched:
+    if entered:
         arm_silence(work, run.run_id, since_ms=work.now_ms)
 
 
@@ -320,11 +320,12 @@ def _queue(
 def requeue(work: Work, retry: Retry, error: str) -> None:
     """Put a due retry back with the next attempt number and the failure formula (RT6)."""
     attempt = retry.attempt + 1
-    due_ms = work.now_ms + policy.backoff_ms(attempt, work.state.settings.max_retry_backoff_ms)
+    delay_ms = policy.backoff_ms(attempt, work.state.settings.max_retry_backoff_ms)
+    due_ms = work.now_ms + delay_ms
     entry = replace(retry, attempt=attempt, due_ms=due_ms, error=error, firing=False)
     if work.claim(retry.issue, Trigger.RETRY, entry):
         work.set_timer(Timer(TimerKind.RETRY, retry.issue.id), due_ms)
-        work.notify("info", "run_retrying", retry.issue, attempt=attempt, reason=error)
+        work.notify("info", "run_retrying", retry.issue, attempt=attempt, delay_ms=delay_ms, reason=error)
 
 
 def on_retry_refreshed(work: Work, retry: Retry, issue: Issue | None) -> None:
@@ -343,11 +344,18 @@ def on_retry_refreshed(work: Work, retry: Retry, issue: Issue | None) -> None:
             return
     if retry.idle_attempts >= settings.max_attempts_without_progress:
         blocks.block(work, retry.issue, _no_progress(retry.idle_attempts), path=path)
-    elif work.state.hold is not None:
-        due_ms = work.now_ms + settings.poll_interval_ms
-        work.set_retry(replace(retry, firing=False, due_ms=due_ms))
-        work.set_timer(Timer(TimerKind.RETRY, retry.issue.id), due_ms)
-    elif policy.slot_shortage(retry.issue, work.state) is not None:
+    else:
+        _start_or_wait(work, retry)
+
+
+def _start_or_wait(work: Work, retry: Retry) -> None:
+    """Start a due retry if nothing but its own claim is in the way; the attempt counts only against slots."""
+    verdict = policy.eligible(retry.issue, work.state, own_claim=True)
+    if isinstance(verdict, Eligible):
+        start(work, retry.issue, attempt=retry.attempt, idle_attempts=retry.idle_attempts)
+    elif verdict.code in {ReasonCode.NO_SLOT, ReasonCode.NO_STATE_SLOT}:
         requeue(work, retry, NO_SLOT_ERROR)
     else:
-        start(work, retry.issue, attempt=retry.attempt, idle_attempts=retry.idle_attempts)
+        due_ms = work.now_ms + work.state.settings.poll_interval_ms
+        work.set_retry(replace(retry, firing=False, due_ms=due_ms))
+        work.set_timer(Timer(TimerKind.RETRY, retry.issue.id), due_ms)

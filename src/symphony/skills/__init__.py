@@ -10,7 +10,7 @@ Usable alone; nothing of ours is imported but `symphony.frontmatter`. Bodies of 
 from symphony.skills.catalog import Block, Dropped, DropReason, render
 from symphony.skills.loader import load
 from symphony.skills.model import DEFAULT_PATH, Code, Problem, Severity, Skill, SkillOptions, SkillSet
-from symphony.skills.report import comment_body, fingerprint, resolved_body
+from symphony.skills.report import comment_body, fingerprint
 
 __all__ = [
     "DEFAULT_PATH",
@@ -27,5 +27,4 @@ __all__ = [
     "fingerprint",
     "load",
     "render",
-    "resolved_body",
 ]

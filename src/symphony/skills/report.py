@@ -9,14 +9,13 @@ from urllib.parse import quote
 from symphony.skills.codes import MEANINGS
 from symphony.skills.model import Code, Problem, Severity
 
-__all__ = ["comment_body", "fingerprint", "resolved_body"]
+__all__ = ["comment_body", "fingerprint"]
 
 _MAX_ENTRIES: Final = 20
 _MAX_BYTES: Final = 4_000
 _MAX_PATH: Final = 160
 _TITLE: Final = "**Some skills of this repository could not be loaded**"
 _INTRO: Final = "The work goes on with the others. Please correct:"
-_RESOLVED: Final = "All skills of this repository can be loaded again; nothing is left to correct."
 
 
 def comment_body(problems: Iterable[Problem]) -> str | None:
@@ -28,11 +27,6 @@ def comment_body(problems: Iterable[Problem]) -> str | None:
     rest = len(entries) - len(shown)
     more = [f"- and {rest} more"] if rest else []
     return "\n".join([_TITLE, "", _INTRO, "", *shown, *more])
-
-
-def resolved_body() -> str:
-    """What replaces the comment once every error is corrected."""
-    return f"{_TITLE}\n\n{_RESOLVED}"
 
 
 def fingerprint(problems: Iterable[Problem]) -> str:

@@ -13,12 +13,12 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 
-from symphony.domain.failures import Blame, Category
+from symphony.domain.failures import Category
 from symphony.domain.ids import branch_name
 from symphony.workspace.files import drop
 from symphony.workspace.git import Git, GitError, config_value, without_credentials
 from symphony.workspace.layout import Layout
-from symphony.workspace.mirror import Mirror, Snapshot
+from symphony.workspace.mirror import Mirror, Snapshot, base_of
 from symphony.workspace.model import WorkspaceError
 from symphony.workspace.refs import read_ref
 
@@ -55,7 +55,7 @@ class Checkout:
                 `workspace_prepare_failed` (the checkout itself).
         """
         snapshot = await self._mirror.refresh()
-        base_name, base = self._base(snapshot, base_branch)
+        base_name, base = base_of(snapshot, base_branch, self._repository)
         half = Path(await to_thread.run_sync(lambda: tempfile.mkdtemp(dir=self._staging, prefix="clone-")))
         try:
             origin = await self._origin(snapshot, branch_name(key), base)
@@ -71,19 +71,6 @@ class Checkout:
             with anyio.CancelScope(shield=True):
                 await to_thread.run_sync(drop, half)
         return origin
-
-    def _base(self, snapshot: Snapshot, base_branch: str | None) -> tuple[str | None, str]:
-        """The base branch's name (null for a detached `HEAD`) and commit."""
-        name = base_branch or snapshot.head_branch
-        commit = snapshot.head if name is None else snapshot.branches.get(name)
-        if commit is None:
-            raise WorkspaceError.of(
-                Category.WORKSPACE_REPOSITORY,
-                f"workspace.repo {without_credentials(self._repository)} has no branch {name or 'at HEAD'}",
-                hint="set workspace.base_branch to one of its branches",
-                blame=Blame.CONFIG,
-            )
-        return name, commit
 
     async def _origin(self, snapshot: Snapshot, branch: str, base: str) -> Origin:
         """Begin at the base, or go on where this branch was delivered before."""

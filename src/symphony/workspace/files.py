@@ -6,11 +6,12 @@ and only up to a limit.
 
 import hashlib
 import os
-import shutil
+import secrets
 import stat
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = [
@@ -93,17 +94,32 @@ def move_aside(path: Path, trash: Path) -> Path:
 
 
 def delete_tree(path: Path) -> None:
-    """Delete a tree, also one with read-only directories (module caches make such). Raises `OSError`."""
-    try:
-        shutil.rmtree(path)
-    except PermissionError:
-        _unlock(path)
-        shutil.rmtree(path)
+    """Delete a tree, also one with read-only directories or nested without end. Raises `OSError`.
+
+    Agents can nest deeper than Python recurses and than a path is long. So every directory is first moved to
+    the top of the tree and is then as shallow as any other.
+    """
+    lifted = f".{secrets.token_hex(8)}-"
+    pending, number = [path], 0
+    while pending:
+        directory = pending.pop()
+        directory.chmod(_OWNER_ONLY)
+        for entry in list(directory.iterdir()):
+            if not is_directory(entry):
+                entry.unlink()
+            else:
+                entry.chmod(_OWNER_ONLY)  # one that cannot be written cannot be moved either
+                number += 1
+                pending.append(entry.rename(path / f"{lifted}{number}"))
+        if directory != path:
+            directory.rmdir()
+    path.rmdir()
 
 
 def drop(path: Path) -> None:
     """Delete a temporary tree of our own as far as possible; a rest is cleared at the next start."""
-    shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        delete_tree(path)
 
 
 def empty_directory(path: Path, *, older_than_s: float) -> None:
@@ -153,15 +169,13 @@ def _read(path: Path, limit: int) -> tuple[bytes, os.stat_result] | None:
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    for directory, names, files in os.walk(root):
-        names[:] = sorted(name for name in names if name != ".git")
-        yield from (Path(directory, name) for name in [*names, *sorted(files)])
-
-
-def _unlock(root: Path) -> None:
-    """Give the owner all rights on every directory below, top down, so that each can be looked into."""
-    root.chmod(_OWNER_ONLY)
-    for directory, names, _ in os.walk(root):
-        for path in (Path(directory, name) for name in names):
-            if is_directory(path):
-                path.chmod(_OWNER_ONLY)
+    """Everything below, in an order that depends on names alone; without recursion, as trees may be deep."""
+    pending = [root]
+    while pending:
+        try:
+            found = sorted(pending.pop().iterdir())
+        except OSError:
+            continue
+        kept = [path for path in found if path.name != ".git" or not is_directory(path)]
+        yield from kept
+        pending += [path for path in kept if is_directory(path)]

@@ -17,6 +17,8 @@ from symphony.workspace.model import WorkspaceError
 __all__ = ["Hook", "HookCall", "HookRunner"]
 
 _MAX_SHOWN_BYTES: Final = 2048
+# Many a login profile sets PATH anew; what the operator's terminal finds comes behind what it names.
+_WIDEN_PATH: Final = 'PATH="$PATH${1:+:$1}"; shift\n'
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # A daemon started from a git hook or by an agent must not hand its own situation on.
 _NEVER = re.compile(r"GIT_(?:DIR|WORK_TREE|INDEX_FILE|OBJECT_DIRECTORY|COMMON_DIR|PREFIX)|SYMPHONY_RUN_ID")
@@ -64,9 +66,9 @@ class HookRunner:
             for name, value in environment.items()
             if name not in secret_names and not _NEVER.fullmatch(name)
         }
-        # A login shell reads profiles that may export a secret again.
+        # A login shell reads profiles that may export a secret again, even read-only: then nothing is run.
         unset = " ".join(sorted(name for name in secret_names if _VARIABLE.fullmatch(name)))
-        self._preamble = f"unset {unset}\n" if unset else ""
+        self._preamble = _WIDEN_PATH + (f"unset -v {unset} || exit 78\n" if unset else "")
 
     async def run(self, hook: Hook, call: HookCall) -> None:
         """Run a hook if there is one.
@@ -95,7 +97,7 @@ class HookRunner:
     async def _run(self, hook: Hook, script: str, call: HookCall) -> None:
         try:
             done = await self._host.run(
-                ["sh", "-lc", self._preamble + script],
+                ["sh", "-lc", self._preamble + script, "sh", self._environment.get("PATH", "")],
                 cwd=call.path,
                 env=self._environment | _variables(call),
                 timeout_ms=self._settings.timeout_ms,

@@ -21,7 +21,7 @@ from symphony.workspace.git import Git, GitError
 from symphony.workspace.guard import Guard
 from symphony.workspace.hooks import Hook, HookCall, HookRunner
 from symphony.workspace.layout import Layout, key_of
-from symphony.workspace.mirror import Mirror
+from symphony.workspace.mirror import Mirror, base_of
 from symphony.workspace.model import (
     Delivery,
     ProgressMark,
@@ -79,6 +79,17 @@ class WorkspaceManager:
         layout = await self._root()
         await self._on_disk(lambda: try_writing(layout))
         await to_thread.run_sync(clear_leftovers, layout)
+
+    async def check_repository(self) -> None:
+        """See that `workspace.repo` can be reached and has the base branch, before anything is dispatched.
+
+        Raises:
+            WorkspaceError: `workspace_repository`, with a hint.
+        """
+        if self._settings.repo is None:
+            return
+        mirror = self._mirror(await self._root(), self._settings.repo)
+        base_of(await mirror.look(), self._settings.base_branch, self._settings.repo)
 
     async def prepare(self, issue: Issue, attempt: int | None, *, run_id: str | None = None) -> Workspace:
         """The issue's workspace: the existing one as it is, or a new one, populated and after `after_create`.
@@ -149,7 +160,7 @@ class WorkspaceManager:
                 ) as shadow:
                     return ProgressMark(head=seen.head, tree=await shadow.tree_mark())
             except (GitError, OSError) as error:
-                _log.warning("status of a workspace unknown", key=workspace.key, error=str(error))
+                _log.warning("workspace_status_unknown", key=workspace.key, error=str(error))
         tree = await to_thread.run_sync(lambda: fingerprint(workspace.path, max_entries=MAX_ENTRIES))
         return ProgressMark(head=seen.head, tree=tree)
 
@@ -167,13 +178,11 @@ class WorkspaceManager:
         entries = await to_thread.run_sync(read_entries, layout)
         return tuple(_record(layout, entry) for entry in entries)
 
-    async def locate(self, issue: Issue) -> WorkspaceRecord:
+    async def locate(self, issue_id: str, identifier: str) -> WorkspaceRecord:
         """Where the issue's workspace is under the current root, whether it exists or not (WS13)."""
         layout = await self._root()
-        key = key_of(issue.identifier)
-        return WorkspaceRecord(
-            issue_id=issue.id, identifier=issue.identifier, key=key, path=layout.workspace(key)
-        )
+        key = key_of(identifier)
+        return WorkspaceRecord(issue_id=issue_id, identifier=identifier, key=key, path=layout.workspace(key))
 
     async def remove(self, record: WorkspaceRecord) -> Removal:
         """Remove a workspace, be it under a former root, unless work would be lost (WS11, WS13).
@@ -191,9 +200,6 @@ class WorkspaceManager:
             await self._hooks.run_ignoring_failure(Hook.BEFORE_REMOVE, call)
             reason = await self._let_go(layout, entry, path)
             if reason is not None:
-                _log.warning(
-                    "workspace kept", issue_identifier=record.identifier, path=str(path), reason=reason
-                )
                 return Removal(removed=False, kept_reason=reason)
         await to_thread.run_sync(forget, layout, path.name)
         return Removal(removed=existed)

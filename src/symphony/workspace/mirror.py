@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,12 +24,14 @@ from symphony.workspace.layout import Layout
 from symphony.workspace.model import WorkspaceError
 from symphony.workspace.refs import all_refs
 
-__all__ = ["Advertised", "Mirror", "Snapshot", "parse_advertised"]
+__all__ = ["Advertised", "Mirror", "Snapshot", "base_of", "clear_stale_locks", "parse_advertised"]
 
 _TRACKING = "refs/remotes/origin/"
 _DETACHED = "refs/symphony/origin-head"
 _SHA256_DIGITS = 64
 _LOCK_PAUSE_S = 0.05
+_LOOK_TIMEOUT_MS = 30_000
+_STALE_LOCK_S = 2 * NETWORK_TIMEOUT_MS / 1000
 _FETCH = ("fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance")
 
 
@@ -65,12 +67,14 @@ class Mirror:
         repository: str,
         *,
         fresh_ms: int = 2_000,
+        lock_wait_s: float = NETWORK_TIMEOUT_MS / 1000,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._git = git
         self._staging = layout.staging
         self._repository = repository
         self._fresh_s = fresh_ms / 1000
+        self._lock_wait_s = lock_wait_s
         self._now_s = now_s
         self._lock = anyio.Lock()
         self._begun_s = float("-inf")
@@ -97,15 +101,36 @@ class Mirror:
             raise WorkspaceError(self._outcome.failure) from self._outcome
         return self._outcome
 
+    async def look(self) -> Advertised:
+        """What the repository offers, asked without a mirror: can it be reached, has it a commit?
+
+        Raises:
+            WorkspaceError: `workspace_repository`, with a hint.
+        """
+        try:
+            answer = await self._git.trusted(
+                "ls-remote",
+                "--symref",
+                "--",
+                self._repository,
+                "HEAD",
+                "refs/heads/*",
+                timeout_ms=_LOOK_TIMEOUT_MS,
+            )
+        except (GitError, OSError) as error:
+            raise self._unreachable(error) from error
+        return self._not_empty(parse_advertised(answer))
+
     async def _refresh(self) -> Snapshot | WorkspaceError:
         try:
-            async with _locked(self.path.with_suffix(".lock")):
+            async with _locked(self.path.with_suffix(".lock"), self._lock_wait_s):
                 if not await to_thread.run_sync(is_directory, self.path):
                     advertised = await self._create()
                 else:
                     advertised = await self._update(self.path)
                 return await to_thread.run_sync(self._snapshot, advertised)
         except (GitError, OSError) as error:
+            await to_thread.run_sync(clear_stale_locks, self.path)
             return self._unreachable(error)
         except WorkspaceError as error:
             return error
@@ -178,7 +203,9 @@ class Mirror:
             "refs/heads/*",
             timeout_ms=NETWORK_TIMEOUT_MS,
         )
-        advertised = parse_advertised(answer)
+        return self._not_empty(parse_advertised(answer))
+
+    def _not_empty(self, advertised: Advertised) -> Advertised:
         if not advertised.branches and advertised.head is None:
             raise self._empty()
         return advertised
@@ -216,6 +243,36 @@ class Mirror:
         )
 
 
+def clear_stale_locks(mirror: Path) -> None:
+    """Remove lock files of git commands that cannot be alive any more: a crash leaves them, git never does.
+
+    With one of them in place no ref of that name can ever be written again.
+    """
+    limit = time.time() - _STALE_LOCK_S
+    for lock in [*mirror.glob("*.lock"), *(mirror / "refs").rglob("*.lock")]:
+        with suppress(OSError):
+            if lock.lstat().st_mtime < limit:
+                lock.unlink()
+
+
+def base_of(offer: Advertised | Snapshot, base_branch: str | None, repository: str) -> tuple[str | None, str]:
+    """The base branch's name (null for a detached `HEAD`) and commit.
+
+    Raises:
+        WorkspaceError: `workspace_repository`: there is no such branch.
+    """
+    name = base_branch or offer.head_branch
+    commit = offer.head if name is None else offer.branches.get(name)
+    if commit is None:
+        raise WorkspaceError.of(
+            Category.WORKSPACE_REPOSITORY,
+            f"workspace.repo {without_credentials(repository)} has no branch {name or 'at HEAD'}",
+            hint="set workspace.base_branch to one of its branches",
+            blame=Blame.CONFIG,
+        )
+    return name, commit
+
+
 def parse_advertised(answer: bytes) -> Advertised:
     """What `git ls-remote --symref` printed for `HEAD` and the branches."""
     head_branch, head, branches = None, None, {}
@@ -231,16 +288,23 @@ def parse_advertised(answer: bytes) -> Advertised:
 
 
 @asynccontextmanager
-async def _locked(path: Path) -> AsyncIterator[None]:
+async def _locked(path: Path, wait_s: float) -> AsyncIterator[None]:
     """Hold a lock file against other processes; the lock ends with this process at the latest.
 
     Asked for again and again and never waited for in a thread, because such a wait cannot be cancelled.
+    An agent that can read the file can lock it too, so the wait has an end.
+
+    Raises:
+        GitError: somebody else has held it all the time.
     """
     await to_thread.run_sync(make_directory, path.parent)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        while not _try_lock(fd):  # noqa: ASYNC110 - another process holds it and can set no event of ours
-            await anyio.sleep(_LOCK_PAUSE_S)
+        with anyio.move_on_after(wait_s) as waiting:
+            while not _try_lock(fd):  # noqa: ASYNC110 - another process holds it and can set no event of ours
+                await anyio.sleep(_LOCK_PAUSE_S)
+        if waiting.cancelled_caught:
+            raise GitError(f"another process has held {path} for {wait_s:g} s")
         yield
     finally:
         os.close(fd)

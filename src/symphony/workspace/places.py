@@ -16,6 +16,7 @@ from symphony.workspace.files import (
     move_aside,
 )
 from symphony.workspace.layout import Layout, contained, resolve
+from symphony.workspace.mirror import clear_stale_locks
 from symphony.workspace.model import WorkspaceError
 from symphony.workspace.records import Entry
 
@@ -50,9 +51,11 @@ def try_writing(layout: Layout) -> None:
 
 
 def clear_leftovers(layout: Layout) -> None:
-    """What is in the trash is deleted; staging may be in use by another daemon, so only what is old goes."""
+    """What is in the trash is deleted; what another daemon may be using goes only when it is old."""
     empty_directory(layout.trash, older_than_s=0)
     empty_directory(layout.staging, older_than_s=_LEFTOVER_AGE_S)
+    for mirror in layout.mirrors.glob("*.git"):
+        clear_stale_locks(mirror)
 
 
 def checked(layout: Layout, key: str) -> Path:
@@ -106,7 +109,7 @@ def discard(layout: Layout, path: Path) -> None:
     try:
         delete_tree(holder)
     except OSError as error:
-        _log.warning("trash not emptied", path=str(holder), error=str(error))
+        _log.warning("trash_not_emptied", path=str(holder), error=str(error))
 
 
 def forget(layout: Layout, key: str) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 import structlog
 from pydantic import TypeAdapter, ValidationError
 
+from symphony.domain.failures import Category
 from symphony.workspace.files import is_directory, make_directory, read_regular, write_atomic
-from symphony.workspace.layout import Layout
+from symphony.workspace.layout import Layout, check_key
 from symphony.workspace.model import WorkspaceError
 
 __all__ = ["Entry", "read_entries", "read_entry", "write_entry"]
@@ -50,15 +51,27 @@ _FORMAT = TypeAdapter(Entry)
 
 
 def read_entry(layout: Layout, key: str) -> Entry | None:
-    """The record of a key; null where there is none that can be read, which is logged."""
+    """The record of a key; null where there is none that can be read, which is logged.
+
+    Raises:
+        WorkspaceError: the file system knows no case, and the record is that of a key in another case.
+    """
     path = layout.record(key)
-    return _read(layout, path) if path.exists() else None
+    entry = _parse(path) if path.exists() else None
+    if entry is not None and entry.key != key and entry.key.lower() == key.lower():
+        raise WorkspaceError.of(
+            Category.WORKSPACE_UNSAFE_KEY,
+            f"workspace {key} would be the one of {entry.key}: the file system makes no difference by case",
+            hint="rename one of the two issues, or set workspace.root to another file system",
+            retryable=False,
+        )
+    return _own(layout, path, entry)
 
 
 def read_entries(layout: Layout) -> tuple[Entry, ...]:
     """Every readable record; the others are skipped with a warning each."""
     paths = sorted(layout.records.glob("*.json")) if is_directory(layout.records) else []
-    entries = (_read(layout, path) for path in paths)
+    entries = (_own(layout, path, _parse(path)) for path in paths)
     return tuple(entry for entry in entries if entry is not None)
 
 
@@ -68,13 +81,19 @@ def write_entry(layout: Layout, entry: Entry) -> None:
     write_atomic(layout.record(entry.key), _FORMAT.dump_json(entry, indent=1))
 
 
-def _read(layout: Layout, path: Path) -> Entry | None:
+def _parse(path: Path) -> Entry | None:
     try:
         entry = _FORMAT.validate_json(read_regular(path, _MAX_BYTES) or b"", strict=True)
-        belongs = layout.record(entry.key) == path
+        check_key(entry.key)
     except (ValidationError, WorkspaceError) as error:
-        _log.warning("workspace record skipped", path=str(path), error=str(error).splitlines()[0])
+        _log.warning("workspace_record_skipped", path=str(path), error=str(error).splitlines()[0])
         return None
-    if not belongs:
-        _log.warning("workspace record skipped", path=str(path), error=f"it is about {entry.key}")
-    return entry if belongs else None
+    return entry
+
+
+def _own(layout: Layout, path: Path, entry: Entry | None) -> Entry | None:
+    """The entry, if it stands in the file of its key."""
+    if entry is not None and layout.record(entry.key) != path:
+        _log.warning("workspace_record_skipped", path=str(path), error=f"it is about {entry.key}")
+        return None
+    return entry

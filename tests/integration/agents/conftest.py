@@ -6,6 +6,7 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -45,6 +46,8 @@ class Bench:
     host: LocalHost = field(default_factory=LocalHost)
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     spawned: list[Identity] = field(default_factory=list)
+    # Unique on the machine: what carries the same id is ended together.
+    run_id: str = field(default_factory=lambda: f"test-{uuid4().hex}")
 
     @staticmethod
     def scripted(*switches: str) -> str:
@@ -70,7 +73,7 @@ class Bench:
 
     def request(self, **changes: Any) -> SessionRequest:
         values: dict[str, Any] = {
-            "run_id": f"test-{self.workspace.parent.name}",
+            "run_id": self.run_id,
             "cwd": self.workspace,
             "envelope": self.envelope,
             "tools": self.tools,

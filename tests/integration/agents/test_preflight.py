@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import sys
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
@@ -47,13 +48,17 @@ def speaker(tmp_path: Path, **answers: Any) -> str:
 
 async def refusal(bench: Bench, command: str, **settings: Any) -> AgentError:
     with pytest.raises(AgentError) as caught:
-        await bench.backend(command, **settings).preflight(bench.workspace.parent / "root")
+        await bench.backend(command, **settings).preflight(
+            bench.workspace.parent / "root", run_id=uuid4().hex
+        )
     assert not list((bench.workspace.parent / "root" / ".symphony").iterdir())
     return caught.value
 
 
 async def test_the_scripted_agent_passes_and_says_what_it_is(bench: Bench) -> None:
-    found = await bench.backend(bench.scripted()).preflight(bench.workspace.parent / "root")
+    found = await bench.backend(bench.scripted()).preflight(
+        bench.workspace.parent / "root", run_id=uuid4().hex
+    )
     assert found.agent == "symphony-scripted-agent"
     assert found.version
     assert any("no model is involved" in notice for notice in found.notices)
@@ -61,13 +66,13 @@ async def test_the_scripted_agent_passes_and_says_what_it_is(bench: Bench) -> No
 
 
 async def test_a_good_agent_passes_with_its_version(bench: Bench, tmp_path: Path) -> None:
-    found = await bench.backend(speaker(tmp_path)).preflight(tmp_path / "root")
+    found = await bench.backend(speaker(tmp_path)).preflight(tmp_path / "root", run_id=uuid4().hex)
     assert (found.agent, found.version, found.notices) == ("codex", "0.169.0", ())
 
 
 async def test_what_an_agent_does_not_know_is_noted(bench: Bench, tmp_path: Path) -> None:
     command = speaker(tmp_path, initialize={"result": {}}, account=UNKNOWN, command=UNKNOWN)
-    found = await bench.backend(command).preflight(tmp_path / "root")
+    found = await bench.backend(command).preflight(tmp_path / "root", run_id=uuid4().hex)
     assert (found.agent, found.version) == ("unknown", "unknown")
     assert len(found.notices) == 3
 
@@ -119,7 +124,7 @@ async def test_such_a_home_is_fine_without_a_sandbox(bench: Bench, tmp_path: Pat
     bench.environ["TMPDIR"] = str(tmp_path)
     greeting = {"result": {**GREETING["result"], "codexHome": str(tmp_path / "home")}}
     backend = bench.backend(speaker(tmp_path, initialize=greeting), thread_sandbox="danger-full-access")
-    assert (await backend.preflight(tmp_path / "root")).agent == "codex"
+    assert (await backend.preflight(tmp_path / "root", run_id=uuid4().hex)).agent == "codex"
 
 
 async def test_a_program_that_is_no_app_server_is_refused(bench: Bench) -> None:
@@ -148,6 +153,6 @@ async def test_a_silent_check_is_no_success(bench: Bench) -> None:
 async def test_a_workspace_root_that_cannot_be_made_is_refused(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(AgentError) as caught:
-        await bench.backend(bench.scripted()).preflight(tmp_path / "file" / "root")
+        await bench.backend(bench.scripted()).preflight(tmp_path / "file" / "root", run_id=uuid4().hex)
     assert caught.value.failure.category is Category.AGENT_PREFLIGHT
     assert caught.value.failure.blame is Blame.WORKSPACE

@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import anyio
 import pytest
@@ -258,7 +259,7 @@ async def test_a_turn_that_hangs_at_the_model_is_silent_and_ends(real: Make) -> 
 async def test_the_preflight_passes_and_changes_nothing(real: Make) -> None:
     bench = real({})
     before = await anyio.Path(bench.home.path / "config.toml").read_text()
-    found = await bench.backend(bench.command).preflight(bench.workspace.parent)
+    found = await bench.backend(bench.command).preflight(bench.workspace.parent, run_id=uuid4().hex)
     assert found.agent == "codex"
     assert found.version[0].isdigit()
     assert await anyio.Path(bench.home.path / "config.toml").read_text() == before
@@ -269,7 +270,7 @@ async def test_the_preflight_refuses_without_a_login(real: Make) -> None:
     bench = real({})
     await anyio.Path(bench.home.path / "config.toml").write_text("")
     with pytest.raises(AgentError) as caught:
-        await bench.backend(bench.command).preflight(bench.workspace.parent)
+        await bench.backend(bench.command).preflight(bench.workspace.parent, run_id=uuid4().hex)
     assert caught.value.failure.category is Category.AGENT_AUTH
 
 
@@ -277,7 +278,7 @@ async def test_the_preflight_refuses_a_home_below_the_temp_directory(real: Make)
     bench = real({})
     bench.environ["TMPDIR"] = str(bench.home.path.parent)
     with pytest.raises(AgentError) as caught:
-        await bench.backend(bench.command).preflight(bench.workspace.parent)
+        await bench.backend(bench.command).preflight(bench.workspace.parent, run_id=uuid4().hex)
     assert caught.value.failure.category is Category.AGENT_PREFLIGHT
     assert "CODEX_HOME" in str(caught.value.failure.hint)
 
@@ -292,7 +293,7 @@ async def test_the_preflight_refuses_without_user_namespaces(real: Make) -> None
     if probe.exit_code != 0:
         pytest.skip("this machine has no user namespaces to take away")
     with pytest.raises(AgentError) as caught:
-        await bench.backend(agent).preflight(bench.workspace.parent)
+        await bench.backend(agent).preflight(bench.workspace.parent, run_id=uuid4().hex)
     failure = caught.value.failure
     assert failure.category is Category.AGENT_PREFLIGHT
     assert failure.hint is not None

@@ -31,7 +31,8 @@ class Talker:
     def capabilities(self) -> None:
         return None
 
-    async def preflight(self, _: object) -> Preflight:
+    async def preflight(self, _: object, *, run_id: str) -> Preflight:
+        assert run_id
         return Preflight(agent="talker", version="1")
 
     @asynccontextmanager

@@ -21,12 +21,13 @@ from symphony.agents.events import (
 )
 from symphony.agents.fold import Progress, RunProgress, Tokens, event_name, humanise
 from symphony.domain.failures import Blame, Category, Failure
+from symphony.domain.redaction import Redaction
 
 FAILURE = Failure(category=Category.TURN_FAILED, blame=Blame.AGENT, message="no")
 
 
-def folded(*events: AgentEvent, **start: Tokens) -> RunProgress:
-    progress = Progress(pid=7, **start)
+def folded(*events: AgentEvent, thread_tokens: Tokens | None = None) -> RunProgress:
+    progress = Progress(pid=7, thread_tokens=thread_tokens)
     for event in events:
         progress.add(event)
     return progress.snapshot()
@@ -99,7 +100,7 @@ def test_a_snapshot_does_not_change_afterwards() -> None:
 @pytest.mark.parametrize(
     ("event", "name", "words"),
     [
-        (started("1"), "session_started", "turn 1 started"),
+        (started("1"), "session_started", "turn started"),
         (Activity(count=2), "other_message", "2 messages"),
         (Text(message="a\nb"), "notification", "a b"),
         (ItemStarted(kind="webSearch", summary="anyio"), "notification", "webSearch started: anyio"),
@@ -133,3 +134,12 @@ def test_each_event_has_a_name_and_words(event: AgentEvent, name: str, words: st
 def test_words_are_short_and_without_credentials() -> None:
     assert len(humanise(Text(message="x" * 5_000))) == 200
     assert humanise(Text(message="https://a:b@c/")) == "https://***@c/"
+
+
+def test_a_known_secret_is_masked_before_the_words_are_cut() -> None:
+    secret = "swordfish-" * 10
+    progress = Progress(redaction=Redaction([secret]))
+    progress.add(Text(message="x" * 150 + secret))
+    shown = progress.snapshot().last_message
+    assert shown is not None
+    assert "sword" not in shown

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.agents.redaction import one_line, redact
+from symphony.agents.redaction import redact
+from symphony.domain.plain import one_line
 
 
 @pytest.mark.parametrize(

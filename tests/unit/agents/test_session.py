@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from symphony.agents.base import AgentError, SessionRequest
-from symphony.agents.codex.session import CodexSession
+from symphony.agents.codex.session import MAX_WAITING_EVENTS, CodexSession
 from symphony.agents.events import (
     Activity,
     AgentEvent,
@@ -509,3 +509,14 @@ async def test_the_process_ends_without_a_word(tmp_path: Path) -> None:
         await turn_of(session)
     assert caught.value.failure.category is Category.PORT_EXIT
     assert caught.value.failure.message == "the agent ended with exit code 9"
+
+
+async def test_a_flood_of_chatter_does_not_drown_the_end_of_the_turn(tmp_path: Path) -> None:
+    flood = b"x\n" * (MAX_WAITING_EVENTS + 10) + json.dumps(ended()).encode() + b"\n"
+    session, _ = await open_session(well_behaved(flood), tmp_path)
+    await session.start()
+
+    events = await turn_of(session)
+
+    assert len(events) <= MAX_WAITING_EVENTS + 2
+    assert events[-1] == COMPLETED

@@ -33,3 +33,9 @@ def test_secrets_are_unset_first_and_in_order() -> None:
 
 def test_a_name_that_is_no_variable_cannot_become_code() -> None:
     assert script("codex; true", "A; rm -rf /", "1X", "") == "codex; true"
+
+
+def test_the_daemons_search_path_comes_behind_that_of_the_profile() -> None:
+    argv = shell_argv("codex; true", ["A"], search_path="/opt/it's here/bin:/bin")
+    assert argv[2].splitlines() == ['PATH="$PATH:$1"; shift', "unset -v A || exit 78", "codex; true"]
+    assert argv[3:] == ("bash", "/opt/it's here/bin:/bin"), "as an argument, so that no quoting is needed"

@@ -69,7 +69,7 @@ def test_four_issues_and_a_line_on_what_to_do_next(tmp_path: Path, daemon: Daemo
     assert call["workflow"] == tmp_path / "d" / "repo" / "WORKFLOW.md"
     assert (call["once"], call["state_path"]) == (True, tmp_path / "d" / "state")
     assert "no model is involved" in done.stdout
-    assert "symphony init && symphony run" in done.stdout
+    assert "Next, in your own repository:" in done.stdout
     assert f"git -C {tmp_path / 'd' / 'repo'} log" in done.stdout
     log = subprocess.run(
         ["git", "log", "--format=%s"], cwd=tmp_path / "d" / "repo", capture_output=True, text=True, check=True
@@ -118,8 +118,8 @@ def test_when_something_is_left_the_exit_code_and_the_log_say_so(
     if arguments:
         assert json.loads(done.stdout)["ok"] is False
     else:
-        assert "Not everything finished." in done.stdout
-        assert "the log [/] of the daemon" in done.stdout
+        assert "Not everything finished:\n  DEMO-4 is in Todo" in done.stdout
+        assert f"Log: {tmp_path / 'd' / 'symphony.log'}" in done.stdout
 
 
 def test_without_a_directory_nothing_is_left_behind(

@@ -79,7 +79,7 @@ def test_a_detached_head_gives_the_usual_name(repo: Path) -> None:
 def test_the_next_command_can_be_pasted(tmp_path: Path, repo: Path) -> None:
     odd = tmp_path / "my project"
     repo.rename(odd)
-    assert f"cd '{odd}' && symphony run" in init(odd).stdout
+    assert f"  cd '{odd}'\n" in init(odd).stdout
 
 
 def test_how_to_get_the_agent_is_said_only_where_it_is_absent(

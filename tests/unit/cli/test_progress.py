@@ -48,7 +48,7 @@ def test_each_milestone_is_one_line() -> None:
 def test_a_long_or_odd_title_stays_one_line_and_is_no_markup() -> None:
     lines = told(HOSTILE + "x" * 200)
     assert len(lines) == 5
-    assert lines[0].startswith("SYM-1    started: [/] [red]x[/red] \\x1b[2J two lines")
+    assert lines[0].startswith("SYM-1    started: [/] [red]x[/red] two lines")
     assert lines[0].endswith("x" * 200)
 
 
@@ -126,4 +126,4 @@ def test_a_blocked_issue_is_marked() -> None:
 
 
 def test_a_title_with_brackets_does_not_break_the_summary() -> None:
-    assert "[/] [red]x[/red] \\x1b[2J" in " ".join(summed_up(HOSTILE).split())
+    assert "[/] [red]x[/red] two" in " ".join(summed_up(HOSTILE).split())

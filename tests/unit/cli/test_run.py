@@ -1,5 +1,6 @@
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from typing_extensions import override
 from harness.scheduling import make_failure, make_issue, make_settings
 from symphony.cli import main, serving
 from symphony.observability.tally import IssueTally, Tally
-from symphony.runtime.service import Service
+from symphony.runtime.service import Observer
 from symphony.scheduler.inputs import SettingsChanged, WakeAsked
 from symphony.scheduler.state import initial
+from symphony.workflow.store import WorkflowStore
 
 SECRET = "correct-horse-battery"
 
@@ -116,19 +118,19 @@ def test_after_a_reload_the_log_masks_what_the_new_workflow_refers_to(
 ) -> None:
     log = workflow.parent / "log"
 
-    async def changing(service: Service) -> None:
-        await to_thread.run_sync(change, service)
+    def make(*, store: WorkflowStore, observers: tuple[Observer, ...], **_: object) -> Callable[[], None]:
+        def change() -> None:
+            state = initial(make_settings(), epoch="e")
+            workflow.write_text(text(workflow.parent, "$BOARD_CREDENTIAL"))
+            assert store.reload_if_changed() is not None
+            for fact in (WakeAsked(reason="x"), SettingsChanged(settings=make_settings())):
+                observers[0](state, fact, state, ())
+                structlog.get_logger("x").info(type(fact).__name__, seen=SECRET)
 
-    def change(service: Service) -> None:
-        state = initial(make_settings(), epoch="e")
-        fact = SettingsChanged(settings=make_settings())
-        workflow.write_text(text(workflow.parent, "$BOARD_CREDENTIAL"))
-        assert service._store.reload_if_changed() is not None
-        for one in (WakeAsked(reason="x"), fact):
-            service._observers[0](state, one, state, ())
-            structlog.get_logger("x").info(type(one).__name__, seen=SECRET)
+        return change
 
-    monkeypatch.setattr(serving, "serve_until_signalled", changing)
+    monkeypatch.setattr(serving, "Service", make)
+    monkeypatch.setattr(serving, "serve_until_signalled", to_thread.run_sync)
     try:
         serving.serve(
             workflow,

@@ -115,11 +115,12 @@ def test_place_process_and_session_stay_known(patient: Patient) -> None:
     assert (report.session_id, report.thread_id, report.turn_count) == ("t-1", "t", 1)
 
 
-def test_successful_tool_calls_are_counted_per_turn(patient: Patient) -> None:
-    patient.pulse.feel(TOOL)
-    patient.pulse.feel(ToolCalled(name="board_move", success=False))
+def test_a_tool_call_is_told_when_it_begins_and_counted_per_turn(patient: Patient) -> None:
+    patient.pulse.tool_begins()
     assert patient.last.tool_calls == 1
     patient.pulse.feel(TOOL)
+    assert patient.last.tool_calls == 1, "its end is no second call"
+    patient.pulse.tool_begins()
     assert patient.last.tool_calls == 2
     patient.pulse.new_turn()
     patient.pulse.beat()

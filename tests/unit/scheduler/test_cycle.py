@@ -1,9 +1,12 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pytest
+
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain.failures import Category
 from symphony.domain.issue import Blocker
+from symphony.scheduler import policy
 from symphony.scheduler.commands import CleanWorkspace, FetchCandidates, RefreshIssues, StartRun, StopRun
 from symphony.scheduler.inputs import (
     DrainAsked,
@@ -55,6 +58,18 @@ def test_what_runs_is_reconciled_before_the_poll() -> None:
     story.forget()
     _wake(story)
     assert _asked(story) == [["1"]]
+    assert not story.said(FetchCandidates)
+    story.answer_refresh()
+    assert len(story.said(FetchCandidates)) == 1
+
+
+def test_a_cycle_waits_for_its_own_question_and_not_for_an_older_one() -> None:
+    story = Story(make_issue("1"), make_issue("2")).begin()
+    story.slow = True
+    story.forget().turn_ends("1")
+    _wake(story)
+    story.answer_refresh()
+    assert _asked(story) == [["1"], ["1", "2"]]
     assert not story.said(FetchCandidates)
     story.answer_refresh()
     assert len(story.said(FetchCandidates)) == 1
@@ -113,6 +128,23 @@ def test_limits_hold_over_several_picks_under_way() -> None:
     assert len(story.started()) == 2
 
 
+def test_a_pick_under_way_counts_for_its_state_and_may_vanish_from_the_board() -> None:
+    story = Story(make_issue("1"), max_concurrent_by_state={"todo": 1})
+    story.slow = True
+    story.begin()
+    story.answer_poll()
+    story.board["2"] = make_issue("2")
+    _wake(story)
+    story.answer_poll()
+    assert story.state.picks == {"1"}
+    del story.board["1"]
+    _wake(story)
+    story.answer_poll()
+    assert story.state.picks == {"1", "2"}
+    story.answer()
+    assert story.started() == ["SYM-2"]
+
+
 def test_a_pick_that_changed_into_a_full_state_is_not_started() -> None:
     issues = (make_issue("1"), make_issue("2", state="In Progress"))
     story = Story(*issues, max_concurrent_by_state={"todo": 1})
@@ -129,6 +161,15 @@ def test_a_freed_slot_is_filled_without_waiting_for_a_poll() -> None:
     story.forget().ends("1")
     assert story.started() == ["SYM-2"]
     assert not story.said(FetchCandidates)
+
+
+def test_a_report_of_an_agent_costs_no_look_at_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = [make_issue(str(number), dispatchable=False) for number in range(2, 50)]
+    story = Story(make_issue("1"), *waiting).begin()
+    looks: list[str] = []
+    monkeypatch.setattr(policy, "eligible", lambda issue, *_, **__: looks.append(issue.id))
+    story.streams("1")
+    assert not looks
 
 
 def test_a_raised_limit_is_used_at_once() -> None:
@@ -162,7 +203,7 @@ def test_a_shorter_interval_pulls_the_next_tick_forward_and_a_longer_one_does_no
     story.tell(SettingsChanged(settings=make_settings(poll_interval_ms=90_000)))
     assert story.timers[_POLL].due_ms == 30_000
     story.tell(SettingsChanged(settings=make_settings(poll_interval_ms=1_000)))
-    assert story.timers[_POLL].due_ms == 1_000
+    assert story.timers[_POLL].due_ms == story.state.next_poll_ms == 1_000
 
 
 def test_a_superseded_tick_is_ignored() -> None:
@@ -342,6 +383,7 @@ def test_a_failed_refresh_keeps_all_workers_and_the_cycle_goes_on() -> None:
     story.slow = True
     _wake(story)
     story.fail_refresh()
+    assert story.notices("refresh_failed")[0].fields["reason"] == "tracker_request: no answer"
     assert story.state.running.keys() == {"1", "2"}
     assert not story.said(StopRun)
     assert len(story.said(FetchCandidates)) == 1
@@ -463,7 +505,9 @@ def test_a_wake_before_the_start_does_not_put_the_sweep_off() -> None:
 
 
 def test_parked_workspaces_are_asked_about_every_ten_minutes_only() -> None:
-    story = Story(poll_interval_ms=60_000).begin(*_parked("9"))
+    story = Story(poll_interval_ms=60_000)
+    story.now = 5_000_000
+    story.begin(*_parked("9"))
     story.forget().advance(599_999)
     assert not _asked(story)
     story.board["9"] = make_issue("9", state="Done")
@@ -497,6 +541,17 @@ def test_the_end_of_a_blocker_polls_at_once() -> None:
     story.put("1", state="Done")
     story.put("2", dispatchable=True)
     story.advance(1_000)
+    assert story.started() == ["SYM-2"]
+
+
+def test_an_issue_waits_until_the_run_of_its_blocker_has_delivered() -> None:
+    story = _blocked_by_one()
+    story.streams("1", tool_calls=1)
+    story.put("1", state="Done")
+    story.put("2", dispatchable=True)
+    _wake(story)
+    assert not story.started()
+    story.turn_ends("1").ends("1")
     assert story.started() == ["SYM-2"]
 
 

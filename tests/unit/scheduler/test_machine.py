@@ -38,6 +38,7 @@ def test_a_drain_lets_a_turn_come_to_its_end() -> None:
     story = _streaming()
     story.tell(DrainAsked())
     assert not story.said(StopRun)
+    assert story.notices("draining")[0].fields == {"running": 1}
     story.turn_ends()
     assert [command.reason for command in story.said(FinishRun)] == [FinishReason.DRAINING]
     assert not story.said(RefreshIssues)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from harness.scheduling import make_failure, make_issue, make_settings
 from symphony.domain.failures import Blame, Category
-from symphony.domain.issue import Issue
+from symphony.domain.issue import Blocker, Issue
 from symphony.scheduler.policy import (
     Eligible,
     Ineligible,
@@ -173,11 +173,24 @@ def test_a_claimed_issue_says_what_it_waits_for() -> None:
         ReasonCode.RETRYING,
         "waiting for attempt 3 after: it broke",
     )
-    assert _reason(issue, _state(retrying={"1": calm}))[1] == "waiting for attempt 1"
+    assert (
+        _reason(issue, _state(retrying={"1": calm}))[1] == "the last attempt ended well; is there more to do?"
+    )
     assert _reason(issue, _state(blocked={"1": blocked})) == (
         ReasonCode.BLOCKED,
         "waiting for a person: which colour?",
     )
+
+
+def test_an_issue_waits_for_the_run_of_its_blocker_and_not_for_its_retry() -> None:
+    blocker = make_issue("2")
+    named = make_issue(blocked_by=(Blocker(id="9"), Blocker(id="2", identifier="SYM-2", state="Done")))
+    unnamed = make_issue(blocked_by=(Blocker(id="2"),))
+    state = _state(running={"2": _running(blocker)})
+    assert _reason(named, state) == (ReasonCode.BLOCKER_RUNNING, "the run of SYM-2 has not ended yet")
+    assert _reason(unnamed, state)[1] == "the run of 2 has not ended yet"
+    retry = Retry(issue=blocker, attempt=1, due_ms=0, error=None, idle_attempts=0)
+    assert eligible(named, _state(retrying={"2": retry})) == Eligible()
 
 
 def test_its_own_claim_does_not_stand_in_the_way_of_a_due_retry() -> None:
@@ -298,3 +311,19 @@ def test_an_outage_does_not_speak_against_the_issue(changes: dict[str, Any], *, 
 
 def test_a_clean_end_without_progress_does() -> None:
     assert counts_as_idle(None)
+
+
+@pytest.mark.parametrize(
+    ("category", "blame", "counts"),
+    [
+        (Category.TURN_FAILED, Blame.AGENT, True),
+        (Category.INTERNAL, Blame.HOST, True),
+        (Category.WORKSPACE_REPOSITORY, Blame.WORKSPACE, False),
+        (Category.WORKSPACE_REPOSITORY, Blame.CONFIG, True),
+        (Category.AGENT_AUTH, Blame.CONFIG, False),
+        (Category.AGENT_USAGE_LIMIT, Blame.AGENT, False),
+        (Category.TRACKER_REQUEST, Blame.TRACKER, False),
+    ],
+)
+def test_an_outage_does_not_speak_against_an_issue(category: Category, blame: Blame, *, counts: bool) -> None:
+    assert counts_as_idle(make_failure(category=category, blame=blame)) is counts

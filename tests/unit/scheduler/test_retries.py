@@ -3,10 +3,8 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.scheduler.commands import (
-    CleanWorkspace,
-    StartRun,
-)
+from symphony.domain.issue import Blocker
+from symphony.scheduler.commands import CleanWorkspace, Notify, StartRun
 from symphony.scheduler.inputs import (
     OutcomeKind,
     SettingsChanged,
@@ -87,6 +85,42 @@ def test_an_end_without_a_reason_still_has_one(kind: OutcomeKind) -> None:
     assert _retry(story)[2] == f"internal: the run ended as {kind.value}"
 
 
+def test_each_step_of_a_run_is_one_line_in_the_log() -> None:
+    story = _running()
+    story.streams(turn_count=3)
+    story.put("1", state="Backlog")
+    story.tell(WakeAsked(reason="t"))
+    story.ends(kind=OutcomeKind.CANCELED)
+    assert [notice.event for notice in story.said(Notify)] == ["run_stopping", "run_ended", "claim_released"]
+    stopping, ended, _ = story.said(Notify)
+    assert stopping.fields["reason"] == "inactive"
+    assert (ended.level, ended.issue_id, ended.issue_identifier) == ("warning", "1", "SYM-1")
+    assert dict(ended.fields) == {
+        "run_id": stopping.fields["run_id"],
+        "session_id": "n/a",
+        "outcome": "canceled",
+        "reason": "inactive",
+        "turns": 3,
+        "commits": 0,
+    }
+
+
+def test_a_retry_says_which_attempt_comes_when_and_why() -> None:
+    story = _running()
+    story.fails()
+    (ended,), (retrying,) = story.notices("run_ended"), story.notices("run_retrying")
+    assert ended.fields["reason"] == "turn_failed: it broke"
+    assert retrying.fields == {"attempt": 1, "delay_ms": 10_000, "reason": "turn_failed: it broke"}
+
+
+def test_a_clean_end_is_good_news_and_its_continuation_none() -> None:
+    story = _running()
+    story.ends()
+    assert story.notices("run_ended")[0].level == "info"
+    assert story.notices("run_ended")[0].fields["reason"] is None
+    assert not story.notices("run_retrying")
+
+
 def test_the_workspace_is_remembered_by_an_attempt_that_never_saw_it() -> None:
     story = _running()
     story.fails().advance(10_000)
@@ -155,6 +189,15 @@ def test_a_due_retry_that_cannot_be_refreshed_waits_longer() -> None:
     story.advance(10_000)
     story.fail_refresh()
     assert _retry(story) == (2, 20_000, "retry refresh failed: no answer")
+    assert not story.state.retrying["1"].firing
+    assert story.notices("run_retrying")[0].fields == {
+        "attempt": 2,
+        "delay_ms": 20_000,
+        "reason": "retry refresh failed: no answer",
+    }
+    story.slow = False
+    story.forget().advance(20_000)
+    assert [start.attempt for start in story.said(StartRun)] == [2]
 
 
 def test_a_due_retry_without_a_slot_waits_longer() -> None:
@@ -177,6 +220,7 @@ def test_a_due_retry_waits_for_a_mended_workflow_and_keeps_its_number() -> None:
     story.tell(WorkflowRejected(failure=make_failure()))
     story.advance(10_000)
     assert _retry(story) == (1, 30_000, "turn_failed: it broke")
+    assert not story.state.retrying["1"].firing
     story.tell(SettingsChanged(settings=make_settings()))
     story.advance(30_000)
     assert [start.attempt for start in story.said(StartRun)] == [1]
@@ -194,3 +238,14 @@ def test_an_answer_from_before_a_retry_came_due_does_not_decide_on_it() -> None:
     story.forget().answer()
     assert not story.said(StartRun)
     assert not story.state.retrying
+
+
+def test_a_due_retry_waits_for_the_run_of_its_blocker_without_losing_its_number() -> None:
+    story = Story(make_issue(), make_issue("2"), poll_interval_ms=10_000_000).begin().forget()
+    assert set(story.state.running) == {"1", "2"}
+    story.fails("2")
+    attempt, wait_ms, _ = _retry(story, "2")
+    story.put("2", blocked_by=(Blocker(id="1", identifier="MT-1", state="Done"),))
+    story.advance(wait_ms)
+    assert story.said(StartRun) == []
+    assert _retry(story, "2")[:2] == (attempt, 10_000_000)

@@ -8,11 +8,7 @@ from symphony.scheduler.commands import (
     StopReason,
     StopRun,
 )
-from symphony.scheduler.inputs import (
-    OutcomeKind,
-    RunStage,
-    SettingsChanged,
-)
+from symphony.scheduler.inputs import OutcomeKind, RunStage, SettingsChanged, TimerKind, WakeAsked
 
 
 def _running(*others: Any, **settings: Any) -> Story:
@@ -38,6 +34,16 @@ def test_an_agent_silent_for_longer_than_the_limit_is_stopped() -> None:
     story.advance(1_000)
     assert not _stopped(story)
     story.advance(1)
+    assert _stopped(story) == [StopReason.STALLED]
+
+
+def test_silence_of_exactly_the_limit_is_allowed_whoever_looks() -> None:
+    story = _running(stall_timeout_ms=1_000)
+    story.now = 1_000
+    story.tell(WakeAsked(reason="t"))
+    assert not _stopped(story)
+    story.now = 1_001
+    story.tell(WakeAsked(reason="t"))
     assert _stopped(story) == [StopReason.STALLED]
 
 
@@ -90,6 +96,13 @@ def test_time_for_hooks_and_delivery_is_not_silence() -> None:
     assert not _stopped(story)
 
 
+def test_an_agent_that_works_on_after_it_seemed_to_finish_is_watched_again() -> None:
+    story = _running(stall_timeout_ms=1_000, poll_interval_ms=10_000_000)
+    story.report(stage=RunStage.FINISHING).advance(60_000)
+    story.streams().advance(1_001)
+    assert _stopped(story) == [StopReason.STALLED]
+
+
 def test_a_run_that_was_told_to_finish_is_not_stalled() -> None:
     story = _running(stall_timeout_ms=1_000, max_turns=1)
     story.turn_ends().advance(60_000)
@@ -101,6 +114,25 @@ def test_a_limit_of_zero_or_less_turns_the_watch_off(limit: int) -> None:
     story = _running(stall_timeout_ms=limit)
     story.advance(10_000_000)
     assert not _stopped(story)
+
+
+def test_a_watch_that_is_off_sets_no_timer() -> None:
+    story = _running(stall_timeout_ms=0)
+    assert not [timer for timer in story.timers if timer.kind is TimerKind.STALL]
+
+
+def test_a_run_leaves_no_timer_behind() -> None:
+    story = _running(max_concurrent_agents=1)
+    run_id = story.run_id()
+    story.streams(tool_calls=1)
+    story.put("1", state="Done")
+    story.tell(WakeAsked(reason="t"))
+    assert {timer.kind for timer in story.state.timers if timer.id == run_id} == {
+        TimerKind.STALL,
+        TimerKind.SETTLE,
+    }
+    story.ends()
+    assert not [timer for timer in story.state.timers if timer.id == run_id]
 
 
 def test_a_shorter_limit_holds_at_once_for_what_runs() -> None:

@@ -91,6 +91,15 @@ def test_the_last_allowed_turn_is_the_last() -> None:
     assert _finished(story) == [FinishReason.MAX_TURNS]
 
 
+def test_a_run_is_told_to_finish_once() -> None:
+    story = _running(max_turns=1)
+    story.turn_ends()
+    story.slow = True
+    story.tell(WakeAsked(reason="t"))
+    story.fail_refresh()
+    assert _finished(story) == [FinishReason.MAX_TURNS]
+
+
 def test_a_run_keeps_the_number_of_turns_it_started_with() -> None:
     story = _running(max_turns=2)
     story.tell(SettingsChanged(settings=make_settings(max_turns=9)))
@@ -247,6 +256,17 @@ def test_the_grace_of_a_session_that_moved_its_own_issue_ends() -> None:
     story.advance(20_000)
     story.tell(WakeAsked(reason="board_changed"))
     story.advance(10_000)
+    assert _stopped(story) == [StopReason.TERMINAL]
+
+
+def test_the_grace_ends_by_what_the_board_said_last() -> None:
+    story = _running()
+    story.streams(tool_calls=1)
+    story.put("1", state="Backlog")
+    story.tell(WakeAsked(reason="t"))
+    story.put("1", state="Done")
+    story.tell(WakeAsked(reason="t"))
+    story.advance(30_000)
     assert _stopped(story) == [StopReason.TERMINAL]
 
 

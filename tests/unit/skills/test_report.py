@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.skills import Code, Problem, Severity, comment_body, fingerprint, resolved_body
+from symphony.skills import Code, Problem, Severity, comment_body, fingerprint
 from symphony.skills.codes import MEANINGS, problem
 
 
@@ -105,11 +105,6 @@ def test_the_fingerprint_is_that_of_the_set() -> None:
 def test_the_fingerprint_changes_with_path_code_and_place() -> None:
     variants = [error(), error("b"), error(line=4), error(line=None), error(code=Code.TOO_DEEP)]
     assert len({fingerprint([one]) for one in variants}) == 5
-
-
-def test_the_resolved_comment_has_no_entries() -> None:
-    assert "\n- " not in resolved_body()
-    assert resolved_body().splitlines()[0] == str(comment_body([error()])).splitlines()[0]
 
 
 def test_every_code_has_a_sentence_and_a_hint() -> None:

@@ -1,5 +1,7 @@
 import os
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -190,3 +192,50 @@ def test_time_is_what_the_age_is_measured_by(tmp_path: Path) -> None:
     assert (tmp_path / "file").exists()
     files.empty_directory(tmp_path, older_than_s=50)
     assert not (tmp_path / "file").exists()
+
+
+@pytest.fixture
+def nested(tmp_path: Path) -> Iterator[Path]:
+    """Directories in directories, far deeper than one path can name or than Python recurses."""
+    root = tmp_path / "trees" / "nested"
+    root.mkdir(parents=True)
+    inner = os.open(root, os.O_RDONLY)
+    for _ in range(3_000):
+        os.mkdir("deep", dir_fd=inner)
+        outer, inner = inner, os.open("deep", os.O_RDONLY, dir_fd=inner)
+        os.close(outer)
+    os.close(inner)
+    yield root
+    subprocess.run(["rm", "-rf", "--", root], check=True)  # pytest's own clean-up would recurse
+
+
+class TestTreesNestedWithoutEnd:
+    def test_one_is_deleted(self, nested: Path) -> None:
+        (nested / "file").write_text("x")
+
+        files.delete_tree(nested)
+
+        assert not nested.exists()
+
+    def test_one_in_the_trash_does_not_keep_the_daemon_from_starting(self, nested: Path) -> None:
+        files.empty_directory(nested.parent, older_than_s=0)
+
+        assert not nested.exists()
+
+    def test_one_has_a_fingerprint(self, nested: Path) -> None:
+        before = files.fingerprint(nested, max_entries=5_000)
+        (nested / "file").write_text("x")
+
+        assert files.fingerprint(nested, max_entries=5_000) != before
+
+
+def test_a_read_only_tree_is_deleted(tmp_path: Path) -> None:
+    inner = tmp_path / "tree" / "cache" / "module"
+    inner.mkdir(parents=True)
+    (inner / "file").write_text("x")
+    for directory in (inner, inner.parent, inner.parent.parent):
+        directory.chmod(0o500)
+
+    files.delete_tree(tmp_path / "tree")
+
+    assert not list(tmp_path.iterdir())

@@ -1,3 +1,4 @@
+import fcntl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -169,3 +170,14 @@ class TestBurst:
                 await mirror.refresh()
 
         assert len(host.calls) == 2
+
+
+async def test_a_mirror_that_somebody_locks_for_ever_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.mirrors.mkdir(parents=True)
+    mirror = Mirror(_git(RecordingHost(_done())), layout, "/repo", lock_wait_s=0.1)
+    with mirror.path.with_suffix(".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+
+        with anyio.fail_after(10), pytest.raises(WorkspaceError, match="another process has held"):
+            await mirror.refresh()

@@ -49,9 +49,9 @@ class CodexBackend:
         """Everything that the interface knows."""
         return Capabilities(system_block_at_start=True, client_tools=True, absolute_usage=True, sandbox=True)
 
-    async def preflight(self, workspace_root: Path) -> Preflight:
+    async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
         """Check binary, version, login and sandbox; see `preflight.check`."""
-        return await check(self._launcher, self._settings, workspace_root)
+        return await check(self._launcher, self._settings, workspace_root, run_id=run_id)
 
     @asynccontextmanager
     async def open(self, request: SessionRequest) -> AsyncIterator[CodexSession]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from symphony.agents.events import AgentEvent, ItemFinished, ItemStarted, Text
-from symphony.agents.redaction import one_line
+from symphony.agents.redaction import redact
 
 __all__ = ["item_completed", "item_started"]
 
@@ -46,7 +46,7 @@ def _kind(item: Item) -> str:
 
 def _summary(kind: str, item: Item) -> str:
     describe = _DESCRIBE.get(kind)
-    return one_line(describe(item) if describe is not None else "", _SUMMARY_CHARS)
+    return redact(describe(item) if describe is not None else "", _SUMMARY_CHARS)
 
 
 def _text(item: Item, key: str) -> str:

@@ -35,6 +35,9 @@ _COMMAND_TIMEOUT_MS = 15_000
 _MARKER = "symphony-preflight-ok"
 _AGENT = re.compile(r"^([^/\s]+)/(\d+\.\d+\S*)")
 _OUR_NAME = str(params.initialize()["clientInfo"]["name"])
+_SCRATCH = "preflight-"
+# An hour is far longer than any check takes, so another daemon of this root is not disturbed.
+_LEFT_BEHIND = ("-mindepth", "1", "-maxdepth", "1", "-name", f"{_SCRATCH}*", "-mmin", "+60")
 _OPEN_SANDBOXES = frozenset({"dangerFullAccess", "externalSandbox"})
 _NO_NAMESPACES = ("new namespace failed", "user namespace", "uid map", "unshare")
 
@@ -49,7 +52,9 @@ _HOME_HINT = (
 _SANDBOX_HINT = "see the message; codex.thread_sandbox: danger-full-access is for containers only"
 
 
-async def check(launcher: Launcher, settings: CodexSettings, workspace_root: Path) -> Preflight:
+async def check(
+    launcher: Launcher, settings: CodexSettings, workspace_root: Path, *, run_id: str
+) -> Preflight:
     """Start the agent once as a session would and try what sessions rely on.
 
     Works in a directory of its own below `<workspace_root>/.symphony`, a name that no workspace has.
@@ -58,9 +63,7 @@ async def check(launcher: Launcher, settings: CodexSettings, workspace_root: Pat
         AgentError: `codex_not_found`, `agent_auth` or `agent_preflight`, with a hint.
     """
     async with _scratch(launcher, workspace_root) as scratch:
-        process = await launcher.start(
-            run_id=f"preflight-{uuid.uuid4().hex}", cwd=scratch, stderr_path=scratch / "stderr.log"
-        )
+        process = await launcher.start(run_id=run_id, cwd=scratch, stderr_path=scratch / "stderr.log")
         try:
             return await _Check(launcher, settings, scratch, process).run()
         finally:
@@ -198,8 +201,10 @@ def _failed(message: str, *, hint: str, blame: Blame = Blame.HOST) -> AgentError
 @asynccontextmanager
 async def _scratch(launcher: Launcher, root: Path) -> AsyncIterator[Path]:
     """A directory that looks like a workspace with a `.git`, removed afterwards."""
-    place = root / ".symphony" / f"preflight-{uuid.uuid4().hex}"
+    home = root / ".symphony"
+    place = home / f"{_SCRATCH}{uuid.uuid4().hex}"
     await _files(launcher, ["mkdir", "-p", "--", str(place / ".git")])
+    await _files(launcher, ["find", str(home), *_LEFT_BEHIND, "-exec", "rm", "-rf", "--", "{}", "+"])
     try:
         resolved = await anyio.Path(place).resolve()
         yield Path(resolved)

@@ -255,9 +255,11 @@ class CodexSession:
         self._emit(event)
 
     def _emit(self, event: AgentEvent) -> None:
-        if isinstance(event, TurnEnded | InputRequired):
+        """Queue an event; when too many wait, it is dropped, unless the turn would never end without it."""
+        ends = isinstance(event, TurnEnded | InputRequired)
+        if ends:
             self._flush_quiet()
-        if len(self._events) < MAX_WAITING_EVENTS:
+        if ends or len(self._events) < MAX_WAITING_EVENTS:
             self._events.append(event)
 
     def _flush_quiet(self) -> None:

@@ -13,7 +13,7 @@ _USUAL_KEYS = ("commit-prefix", "signed-off-by", "signed-off")
 def path_of(instructions: str, name: str) -> str | None:
     """Where the `## Available skills` block says that SKILL.md of `name` is; null when it lists none such.
 
-    The line on use names the root, as in `/root/{directory}/SKILL.md`; an entry names its directory in
+    The line on use names the root, as in `/skills-root/{directory}/SKILL.md`; an entry names its directory in
     parentheses where that differs from the skill.
     """
     heading = _HEADING.search(instructions)

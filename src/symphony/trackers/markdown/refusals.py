@@ -3,10 +3,16 @@
 from pathlib import Path
 
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.redaction import printable
 from symphony.trackers.base import TrackerError
 
 __all__ = ["busy", "invalid_config", "malformed", "missing", "printable", "refused", "unreachable"]
+
+
+def printable(text: object) -> str:
+    """`text` on one line: control, bidi and undecodable characters become escapes."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in str(text)
+    )
 
 
 def malformed(

@@ -1,0 +1,22 @@
+"""What a person at the terminal is told when the daemon begins to end."""
+
+import click
+
+from symphony.scheduler.commands import Command
+from symphony.scheduler.inputs import Input
+from symphony.scheduler.state import Drain, State
+
+__all__ = ["Farewell"]
+
+
+class Farewell:
+    """An observer that says, once, what is waited for and how not to wait for it."""
+
+    def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+        """Speak when a step begins the drain while turns are running."""
+        del fact, commands
+        if before.drain is Drain.NO and after.drain is Drain.DRAINING and after.running:
+            names = ", ".join(sorted(run.issue.identifier for run in after.running.values()))
+            wait_s = after.settings.drain_timeout_ms // 1000
+            text = f"The turns of {names} may end first (at most {wait_s} s); Ctrl-C again stops them now."
+            click.echo(text, err=True)

@@ -1,0 +1,47 @@
+"""A classic mistake: skills that lie in the folder, but not in the commit that is cloned."""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from symphony.workflow.settings import Settings
+
+__all__ = ["UnseenSkills", "unseen_skills"]
+
+_TIMEOUT_S = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnseenSkills:
+    """Paths of skill files, relative to the repository, that `branch` does not have."""
+
+    names: tuple[str, ...]
+    branch: str
+
+
+def unseen_skills(settings: Settings) -> UnseenSkills | None:
+    """Skills that no session will see; null where nothing is amiss.
+
+    Looks only where the clone is made from a local path, and says nothing where git does not answer: this is
+    advice, and no reason to fail.
+    """
+    skills, repository = settings.agent.skills, settings.workspace.repo
+    if not skills.enabled or repository is None or not Path(repository).is_dir():
+        return None
+    files = Path(repository, skills.path).glob("*/SKILL.md")
+    found = {path.relative_to(repository).as_posix() for path in files}
+    branch = settings.workspace.base_branch or "HEAD"
+    committed = _committed(Path(repository), branch, skills.path) if found else None
+    if committed is None or found <= committed:
+        return None
+    return UnseenSkills(names=tuple(sorted(found - committed)), branch=branch)
+
+
+def _committed(repository: Path, branch: str, path: str) -> set[str] | None:
+    command = ["git", "ls-tree", "-r", "-z", "--name-only", branch, "--", path]
+    try:
+        done = subprocess.run(command, cwd=repository, capture_output=True, check=False, timeout=_TIMEOUT_S)
+        names = done.stdout.decode()
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return None
+    return set(names.split("\0")) if done.returncode == 0 else None

@@ -1,0 +1,74 @@
+"""What a terminal shows, be it narrow, dumb or interrupted."""
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from harness.scheduling import Story, make_issue
+from symphony.cli import main
+from symphony.cli.farewell import Farewell
+from symphony.cli.paths import program
+from symphony.cli.progress import LineProgress, TableProgress, progress_on
+from symphony.cli.summary import summary_table
+from symphony.observability.tally import IssueTally, Tally
+from symphony.scheduler.inputs import DrainAsked
+
+
+def _console(width: int = 100, term: str = "xterm") -> Console:
+    return Console(file=io.StringIO(), width=width, force_terminal=True, _environ={"TERM": term})
+
+
+@pytest.mark.parametrize(("width", "titles"), [(60, False), (80, True)])
+def test_titles_give_way_on_a_narrow_terminal(width: int, titles: bool) -> None:  # noqa: FBT001 - a parameter
+    entry = IssueTally(issue=make_issue("DEMO-1", title="Greet"), branch="symphony/DEMO-1")
+    console = _console(width)
+    console.print(summary_table(Tally(issues={"DEMO-1": entry}), width=width))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert ("Title" in text) == titles
+    assert "Attempts" in text
+    assert "…" not in text
+
+
+def test_a_dumb_terminal_gets_lines_because_it_cannot_redraw() -> None:
+    assert isinstance(progress_on(_console()), TableProgress)
+    assert isinstance(progress_on(_console(term="dumb")), LineProgress)
+    assert isinstance(progress_on(Console(file=io.StringIO())), LineProgress)
+
+
+def test_ctrl_c_says_what_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    story = Story(make_issue("1", identifier="SYM-1"), drain_timeout_ms=5_000).begin()
+    before = story.state
+    story.tell(DrainAsked())
+    Farewell()(before, DrainAsked(), story.state, ())
+    Farewell()(story.state, DrainAsked(), story.state, ())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "The turns of SYM-1 may end first (at most 5 s); Ctrl-C again stops them now."
+
+
+def test_ctrl_c_says_nothing_when_nothing_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    story = Story().begin()
+    before = story.state
+    story.tell(DrainAsked())
+    Farewell()(before, DrainAsked(), story.state, ())
+    assert capsys.readouterr().err == ""
+
+
+def test_the_program_is_called_by_its_path_where_no_name_leads_to_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "a b" / "symphony"), "demo"])
+    assert program() == f"'{tmp_path}/a b/symphony'"
+    monkeypatch.setattr(sys, "argv", ["__main__.py"])
+    assert program() == "symphony"
+
+
+def test_the_first_help_has_examples_and_whole_sentences() -> None:
+    text = CliRunner().invoke(main, ["--help"]).output
+    assert "symphony demo" in text.split("Examples:")[1]
+    assert "..." not in text.split("Commands:")[1]

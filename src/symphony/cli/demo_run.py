@@ -3,10 +3,7 @@
 import json
 import os
 import re
-import shlex
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,12 +17,15 @@ from rich.console import Console
 from rich.markup import escape
 
 from symphony.agents.registry import KINDS as AGENT_KINDS
+from symphony.cli.failures import CommandError
+from symphony.cli.git import git
 from symphony.cli.paths import program
 from symphony.cli.progress import Progress, progress_on
 from symphony.cli.serving import serve
 from symphony.cli.summary import summary_table
 from symphony.domain.issue import Issue
 from symphony.observability.tally import Tally
+from symphony.testing import scripted_agent
 from symphony.trackers.base import Comment
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
 from symphony.trackers.registry import SUPPORTED_KINDS
@@ -35,7 +35,12 @@ __all__ = ["show"]
 
 _WIDTH = 110
 _SCRIPT = re.compile(r"\n```scripted\n.*?\n```\n", re.DOTALL)
-_IDENTITY = ("-c", "user.name=Symphony Demo", "-c", "user.email=demo@localhost")
+_OURS = (
+    "user.name=Symphony Demo",
+    "user.email=demo@localhost",
+    "commit.gpgSign=false",  # nobody is there to unlock a key
+    "core.hooksPath=/dev/null",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +66,13 @@ def show(*, agent: str, directory: Path | None, as_json: bool) -> bool:
     if not console.is_terminal:
         console = Console(stderr=as_json, width=_WIDTH)
     with _place(directory) as place:
-        _build(place, agent)
+        with _told(place.root):
+            _build(place, agent)
         if not as_json:
             _introduce(console, place, agent)
         with progress_on(console) as progress:
             tally = _serve(place, progress)
-        issues, comments = anyio.run(_read_board, place.repository / "WORKFLOW.md")
+        issues, comments = anyio.run(_read_board, _board(place.repository / "WORKFLOW.md"))
         result = _result(place, tally, issues, comments)
         if as_json:
             print(json.dumps(result, indent=2, ensure_ascii=False))  # noqa: T201 - the command's output
@@ -82,17 +88,29 @@ def show(*, agent: str, directory: Path | None, as_json: bool) -> bool:
 def _place(directory: Path | None) -> Iterator[Place]:
     if directory is not None:
         root = directory.absolute()
-        root.mkdir(parents=True, exist_ok=True)
+        with _told(root):
+            root.mkdir(parents=True, exist_ok=True)
         yield Place(root=root, kept=True)
         return
     # Not below the temp directory: agent sandboxes leave that one writable for every session.
     base = Path.home() / ".cache" / "symphony"
-    base.mkdir(parents=True, exist_ok=True)
-    root = Path(tempfile.mkdtemp(prefix="demo-", dir=base))
+    with _told(base):
+        base.mkdir(parents=True, exist_ok=True)
+        root = Path(tempfile.mkdtemp(prefix="demo-", dir=base))
     try:
         yield Place(root=root, kept=False)
     finally:
         shutil.rmtree(root, ignore_errors=True)
+
+
+@contextmanager
+def _told(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        hint = "name another place with --dir"
+        message = f"the demo cannot be set up in {root}: {error.strerror or error}"
+        raise CommandError.of(message, hint=hint) from error
 
 
 def _build(place: Place, agent: str) -> None:
@@ -111,9 +129,8 @@ def _build(place: Place, agent: str) -> None:
 
 
 def _use_scripted_agent(workflow: Path) -> None:
-    command = f"{shlex.quote(sys.executable)} -m symphony.testing.scripted_agent"
     text = workflow.read_text(encoding="utf-8")
-    line = f"command: {json.dumps(command)}  # the scripted agent: no model is involved"
+    line = f"command: {json.dumps(scripted_agent.command())}  # the scripted agent: no model is involved"
     workflow.write_text(text.replace("command: codex app-server", line), encoding="utf-8")
 
 
@@ -123,11 +140,21 @@ def _commit_everything(repository: Path) -> None:
     (repository / ".git" / "info").mkdir(exist_ok=True)
     (repository / ".git" / "info" / "exclude").write_text("/.symphony/issues/\n", encoding="utf-8")
     _git(repository, "add", "--all")
-    _git(repository, *_IDENTITY, "commit", "--quiet", "--message", "Begin with a small greeter")
+    _git(
+        repository,
+        *(word for setting in _OURS for word in ("-c", setting)),
+        "commit",
+        "--quiet",
+        "--message",
+        "Begin with a small greeter",
+    )
 
 
 def _git(repository: Path, *arguments: str) -> None:
-    subprocess.run(["git", *arguments], cwd=repository, check=True, capture_output=True)
+    done = git(repository, *arguments)
+    if done.returncode != 0:
+        message = f"git {' '.join(arguments)} failed: {done.stderr.strip() or done.returncode}"
+        raise CommandError.of(message, hint="look at your git configuration, and at your version of git")
 
 
 # --- the run ---------------------------------------------------------------------------------------------
@@ -145,12 +172,15 @@ def _serve(place: Place, progress: Progress) -> Tally:
     )
 
 
-async def _read_board(workflow: Path) -> tuple[list[Issue], list[tuple[Issue, Comment]]]:
-    """All issues of the board as they stand now, and the comments on them."""
+def _board(workflow: Path) -> BoardConfig:
     settings = load_workflow(
         workflow, environment=os.environ, tracker_kinds=SUPPORTED_KINDS, agent_kinds=AGENT_KINDS
     ).settings.tracker
-    config = BoardConfig.of(settings.provider, base_dir=workflow.parent)
+    return BoardConfig.of(settings.provider, base_dir=workflow.parent)
+
+
+async def _read_board(config: BoardConfig) -> tuple[list[Issue], list[tuple[Issue, Comment]]]:
+    """All issues of the board as they stand now, and the comments on them."""
     tracker = MarkdownTracker(config)
     issues = list(await tracker.fetch_issues_by_states(config.states))
     comments = [(issue, comment) for issue in issues for comment in await tracker.list_comments(issue.id)]

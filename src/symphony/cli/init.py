@@ -1,14 +1,16 @@
 """`symphony init`: the files that make a repository ready, never overwriting one that is there."""
 
+import json
+import re
 import shlex
 import shutil
-import subprocess
 from importlib import resources
 from pathlib import Path
 
 import click
 
 from symphony.cli.failures import CommandError
+from symphony.cli.git import git
 
 __all__ = ["init"]
 
@@ -19,6 +21,7 @@ Examples:
 
 Nothing that exists is overwritten; run it again to add what is missing.
 """
+_PLAIN = re.compile(r"[A-Za-z_/][\w./+-]*|~/[\w./+-]*", re.ASCII)
 _SCAFFOLD = {
     "WORKFLOW.md": "WORKFLOW.md",
     "SYM-1.md": ".symphony/issues/SYM-1.md",
@@ -43,7 +46,7 @@ def init(directory: Path) -> None:
 
 
 def _repository(directory: Path) -> Path:
-    answer = _git(directory, "rev-parse", "--show-toplevel")
+    answer = _asked(directory, "rev-parse", "--show-toplevel")
     if answer is None:
         raise CommandError.of(
             f"{directory.absolute()} is not in a git repository",
@@ -52,12 +55,8 @@ def _repository(directory: Path) -> Path:
     return Path(answer)
 
 
-def _git(directory: Path, *arguments: str) -> str | None:
-    try:
-        done = subprocess.run(["git", *arguments], cwd=directory, capture_output=True, text=True, check=False)
-    except FileNotFoundError as error:
-        hint = "install git, then run `symphony init` again"
-        raise CommandError.of("git is not installed", hint=hint) from error
+def _asked(directory: Path, *arguments: str) -> str | None:
+    done = git(directory, *arguments)
     return done.stdout.strip() if done.returncode == 0 else None
 
 
@@ -66,24 +65,28 @@ def _filled(source: str, root: Path) -> str:
     from symphony.cli.paths import workspace_root_for
 
     text = (resources.files("symphony.cli") / "scaffold" / source).read_text(encoding="utf-8")
-    branch = _git(root, "symbolic-ref", "--short", "HEAD") or "main"
-    return text.replace("@WORKSPACE_ROOT@", workspace_root_for(root / "WORKFLOW.md")).replace(
-        "@BASE_BRANCH@", branch
-    )
+    branch = _asked(root, "symbolic-ref", "--short", "HEAD") or "main"
+    workspaces = workspace_root_for(root / "WORKFLOW.md")
+    return text.replace("@WORKSPACE_ROOT@", _scalar(workspaces)).replace("@BASE_BRANCH@", _scalar(branch))
+
+
+def _scalar(text: str) -> str:
+    """The text as a YAML scalar: quoted where YAML could take it for something else than this text."""
+    plain = _PLAIN.fullmatch(text) and text.lower() not in {"true", "false", "null"}
+    return text if plain else json.dumps(text, ensure_ascii=False)
 
 
 def _write(target: Path, text: str, *, shown: str) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        click.echo(f"kept     {shown}")
+        kept = target.exists() or target.is_symlink()
+        if not kept:
+            with target.open("x", encoding="utf-8") as file:
+                file.write(text)
     except OSError as error:
         message = f"{target} cannot be written: {error.strerror}"
-        raise CommandError.of(message, hint="check the permissions of the directory") from error
-    else:
-        click.echo(f"created  {shown}")
+        raise CommandError.of(message, hint="look at the directory and its permissions") from error
+    click.echo(f"{'kept' if kept else 'created':8} {shown}")
 
 
 def _next_steps(root: Path) -> str:

@@ -44,6 +44,7 @@ class TableProgress:
 
     def __init__(self, console: Console) -> None:
         self._known: dict[str, Row] = {}
+        self._ended: set[str] = set()
         self._live = Live(console=console, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> Self:
@@ -59,11 +60,12 @@ class TableProgress:
         """Redraw after a step."""
         del before, fact, commands
         current = {row.issue_id: row for row in rows(after)}
-        ended = {key: row for key, row in self._known.items() if key not in current}
+        self._ended = self._known.keys() - current.keys()
         self._known |= current
-        self._live.update(self._table(set(ended)))
+        self._live.update(self.picture())
 
-    def _table(self, ended: set[str]) -> Table:
+    def picture(self) -> Table:
+        """The table as it stands."""
         table = Table(header_style="bold", pad_edge=False, expand=True)
         for column, options in (
             ("Issue", {"width": 8}),
@@ -74,7 +76,7 @@ class TableProgress:
         ):
             table.add_column(column, no_wrap=True, **options)
         for row in sorted(self._known.values(), key=lambda item: item.issue_identifier):
-            status = "ended" if row.issue_id in ended else row.status
+            status = "ended" if row.issue_id in self._ended else row.status
             detail = "no longer active" if status == "ended" else row.detail
             turn = str(row.turn) if row.turn else ""
             colour = Text(status, style=_COLOURS[status])
@@ -116,7 +118,9 @@ class LineProgress:
             )
 
     def _say(self, identifier: str, text: str) -> None:
-        self._console.print(f"{one_line(identifier):8} {one_line(text)}", markup=False, highlight=False)
+        self._console.print(
+            f"{one_line(identifier):8} {one_line(text)}", markup=False, highlight=False, soft_wrap=True
+        )
 
 
 def _run(state: State, run_id: str) -> Running | None:

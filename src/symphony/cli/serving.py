@@ -1,7 +1,10 @@
 """Composes and runs the daemon for the commands that need one (`run`, `demo`)."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import anyio
 import structlog
@@ -15,6 +18,9 @@ from symphony.runtime.bound import redaction_for
 from symphony.runtime.service import Observer, Service
 from symphony.runtime.shutdown import serve_until_signalled
 from symphony.runtime.state_dir import StateDirectory, locate
+from symphony.scheduler.commands import Command
+from symphony.scheduler.inputs import Input, SettingsChanged
+from symphony.scheduler.state import State
 from symphony.trackers.registry import SUPPORTED_KINDS, with_default_states
 from symphony.workflow.document import Workflow, WorkflowFile, parse_workflow
 from symphony.workflow.store import WorkflowStore
@@ -44,14 +50,9 @@ def serve(
         SymphonyError: start-up failed.
     """
     store = open_store(workflow_path, environment)
-    stream = None if log_path is None else log_path.open("a", encoding="utf-8")
-    try:
-        configure(
-            stream=stream,
-            as_json=None if log_format == "auto" else log_format == "json",
-            level=log_level,
-            redaction=redaction_for(store.current(), environment),
-        )
+    with _sink(log_path) as stream:
+        log = _Log(store=store, environment=environment, stream=stream, form=log_format, level=log_level)
+        log.open()
         if advice := unseen_skills(store.current().settings):
             _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
         tally = Tally()
@@ -61,13 +62,38 @@ def serve(
             host=LocalHost(),
             environment=environment,
             once=once,
-            observers=(tally, *observers) if once else observers,
+            observers=(log, tally, *observers) if once else (log, *observers),
         )
         anyio.run(serve_until_signalled, service)
-    finally:
-        if stream is not None:
-            stream.close()
     return tally
+
+
+def _sink(path: Path | None) -> AbstractContextManager[TextIO | None]:
+    return nullcontext() if path is None else path.open("a", encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Log:
+    """The log of a daemon, which also masks what a changed workflow begins to refer to (LG5)."""
+
+    store: WorkflowStore
+    environment: Mapping[str, str]
+    stream: TextIO | None
+    form: str
+    level: str
+
+    def open(self) -> None:
+        configure(
+            stream=self.stream,
+            as_json=None if self.form == "auto" else self.form == "json",
+            level=self.level,
+            redaction=redaction_for(self.store.current(), self.environment),
+        )
+
+    def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+        del before, after, commands
+        if isinstance(fact, SettingsChanged):
+            self.open()
 
 
 def open_store(path: Path, environment: Mapping[str, str]) -> WorkflowStore:

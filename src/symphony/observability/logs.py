@@ -29,7 +29,9 @@ class Redactor:
         return {key: self._value(key, value) for key, value in event.items()}
 
     def _value(self, key: str, value: Any) -> Any:
-        if _SECRET_KEYS.search(key) and not _NOT_SECRET_KEYS.search(key) and isinstance(value, str):
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        if _SECRET_KEYS.search(key) and not _NOT_SECRET_KEYS.search(key):
             return MASK
         match value:
             case str():
@@ -38,8 +40,6 @@ class Redactor:
                 return {str(inner): self._value(str(inner), item) for inner, item in value.items()}
             case list() | tuple() | set() | frozenset():
                 return [self._value("", item) for item in value]
-            case None | bool() | int() | float():
-                return value
             case _:
                 return self._redaction.text(str(value))
 
@@ -98,10 +98,16 @@ class _SafeLogger:
 
     def msg(self, message: str) -> None:
         try:
-            self._stream.write(message + "\n")
+            self._write(message + "\n")
             self._stream.flush()
         except (OSError, ValueError):
             return
+
+    def _write(self, line: str) -> None:
+        try:
+            self._stream.write(line)
+        except UnicodeEncodeError:  # a file name that is not text
+            self._stream.write(line.encode("ascii", "backslashreplace").decode("ascii"))
 
     debug = info = warning = error = critical = exception = log = fatal = msg
 

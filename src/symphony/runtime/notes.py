@@ -47,6 +47,7 @@ async def _post(bound: Bound, issue: Issue, *, kind: str, fingerprint: str, body
                 body=bound.redaction.text(body),
             )
     except Exception as error:  # noqa: BLE001 - a comment is never worth a run
-        _log.warning("comment_failed", reason=str(error) or type(error).__name__, **facts)
+        reason = bound.redaction.text(str(error)) or type(error).__name__
+        _log.warning("comment_failed", reason=reason, **facts)
     else:
         _log.info("comment_posted", outcome=done.outcome.value, comment_id=done.comment_id, **facts)

@@ -6,6 +6,7 @@ Processes are found by the run id in their environment and by recorded identity,
 from collections.abc import Sequence
 
 import structlog
+from anyio import to_thread
 
 from symphony.hosts.base import Host, Identity
 from symphony.runtime.state_dir import LiveRun, StateDirectory
@@ -22,23 +23,23 @@ async def reap_predecessor(state_dir: StateDirectory, host: Host) -> int:
 
     A run whose processes survive even SIGKILL keeps its file, so that the next start tries again.
     """
-    left = state_dir.left_runs()
+    left = await to_thread.run_sync(state_dir.left_runs)
     if not left:
         return 0
     found: set[Identity] = set()
-    survivors: tuple[Identity, ...] = ()
+    alive = _alive(left, host)
     for _ in range(_SWEEPS):  # a process may fork between the look and the signal
-        alive = _alive(left, host)
         if not alive:
             break
         found |= alive
-        survivors = await host.end(tuple(alive), grace_ms=_GRACE_MS)
+        await host.end(tuple(alive), grace_ms=_GRACE_MS)
+        alive = _alive(left, host)
     if found:
         _log.warning("predecessor_reaped", runs=len(left), processes=len(found))
-    if survivors:
-        _log.error("predecessor_survives", pids=[target.pid for target in survivors])
-    else:
-        for run in left:
+    if alive:
+        _log.error("predecessor_survives", pids=sorted(one.pid for one in alive))
+    for run in left:
+        if not alive or not _alive([run], host):
             state_dir.remove_run(run.run_id)
     return len(found)
 

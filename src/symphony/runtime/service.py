@@ -12,6 +12,7 @@ from typing import Protocol
 
 import anyio
 import structlog
+from anyio import to_thread
 
 from symphony.agents.base import Preflight
 from symphony.domain.failures import SymphonyError
@@ -33,7 +34,7 @@ from symphony.scheduler.inputs import (
     WorkspaceRef,
 )
 from symphony.scheduler.machine import idle, step
-from symphony.scheduler.state import State, initial
+from symphony.scheduler.state import Drain, State, initial
 from symphony.workflow.document import Workflow
 from symphony.workflow.store import Rejected, Reloaded, WorkflowStore
 
@@ -104,18 +105,17 @@ class Service:
         Raises:
             SymphonyError: start-up failed; nothing was dispatched.
         """
-        self._state_dir.create()
-        with self._state_dir.lock():
+        await to_thread.run_sync(self._state_dir.create)
+        with self._put, self._inbox, self._state_dir.lock():
             await reap_predecessor(self._state_dir, self._host)
-            self._state_dir.trim_logs()
+            await to_thread.run_sync(self._state_dir.trim_logs)
             bound = bind(self._store.current(), host=self._host, environment=self._environment)
             await self._check(bound)
             await self._serve(bound)
 
     async def _check(self, bound: Bound) -> None:
         """What must hold before the first dispatch (SC1, CF6)."""
-        for warning in bound.workflow.warnings:
-            _log.warning("workflow_warning", where=warning.where, reason=warning.message, hint=warning.hint)
+        _warn(bound.workflow)
         await bound.workspaces.check_root()
         await bound.workspaces.check_repository()
         found = await self._preflight(bound)
@@ -151,7 +151,7 @@ class Service:
             tasks.start_soon(self._decide, bound)
             await self._exit.wait()
             tasks.cancel_scope.cancel()
-        self._state_dir.trim_logs()
+        await to_thread.run_sync(self._state_dir.trim_logs)
         _log.info("stopped")
         self._judge_once()
 
@@ -181,7 +181,7 @@ class Service:
         for command in commands:
             self._effects.carry_out(command)
         self._show(before, fact, after, commands)
-        if self._once and idle(after):
+        if self._once and after.drain is Drain.NO and idle(after):
             self.post(DrainAsked())
         return after
 
@@ -222,6 +222,7 @@ class Service:
         self._bound = self._effects.bound = bound
         self._rebound.set()
         self._rebound = anyio.Event()
+        _warn(workflow)
         _log.info("workflow_reloaded", workflow=str(workflow.path))
         self.post(SettingsChanged(settings=scheduler_settings(bound)))
 
@@ -259,6 +260,11 @@ class Service:
                 await act()
         except Exception as error:  # noqa: BLE001 - inotify limits, odd file systems: hints are not needed
             _log.warning("watch_failed", what=what, reason=str(error) or type(error).__name__)
+
+
+def _warn(workflow: Workflow) -> None:
+    for warning in workflow.warnings:
+        _log.warning("workflow_warning", where=warning.where, reason=warning.message, hint=warning.hint)
 
 
 async def _left_workspaces(bound: Bound) -> tuple[WorkspaceRef, ...]:

@@ -43,10 +43,13 @@ class LiveRun:
 
 
 def locate(workflow_path: Path, environment: Mapping[str, str]) -> Path:
-    """The state directory of a workflow file; nothing is created."""
-    for name in ("SYMPHONY_STATE_DIR", "STATE_DIRECTORY"):
-        if given := environment.get(name):
-            return Path(given).expanduser().absolute()
+    """The state directory of a workflow file; nothing is created.
+
+    A service manager may name several directories, separated by colons: ours is the first.
+    """
+    managed = environment.get("STATE_DIRECTORY", "").split(":")[0]
+    if given := environment.get("SYMPHONY_STATE_DIR") or managed:
+        return Path(given).expanduser().absolute()
     home = environment.get("XDG_STATE_HOME") or "~/.local/state"
     real = os.path.realpath(workflow_path)
     name = _UNSAFE_NAME.sub("-", Path(real).parent.name).strip("-.") or "workflow"
@@ -75,41 +78,55 @@ class StateDirectory:
             probe.write_bytes(b"")
             probe.unlink()
         except OSError as error:
-            raise StateDirectoryError(
-                Failure(
-                    category=Category.STATE_DIRECTORY,
-                    blame=Blame.HOST,
-                    message=f"the state directory {self.path} cannot be used: {error.strerror}",
-                    hint="set SYMPHONY_STATE_DIR to a directory that this user can write",
-                )
-            ) from error
+            raise self._unusable(error) from error
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the instance lock; the kernel frees it however the daemon ends.
 
         Raises:
-            StateDirectoryError: category `instance_locked`: another daemon serves this workflow.
+            StateDirectoryError: category `instance_locked`: another daemon serves this workflow; or
+                `state_directory`: the lock file cannot be used.
         """
-        handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = self._open_lock()
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                holder = os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
-                raise StateDirectoryError(
-                    Failure(
-                        category=Category.INSTANCE_LOCKED,
-                        blame=Blame.HOST,
-                        message=f"another symphony (pid {holder}) already serves this workflow",
-                        hint="stop it first, or give this one its own SYMPHONY_STATE_DIR",
-                    )
-                ) from error
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+            self._take_lock(handle)
             yield
         finally:
             os.close(handle)
+
+    def _open_lock(self) -> int:
+        try:
+            return os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _take_lock(self, handle: int) -> None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        except BlockingIOError as error:
+            holder = os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            raise StateDirectoryError(
+                Failure(
+                    category=Category.INSTANCE_LOCKED,
+                    blame=Blame.HOST,
+                    message=f"another symphony (pid {holder}) already serves this workflow",
+                    hint="stop it first, or give this one its own SYMPHONY_STATE_DIR",
+                )
+            ) from error
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: OSError) -> StateDirectoryError:
+        failure = Failure(
+            category=Category.STATE_DIRECTORY,
+            blame=Blame.HOST,
+            message=f"the state directory {self.path} cannot be used: {error.strerror}",
+            hint="set SYMPHONY_STATE_DIR to a directory that this user can write",
+        )
+        return StateDirectoryError(failure)
 
     def write_run(self, run: LiveRun) -> None:
         """Write or replace a run's file atomically.
@@ -139,8 +156,9 @@ class StateDirectory:
         ended = [path for path in self.logs.glob("*.stderr.log") if path.name.split(".")[0] not in live]
         facts = sorted(((_size_and_age(path), path) for path in ended), key=lambda item: item[0][1])
         full = [path for (size, _), path in facts if size]
-        for path in {*ended} - {*full[-keep:]}:
-            path.unlink(missing_ok=True)
+        for path in {*ended} - {*full[max(len(full) - keep, 0) :]}:
+            with suppress(OSError):  # housekeeping: a log that stays is no reason to fail
+                path.unlink()
 
     def left_runs(self) -> tuple[LiveRun, ...]:
         """The runs that a predecessor did not end, oldest name first; the file name alone is enough."""
@@ -161,9 +179,8 @@ def _read_run(path: Path) -> LiveRun:
     """A run from its file; a damaged file still tells the run id, which is its name."""
     bare = LiveRun(run_id=path.stem, issue_id="", issue_identifier="")
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        return _typed(raw, path.stem)
-    except (OSError, ValueError, TypeError, KeyError):
+        return _typed(json.loads(path.read_text(encoding="utf-8")), path.stem)
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, OverflowError):
         return bare
 
 
@@ -174,7 +191,12 @@ def _typed(raw: Mapping[str, Any], run_id: str) -> LiveRun:
         issue_id=str(raw["issue_id"]),
         issue_identifier=str(raw["issue_identifier"]),
         workspace_path=raw.get("workspace_path"),
-        agent=Identity(boot_id=str(agent["boot_id"]), pid=int(agent["pid"]), started=float(agent["started"]))
-        if agent
-        else None,
+        agent=_identity(agent) if agent else None,
     )
+
+
+def _identity(raw: Mapping[str, Any]) -> Identity:
+    pid = int(raw["pid"])
+    if pid <= 0:
+        raise ValueError(f"not a process number: {pid}")
+    return Identity(boot_id=str(raw["boot_id"]), pid=pid, started=float(raw["started"]))

@@ -1,0 +1,29 @@
+"""git as the commands use it on the user's own repository, without surprises from their configuration."""
+
+import subprocess
+from pathlib import Path
+
+from symphony.cli.failures import CommandError
+
+__all__ = ["git"]
+
+
+def git(directory: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run git in a directory; its exit code is the caller's to judge.
+
+    Raises:
+        CommandError: git is not installed.
+    """
+    try:
+        return subprocess.run(
+            ["git", *arguments],
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        hint = "install git, then run the command again"
+        raise CommandError.of("git is not installed", hint=hint) from error

@@ -1,0 +1,157 @@
+"""Stand-ins for what the runtime is bound to, and a mailbox that keeps what was posted."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+
+import anyio
+import anyio.lowlevel
+
+from symphony.domain.issue import Issue
+from symphony.domain.redaction import Redaction
+from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.runtime.bound import Bound
+from symphony.scheduler.inputs import Input
+from symphony.trackers.base import Comment
+from symphony.workflow.document import Stamp, WorkflowFile, parse_workflow
+from symphony.workspace.model import Removal, WorkspaceRecord
+
+if TYPE_CHECKING:
+    from symphony.agents.base import AgentBackend
+    from symphony.workspace.manager import WorkspaceManager
+
+__all__ = [
+    "SECRET",
+    "CommentingTracker",
+    "FakeTracker",
+    "FakeWorkspaces",
+    "Mailbox",
+    "make_bound",
+    "nothing",
+]
+
+F = TypeVar("F")
+SECRET = "correct-horse-battery"
+
+
+async def nothing() -> None:
+    """What a step does that has nothing to do."""
+
+
+@dataclass
+class FakeTracker:
+    """Answers from `issues`, after `before_answer` (which may raise or wait); no comments."""
+
+    issues: tuple[Issue, ...] = ()
+    before_answer: Callable[[], Awaitable[None]] = nothing
+    asked: list[object] = field(default_factory=list)
+
+    async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[Issue]:
+        self.asked.append(tuple(states))
+        await self.before_answer()
+        return list(self.issues)
+
+    async def fetch_issues_by_ids(self, ids: Collection[str]) -> Sequence[Issue]:
+        self.asked.append(frozenset(ids))
+        await self.before_answer()
+        return [issue for issue in self.issues if issue.id in ids]
+
+    def secret_environment_names(self) -> frozenset[str]:
+        return frozenset()
+
+    def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
+        return ()
+
+    async def execute_agent_tool(
+        self, name: str, arguments: Mapping[str, Any], *, issue: Issue
+    ) -> ToolResult:
+        raise AssertionError((name, arguments, issue))
+
+    async def changes(self) -> AsyncIterator[None]:
+        for _ in ():
+            yield
+
+
+@dataclass
+class CommentingTracker(FakeTracker):
+    """As `FakeTracker`, with comments that live in `comments`."""
+
+    comments: dict[str, str] = field(default_factory=dict)
+    puts: list[tuple[str, str]] = field(default_factory=list)
+
+    async def list_comments(self, issue_id: str) -> Sequence[Comment]:
+        self.asked.append(issue_id)
+        await self.before_answer()
+        return [Comment(id=key, body=body, mine=True) for key, body in self.comments.items()]
+
+    async def put_comment(self, issue_id: str, body: str, *, key: str, comment_id: str | None) -> str:
+        self.puts.append((issue_id, key))
+        name = comment_id or f"c{len(self.comments) + 1}"
+        self.comments[name] = body
+        return name
+
+
+@dataclass
+class FakeWorkspaces:
+    """Removes at once, after `before_removal`; `removed` holds what it was asked for. Prepares nothing."""
+
+    before_removal: Callable[[], Awaitable[None]] = nothing
+    answer: Removal = field(default_factory=lambda: Removal(removed=True))
+    removed: list[WorkspaceRecord] = field(default_factory=list)
+
+    async def prepare(self, issue: Issue, attempt: int | None, *, run_id: str) -> NoReturn:
+        await anyio.lowlevel.checkpoint()
+        raise AssertionError((issue, attempt, run_id))
+
+    async def locate(self, issue_id: str, identifier: str) -> WorkspaceRecord:
+        return WorkspaceRecord(
+            issue_id=issue_id, identifier=identifier, key=identifier, path=Path("/root") / identifier
+        )
+
+    async def remove(self, record: WorkspaceRecord) -> Removal:
+        self.removed.append(record)
+        await self.before_removal()
+        return self.answer
+
+
+@dataclass
+class Mailbox:
+    """What was posted, in order; `until` waits for a fact of a kind."""
+
+    facts: list[Input] = field(default_factory=list)
+    changed: anyio.Event = field(default_factory=anyio.Event)
+
+    def post(self, fact: Input) -> None:
+        self.facts.append(fact)
+        self.changed.set()
+        self.changed = anyio.Event()
+
+    async def until(self, kind: type[F]) -> F:
+        with anyio.fail_after(5):
+            while True:
+                for fact in self.facts:
+                    if isinstance(fact, kind):
+                        return fact
+                await self.changed.wait()
+        raise AssertionError("not reached")
+
+
+def make_bound(tmp_path: Path, tracker: FakeTracker, workspaces: FakeWorkspaces | None = None) -> Bound:
+    """A `Bound` for `<tmp_path>/WORKFLOW.md`; masks `SECRET`."""
+    front = f"tracker: {{kind: markdown}}\nworkspace: {{root: {tmp_path / 'root'}}}"
+    data = f"---\n{front}\n---\nDo it.\n".encode()
+    file = WorkflowFile(
+        path=tmp_path / "WORKFLOW.md", data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256="")
+    )
+    workflow = parse_workflow(file, environment={}, tracker_kinds=("markdown",), agent_kinds=("codex",))
+    return Bound(
+        workflow=workflow,
+        active_states=("Todo", "In Progress"),
+        terminal_states=("Done",),
+        tracker=tracker,
+        workspaces=cast("WorkspaceManager", workspaces or FakeWorkspaces()),
+        agent=cast("AgentBackend", None),
+        secret_names=frozenset(),
+        redaction=Redaction([SECRET]),
+    )

@@ -1,0 +1,98 @@
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.lowlevel
+import pytest
+from structlog.testing import capture_logs
+
+from harness.project import Project
+from harness.scheduling import make_failure
+from harness.serving import serving
+from symphony.agents.base import Preflight, SessionRequest
+from symphony.agents.events import AgentEvent, InputRequired, SessionStarted, TurnEnded, TurnStatus
+from symphony.domain.failures import Category
+from symphony.scheduler.inputs import RunEnded
+from symphony.workspace.manager import WorkspaceManager
+
+pytestmark = pytest.mark.asyncio
+
+
+class OneTurn:
+    """An agent in this process whose every turn ends with the given event."""
+
+    pid = 1
+
+    def __init__(self, last: AgentEvent | None) -> None:
+        self.last = last
+
+    async def preflight(self, _: object, *, run_id: str) -> Preflight:
+        assert run_id
+        return Preflight(agent="one turn", version="1")
+
+    @asynccontextmanager
+    async def open(self, _: SessionRequest) -> AsyncIterator["OneTurn"]:
+        yield self
+
+    async def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
+        assert prompt
+        assert title
+        await anyio.lowlevel.checkpoint()
+        yield SessionStarted(session_id="t-1", thread_id="t", turn_id="1")
+        if self.last is not None:
+            yield self.last
+
+    async def stop(self) -> tuple[AgentEvent, ...]:
+        return ()
+
+
+def ended(status: TurnStatus, category: Category | None = None) -> TurnEnded:
+    failure = None if category is None else make_failure(category=category)
+    return TurnEnded(status=status, failure=failure)
+
+
+@pytest.mark.parametrize(
+    ("last", "kind", "category"),
+    [
+        (InputRequired(reason="which?"), "input_required", Category.TURN_INPUT_REQUIRED),
+        (InputRequired(reason="may I?", approval=True), "input_required", Category.APPROVAL_REQUIRED),
+        (ended(TurnStatus.FAILED, Category.TURN_TIMEOUT), "timed_out", Category.TURN_TIMEOUT),
+        (ended(TurnStatus.FAILED, Category.AGENT_AUTH), "failed", Category.AGENT_AUTH),
+        (ended(TurnStatus.FAILED), "failed", Category.TURN_FAILED),
+        (ended(TurnStatus.INTERRUPTED), "failed", Category.TURN_CANCELLED),
+        (None, "failed", Category.TURN_FAILED),
+    ],
+)
+async def test_how_a_turn_ended_decides_how_its_run_ended(
+    project: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    last: AgentEvent | None,
+    kind: str,
+    category: Category,
+) -> None:
+    monkeypatch.setattr("symphony.runtime.bound.create_backend", lambda *_, **__: OneTurn(last))
+    project.workflow(agent={"max_retry_backoff_ms": 60_000})
+    project.issue("SYM-1")
+    async with serving(project) as served:
+        fact = await served.watcher.until_seen(RunEnded)
+    assert fact.outcome.kind.value == kind
+    assert fact.outcome.failure is not None
+    assert fact.outcome.failure.category is category
+
+
+async def test_a_crash_while_work_is_delivered_does_not_change_how_the_run_ended(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("a bug of ours")
+
+    completed = OneTurn(ended(TurnStatus.COMPLETED))
+    monkeypatch.setattr("symphony.runtime.bound.create_backend", lambda *_, **__: completed)
+    monkeypatch.setattr(WorkspaceManager, "deliver", broken)
+    project.workflow(agent={"max_turns": 1})
+    project.issue("SYM-1")
+    with capture_logs() as logs:
+        async with serving(project) as served:
+            fact = await served.watcher.until_seen(RunEnded)
+    assert fact.outcome.kind.value == "succeeded"
+    assert "delivery_crashed" in {line["event"] for line in logs}

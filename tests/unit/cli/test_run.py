@@ -1,0 +1,162 @@
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from anyio import to_thread
+from click.testing import CliRunner, Result
+from typing_extensions import override
+
+from harness.scheduling import make_failure, make_issue, make_settings
+from symphony.cli import main, serving
+from symphony.observability.tally import IssueTally, Tally
+from symphony.runtime.service import Observer
+from symphony.scheduler.inputs import SettingsChanged, WakeAsked
+from symphony.scheduler.state import initial
+from symphony.workflow.store import WorkflowStore
+
+SECRET = "correct-horse-battery"
+
+
+class Daemon:
+    """Stands in for `serve` and remembers how it was called."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self.calls: list[dict[str, Any]] = []
+
+    def __call__(self, workflow: Path, **options: Any) -> Tally:
+        self.calls.append({"workflow": workflow, **options})
+        return self.tally
+
+
+@pytest.fixture
+def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
+    made = Daemon()
+    monkeypatch.setattr(serving, "serve", made)
+    return made
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["run", *arguments])
+
+
+def test_without_a_path_it_serves_the_file_beside_it(daemon: Daemon) -> None:
+    assert run().exit_code == 0
+    (call,) = daemon.calls
+    assert call["workflow"] == Path("WORKFLOW.md")
+    assert (call["once"], call["log_format"], call["log_level"]) == (False, "auto", "info")
+
+
+def test_options_reach_the_daemon(daemon: Daemon) -> None:
+    assert run("x/W.md", "--once", "--log-format", "json", "--log-level", "debug").exit_code == 0
+    (call,) = daemon.calls
+    assert call["workflow"] == Path("x/W.md")
+    assert (call["once"], call["log_format"], call["log_level"]) == (True, "json", "debug")
+
+
+@pytest.mark.parametrize("arguments", [("--port", "1"), ("a", "b"), ("--log-format", "xml")])
+def test_what_it_does_not_know_is_a_usage_error(daemon: Daemon, arguments: tuple[str, ...]) -> None:
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert "hint: main run --help" in done.stderr or "hint: symphony run --help" in done.stderr
+    assert daemon.calls == []
+
+
+@pytest.mark.parametrize(("once", "code"), [("--once", 1), (None, 0)])
+def test_a_blocked_issue_is_told_and_decides_the_exit_code_with_once(
+    daemon: Daemon, once: str | None, code: int
+) -> None:
+    blocked = IssueTally(issue=make_issue("1"), blocked=make_failure("needs a person"))
+    daemon.tally.issues = {"1": blocked, "2": IssueTally(issue=make_issue("2"))}
+    done = run(*([once] if once else []))
+    assert done.exit_code == code
+    assert ("SYM-1 is blocked: needs a person" in done.stderr) is bool(once)
+    assert "SYM-2" not in done.stderr
+
+
+def test_a_person_at_a_terminal_sees_the_summary(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        @override
+        def isatty(self) -> bool:
+            return True
+
+    daemon.tally.issues = {"1": IssueTally(issue=make_issue("1", title="[/] odd"))}
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    with pytest.raises(SystemExit) as ended:
+        main.main(["run", "--once"])
+    assert ended.value.code == 0
+    assert "SYM-1" in screen.getvalue()
+    assert "[/] odd" in screen.getvalue()
+
+
+# --- serve ---
+
+
+@pytest.fixture
+def workflow(tmp_path: Path) -> Path:
+    path = tmp_path / "WORKFLOW.md"
+    path.write_text(text(tmp_path, "quiet"))
+    (tmp_path / ".symphony" / "issues").mkdir(parents=True)
+    return path
+
+
+def text(root: Path, provider: str) -> str:
+    front = {
+        "tracker": {"kind": "markdown", "provider": {"note": provider}},
+        "workspace": {"root": str(root / "workspaces")},
+    }
+    return f"---\n{json.dumps(front)}\n---\nDo it.\n"
+
+
+def test_after_a_reload_the_log_masks_what_the_new_workflow_refers_to(
+    workflow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = workflow.parent / "log"
+
+    def make(*, store: WorkflowStore, observers: tuple[Observer, ...], **_: object) -> Callable[[], None]:
+        def change() -> None:
+            state = initial(make_settings(), epoch="e")
+            workflow.write_text(text(workflow.parent, "$BOARD_CREDENTIAL"))
+            assert store.reload_if_changed() is not None
+            for fact in (WakeAsked(reason="x"), SettingsChanged(settings=make_settings())):
+                observers[0](state, fact, state, ())
+                structlog.get_logger("x").info(type(fact).__name__, seen=SECRET)
+
+        return change
+
+    monkeypatch.setattr(serving, "Service", make)
+    monkeypatch.setattr(serving, "serve_until_signalled", to_thread.run_sync)
+    try:
+        serving.serve(
+            workflow,
+            environment={"BOARD_CREDENTIAL": SECRET},
+            once=True,
+            log_format="json",
+            log_path=log,
+            state_path=workflow.parent / "state",
+        )
+    finally:
+        structlog.reset_defaults()
+    lines = {line["event"]: line["seen"] for line in map(json.loads, log.read_text().splitlines())}
+    assert lines == {"WakeAsked": SECRET, "SettingsChanged": "***"}
+
+
+def test_a_workflow_that_is_missing_is_one_line_with_a_hint(tmp_path: Path) -> None:
+    done = run(str(tmp_path / "absent.md"))
+    assert done.exit_code == 3
+    assert str(tmp_path / "absent.md") in done.stderr
+    assert "hint:" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_the_tracker_refuses_is_refused_when_the_file_is_read(workflow: Path) -> None:
+    front = {"tracker": {"kind": "markdown", "provider": {"path": 7}}, "workspace": {"root": "/x"}}
+    workflow.write_text(f"---\n{json.dumps(front)}\n---\nDo it.\n")
+    done = run(str(workflow))
+    assert done.exit_code == 3
+    assert "provider" in done.stderr

@@ -1,0 +1,63 @@
+from harness.observing import ObservedStory
+from harness.scheduling import make_failure, make_issue
+from symphony.observability.tally import Tally
+from symphony.scheduler.inputs import Outcome, OutcomeKind, RunEnded
+
+
+def ends(story: ObservedStory, **changes: object) -> None:
+    values: dict[str, object] = {"kind": OutcomeKind.SUCCEEDED, "progress": True}
+    outcome = Outcome(**values | changes)  # type: ignore[arg-type]  # named in each test
+    story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
+
+
+def test_attempts_turns_commits_and_places_are_summed_up_over_the_runs_of_an_issue() -> None:
+    tally = Tally()
+    story = ObservedStory(tally, make_issue("1")).begin()
+    assert isinstance(story, ObservedStory)
+    story.streams(turn_count=2, branch="symphony/SYM-1")
+    ends(story, kind=OutcomeKind.FAILED, failure=make_failure(), commits=2)
+    (entry,) = tally.issues.values()
+    assert (entry.attempts, entry.turns, entry.commits) == (1, 2, 2)
+    assert entry.last_failure == make_failure()
+    story.advance(20_000)
+    story.streams(turn_count=1)
+    ends(story, commits=1)
+    assert (entry.attempts, entry.turns, entry.commits) == (2, 3, 2), "commits are those of the branch"
+    assert (entry.branch, entry.workspace) == ("symphony/SYM-1", "/ws/1")
+    assert entry.last_failure is None
+
+
+def test_issues_that_never_started_are_not_counted() -> None:
+    tally = Tally()
+    ObservedStory(tally, make_issue("1"), make_issue("2", dispatchable=False)).begin()
+    assert list(tally.issues) == ["1"]
+
+
+def test_the_state_is_the_one_of_the_last_look() -> None:
+    tally = Tally()
+    story = ObservedStory(tally, make_issue("1")).begin()
+    assert isinstance(story, ObservedStory)
+    story.streams()
+    story.put("1", state="Done")
+    story.turn_ends()
+    ends(story)
+    assert tally.issues["1"].issue.state == "Done"
+
+
+def test_a_block_is_shown_while_it_lasts() -> None:
+    tally = Tally()
+    story = ObservedStory(tally, make_issue("1"), poll_interval_ms=1_000).begin()
+    assert isinstance(story, ObservedStory)
+    ends(story, kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure("ask"))
+    assert tally.issues["1"].blocked == make_failure("ask")
+    story.advance(1_000)
+    story.put("1", title="Another one")
+    story.advance(2_000)
+    assert tally.issues["1"].blocked is None
+
+
+def test_the_end_of_a_run_nobody_knows_changes_nothing() -> None:
+    tally = Tally()
+    story = ObservedStory(tally).begin()
+    story.tell(RunEnded(run_id="gone", outcome=Outcome(kind=OutcomeKind.SUCCEEDED)))
+    assert tally.issues == {}

@@ -1,0 +1,134 @@
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from symphony import skills
+from symphony.agents.envelope import assemble
+from symphony.runtime.catalog import RunCatalog, load_catalog
+from symphony.skills import Severity, SkillOptions, SkillSet
+from symphony.testing.scripted_agent.skill_file import path_of
+
+pytestmark = pytest.mark.asyncio
+
+GOOD = "---\nname: {name}\ndescription: About {name}.\n---\nThe body.\n"
+
+
+def add(workspace: Path, name: str, text: str | None = None, *, directory: str | None = None) -> Path:
+    path = workspace / ".symphony" / "skills" / (directory or name) / "SKILL.md"
+    path.parent.mkdir(parents=True)
+    path.write_text(GOOD.format(name=name) if text is None else text)
+    return path
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """Opened at the end of the test, so that no worker thread outlives it."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+async def test_no_folder_and_switched_off_give_the_same_envelope(tmp_path: Path) -> None:
+    with_skills, without = tmp_path / "a", tmp_path / "b"
+    without.mkdir()
+    add(with_skills, "greet")
+    off = await load_catalog(with_skills, SkillOptions(enabled=False))
+    absent = await load_catalog(without, SkillOptions())
+    assert off == absent == RunCatalog()
+    assert assemble(skills_block=off.block) is assemble(skills_block=absent.block) is None
+    assert (await load_catalog(with_skills, SkillOptions())).block is not None, "the positive control"
+
+
+async def test_switched_off_nothing_is_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Path] = []
+
+    def spy(workspace: Path, _: SkillOptions) -> SkillSet:
+        calls.append(workspace)
+        return SkillSet(root=workspace)
+
+    monkeypatch.setattr(skills, "load", spy)
+    await load_catalog(tmp_path, SkillOptions(enabled=False))
+    assert calls == []
+    await load_catalog(tmp_path, SkillOptions())
+    assert calls == [tmp_path]
+
+
+async def test_a_loader_that_breaks_costs_a_warning_and_not_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Path, __: SkillOptions) -> SkillSet:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(skills, "load", broken)
+    with capture_logs() as logs:
+        assert await load_catalog(tmp_path, SkillOptions()) == RunCatalog()
+    assert [(line["event"], line["log_level"], line["reason"]) for line in logs] == [
+        ("skills_failed", "warning", "RuntimeError")
+    ]
+
+
+async def test_a_loader_that_hangs_is_left_behind_at_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: threading.Event
+) -> None:
+    def stuck(workspace: Path, _: SkillOptions) -> SkillSet:
+        gate.wait(30)
+        return SkillSet(root=workspace)
+
+    monkeypatch.setattr(skills, "load", stuck)
+    begun = time.monotonic()
+    with capture_logs() as logs, anyio.fail_after(5):
+        assert await load_catalog(tmp_path, SkillOptions(), deadline_s=0.05) == RunCatalog()
+    assert 0.05 <= time.monotonic() - begun < 2
+    assert [(line["event"], line["log_level"]) for line in logs] == [("skills_timed_out", "warning")]
+
+
+async def test_dropped_skills_are_logged_by_name(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        add(tmp_path, name)
+    with capture_logs() as logs:
+        catalog = await load_catalog(tmp_path, SkillOptions(max_skills_in_prompt=1))
+    assert (catalog.listed, catalog.dropped) == (("a",), ("b", "c"))
+    (line,) = [line for line in logs if line["event"] == "skills_dropped"]
+    assert (line["names"], line["limit"], line["log_level"]) == (("b", "c"), 1, "info")
+
+
+async def test_malformed_skills_are_logged_with_their_place_and_stop_nothing(tmp_path: Path) -> None:
+    add(tmp_path, "good")
+    add(tmp_path, "bad", "---\nname: [\n---\n")
+    add(tmp_path, "bare", "no front matter\n")
+    with capture_logs() as logs:
+        catalog = await load_catalog(tmp_path, SkillOptions())
+    assert catalog.listed == ("good",)
+    warned = {line["path"].split("/")[2]: line["path"] for line in logs if line["log_level"] == "warning"}
+    assert set(warned) == {"bad", "bare"}
+    assert warned["bad"].rpartition(":")[2].isdigit(), "with its line"
+    errors = [problem for problem in catalog.problems if problem.severity is Severity.ERROR]
+    assert {problem.path.split("/")[2] for problem in errors} == {"bad", "bare"}
+
+
+async def test_what_is_merely_odd_is_not_worth_a_warning(tmp_path: Path) -> None:
+    add(tmp_path, "greet", directory="other")
+    with capture_logs() as logs:
+        catalog = await load_catalog(tmp_path, SkillOptions())
+    assert catalog.listed == ("greet",)
+    odd = [line for line in logs if line["event"] == "skill_problem"]
+    assert odd
+    assert {line["log_level"] for line in odd} == {"debug"}
+
+
+@pytest.mark.parametrize("directory", ["greet", "other place", "grüße", "a(b)"])
+async def test_the_scripted_agent_finds_the_file_of_a_listed_skill(tmp_path: Path, directory: str) -> None:
+    path = add(tmp_path, "greet", directory=directory)
+    add(tmp_path, "greet-more")
+    block = (await load_catalog(tmp_path, SkillOptions())).block
+    envelope = assemble(skills_block=block)
+    assert envelope is not None
+    found = path_of(envelope, "greet")
+    assert found is not None
+    assert Path(found) == path
+    assert path_of(envelope, "absent") is None

@@ -1,0 +1,146 @@
+import pytest
+
+from symphony.agents.events import (
+    Activity,
+    AgentEvent,
+    InputRequired,
+    RateLimits,
+    SessionStarted,
+    Text,
+    ToolCalled,
+    TurnEnded,
+    TurnStatus,
+    Usage,
+)
+from symphony.domain.redaction import MASK, Redaction
+from symphony.runtime.pulse import INTERVAL_MS, Pulse
+from symphony.scheduler.inputs import AgentReported, Input, RunReport, RunStage
+
+STARTED = SessionStarted(session_id="t-1", thread_id="t", turn_id="1")
+TOOL = ToolCalled(name="board_move", success=True)
+MILESTONES: list[AgentEvent] = [
+    STARTED,
+    TOOL,
+    TurnEnded(status=TurnStatus.COMPLETED),
+    InputRequired(reason="which one?"),
+]
+
+
+class Patient:
+    """A pulse on a clock of the test, which begins long after the last report."""
+
+    def __init__(self, *secrets: str) -> None:
+        self.now = 1_000_000
+        self.facts: list[Input] = []
+        self.pulse = Pulse("e-1", self.facts.append, lambda: self.now, Redaction(secrets))
+
+    @property
+    def reports(self) -> list[RunReport]:
+        found = [fact for fact in self.facts if isinstance(fact, AgentReported)]
+        assert all(fact.run_id == "e-1" for fact in found)
+        return [fact.report for fact in found]
+
+    @property
+    def last(self) -> RunReport:
+        return self.reports[-1]
+
+
+@pytest.fixture
+def patient() -> Patient:
+    return Patient()
+
+
+def test_a_flood_is_reported_a_few_times_a_second_and_loses_no_count(patient: Patient) -> None:
+    for _ in range(1_000):
+        patient.now += 1
+        patient.pulse.feel(Text(message="x"))
+    assert 1_000 // INTERVAL_MS <= len(patient.reports) <= 1_000 // INTERVAL_MS + 1
+    patient.pulse.beat()
+    assert patient.last.signs == 1_000
+
+
+@pytest.mark.parametrize("event", MILESTONES, ids=lambda event: type(event).__name__)
+def test_a_milestone_is_reported_at_once(patient: Patient, event: AgentEvent) -> None:
+    patient.pulse.beat()
+    patient.pulse.feel(Text(message="not now"))
+    assert len(patient.reports) == 1
+    patient.pulse.feel(event)
+    assert len(patient.reports) == 2
+    assert patient.last.signs == 2
+
+
+def test_streamed_text_without_words_is_a_sign_of_life(patient: Patient) -> None:
+    patient.pulse.feel(Activity(count=7))
+    assert patient.last.signs == 7
+    patient.now += INTERVAL_MS
+    patient.pulse.feel(Activity(count=3))
+    assert patient.last.signs == 10
+    assert patient.last.last_message is None
+
+
+def test_the_interval_counts_from_the_last_report_of_any_cause(patient: Patient) -> None:
+    patient.pulse.launched(42)
+    patient.now += INTERVAL_MS - 1
+    patient.pulse.feel(Text(message="early"))
+    assert len(patient.reports) == 1
+    patient.now += 1
+    patient.pulse.feel(Text(message="due"))
+    assert patient.last.last_message == "due"
+
+
+def test_a_stage_is_reported_once_when_it_is_entered(patient: Patient) -> None:
+    patient.pulse.stage(RunStage.PREPARING_WORKSPACE)
+    assert patient.reports == []
+    patient.pulse.stage(RunStage.BUILDING_PROMPT)
+    patient.pulse.stage(RunStage.BUILDING_PROMPT)
+    assert [report.stage for report in patient.reports] == [RunStage.BUILDING_PROMPT]
+
+
+def test_entering_a_stage_brings_along_what_was_felt_a_moment_before(patient: Patient) -> None:
+    patient.pulse.beat()
+    usage = Usage(absolute=True, input_tokens=10, output_tokens=5, total_tokens=15)
+    patient.pulse.feel(usage)
+    assert patient.last.total_tokens == 0
+    patient.pulse.stage(RunStage.FINISHING)
+    report = patient.last
+    assert (report.input_tokens, report.output_tokens, report.total_tokens) == (10, 5, 15)
+
+
+def test_place_process_and_session_stay_known(patient: Patient) -> None:
+    patient.pulse.place("/w/SYM-1", "symphony/SYM-1")
+    patient.pulse.launched(42)
+    patient.pulse.feel(STARTED)
+    report = patient.last
+    assert (report.workspace_path, report.branch, report.pid) == ("/w/SYM-1", "symphony/SYM-1", 42)
+    assert (report.session_id, report.thread_id, report.turn_count) == ("t-1", "t", 1)
+
+
+def test_a_tool_call_is_told_when_it_begins_and_counted_per_turn(patient: Patient) -> None:
+    patient.pulse.tool_begins()
+    assert patient.last.tool_calls == 1
+    patient.pulse.feel(TOOL)
+    assert patient.last.tool_calls == 1, "its end is no second call"
+    patient.pulse.tool_begins()
+    assert patient.last.tool_calls == 2
+    patient.pulse.new_turn()
+    patient.pulse.beat()
+    assert patient.last.tool_calls == 0
+
+
+def test_rate_limits_travel_once_each(patient: Patient) -> None:
+    first, second = {"primary": {"used_percent": 1}}, {"primary": {"used_percent": 2}}
+    patient.pulse.feel(RateLimits(payload=first))
+    patient.pulse.beat()
+    patient.pulse.feel(RateLimits(payload=second))
+    patient.pulse.beat()
+    patient.pulse.beat()
+    assert [report.rate_limits for report in patient.reports] == [first, None, second, None]
+
+
+def test_what_the_agent_says_is_masked() -> None:
+    patient = Patient("correct-horse-battery")
+    patient.pulse.feel(Text(message="the password is correct-horse-battery, key sk-abcdef123456"))
+    assert patient.last.last_message is not None
+    assert "correct-horse" not in patient.last.last_message
+    assert "sk-abc" not in patient.last.last_message
+    assert MASK in patient.last.last_message

@@ -1,0 +1,132 @@
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+from typing_extensions import override
+
+from symphony.hosts.base import Completed, HostProcess, Identity
+from symphony.hosts.local import LocalHost
+from symphony.runtime.recovery import reap_predecessor
+from symphony.runtime.state_dir import LiveRun, StateDirectory
+
+pytestmark = pytest.mark.asyncio
+
+
+def who(pid: int) -> Identity:
+    return Identity(boot_id="b", pid=pid, started=1.0)
+
+
+class Machine(LocalHost):
+    """Processes by run id; the immortal ones survive every signal, forks appear after one."""
+
+    def __init__(
+        self, marked: Mapping[str, Sequence[Identity]], *, immortal: Sequence[Identity] = ()
+    ) -> None:
+        super().__init__()
+        self.marks = {run_id: set(found) for run_id, found in marked.items()}
+        self.recorded: set[Identity] = set()
+        self.immortal = set(immortal)
+        self.forks: list[tuple[str, Identity]] = []
+        self.ended: list[set[Identity]] = []
+
+    @override
+    def find_marked(self, run_ids: Sequence[str]) -> tuple[Identity, ...]:
+        return tuple(one for run_id in run_ids for one in self.marks.get(run_id, ()))
+
+    @override
+    def alive(self, identity: Identity) -> bool:
+        return identity in self.recorded or any(identity in found for found in self.marks.values())
+
+    @override
+    async def end(self, targets: Sequence[Identity], *, grace_ms: int) -> tuple[Identity, ...]:
+        self.ended.append(set(targets))
+        dead = set(targets) - self.immortal
+        self.recorded -= dead
+        for found in self.marks.values():
+            found.difference_update(dead)
+        if self.forks:
+            run_id, child = self.forks.pop(0)
+            self.marks[run_id].add(child)
+        return tuple(self.immortal & set(targets))
+
+    @override
+    async def run(self, argv: Sequence[str], **_: object) -> Completed:
+        raise AssertionError("nothing is to be run")
+
+    @override
+    async def spawn(self, argv: Sequence[str], **_: object) -> HostProcess:
+        raise AssertionError("nothing is to be started")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDirectory:
+    made = StateDirectory(tmp_path)
+    made.create()
+    return made
+
+
+def left(state: StateDirectory, run_id: str, agent: Identity | None = None) -> None:
+    state.write_run(LiveRun(run_id=run_id, issue_id="1", issue_identifier="SYM-1", agent=agent))
+
+
+def files(state: StateDirectory) -> list[str]:
+    return sorted(path.stem for path in state.runs.glob("*.json"))
+
+
+async def test_without_a_predecessor_nobody_is_looked_for(state: StateDirectory) -> None:
+    assert await reap_predecessor(state, Machine({"x": [who(1)]})) == 0
+
+
+async def test_marked_and_recorded_processes_end_and_others_do_not(state: StateDirectory) -> None:
+    left(state, "e-1", agent=who(10))
+    left(state, "e-2")
+    machine = Machine({"e-1": [who(11)], "e-2": [who(12)], "other": [who(13)]})
+    machine.recorded = {who(10), who(14)}
+    with capture_logs() as logs:
+        assert await reap_predecessor(state, machine) == 3
+    assert machine.ended == [{who(10), who(11), who(12)}]
+    assert machine.alive(who(13))
+    assert machine.alive(who(14))
+    assert files(state) == []
+    assert [(line["event"], line["runs"], line["processes"]) for line in logs] == [
+        ("predecessor_reaped", 2, 3)
+    ]
+
+
+async def test_a_recorded_process_number_that_somebody_else_has_now_is_left_alone(
+    state: StateDirectory,
+) -> None:
+    left(state, "e-1", agent=who(10))
+    machine = Machine({})
+    with capture_logs() as logs:
+        assert await reap_predecessor(state, machine) == 0
+    assert (machine.ended, files(state), logs) == ([], [], [])
+
+
+async def test_a_child_born_between_look_and_signal_is_found_by_the_next_look(state: StateDirectory) -> None:
+    left(state, "e-1")
+    machine = Machine({"e-1": [who(1)]})
+    machine.forks = [("e-1", who(2))]
+    assert await reap_predecessor(state, machine) == 2
+    assert files(state) == []
+
+
+async def test_what_survives_even_the_kill_keeps_its_file_and_no_other(state: StateDirectory) -> None:
+    left(state, "e-1")
+    left(state, "e-2")
+    machine = Machine({"e-1": [who(1)], "e-2": [who(2)]}, immortal=[who(1)])
+    with capture_logs() as logs:
+        assert await reap_predecessor(state, machine) == 2
+    assert files(state) == ["e-1"]
+    assert logs[-1]["event"] == "predecessor_survives"
+    assert logs[-1]["pids"] == [1]
+
+
+async def test_processes_that_fork_faster_than_the_sweeps_keep_their_file(state: StateDirectory) -> None:
+    left(state, "e-1")
+    machine = Machine({"e-1": [who(1)]})
+    machine.forks = [("e-1", who(pid)) for pid in (2, 3, 4)]
+    await reap_predecessor(state, machine)
+    assert machine.alive(who(4))
+    assert files(state) == ["e-1"], "the next start must find it again"

@@ -1,0 +1,250 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from symphony.domain.failures import Category
+from symphony.hosts.base import Identity
+from symphony.runtime.state_dir import LiveRun, StateDirectory, StateDirectoryError, locate
+
+HOLD = """\
+import sys
+from pathlib import Path
+from symphony.runtime.state_dir import StateDirectory, StateDirectoryError
+try:
+    with StateDirectory(Path(sys.argv[1])).lock():
+        print("held", flush=True)
+        sys.stdin.read()
+except StateDirectoryError as error:
+    print(error.failure.category.value, error.failure.message, flush=True)
+"""
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDirectory:
+    made = StateDirectory(tmp_path / "state")
+    made.create()
+    return made
+
+
+def holder(state: StateDirectory) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(state.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+
+def first_line(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+# --- where it is ---
+
+
+def test_our_own_variable_goes_before_the_service_manager_and_that_before_the_home(tmp_path: Path) -> None:
+    workflow = tmp_path / "project" / "WORKFLOW.md"
+    all_three = {"SYMPHONY_STATE_DIR": "/a", "STATE_DIRECTORY": "/b", "XDG_STATE_HOME": "/c"}
+    assert locate(workflow, all_three) == Path("/a")
+    del all_three["SYMPHONY_STATE_DIR"]
+    assert locate(workflow, all_three) == Path("/b")
+    del all_three["STATE_DIRECTORY"]
+    found = locate(workflow, all_three)
+    assert found.parent == Path("/c/symphony")
+    assert found.name.startswith("project-")
+
+
+def test_an_empty_variable_counts_as_absent(tmp_path: Path) -> None:
+    empty = {"SYMPHONY_STATE_DIR": "", "STATE_DIRECTORY": "", "XDG_STATE_HOME": ""}
+    assert locate(tmp_path / "WORKFLOW.md", empty) == locate(tmp_path / "WORKFLOW.md", {})
+    assert locate(tmp_path / "WORKFLOW.md", {}).is_relative_to(Path("~/.local/state/symphony").expanduser())
+
+
+def test_of_several_directories_of_a_service_manager_the_first_is_taken(tmp_path: Path) -> None:
+    assert locate(tmp_path / "WORKFLOW.md", {"STATE_DIRECTORY": "/var/lib/a:/var/lib/b"}) == Path(
+        "/var/lib/a"
+    )
+
+
+def test_a_relative_or_home_path_becomes_absolute(tmp_path: Path) -> None:
+    assert locate(tmp_path / "W", {"SYMPHONY_STATE_DIR": "here"}) == Path.cwd() / "here"
+    assert locate(tmp_path / "W", {"SYMPHONY_STATE_DIR": "~/there"}) == Path.home() / "there"
+
+
+def test_two_workflows_of_equal_name_get_two_directories_and_a_symlink_gets_the_one_of_its_target(
+    tmp_path: Path,
+) -> None:
+    for name in ("a/app", "b/app"):
+        (tmp_path / name).mkdir(parents=True)
+    one, two, link = tmp_path / "a/app/W.md", tmp_path / "b/app/W.md", tmp_path / "W.md"
+    link.symlink_to(one)
+    assert locate(one, {}) != locate(two, {})
+    assert locate(link, {}) == locate(one, {})
+    assert locate(one, {}).name.startswith("app-")
+
+
+def test_a_directory_name_without_a_usable_letter_still_gives_a_name() -> None:
+    assert locate(Path("/ü/W.md"), {}).name.startswith("workflow-")
+    assert locate(Path("/W.md"), {}).name.startswith("workflow-")
+
+
+# --- making it ---
+
+
+def test_it_is_private_and_making_it_twice_is_harmless(state: StateDirectory) -> None:
+    state.create()
+    assert [path.stat().st_mode & 0o777 for path in (state.path, state.runs, state.logs)] == [0o700] * 3
+    assert sorted(path.name for path in state.path.iterdir()) == ["logs", "runs"]
+
+
+def test_a_place_that_cannot_be_made_is_told_with_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StateDirectoryError) as told:
+        StateDirectory(tmp_path / "file" / "state").create()
+    failure = told.value.failure
+    assert failure.category is Category.STATE_DIRECTORY
+    assert str(tmp_path / "file" / "state") in failure.message
+    assert "SYMPHONY_STATE_DIR" in (failure.hint or "")
+
+
+# --- the lock ---
+
+
+def test_a_second_process_is_refused_and_told_who_holds_it(state: StateDirectory) -> None:
+    with state.lock(), holder(state) as second:
+        said = first_line(second)
+        second.communicate()
+    assert said == f"instance_locked another symphony (pid {os.getpid()}) already serves this workflow"
+
+
+def test_the_lock_of_a_killed_process_is_free(state: StateDirectory) -> None:
+    with holder(state) as first:
+        assert first_line(first) == "held"
+        with pytest.raises(StateDirectoryError, match=str(first.pid)), state.lock():
+            pass
+        first.kill()
+        first.communicate()
+    with state.lock():
+        assert (state.path / "lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_a_second_opening_in_the_same_process_is_refused_too(state: StateDirectory) -> None:
+    with state.lock(), pytest.raises(StateDirectoryError), StateDirectory(state.path).lock():
+        pass
+    with state.lock():
+        pass
+
+
+def test_a_lock_that_cannot_be_opened_is_told_and_not_thrown(state: StateDirectory) -> None:
+    (state.path / "lock").mkdir()
+    with pytest.raises(StateDirectoryError) as told, state.lock():
+        pass
+    assert told.value.failure.category is Category.STATE_DIRECTORY
+
+
+# --- run files ---
+
+AGENT = Identity(boot_id="b", pid=7, started=1.5)
+NAMED = {"issue_id": "1", "issue_identifier": "SYM-1"}
+RUN = LiveRun(run_id="e-1", issue_id="1", issue_identifier="SYM-1", workspace_path="/w/SYM-1", agent=AGENT)
+
+
+def test_a_run_is_read_back_as_it_was_written(state: StateDirectory) -> None:
+    bare = LiveRun(run_id="e-2", issue_id="2", issue_identifier="SYM-2")
+    state.write_run(RUN)
+    state.write_run(bare)
+    assert state.left_runs() == (RUN, bare)
+    state.remove_run("e-1")
+    state.remove_run("e-1")
+    assert state.left_runs() == (bare,)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "7",
+        '"text"',
+        "{}",
+        {**NAMED, "agent": []},
+        {**NAMED, "agent": "x"},
+        {**NAMED, "agent": ["x"]},
+        {**NAMED, "agent": {"boot_id": "b", "pid": float("inf"), "started": 1}},
+        {**NAMED, "agent": {"boot_id": "b", "pid": -1, "started": 1}},
+        {**NAMED, "agent": {"boot_id": "b", "pid": None, "started": 1}},
+        b"\xff\xfe",
+    ],
+)
+def test_a_damaged_file_still_tells_its_run(
+    state: StateDirectory, damage: str | bytes | dict[str, object]
+) -> None:
+    text = json.dumps(damage) if isinstance(damage, dict) else damage
+    (state.runs / "e-9.json").write_bytes(text.encode() if isinstance(text, str) else text)
+    (left,) = state.left_runs()
+    assert left.run_id == "e-9"
+    assert left.agent is None
+
+
+def test_a_disk_that_refuses_a_run_file_costs_a_log_line(state: StateDirectory) -> None:
+    (state.runs / "e-1.json").mkdir()
+    with capture_logs() as logs:
+        state.write_run(RUN)
+        state.remove_run("e-1")
+    assert [line["event"] for line in logs] == ["run_file_failed"]
+    assert logs[0]["run_id"] == "e-1"
+
+
+def test_a_run_file_is_replaced_whole(state: StateDirectory) -> None:
+    state.write_run(LiveRun(run_id="e-1", issue_id="1", issue_identifier="SYM-1"))
+    state.write_run(RUN)
+    assert [path.name for path in state.runs.iterdir()] == ["e-1.json"]
+    assert json.loads((state.runs / "e-1.json").read_text())["agent"]["pid"] == 7
+
+
+# --- stderr logs ---
+
+
+def log(state: StateDirectory, run_id: str, text: str, age_s: int) -> Path:
+    path = state.stderr_log(run_id)
+    path.write_text(text)
+    os.utime(path, (1_000_000 - age_s, 1_000_000 - age_s))
+    return path
+
+
+def test_empty_logs_go_and_of_the_others_the_newest_stay(state: StateDirectory) -> None:
+    empty = log(state, "e-1", "", 0)
+    old, middle, new = (log(state, f"e-{age}", "x", age) for age in (30, 20, 10))
+    state.trim_logs(keep=2)
+    assert not empty.exists()
+    assert not old.exists()
+    assert middle.exists()
+    assert new.exists()
+
+
+def test_the_log_of_a_live_run_stays_even_if_it_is_old_and_empty(state: StateDirectory) -> None:
+    state.write_run(RUN)
+    live = log(state, RUN.run_id, "", 99)
+    log(state, "e-2", "x", 1)
+    state.trim_logs(keep=0)
+    assert [path.name for path in state.logs.iterdir()] == [live.name]
+
+
+def test_a_log_that_cannot_be_looked_at_or_removed_stops_nothing(state: StateDirectory) -> None:
+    (state.logs / "e-1.stderr.log").symlink_to("nowhere")
+    stubborn = state.logs / "e-2.stderr.log"
+    stubborn.mkdir()
+    (stubborn / "inner").write_text("x")
+    gone = log(state, "e-3", "", 1)
+    state.trim_logs(keep=0)
+    assert stubborn.exists()
+    assert not gone.exists()

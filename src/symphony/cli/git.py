@@ -8,11 +8,14 @@ from symphony.cli.failures import CommandError
 __all__ = ["git"]
 
 
-def git(directory: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def git(
+    directory: Path, *arguments: str, timeout_s: float | None = None
+) -> "subprocess.CompletedProcess[str]":
     """Run git in a directory; its exit code is the caller's to judge.
 
     Raises:
         CommandError: git is not installed.
+        subprocess.TimeoutExpired: `timeout_s` is over.
     """
     try:
         return subprocess.run(
@@ -23,6 +26,7 @@ def git(directory: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
             errors="surrogateescape",
             stdin=subprocess.DEVNULL,
             check=False,
+            timeout=timeout_s,
         )
     except FileNotFoundError as error:
         hint = "install git, then run the command again"

@@ -4,6 +4,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from symphony.cli.failures import CommandError
+from symphony.cli.git import git
 from symphony.workflow.settings import Settings
 
 __all__ = ["UnseenSkills", "unseen_skills"]
@@ -38,10 +40,8 @@ def unseen_skills(settings: Settings) -> UnseenSkills | None:
 
 
 def _committed(repository: Path, branch: str, path: str) -> set[str] | None:
-    command = ["git", "ls-tree", "-r", "-z", "--name-only", branch, "--", path]
     try:
-        done = subprocess.run(command, cwd=repository, capture_output=True, check=False, timeout=_TIMEOUT_S)
-        names = done.stdout.decode()
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        done = git(repository, "ls-tree", "-r", "-z", "--name-only", branch, "--", path, timeout_s=_TIMEOUT_S)
+    except (CommandError, OSError, subprocess.SubprocessError):
         return None
-    return set(names.split("\0")) if done.returncode == 0 else None
+    return set(done.stdout.split("\0")) if done.returncode == 0 else None

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import anyio
 import structlog
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import RunVar
 
 from symphony import skills
 from symphony.skills import Problem, SkillOptions
@@ -13,6 +14,8 @@ from symphony.skills import Problem, SkillOptions
 __all__ = ["RunCatalog", "load_catalog"]
 
 DEADLINE_S = 2.0
+_THREADS = 4
+_limiters = RunVar[CapacityLimiter]("symphony_skill_loaders")
 _log = structlog.get_logger(__name__)
 
 
@@ -35,7 +38,9 @@ async def load_catalog(
     catalog: RunCatalog | None = None
     with anyio.move_on_after(deadline_s):
         try:
-            catalog = await to_thread.run_sync(_load, workspace, options, abandon_on_cancel=True)
+            catalog = await to_thread.run_sync(
+                _load, workspace, options, abandon_on_cancel=True, limiter=_limiter()
+            )
         except Exception as error:  # noqa: BLE001 - the loader must never cost a dispatch, whatever its bug
             _log.warning("skills_failed", reason=type(error).__name__)
             return RunCatalog()
@@ -49,6 +54,16 @@ async def load_catalog(
     if catalog.dropped:
         _log.info("skills_dropped", names=catalog.dropped, limit=options.max_skills_in_prompt)
     return catalog
+
+
+def _limiter() -> CapacityLimiter:
+    """Threads of its own: a loader that hangs for good on a dead disk must not use up everybody's."""
+    try:
+        return _limiters.get()
+    except LookupError:
+        limiter = CapacityLimiter(_THREADS)
+        _limiters.set(limiter)
+        return limiter
 
 
 def _load(workspace: Path, options: SkillOptions) -> RunCatalog:

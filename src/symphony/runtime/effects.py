@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.issue import Issue
 from symphony.runtime.bound import Bound
-from symphony.runtime.clock import Timers, monotonic_ms
+from symphony.runtime.clock import Timers
 from symphony.runtime.notes import post_note, post_skill_report
 from symphony.runtime.state_dir import StateDirectory
 from symphony.runtime.worker import Worker
@@ -57,6 +57,7 @@ class Effects:
         post: Callable[[Input], None],
         before_poll: Callable[[], Awaitable[None]],
         on_exit: Callable[[], None],
+        now_ms: Callable[[], int],
     ) -> None:
         self.bound = bound
         self._state_dir = state_dir
@@ -65,6 +66,7 @@ class Effects:
         self._post = post
         self._before_poll = before_poll
         self._on_exit = on_exit
+        self._now_ms = now_ms
         self._workers: dict[str, Worker] = {}
         self._places: dict[str, anyio.Lock] = {}
         self._background = 0
@@ -144,7 +146,7 @@ class Effects:
             state_dir=self._state_dir,
             post=self._post,
             report_problems=self._report_problems,
-            now_ms=monotonic_ms,
+            now_ms=self._now_ms,
         )
         self._workers[command.run_id] = worker
         self._tasks.start_soon(self._run, command, worker)

@@ -3,7 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from symphony.agents.events import AgentEvent, InputRequired, SessionStarted, ToolCalled, TurnEnded
+from symphony.agents.events import (
+    AgentEvent,
+    InputRequired,
+    ItemStarted,
+    SessionStarted,
+    ToolCalled,
+    TurnEnded,
+)
 from symphony.agents.fold import Progress
 from symphony.domain.redaction import Redaction
 from symphony.scheduler.inputs import AgentReported, Input, RunReport, RunStage
@@ -11,7 +18,8 @@ from symphony.scheduler.inputs import AgentReported, Input, RunReport, RunStage
 __all__ = ["Pulse"]
 
 INTERVAL_MS = 250
-_MILESTONES = (SessionStarted, ToolCalled, TurnEnded, InputRequired)
+# A piece of work that begins may be followed by minutes of silence, so it is told at once.
+_MILESTONES = (SessionStarted, ItemStarted, ToolCalled, TurnEnded, InputRequired)
 
 
 class Pulse:

@@ -8,6 +8,7 @@ The loop never awaits while deciding: it takes a fact, steps the scheduler and h
 import math
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import anyio
@@ -15,7 +16,7 @@ import structlog
 from anyio import to_thread
 
 from symphony.agents.base import Preflight
-from symphony.domain.failures import SymphonyError
+from symphony.domain.failures import Failure, SymphonyError
 from symphony.hosts.base import Host
 from symphony.runtime.bound import Bound, bind, scheduler_settings
 from symphony.runtime.clock import Timers, monotonic_ms
@@ -41,6 +42,7 @@ from symphony.workflow.store import Rejected, Reloaded, WorkflowStore
 __all__ = ["Observer", "Service"]
 
 _RECHECK_S = 1.0
+_REFUSED_AGAIN_MS = 30_000
 _log = structlog.get_logger(__name__)
 
 
@@ -50,6 +52,15 @@ class Observer(Protocol):
     def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
         """One step."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refused:
+    """A workflow that is valid as a file and could not be taken over, and why."""
+
+    workflow: Workflow
+    failure: Failure
+    at_ms: int
 
 
 class Service:
@@ -80,6 +91,7 @@ class Service:
         self._effects: Effects | None = None
         self._rebound = anyio.Event()
         self._reloading = anyio.Lock()
+        self._refused: _Refused | None = None
         self.state: State | None = None
 
     # --- asked from outside ------------------------------------------------------------------------------
@@ -143,6 +155,7 @@ class Service:
                 post=self.post,
                 before_poll=self._reload,
                 on_exit=self._exit.set,
+                now_ms=self._now_ms,
             )
             tasks.start_soon(self._timers.run)
             tasks.start_soon(self._watch_workflow)
@@ -202,11 +215,18 @@ class Service:
                     case Reloaded(workflow=workflow):
                         await self._take_over(workflow)
                     case Rejected(failures=failures):
+                        self._refused = None
                         self.post(WorkflowRejected(failure=failures[0]))
                     case None:
-                        return
+                        await self._try_refused_again()
             except Exception:  # noqa: BLE001 - what is in force stays in force
                 _log.exception("reload_failed")
+
+    async def _try_refused_again(self) -> None:
+        """A good file whose agent or repository was refused: that may be mended without touching the file."""
+        refused = self._refused
+        if refused is not None and self._now_ms() - refused.at_ms >= _REFUSED_AGAIN_MS:
+            await self._take_over(refused.workflow)
 
     async def _take_over(self, workflow: Workflow) -> None:
         assert self._bound is not None  # noqa: S101 - reloads begin after the first binding
@@ -217,8 +237,12 @@ class Service:
             if workflow.settings.codex != self._bound.settings.codex:
                 await self._preflight(bound)
         except SymphonyError as error:
-            self.post(WorkflowRejected(failure=error.failure))
+            again = self._refused is not None and self._refused.failure == error.failure
+            self._refused = _Refused(workflow=workflow, failure=error.failure, at_ms=self._now_ms())
+            if not again:
+                self.post(WorkflowRejected(failure=error.failure))
             return
+        self._refused = None
         self._bound = self._effects.bound = bound
         self._rebound.set()
         self._rebound = anyio.Event()

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from harness.project import Project, marked_processes, scripted
 from harness.serving import DEADLINE_S, Watcher, make_service, serving
 from symphony.domain.failures import Category, SymphonyError
+from symphony.runtime import service
 from symphony.runtime.catalog import RunCatalog, load_catalog
 from symphony.scheduler.commands import (
     CleanWorkspace,
@@ -25,6 +26,7 @@ from symphony.scheduler.inputs import (
     DrainAsked,
     Input,
     Polled,
+    Recovered,
     RunEnded,
     RunStage,
     SettingsChanged,
@@ -118,6 +120,26 @@ async def test_a_reload_whose_agent_is_missing_is_rejected_and_the_old_one_works
 
 
 # --- ending ---
+
+
+async def test_an_agent_that_is_installed_after_the_reload_is_found_without_another_edit(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_REFUSED_AGAIN_MS", 0)
+    project.workflow()
+    later = project.root / "later"
+    async with serving(project) as served:
+        await served.watcher.until_seen(Recovered)
+        await to_thread.run_sync(lambda: project.workflow(command=str(later)))
+        await served.watcher.until_seen(WorkflowRejected)
+        await to_thread.run_sync(_install, later)
+        await served.watcher.until_seen(SettingsChanged)
+        assert len(served.watcher.all(WorkflowRejected)) == 1, "the same refusal is told once"
+
+
+def _install(path: Path) -> None:
+    path.write_text(f"#!/bin/sh\nexec {scripted()}\n")
+    path.chmod(0o755)
 
 
 async def test_a_drain_between_two_turns_gives_the_session_no_further_turn(project: Project) -> None:

@@ -213,7 +213,7 @@ async def test_a_removal_waits_for_the_run_of_its_issue(
         await anyio.wait_all_tasks_blocked()
         assert story == ["run begins", "removed", "run ends", "removed"]
     assert [str(record.path) for record in workspaces.removed] == [
-        "/root/SYM-2",
+        "/workspaces/SYM-2",
         "/w/SYM-1",
     ]
 

@@ -106,7 +106,7 @@ class FakeWorkspaces:
 
     async def locate(self, issue_id: str, identifier: str) -> WorkspaceRecord:
         return WorkspaceRecord(
-            issue_id=issue_id, identifier=identifier, key=identifier, path=Path("/root") / identifier
+            issue_id=issue_id, identifier=identifier, key=identifier, path=Path("/workspaces") / identifier
         )
 
     async def remove(self, record: WorkspaceRecord) -> Removal:

@@ -72,6 +72,7 @@ class Worker:
         )
         self._scope = anyio.CancelScope()
         self._closing = anyio.CancelScope(shield=True)
+        self._hurried = self._ending = False
         self._give, self._directives = anyio.create_memory_object_stream[ContinueRun | FinishRun](8)
         self._workspace: Workspace | None = None
         self._before: ProgressMark | None = None
@@ -87,8 +88,13 @@ class Worker:
         self._scope.cancel()
 
     def hurry(self) -> None:
-        """Leave hooks and delivery at the end little time; what is not delivered stays in the workspace."""
-        self._closing.deadline = anyio.current_time() + _HURRY_S
+        """Leave hooks and delivery at the end little time; what is not delivered stays in the workspace.
+
+        The time counts from the end of the agent, whose stop ladder takes what it takes.
+        """
+        self._hurried = True
+        if self._ending:
+            self._closing.deadline = anyio.current_time() + _HURRY_S
 
     # --- the attempt -------------------------------------------------------------------------------------
 
@@ -106,7 +112,9 @@ class Worker:
                 with self._scope:
                     outcome = await self._guarded(self._attempt)
             finally:
-                closing = outcome
+                closing, self._ending = outcome, True
+                if self._hurried:
+                    self.hurry()
                 with self._closing:
                     closing = await self._finish(outcome)
                 outcome = closing

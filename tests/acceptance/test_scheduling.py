@@ -64,8 +64,9 @@ def test_five_attempts_without_a_trace_of_work_ask_a_person_on_the_issue(project
 def test_a_changed_description_unblocks(project: Project) -> None:
     project.workflow(agent={"budget": {"max_attempts_without_progress": 1}, "max_retry_backoff_ms": 50})
     project.issue("SYM-1", [{"fail": "not like this"}])
-    with project.daemon() as daemon:
+    with project.daemon("--log-level", "debug") as daemon:
         daemon.wait_for("issue_blocked", issue_identifier="SYM-1")
+        daemon.wait_for("block_settled", issue_identifier="SYM-1")
         project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE], text="Clearer words.")
         daemon.wait_for("issue_unblocked", issue_identifier="SYM-1")
         daemon.wait_for("workspace_removed", issue_identifier="SYM-1")

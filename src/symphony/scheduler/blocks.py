@@ -48,6 +48,8 @@ def on_blocked_refreshed(work: Work, blocked: Blocked, issue: Issue | None) -> N
             else:
                 # The first look after the block sets the mark, as the session may have moved its own issue.
                 work.set_blocked(replace(blocked, issue=issue, settled=True))
+                if not blocked.settled:
+                    work.notify("debug", "block_settled", issue)
         case _:
             release(work, blocked.issue, path=blocked.workspace_path)
 

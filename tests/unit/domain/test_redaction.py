@@ -67,7 +67,7 @@ def test_masking_takes_time_in_proportion_to_the_text_whatever_an_agent_writes(u
 
     mask_credentials(unit * (SIZE // len(unit)))
 
-    assert time.process_time() - started < 1.0
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize(

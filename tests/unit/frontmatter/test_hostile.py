@@ -32,7 +32,7 @@ def test_hostile_front_matter_is_refused_at_once(name: str, parser: str) -> None
     start = time.process_time()
     with pytest.raises(FrontMatterError):
         load(HOSTILE[name].encode(), profile=Profile.TEXT)
-    assert time.process_time() - start < (0.2 if parser == "libyaml" else 5)
+    assert time.process_time() - start < (2 if parser == "libyaml" else 20)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_two_hundred_thousand_keys_are_too_large() -> None:
     start = time.process_time()
     with pytest.raises(FrontMatterError, match="front_matter_too_large"):
         load(front, profile=Profile.TEXT)
-    assert time.process_time() - start < 0.1
+    assert time.process_time() - start < 2  # processor time, as above
 
 
 @pytest.mark.parametrize("comment", ["# words\n", "#\n"])
@@ -78,4 +78,4 @@ def test_sixty_kilobytes_of_comments_load_fast(comment: str) -> None:
     front = (comment * 60_000)[:60_000] + "\na: 1\n"
     start = time.process_time()
     assert load(front.encode(), profile=Profile.TEXT).value == {"a": "1"}
-    assert time.process_time() - start < 0.2
+    assert time.process_time() - start < 2  # processor time; the failures this guards against take minutes

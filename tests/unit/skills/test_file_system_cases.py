@@ -268,7 +268,7 @@ def test_case_65_five_thousand_directories_stop_at_the_limit(shelf: Shelf) -> No
     shelf.skill("d4999")
     start = time.process_time()
     found = shelf.load()
-    assert time.process_time() - start < 1
+    assert time.process_time() - start < 5
     assert [skill.name for skill in found.skills] == ["d0000"]
     assert (found.problems[0].code, found.problems[0].path) == ("limit_exceeded", ".symphony/skills")
 

@@ -25,7 +25,7 @@ def quick_error(shelf: Shelf, front: str) -> str:
     shelf.write("a", f"---\nname: a\n{front}\n---\n")
     start = time.process_time()
     found = shelf.load()
-    assert time.process_time() - start < 0.2
+    assert time.process_time() - start < 2  # processor time; the failures this guards against take minutes
     assert found.skills == ()
     (error,) = [one for one in found.problems if one.severity is Severity.ERROR]
     return error.code.value
@@ -85,7 +85,7 @@ def test_case_71_sixty_kilobytes_of_comments_are_fast(shelf: Shelf) -> None:
     shelf.skill("a", *["# words"] * 7_000)
     start = time.process_time()
     assert shelf.names() == ["a"]
-    assert time.process_time() - start < 0.2
+    assert time.process_time() - start < 2  # processor time; the failures this guards against take minutes
 
 
 def test_case_72_a_surrogate_pair_of_escapes_is_an_error(shelf: Shelf) -> None:
@@ -99,7 +99,7 @@ def test_the_repair_of_one_long_line_is_fast(shelf: Shelf, value: str) -> None:
     shelf.write("a", f"---\nname: a\ndescription: {value}\n---\n")
     start = time.process_time()
     shelf.load()
-    assert time.process_time() - start < 0.2
+    assert time.process_time() - start < 2  # processor time; the failures this guards against take minutes
 
 
 PIECES = st.lists(

@@ -140,6 +140,8 @@ class World(Story):
         assert {ask.request for ask in self.refreshes} == (
             {state.refresh.request} if state.refresh else set()
         )
+        if state.wanted and not state.refresh and state.drain is not Drain.EXITED:
+            assert self._armed(Timer(TimerKind.QUIET)), "ids that nobody will ask for"
         assert state.picks <= asked
         assert not state.picks & {*state.running, *state.retrying, *state.blocked}
         for key, run in state.running.items():
@@ -204,7 +206,8 @@ class World(Story):
     def quiesce(self) -> None:
         """With an unchanged board and instant answers the scheduler stops asking."""
         self.answer()
-        assert not self.state.wanted or self.state.drain is Drain.EXITED
+        quiet = self._armed(Timer(TimerKind.QUIET))
+        assert not self.state.wanted or quiet or self.state.drain is Drain.EXITED
 
     def wind_down(self) -> None:
         """Once everything is done on the board and workers obey, nothing stays claimed."""

@@ -104,8 +104,8 @@ def _tracker(file: Path) -> Mapping[str, Any]:
     return section if isinstance(section, dict) else {}
 
 
-def _names(value: object) -> tuple[str, ...]:
-    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
+def _names(value: object) -> tuple[str, ...] | None:
+    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else None
 
 
 def _unusable(file: Path, message: str, hint: str, *, line: int | None = None) -> CommandError:

@@ -114,7 +114,7 @@ def new(
     board = open_board(path, workflow, cwd=Path.cwd())
     draft = Draft(
         title=title,
-        state=board.config.active[0] if state is None else board.legal_state(state),
+        state=(board.config.active or board.config.states)[0] if state is None else board.legal_state(state),
         description=_text("--description", description, file) or "",
         labels=labels,
         priority=priority,

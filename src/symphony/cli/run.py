@@ -21,7 +21,8 @@ Examples:
   symphony run ../app/WORKFLOW.md --log-format json 2>>symphony.log
 
 The first Ctrl-C (or SIGTERM) lets running turns end, the second one stops them.
-Exit codes: 0 done, 1 failure (with --once: an issue is blocked), 2 usage, 3 configuration, 4 authentication.
+Exit codes: 0 done, 1 failure (with --once: an issue is blocked or given up), 2 usage, 3 configuration,
+4 authentication.
 """
 
 
@@ -73,4 +74,7 @@ def _conclude(tally: "Tally") -> NoReturn:
     for entry in blocked:
         assert entry.blocked is not None  # noqa: S101 - filtered above
         click.echo(f"{entry.issue.identifier} is blocked: {entry.blocked.message}", err=True)
-    sys.exit(ExitCode.FAILURE if blocked else ExitCode.OK)
+    given_up = [entry for entry in tally.issues.values() if entry.given_up]
+    for entry in given_up:
+        click.echo(f"{entry.issue.identifier} was given up: {entry.given_up}", err=True)
+    sys.exit(ExitCode.FAILURE if blocked or given_up else ExitCode.OK)

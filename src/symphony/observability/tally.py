@@ -16,7 +16,7 @@ __all__ = ["IssueTally", "Tally"]
 
 @dataclass(slots=True, kw_only=True)
 class IssueTally:
-    """Sums over the runs of one issue."""
+    """Sums over the runs of one issue; `given_up` is the error of a retry that nobody waits for any more."""
 
     issue: Issue
     attempts: int = 0
@@ -25,6 +25,7 @@ class IssueTally:
     branch: str | None = None
     workspace: str | None = None
     blocked: Failure | None = None
+    given_up: str | None = None
     last_failure: Failure | None = None
 
 
@@ -48,6 +49,8 @@ class Tally:
         for issue_id, entry in self.issues.items():
             if issue_id not in after.blocked:
                 entry.blocked = None
+            retry = after.retrying.get(issue_id)
+            entry.given_up = retry.error if retry else None
 
     def _ended(self, before: State, fact: RunEnded) -> None:
         run = next((run for run in before.running.values() if run.run_id == fact.run_id), None)

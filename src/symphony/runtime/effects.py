@@ -4,7 +4,8 @@ Every effect answers the scheduler or logs; none lets an exception out, because 
 the daemon down.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import assert_never
 
@@ -34,7 +35,16 @@ from symphony.scheduler.commands import (
     StartRun,
     StopRun,
 )
-from symphony.scheduler.inputs import Input, Polled, PollFailed, Refreshed, RefreshFailed
+from symphony.scheduler.inputs import (
+    Input,
+    Outcome,
+    OutcomeKind,
+    Polled,
+    PollFailed,
+    Refreshed,
+    RefreshFailed,
+    RunEnded,
+)
 from symphony.skills import Problem
 from symphony.trackers.base import TrackerError
 from symphony.workspace.model import WorkspaceRecord
@@ -111,7 +121,8 @@ class Effects:
         try:
             await self._before_poll()
             bound = self.bound
-            issues = await bound.tracker.fetch_issues_by_states(bound.active_states)
+            with _bounded():
+                issues = await bound.tracker.fetch_issues_by_states(bound.active_states)
         except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
             self._post(PollFailed(request=command.request, failure=self._failure(error)))
         else:
@@ -119,7 +130,8 @@ class Effects:
 
     async def _refresh(self, command: RefreshIssues) -> None:
         try:
-            issues = await self.bound.tracker.fetch_issues_by_ids(command.ids)
+            with _bounded():
+                issues = await self.bound.tracker.fetch_issues_by_ids(command.ids)
         except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
             culprits = error.culprits if isinstance(error, TrackerError) else frozenset()
             failure = self._failure(error)
@@ -140,16 +152,29 @@ class Effects:
     # --- runs --------------------------------------------------------------------------------------------
 
     def _start(self, command: StartRun) -> None:
-        worker = Worker(
-            command,
-            bound=self.bound,
-            state_dir=self._state_dir,
-            post=self._post,
-            report_problems=self._report_problems,
-            now_ms=self._now_ms,
-        )
+        try:
+            worker = Worker(
+                command,
+                bound=self.bound,
+                state_dir=self._state_dir,
+                post=self._post,
+                report_problems=self._report_problems,
+                now_ms=self._now_ms,
+            )
+        except Exception as error:  # noqa: BLE001 - a start that fails is a failed attempt (SC10)
+            _log.exception("run_crashed", run_id=command.run_id)
+            self._post(RunEnded(run_id=command.run_id, outcome=self._not_spawned(error)))
+            return
         self._workers[command.run_id] = worker
         self._tasks.start_soon(self._run, command, worker)
+
+    def _not_spawned(self, error: Exception) -> Outcome:
+        failure = Failure(
+            category=Category.INTERNAL,
+            blame=Blame.HOST,
+            message=self.bound.redaction.text(f"failed to spawn agent: {error!r}"),
+        )
+        return Outcome(kind=OutcomeKind.FAILED, failure=failure)
 
     async def _run(self, command: StartRun, worker: Worker) -> None:
         try:
@@ -217,6 +242,26 @@ class Effects:
 
 
 _LEAVE_S = 35.0
+_TRACKER_S = 120.0
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Give up on a tracker that does not answer: one question that hangs must not end polling for ever.
+
+    Adapters bound each request themselves; this is the limit of a whole answer, all pages of it.
+    """
+    with anyio.move_on_after(_TRACKER_S) as limit:
+        yield
+    if limit.cancelled_caught:
+        raise TrackerError(
+            Failure(
+                category=Category.TRACKER_REQUEST,
+                blame=Blame.TRACKER,
+                message=f"no answer within {_TRACKER_S:g} s",
+                hint="see whether the tracker can be reached; it is asked again with the next poll",
+            )
+        )
 
 
 def _notify(command: Notify) -> None:

@@ -34,7 +34,7 @@ from symphony.scheduler.inputs import (
     WorkflowRejected,
     WorkspaceRef,
 )
-from symphony.scheduler.machine import idle, step
+from symphony.scheduler.machine import over, step
 from symphony.scheduler.state import Drain, State, initial
 from symphony.workflow.document import Workflow
 from symphony.workflow.store import Rejected, Reloaded, WorkflowStore
@@ -169,8 +169,10 @@ class Service:
         self._judge_once()
 
     def _judge_once(self) -> None:
-        """With `once`, a board that could not be read at the end is a failure and not "nothing to do"."""
-        failure = self.state.last_poll_failure if self._once and self.state else None
+        """With `once`, a board or a workflow that cannot be read at the end is no "nothing to do"."""
+        if not self._once or self.state is None:
+            return
+        failure = self.state.hold or self.state.last_poll_failure
         if failure is not None:
             raise SymphonyError(failure)
 
@@ -194,7 +196,7 @@ class Service:
         for command in commands:
             self._effects.carry_out(command)
         self._show(before, fact, after, commands)
-        if self._once and after.drain is Drain.NO and idle(after):
+        if self._once and after.drain is Drain.NO and over(after):
             self.post(DrainAsked())
         return after
 

@@ -76,6 +76,7 @@ class Worker:
         self._give, self._directives = anyio.create_memory_object_stream[ContinueRun | FinishRun](8)
         self._workspace: Workspace | None = None
         self._before: ProgressMark | None = None
+        self._needs: Failure | None = None
 
     # --- what the scheduler may say ----------------------------------------------------------------------
 
@@ -112,6 +113,9 @@ class Worker:
                 with self._scope:
                     outcome = await self._guarded(self._attempt)
             finally:
+                if self._needs is not None:
+                    # A stop that came meanwhile must not hide that a person is asked for (SM7).
+                    outcome = Outcome(kind=OutcomeKind.INPUT_REQUIRED, failure=self._needs)
                 closing, self._ending = outcome, True
                 if self._hurried:
                     self.hurry()
@@ -221,7 +225,8 @@ class Worker:
             case TurnEnded(status=TurnStatus.COMPLETED):
                 return
             case InputRequired():
-                raise SymphonyError(_needs_person(last))
+                self._needs = _needs_person(last)
+                raise SymphonyError(self._needs)
             case TurnEnded(failure=Failure() as failure):
                 raise SymphonyError(failure)
             case _:

@@ -45,7 +45,7 @@ def on_blocked_refreshed(work: Work, blocked: Blocked, issue: Issue | None) -> N
             if blocked.settled and not policy.same_request(blocked.issue, issue):
                 release(work, issue, path=blocked.workspace_path)
                 work.notify("info", "issue_unblocked", issue, reason="the issue was changed")
-            else:
+            elif not blocked.settled or issue != blocked.issue:
                 # The first look after the block sets the mark, as the session may have moved its own issue.
                 work.set_blocked(replace(blocked, issue=issue, settled=True))
                 if not blocked.settled:

@@ -7,6 +7,7 @@ for an id that is wanted again by then: it was asked before the question, and ma
 """
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from symphony.domain.failures import Failure
@@ -14,7 +15,7 @@ from symphony.domain.issue import Issue, normalise_state
 from symphony.scheduler import blocks, policy, runs
 from symphony.scheduler.commands import CleanWorkspace, FetchCandidates, FinishReason, RefreshIssues
 from symphony.scheduler.inputs import Polled, PollFailed, Refreshed, RefreshFailed, Timer, TimerKind
-from symphony.scheduler.policy import Eligible, Standing
+from symphony.scheduler.policy import Eligible, ReasonCode, Standing
 from symphony.scheduler.state import Cycle, Drain, RefreshInFlight, State
 from symphony.scheduler.work import Work
 
@@ -32,13 +33,21 @@ __all__ = [
 
 PARKED_EVERY_MS = 600_000
 WAKE_GAP_MS = 100
+LONGEST_QUIET_MS = 3_600_000
 _POLL = Timer(TimerKind.POLL)
+_QUIET = Timer(TimerKind.QUIET)
 
 
 def begin(work: Work) -> None:
     """Start a cycle: reconcile first, then poll (SC3)."""
     if work.state.drain is not Drain.NO or work.state.cycle is not Cycle.IDLE:
         return
+    quiet_until_ms = _quiet_until(work)
+    if quiet_until_ms is not None:
+        work.update(poll_again=False, poll_soon=True)
+        _poll_at(work, quiet_until_ms)
+        return
+    runs.forgive_sleep(work, work.late_ms(_POLL))
     work.clear_timer(_POLL)
     work.update(
         cycle=Cycle.RECONCILING, cycle_request=None, poll_again=False, poll_soon=False, next_poll_ms=None
@@ -62,7 +71,8 @@ def _to_reconcile(work: Work) -> frozenset[str]:
 
 
 def _fetch(work: Work) -> None:
-    if work.state.hold is not None or work.state.drain is not Drain.NO:
+    state = work.state
+    if state.hold is not None or state.drain is not Drain.NO or _quiet_until(work) is not None:
         _end(work)
         return
     request = work.number()
@@ -72,16 +82,35 @@ def _fetch(work: Work) -> None:
 
 def _end(work: Work) -> None:
     delay_ms = WAKE_GAP_MS if work.state.poll_again else work.state.settings.poll_interval_ms
-    due_ms = work.now_ms + delay_ms
     work.update(
         cycle=Cycle.IDLE,
         cycle_request=None,
         poll_again=False,
         poll_soon=work.state.poll_again,
         polls=work.state.polls + 1,
-        next_poll_ms=due_ms,
     )
+    _poll_at(work, max(work.now_ms + delay_ms, _quiet_until(work) or 0))
+
+
+def _poll_at(work: Work, due_ms: int) -> None:
+    work.update(next_poll_ms=due_ms)
     work.set_timer(_POLL, due_ms)
+
+
+def _heed(work: Work, failure: Failure) -> None:
+    """Ask nothing before the time that the tracker named: no poll, no refresh, whoever wakes us.
+
+    Our own limit keeps a wild answer from ending the work for days.
+    """
+    if failure.retry_after_ms is not None:
+        until_ms = work.now_ms + min(failure.retry_after_ms, LONGEST_QUIET_MS)
+        work.update(quiet_until_ms=max(until_ms, work.state.quiet_until_ms or until_ms))
+
+
+def _quiet_until(work: Work) -> int | None:
+    """When the tracker may be asked again, or null for now."""
+    until_ms = work.state.quiet_until_ms
+    return until_ms if until_ms is not None and until_ms > work.now_ms else None
 
 
 def wake(work: Work) -> None:
@@ -93,7 +122,10 @@ def wake(work: Work) -> None:
 
 
 def would_coalesce(state: State) -> bool:
-    """Whether a wake asked for now brings no poll of its own, but shares one that is under way or due (SC15)."""
+    """Whether a wake would bring no poll of its own, as one is under way or due in a moment (SC15).
+
+    A poll that waits because the tracker asked for a pause counts as due: a wake cannot make it come sooner.
+    """
     return state.cycle is not Cycle.IDLE or state.poll_soon
 
 
@@ -101,8 +133,8 @@ def on_polled(work: Work, answer: Polled) -> None:
     """Take over the candidates and fill free slots (SC3 steps 4-8)."""
     if work.state.cycle_request != answer.request:
         return
-    ordered = sorted(answer.issues, key=policy.sort_key)
-    candidates = {issue.id: issue for issue in ordered}
+    newest = {issue.id: issue for issue in answer.issues}
+    candidates = {issue.id: issue for issue in sorted(newest.values(), key=policy.sort_key)}
     work.update(candidates=candidates, deferred=frozenset(), last_poll_failure=None)
     _end(work)
 
@@ -112,6 +144,7 @@ def on_poll_failed(work: Work, answer: PollFailed) -> None:
     if work.state.cycle_request != answer.request:
         return
     work.update(last_poll_failure=answer.failure)
+    _heed(work, answer.failure)
     work.notify("warning", "poll_failed", reason=answer.failure.line, hint=answer.failure.hint)
     _end(work)
 
@@ -130,25 +163,37 @@ def fill_slots(work: Work) -> None:
     picked = Counter(
         normalise_state(state.candidates[key].state) for key in state.picks if key in state.candidates
     )
-    passed, chosen = state.picks | state.deferred, set[str]()
+    passed, chosen, full = state.picks | state.deferred, set[str](), set[str]()
     for issue in state.candidates.values():
         if len(chosen) == free:
             break
-        if issue.id in passed or not isinstance(policy.eligible(issue, state, picked=picked), Eligible):
+        if issue.id in passed or issue.state in full:
             continue
-        chosen.add(issue.id)
-        picked[normalise_state(issue.state)] += 1
+        verdict = policy.eligible(issue, state, picked=picked)
+        if isinstance(verdict, Eligible):
+            chosen.add(issue.id)
+            picked[normalise_state(issue.state)] += 1
+        elif verdict.code is ReasonCode.NO_STATE_SLOT:
+            full.add(issue.state)
     if chosen:
         work.update(picks=state.picks | chosen, wanted=state.wanted | chosen)
 
 
-def _start_picks(work: Work, issues: list[Issue]) -> None:
+def _start_in_order(work: Work, issues: Iterable[Issue]) -> None:
+    """Give the slots there are to picks and due retries alike, by the one order of dispatch (SC6, RT6)."""
     for issue in sorted(issues, key=policy.sort_key):
-        verdict = policy.eligible(issue, work.state)
-        if isinstance(verdict, Eligible):
-            runs.start(work, issue, attempt=None)
+        if retry := work.state.retrying.get(issue.id):
+            runs.on_retry_refreshed(work, retry, issue)
         else:
-            work.notify("debug", "dispatch_skipped", issue, code=verdict.code.value, reason=verdict.message)
+            _start_pick(work, issue)
+
+
+def _start_pick(work: Work, issue: Issue) -> None:
+    verdict = policy.eligible(issue, work.state)
+    if isinstance(verdict, Eligible):
+        runs.start(work, issue)
+    else:
+        work.notify("debug", "dispatch_skipped", issue, code=verdict.code.value, reason=verdict.message)
 
 
 # --- refreshing ------------------------------------------------------------------------------------------
@@ -158,6 +203,10 @@ def send_wanted(work: Work) -> None:
     """Send the one by-id request that is due, if none is under way."""
     state = work.state
     if state.refresh is not None or not state.wanted or state.drain is Drain.EXITED:
+        return
+    if (quiet_until_ms := _quiet_until(work)) is not None:
+        if state.dues.get(_QUIET) != quiet_until_ms:
+            work.set_timer(_QUIET, quiet_until_ms)
         return
     request = work.number()
     work.update(refresh=RefreshInFlight(request=request, ids=state.wanted), wanted=frozenset())
@@ -173,11 +222,14 @@ def on_refreshed(work: Work, answer: Refreshed) -> None:
         return
     found = {issue.id: issue for issue in answer.issues}
     fresh = asked - work.state.wanted
-    picks = work.state.picks & fresh
+    due = {key for key, retry in work.state.retrying.items() if retry.firing}
+    starting = (work.state.picks | due) & fresh & found.keys()
     work.update(picks=work.state.picks - fresh)
-    for issue_id in sorted(fresh):
+    _absorb(work, fresh, found)
+    _clean_parked(work, [found[key] for key in sorted(fresh & work.state.parked.keys() & found.keys())])
+    for issue_id in sorted(fresh - starting):
         _apply(work, issue_id, found.get(issue_id))
-    _start_picks(work, [found[key] for key in picks if key in found])
+    _start_in_order(work, (found[key] for key in starting))
     _go_on_with_cycle(work, answer.request)
 
 
@@ -195,33 +247,32 @@ def _go_on_with_cycle(work: Work, request: int) -> None:
 
 
 def _apply(work: Work, issue_id: str, issue: Issue | None) -> None:
-    _absorb(work, issue_id, issue)
     if run := work.state.running.get(issue_id):
         runs.on_running_refreshed(work, run, issue)
     elif (retry := work.state.retrying.get(issue_id)) and retry.firing:
         runs.on_retry_refreshed(work, retry, issue)
     elif blocked := work.state.blocked.get(issue_id):
         blocks.on_blocked_refreshed(work, blocked, issue)
-    elif policy.standing(issue, work.state.settings) is Standing.TERMINAL:
-        _clean_parked(work, issue_id)
 
 
-def _clean_parked(work: Work, issue_id: str) -> None:
-    """Clean the workspace of an ended issue nobody works on, once: a kept one waits for a restart (SC2)."""
-    parked = work.state.parked.get(issue_id)
-    if parked is not None:
-        work.update(parked={key: ref for key, ref in work.state.parked.items() if key != issue_id})
-        work.emit(CleanWorkspace(issue_id=issue_id, identifier=parked.identifier, path=parked.path))
+def _clean_parked(work: Work, issues: Iterable[Issue]) -> None:
+    """Clean the workspaces of ended issues nobody works on, once: a kept one waits for a restart (SC2)."""
+    parked = dict(work.state.parked)
+    for issue in issues:
+        if policy.standing(issue, work.state.settings) is Standing.TERMINAL:
+            ref = parked.pop(issue.id)
+            work.emit(CleanWorkspace(issue_id=issue.id, identifier=ref.identifier, path=ref.path))
+    work.update(parked=parked)
 
 
-def _absorb(work: Work, issue_id: str, issue: Issue | None) -> None:
-    if issue_id not in work.state.candidates:
-        return
+def _absorb(work: Work, fresh: frozenset[str], found: Mapping[str, Issue]) -> None:
+    """Let the candidates say what the answer says; their order is that of the poll."""
     candidates = dict(work.state.candidates)
-    if issue is None:
-        del candidates[issue_id]
-    else:
-        candidates[issue_id] = issue
+    for issue_id in fresh & candidates.keys():
+        if issue_id in found:
+            candidates[issue_id] = found[issue_id]
+        else:
+            del candidates[issue_id]
     work.update(candidates=candidates)
 
 
@@ -233,6 +284,7 @@ def on_refresh_failed(work: Work, answer: RefreshFailed) -> None:
     asked = _take_refresh(work, answer.request)
     if asked is None:
         return
+    _heed(work, answer.failure)
     work.notify("warning", "refresh_failed", reason=answer.failure.line, hint=answer.failure.hint)
     hit = (asked & answer.culprits or asked) - work.state.wanted
     picks, deferred = work.state.picks, work.state.deferred
@@ -247,4 +299,4 @@ def _apply_failure(work: Work, issue_id: str, failure: Failure) -> None:
         reason = replace(failure, message=f"issue state refresh error: {failure.message}")
         runs.finish(work, run, FinishReason.REFRESH_FAILED, reason)
     elif (retry := work.state.retrying.get(issue_id)) and retry.firing:
-        runs.requeue(work, retry, f"retry refresh failed: {failure.message}")
+        runs.requeue(work, retry, f"retry refresh failed: {failure.message}", failure=failure)

@@ -127,6 +127,7 @@ class TimerKind(StrEnum):
     STALL = "stall"
     SETTLE = "settle"
     DRAIN = "drain"
+    QUIET = "quiet"
 
 
 @dataclass(frozen=True, slots=True)

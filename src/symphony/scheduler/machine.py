@@ -2,8 +2,9 @@
 
     Facts go in, intentions come out; time is an argument. `step` is total: an input that makes no sense in
     the present state (an unknown run, a stale timer, an answer nobody waits for) leaves the state as it is.
-    Whatever an input did, free slots are filled and wanted issues are asked for before the step ends.
-    Only a report of an agent frees nothing: it comes a few times a second, and looks at no candidate.
+    What may make room or bring candidates (an answer, the end of a run, new settings) has free slots filled
+    before the step ends; the rest looks at no candidate, as a board may hold thousands. Whatever an input
+    did, wanted issues are asked for.
 
 Who may hold a claim, and how it changes hands, stands in the table of `claims`.
 """
@@ -11,7 +12,7 @@ Who may hold a claim, and how it changes hands, stands in the table of `claims`.
 from dataclasses import replace
 from typing import assert_never
 
-from symphony.scheduler import cycle, runs
+from symphony.scheduler import cycle, policy, runs
 from symphony.scheduler.commands import Command, Exit, FinishReason, StopReason
 from symphony.scheduler.inputs import (
     AgentReported,
@@ -34,18 +35,20 @@ from symphony.scheduler.inputs import (
     WakeAsked,
     WorkflowRejected,
 )
-from symphony.scheduler.policy import Eligible, eligible
+from symphony.scheduler.policy import Eligible
 from symphony.scheduler.state import Cycle, Drain, State
 from symphony.scheduler.work import Work
 
-__all__ = ["idle", "step"]
+__all__ = ["idle", "over", "step"]
+
+_MAKES_ROOM = (Polled, Refreshed, RefreshFailed, RunEnded, SettingsChanged)
 
 
 def step(state: State, fact: Input, now_ms: int) -> tuple[State, tuple[Command, ...]]:
     """The state after one fact, and what to do about it. Never raises for any input."""
     work = Work(state, now_ms)
     _take(work, fact)
-    if not isinstance(fact, AgentReported):
+    if isinstance(fact, _MAKES_ROOM):
         cycle.fill_slots(work)
     if work.state.poll_again and work.state.cycle is Cycle.IDLE:
         cycle.begin(work)
@@ -78,6 +81,7 @@ def _take(work: Work, fact: Input) -> None:  # noqa: C901, PLR0912 - one line pe
             _on_run(work, fact)
         case TimerFired():
             if work.state.timers.get(fact.timer) == fact.token:
+                runs.forgive_sleep(work, work.late_ms(fact.timer))
                 work.clear_timer(fact.timer)
                 _on_timer(work, fact.timer)
         case DrainAsked():
@@ -122,14 +126,19 @@ def _on_timer(work: Work, timer: Timer) -> None:
                 runs.on_settled(work, run)
         case TimerKind.DRAIN:
             _stop_all(work)
+        case TimerKind.QUIET:
+            pass  # what waited for it is asked at the end of the step
         case _:
             assert_never(timer.kind)
 
 
 def _on_settings(work: Work, settings: SchedulerSettings) -> None:
-    """Live settings hold at once; the limits that count from now are counted again (CF8, CF10)."""
+    """Live settings hold at once; the limits that count from now are counted again (CF8, CF10).
+
+    They may name another tracker or another credential, so a pause that was asked for ends.
+    """
     before = work.state.settings
-    work.update(settings=settings, hold=None)
+    work.update(settings=settings, hold=None, quiet_until_ms=None)
     if settings.stall_timeout_ms != before.stall_timeout_ms:
         for run in tuple(work.state.running.values()):
             runs.judge_silence(work, run)
@@ -164,10 +173,25 @@ def _leave(work: Work) -> None:
 
 
 def idle(state: State) -> bool:
-    """Whether nothing runs, retries, is being asked for or could start: the end of `--once`.
+    """Whether nothing runs, retries, is being asked for or could start.
 
     A poll that failed is the caller's to judge, by `last_poll_failure`.
     """
+    return not state.retrying and _at_rest(state)
+
+
+def over(state: State) -> bool:
+    """The end of `run --once`: idle, but for retries of which nothing is to be hoped for now.
+
+    Those are the ones whose last failure will not mend by itself, those that failed
+    `max_attempts_without_progress` times in a row, whoever was to blame, and all of them while the workflow
+    is invalid: an outage ends such a run too.
+    """
+    waiting = state.retrying.values() if state.hold is None else ()
+    return all(policy.given_up(retry, state.settings) for retry in waiting) and _at_rest(state)
+
+
+def _at_rest(state: State) -> bool:
     asking = state.cycle is not Cycle.IDLE or state.poll_soon or state.refresh is not None
     return (
         not asking
@@ -175,6 +199,7 @@ def idle(state: State) -> bool:
         and not state.picks
         and state.polls > 0
         and not state.running
-        and not state.retrying
-        and not any(isinstance(eligible(issue, state), Eligible) for issue in state.candidates.values())
+        and not any(
+            isinstance(policy.eligible(issue, state), Eligible) for issue in state.candidates.values()
+        )
     )

@@ -23,6 +23,7 @@ __all__ = [
     "backoff_ms",
     "counts_as_idle",
     "eligible",
+    "given_up",
     "in_active_state",
     "retry_words",
     "same_request",
@@ -146,6 +147,11 @@ def counts_as_idle(failure: Failure | None) -> bool:
     if failure.category is Category.WORKSPACE_REPOSITORY:
         return failure.blame is Blame.CONFIG
     return failure.blame not in {Blame.TRACKER, Blame.HOST} and failure.category not in _OUTAGES
+
+
+def given_up(retry: Retry, settings: SchedulerSettings) -> bool:
+    """Whether `run --once` no longer waits for this retry: hopeless, or failed too often in a row."""
+    return retry.hopeless or retry.failures >= settings.max_attempts_without_progress
 
 
 def slot_shortage(issue: Issue, state: State, *, picked: Counter[str] | None = None) -> Ineligible | None:

@@ -31,6 +31,7 @@ from symphony.scheduler.work import Work
 
 __all__ = [
     "finish",
+    "forgive_sleep",
     "judge_silence",
     "on_agent_report",
     "on_retry_refreshed",
@@ -44,6 +45,7 @@ __all__ = [
 ]
 
 SETTLE_MS = 30_000
+OVERSLEPT_MS = 10_000
 NO_SLOT_ERROR = "no available orchestrator slots"
 _AGENT_STAGES = frozenset({RunStage.LAUNCHING_AGENT, RunStage.STREAMING_TURN})
 _STOP_FOR = {
@@ -54,15 +56,17 @@ _STOP_FOR = {
 }
 
 
-def start(work: Work, issue: Issue, *, attempt: int | None, idle_attempts: int = 0) -> None:
+def start(work: Work, issue: Issue, *, retry: Retry | None = None) -> None:
     """Start a run attempt; the caller has judged the issue eligible on a fresh snapshot (SC9, SC10)."""
+    attempt = retry.attempt if retry else None
     run = Running(
         run_id=f"{work.state.epoch}-{work.number()}",
         issue=issue,
         attempt=attempt,
         started_ms=work.now_ms,
         max_turns=work.state.settings.max_turns,
-        idle_attempts=idle_attempts,
+        idle_attempts=retry.idle_attempts if retry else 0,
+        failures=retry.failures if retry else 0,
         report=RunReport(stage=RunStage.PREPARING_WORKSPACE, workspace_path=_known_path(work, issue.id)),
     )
     if not work.claim(issue, Trigger.START, run):
@@ -139,6 +143,23 @@ def judge_silence(work: Work, run: Running) -> None:
         stop(work, run, StopReason.STALLED)
     else:
         arm_silence(work, run.run_id, since_ms=heard)
+
+
+def forgive_sleep(work: Work, late_ms: int) -> None:
+    """After a timer that came far too late, count every silence anew (SC11).
+
+    The machine was suspended or the daemon stopped: agents had no chance to speak, or to be heard.
+    """
+    if late_ms <= OVERSLEPT_MS:
+        return
+    asleep = [run for run in work.state.running.values() if run.agent_ms is not None]
+    if asleep and any(run.last_sign_ms != work.now_ms for run in asleep):
+        work.notify("warning", "overslept", late_ms=late_ms)
+    for run in asleep:
+        work.set_running(replace(run, last_sign_ms=work.now_ms))
+        arm_silence(work, run.run_id, since_ms=work.now_ms)
+        if run.settling:
+            work.set_timer(Timer(TimerKind.SETTLE, run.run_id), work.now_ms + SETTLE_MS)
 
 
 def on_turn_ended(work: Work, run: Running, turn: int) -> None:
@@ -244,7 +265,7 @@ def _decide_next(work: Work, run: Running, outcome: Outcome) -> None:
     idle = _idle_attempts(run, outcome, failure)
     if failure is None:
         work.update(completed=work.state.completed | {run.issue.id})
-        _queue(work, run.issue, attempt=1, delay_ms=policy.CONTINUATION_DELAY_MS, idle=idle, run=run)
+        _queue(work, run, attempt=1, delay_ms=policy.CONTINUATION_DELAY_MS, idle=idle)
     elif outcome.kind is OutcomeKind.INPUT_REQUIRED:
         blocks.block(work, run.issue, failure, run=run)
     elif idle >= work.state.settings.max_attempts_without_progress:
@@ -253,7 +274,7 @@ def _decide_next(work: Work, run: Running, outcome: Outcome) -> None:
         attempt = (run.attempt or 0) + 1
         cap = work.state.settings.max_retry_backoff_ms
         delay = max(policy.backoff_ms(attempt, cap), failure.retry_after_ms or 0)
-        _queue(work, run.issue, attempt=attempt, delay_ms=delay, idle=idle, run=run, error=failure.line)
+        _queue(work, run, attempt=attempt, delay_ms=delay, idle=idle, failure=failure)
 
 
 def _idle_attempts(run: Running, outcome: Outcome, failure: Failure | None) -> int:
@@ -293,15 +314,9 @@ def _no_progress(attempts: int, last: Failure | None = None) -> Failure:
 
 
 def _queue(
-    work: Work,
-    issue: Issue,
-    *,
-    attempt: int,
-    delay_ms: int,
-    idle: int,
-    run: Running,
-    error: str | None = None,
+    work: Work, run: Running, *, attempt: int, delay_ms: int, idle: int, failure: Failure | None = None
 ) -> None:
+    issue, error = run.issue, failure.line if failure else None
     due_ms = work.now_ms + delay_ms
     retry = Retry(
         issue=issue,
@@ -310,6 +325,8 @@ def _queue(
         error=error,
         idle_attempts=idle,
         workspace_path=run.report.workspace_path,
+        failures=run.failures + 1 if failure else 0,
+        hopeless=failure is not None and not failure.retryable,
     )
     if work.claim(issue, Trigger.RETRY, retry):
         work.set_timer(Timer(TimerKind.RETRY, issue.id), due_ms)
@@ -317,12 +334,14 @@ def _queue(
             work.notify("info", "run_retrying", issue, attempt=attempt, delay_ms=delay_ms, reason=error)
 
 
-def requeue(work: Work, retry: Retry, error: str) -> None:
+def requeue(work: Work, retry: Retry, error: str, *, failure: Failure | None = None) -> None:
     """Put a due retry back with the next attempt number and the failure formula (RT6)."""
     attempt = retry.attempt + 1
     delay_ms = policy.backoff_ms(attempt, work.state.settings.max_retry_backoff_ms)
     due_ms = work.now_ms + delay_ms
     entry = replace(retry, attempt=attempt, due_ms=due_ms, error=error, firing=False)
+    if failure is not None:
+        entry = replace(entry, failures=retry.failures + 1, hopeless=not failure.retryable)
     if work.claim(retry.issue, Trigger.RETRY, entry):
         work.set_timer(Timer(TimerKind.RETRY, retry.issue.id), due_ms)
         work.notify("info", "run_retrying", retry.issue, attempt=attempt, delay_ms=delay_ms, reason=error)
@@ -352,7 +371,7 @@ def _start_or_wait(work: Work, retry: Retry) -> None:
     """Start a due retry if nothing but its own claim is in the way; the attempt counts only against slots."""
     verdict = policy.eligible(retry.issue, work.state, own_claim=True)
     if isinstance(verdict, Eligible):
-        start(work, retry.issue, attempt=retry.attempt, idle_attempts=retry.idle_attempts)
+        start(work, retry.issue, retry=retry)
     elif verdict.code in {ReasonCode.NO_SLOT, ReasonCode.NO_STATE_SLOT}:
         requeue(work, retry, NO_SLOT_ERROR)
     else:

@@ -46,7 +46,7 @@ class Running:
 
     `agent_ms` is when the agent was launched, null before: hooks and clones are not silence (SC11).
     `awaiting` means a turn ended and the issue is being refreshed. `idle_attempts` counts the attempts of
-    this claim before this one that left no progress (RT5).
+    this claim before this one that left no progress (RT5), `failures` those that failed, for any reason.
     """
 
     run_id: str
@@ -55,6 +55,7 @@ class Running:
     started_ms: int
     max_turns: int
     idle_attempts: int
+    failures: int = 0
     report: RunReport = field(default_factory=lambda: RunReport(stage=RunStage.PREPARING_WORKSPACE))
     agent_ms: int | None = None
     last_sign_ms: int | None = None
@@ -67,7 +68,11 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """A claim that waits for its next attempt (DM16). `firing` means due and being refreshed."""
+    """A claim that waits for its next attempt (DM16). `firing` means due and being refreshed.
+
+    `failures` counts the failed attempts and refreshes in a row; `hopeless` means that the last one said it
+    would not mend by itself. Both are read by `run --once` alone: a daemon goes on trying.
+    """
 
     issue: Issue
     attempt: int
@@ -76,6 +81,8 @@ class Retry:
     idle_attempts: int
     workspace_path: str | None = None
     firing: bool = False
+    failures: int = 0
+    hopeless: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +130,8 @@ class State:
     are workspaces without a claim, asked about now and then so that ended ones are cleaned (SC2).
     `deferred` are candidates whose guard refresh failed; they wait for the next poll. `poll_soon` means that
     the next poll is due in a moment, because something changed during the last one.
+    `timers` holds the newest token of each armed timer, `dues` when it comes due. `quiet_until_ms` is set
+    when the tracker asked not to be asked before.
     `hold` is set while the workflow is invalid.
     """
 
@@ -145,6 +154,8 @@ class State:
     refresh: RefreshInFlight | None = None
     wanted: frozenset[str] = frozenset()
     timers: Mapping[Timer, int] = field(default_factory=dict)
+    dues: Mapping[Timer, int] = field(default_factory=dict)
+    quiet_until_ms: int | None = None
     next_poll_ms: int | None = None
     hold: Failure | None = None
     last_poll_failure: Failure | None = None

@@ -50,13 +50,20 @@ class Work:
     def set_timer(self, timer: Timer, due_ms: int) -> None:
         """Arm a timer; an earlier arming of the same one becomes stale."""
         token = self.number()
-        self.update(timers={**self.state.timers, timer: token})
+        self.update(timers={**self.state.timers, timer: token}, dues={**self.state.dues, timer: due_ms})
         self.emit(SetTimer(timer=timer, token=token, due_ms=due_ms))
 
     def clear_timer(self, timer: Timer) -> None:
         """Make a timer stale."""
         if timer in self.state.timers:
-            self.update(timers={key: token for key, token in self.state.timers.items() if key != timer})
+            timers, dues = dict(self.state.timers), dict(self.state.dues)
+            del timers[timer]
+            dues.pop(timer, None)
+            self.update(timers=timers, dues=dues)
+
+    def late_ms(self, timer: Timer) -> int:
+        """By how much an armed timer is overdue; 0 where it is not."""
+        return max(self.now_ms - self.state.dues.get(timer, self.now_ms), 0)
 
     def claim(self, issue: Issue, trigger: Trigger, entry: Entry | None = None) -> bool:
         """Change the claim on an issue by the table; an illegal change is reported and changes nothing."""

@@ -40,8 +40,8 @@ def _board(settings: TrackerSettings, base_dir: Path) -> BoardConfig:
     return BoardConfig.of(
         settings.provider,
         base_dir=base_dir,
-        active=settings.active_states or (),
-        terminal=settings.terminal_states or (),
+        active=settings.active_states,
+        terminal=settings.terminal_states,
     )
 
 

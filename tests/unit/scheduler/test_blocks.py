@@ -257,7 +257,7 @@ def _refused(work: Work, *allowed: type[Command]) -> bool:
 def test_a_run_does_not_start_on_a_blocked_issue() -> None:
     blocked = Blocked(issue=_ISSUE, failure=make_failure(), blocked_ms=0)
     work = Work(replace(initial(make_settings(), epoch="e"), blocked={"1": blocked}), 0)
-    runs.start(work, _ISSUE, attempt=None)
+    runs.start(work, _ISSUE)
     assert _refused(work)
     assert not work.state.running
 

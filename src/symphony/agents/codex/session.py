@@ -43,6 +43,7 @@ __all__ = ["CodexSession"]
 
 TOOL_TIMEOUT_MS = 60_000
 MAX_WAITING_EVENTS = 65_536
+_OVERSLEPT_S = 10.0
 _PROGRESS = ("item/", "turn/", "thread/tokenUsage/")
 _LOOKS_BAD = re.compile(
     r"\b(?:error|fail(?:ed|ure)?|fatal|panic(?:ked)?|exception|traceback|denied|warn\w*)\b", re.IGNORECASE
@@ -171,7 +172,10 @@ class CodexSession:
             await self._connection.tell("thread/name/set", {"threadId": thread_id, "name": title})
 
     async def _advance(self) -> None:
-        """Read once and turn what came into events; any output restarts the silence limit (AG9)."""
+        """Read once and turn what came into events; any output restarts the silence limit (AG9).
+
+        A limit that is noticed far too late says that the machine slept, not that the agent was silent.
+        """
         limit_ms = self._settings.turn_timeout_ms
         deadline = anyio.current_time() + limit_ms / 1000
         if self._error_deadline is not None:
@@ -180,7 +184,7 @@ class CodexSession:
             await self._connection.fill()
         if silence.cancelled_caught and deadline == self._error_deadline:
             self._emit(TurnEnded(status=TurnStatus.FAILED, failure=self._error))
-        elif silence.cancelled_caught:
+        elif silence.cancelled_caught and anyio.current_time() - deadline < _OVERSLEPT_S:
             message = f"the agent has been silent for {limit_ms} ms"
             raise AgentError(Failure(category=Category.TURN_TIMEOUT, blame=Blame.AGENT, message=message))
         await self._handle_all()

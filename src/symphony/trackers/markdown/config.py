@@ -51,20 +51,24 @@ class BoardConfig:
         provider: Mapping[str, Any],
         *,
         base_dir: Path,
-        active: Sequence[str] = (),
-        terminal: Sequence[str] = (),
+        active: Sequence[str] | None = None,
+        terminal: Sequence[str] | None = None,
     ) -> "BoardConfig":
         """Read `path`, `prefix` and `states`; relative paths start at `base_dir`, WORKFLOW.md's directory.
 
         Other keys are ignored. Without `states` the default states are legal, and with them whatever
-        `active` and `terminal` name. Empty `active` and `terminal` stand for those defaults that are
-        legal states.
+        `active` and `terminal` name. Null for `active` or `terminal` stands for those defaults that are
+        legal states; an empty list is an empty list: nothing is worked on, or nothing is ever over.
 
         Raises:
             TrackerError: category `invalid_tracker_config`, naming the key.
         """
         wanted = provider.get("states")
-        states = _unique((*DEFAULT_STATES, *active, *terminal)) if wanted is None else _states(wanted)
+        states = (
+            _unique((*DEFAULT_STATES, *(active or ()), *(terminal or ())))
+            if wanted is None
+            else _states(wanted)
+        )
         return cls(
             path=_path(provider.get("path", DEFAULT_PATH), base_dir),
             prefix=_prefix(provider.get("prefix", DEFAULT_PREFIX)),
@@ -110,17 +114,19 @@ def _states(value: object) -> tuple[str, ...]:
 
 
 def _chosen(
-    key: str, wanted: Sequence[str], default: Sequence[str], states: Sequence[str]
+    key: str, wanted: Sequence[str] | None, default: Sequence[str], states: Sequence[str]
 ) -> tuple[str, ...]:
     """The states of one list in their legal spelling; names outside `states` are refused, blanks ignored."""
     legal = {normalise_state(state): state for state in states}
-    names = _unique(wanted)
+    names = _unique(wanted or ())
     for name in names:
         if normalise_state(name) not in legal:
             raise invalid_config(
                 key, f"{name!r} is not a state of the board", hint=f"states: {', '.join(states)}"
             )
-    chosen = names or tuple(state for state in default if normalise_state(state) in legal)
+    if wanted is not None:
+        return tuple(legal[normalise_state(name)] for name in names)
+    chosen = [state for state in default if normalise_state(state) in legal]
     if not chosen:
         raise invalid_config(key, "must be set when tracker.provider.states is")
     return tuple(legal[normalise_state(name)] for name in chosen)

@@ -81,9 +81,11 @@ def _take(work: Work, fact: Input) -> None:  # noqa: C901, PLR0912 - one line pe
             _on_run(work, fact)
         case TimerFired():
             if work.state.timers.get(fact.timer) == fact.token:
-                runs.forgive_sleep(work, work.late_ms(fact.timer))
+                late_ms = work.late_ms(fact.timer)
                 work.clear_timer(fact.timer)
-                _on_timer(work, fact.timer)
+                runs.forgive_sleep(work, late_ms)
+                if fact.timer not in work.state.timers:
+                    _on_timer(work, fact.timer)
         case DrainAsked():
             _on_drain(work)
         case StopAsked():

@@ -1,13 +1,21 @@
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.domain.failures import Category
-from symphony.domain.issue import Blocker
+from symphony.domain.failures import Blame, Category
+from symphony.domain.issue import Blocker, Issue
 from symphony.scheduler import policy
-from symphony.scheduler.commands import CleanWorkspace, FetchCandidates, RefreshIssues, StartRun, StopRun
+from symphony.scheduler.commands import (
+    CleanWorkspace,
+    ContinueRun,
+    FetchCandidates,
+    RefreshIssues,
+    StartRun,
+    StopRun,
+)
 from symphony.scheduler.cycle import would_coalesce
 from symphony.scheduler.inputs import (
     DrainAsked,
@@ -25,7 +33,7 @@ from symphony.scheduler.inputs import (
     WorkflowRejected,
     WorkspaceRef,
 )
-from symphony.scheduler.machine import idle
+from symphony.scheduler.machine import idle, over
 from symphony.scheduler.state import Cycle
 
 _POLL = Timer(TimerKind.POLL)
@@ -346,6 +354,48 @@ def test_a_burst_of_ends_of_turns_costs_one_more_request() -> None:
     assert len(_asked(story)) == 2
 
 
+@pytest.mark.conformance("S-7")
+def test_fifty_turns_that_end_at_once_cost_two_requests() -> None:
+    story = Story(*(make_issue(str(number)) for number in range(50)), max_concurrent_agents=50).begin()
+    assert len(story.state.running) == 50
+    story.slow = True
+    story.forget()
+    for number in range(50):
+        story.turn_ends(str(number))
+    story.answer()
+    assert [len(ask.ids) for ask in story.said(RefreshIssues)] == [1, 49]
+    assert len(story.said(ContinueRun)) == 50
+
+
+def test_a_tick_costs_one_poll_and_one_refresh_whatever_runs_waits_and_is_blocked() -> None:
+    story = Story(*(make_issue(str(number)) for number in range(50)), poll_interval_ms=5_000).begin()
+    story.fails("0").ends("1", OutcomeKind.INPUT_REQUIRED, make_failure())
+    story.forget().advance(5_000)
+    assert len(story.said(FetchCandidates)) == 1
+    assert len(story.said(RefreshIssues)) == 1
+
+
+def test_fifty_sessions_that_end_together_cost_less_than_one_request_each() -> None:
+    """Their ends, what starts in their place, and the look a second later."""
+    issues = [make_issue(str(number)) for number in range(100)]
+    story = Story(*issues, max_concurrent_agents=50, poll_interval_ms=10_000_000).begin()
+    story.slow = True
+    first = list(story.state.running)
+    story.forget()
+    for key in first:
+        story.put(key, state="Done")
+        story.turn_ends(key)
+    story.answer()
+    for key in first:
+        story.ends(key)
+    story.answer()
+    story.advance(1_000)
+    story.answer()
+    assert len(story.state.running) == 50
+    assert not story.state.retrying
+    assert len(story.said(RefreshIssues)) <= 0.6 * 50
+
+
 def test_a_tick_and_due_retries_share_one_request() -> None:
     story = Story(make_issue("1"), make_issue("2"), make_issue("3"), poll_interval_ms=10_000).begin()
     story.fails("1").fails("2")
@@ -448,6 +498,88 @@ def test_a_refresh_that_names_one_culprit_after_another_comes_to_an_end() -> Non
         story.fail_refresh(culprit)
     assert not story.refreshes
     assert not story.state.picks
+
+
+# --- odd answers -----------------------------------------------------------------------------------------
+
+
+def test_an_issue_that_a_poll_brings_twice_counts_once_as_it_was_told_last() -> None:
+    story = Story(make_issue("1"), make_issue("2"))
+    story.slow = True
+    story.begin()
+    pages = (make_issue("1", priority=4), make_issue("2"), make_issue("1", title="Newer", priority=1))
+    story.tell(Polled(request=story.polls.pop().request, issues=pages))
+    assert list(story.state.candidates) == ["1", "2"]
+    assert story.state.candidates["1"].title == "Newer"
+    story.answer()
+    assert story.started() == ["SYM-1", "SYM-2"]
+
+
+def test_an_issue_that_a_refresh_brings_twice_starts_once() -> None:
+    story = Story(make_issue("1"))
+    story.slow = True
+    story.begin()
+    story.answer_poll()
+    ask = story.refreshes.pop()
+    story.tell(Refreshed(request=ask.request, issues=(make_issue("1"), make_issue("1", title="Newer"))))
+    (start,) = story.said(StartRun)
+    assert start.issue.title == "Newer"
+
+
+@pytest.mark.conformance("S-1")
+def test_picks_and_due_retries_share_the_one_order_of_dispatch() -> None:
+    """Two retries and a new issue want two slots: the more urgent ones get them."""
+    begun = (make_issue("1", priority=4), make_issue("2", priority=1), make_issue("9"))
+    story = Story(*begun, max_concurrent_agents=3, poll_interval_ms=10_000_000).begin()
+    story.fails("1").fails("2")
+    story.board |= {"7": make_issue("7", priority=1), "8": make_issue("8", priority=1), "3": make_issue("3")}
+    _wake(story)
+    assert story.state.running.keys() == {"7", "8", "9"}
+    story.slow = True
+    story.turn_ends("9").advance(10_000)
+    story.ends("7").ends("8").forget()
+    story.answer()
+    assert story.started() == ["SYM-2", "SYM-3"]
+    assert story.state.retrying["1"].error == "no available orchestrator slots"
+
+
+@pytest.mark.parametrize("count", [50, 5_000])
+def test_no_fact_looks_at_a_candidate_more_than_once(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    waiting = [make_issue(str(number), dispatchable=False) for number in range(2, count)]
+    story = Story(make_issue("1"), *waiting).begin().streams("1")
+    looks: list[str] = []
+    judge = policy.eligible
+
+    def counted(issue: Issue, *rest: Any, **options: Any) -> policy.Eligible | policy.Ineligible:
+        looks.append(issue.id)
+        return judge(issue, *rest, **options)
+
+    monkeypatch.setattr(policy, "eligible", counted)
+    story.slow = True
+    story.turn_ends("1")
+    assert not looks, "the end of a turn frees nothing"
+    story.answer_refresh()
+    assert len(looks) == count - 1
+    looks.clear()
+    story.ends("1")
+    assert len(looks) == count - 1
+
+
+def test_a_full_state_is_looked_at_once_and_not_for_each_of_its_issues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiting = [make_issue(str(number), priority=4) for number in range(2, 500)]
+    story = Story(make_issue("1"), *waiting, max_concurrent_by_state={"todo": 1}).begin()
+    looks: list[str] = []
+    shortage = policy.slot_shortage
+
+    def counted(issue: Issue, *rest: Any, **options: Any) -> policy.Ineligible | None:
+        looks.append(issue.id)
+        return shortage(issue, *rest, **options)
+
+    monkeypatch.setattr(policy, "slot_shortage", counted)
+    story.turn_ends("1")
+    assert len(looks) == 1
 
 
 # --- an invalid workflow ---------------------------------------------------------------------------------
@@ -637,6 +769,71 @@ def test_issues_that_wait_for_a_person_or_may_not_start_are_idle() -> None:
     story.ends("1", OutcomeKind.INPUT_REQUIRED, make_failure())
     assert story.state.blocked
     assert idle(story.state)
+
+
+def _outage(**changes: Any) -> Story:
+    """Every attempt fails by an outage, which never blocks an issue."""
+    story = Story(make_issue("1"), poll_interval_ms=10_000_000, **changes).begin()
+    assert not over(story.state)
+    return story
+
+
+def _fails_by_the_host(story: Story, **changes: Any) -> None:
+    story.fails("1", make_failure(blame=Blame.HOST, **changes), progress=False)
+
+
+def test_an_outage_does_not_keep_a_run_that_should_end_for_ever() -> None:
+    story = _outage(max_attempts_without_progress=3)
+    for _ in range(2):
+        _fails_by_the_host(story)
+        assert not over(story.state)
+        story.advance(40_000)
+    _fails_by_the_host(story)
+    assert over(story.state)
+    assert not idle(story.state), "a daemon goes on trying"
+    assert not story.state.blocked
+
+
+def test_a_failure_that_does_not_mend_by_itself_is_not_waited_for() -> None:
+    story = _outage()
+    _fails_by_the_host(story, retryable=False)
+    assert over(story.state)
+
+
+def test_a_good_end_starts_the_count_of_failures_anew() -> None:
+    story = _outage(max_attempts_without_progress=2)
+    _fails_by_the_host(story)
+    story.advance(10_000).ends("1").advance(1_000)
+    _fails_by_the_host(story)
+    assert not over(story.state)
+
+
+def test_refreshes_that_fail_count_as_failures_and_missing_slots_do_not() -> None:
+    story = Story(
+        make_issue("1"), make_issue("2", priority=4), max_concurrent_agents=1, poll_interval_ms=10**7
+    )
+    story.begin().fails("1").advance(10_000)
+    assert (story.state.retrying["1"].failures, story.state.retrying["1"].attempt) == (1, 2)
+    story.slow = True
+    story.advance(20_000)
+    story.fail_refresh()
+    assert (story.state.retrying["1"].failures, story.state.retrying["1"].attempt) == (2, 3)
+
+
+def test_while_anything_runs_nothing_is_given_up() -> None:
+    story = Story(make_issue("1"), make_issue("2"), poll_interval_ms=10_000_000).begin()
+    story.fails("1", make_failure(retryable=False))
+    assert not over(story.state)
+    story.put("2", state="Done")
+    story.ends("2").advance(1_000)
+    assert over(story.state)
+
+
+def test_a_broken_workflow_is_not_waited_for() -> None:
+    story = _outage()
+    story.ends("1")
+    story.tell(WorkflowRejected(failure=make_failure()))
+    assert over(story.state)
 
 
 def test_a_poll_that_failed_leaves_its_reason_for_the_one_who_asks() -> None:

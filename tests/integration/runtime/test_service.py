@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -9,8 +9,10 @@ from anyio import to_thread
 from structlog.testing import capture_logs
 
 from harness.project import Project, marked_processes, scripted
+from harness.scheduling import make_failure
 from harness.serving import DEADLINE_S, Watcher, make_service, serving
-from symphony.domain.failures import Category, SymphonyError
+from symphony.domain.failures import Blame, Category, SymphonyError
+from symphony.domain.issue import Issue
 from symphony.runtime import service
 from symphony.runtime.catalog import RunCatalog, load_catalog
 from symphony.scheduler.commands import (
@@ -34,8 +36,9 @@ from symphony.scheduler.inputs import (
     WakeAsked,
     WorkflowRejected,
 )
-from symphony.scheduler.state import State
+from symphony.scheduler.state import Cycle, State
 from symphony.trackers.markdown import MarkdownTracker
+from symphony.workspace.manager import WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
 
@@ -358,6 +361,69 @@ async def test_with_once_a_board_that_cannot_be_read_is_a_failure(
     service = await make_service(project, once=True)
     with capture_logs(), pytest.raises(SymphonyError, match="unreachable"):
         await service.run()
+
+
+async def test_with_once_an_outage_comes_to_an_end(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host is to blame and not the issue, which is never blocked for that; yet it is given up."""
+
+    async def broken(*_: object, **__: object) -> NoReturn:
+        raise SymphonyError(make_failure("disk full", blame=Blame.HOST))
+
+    monkeypatch.setattr(WorkspaceManager, "prepare", broken)
+    project.workflow(agent={"budget": {"max_attempts_without_progress": 3}})
+    project.issue("SYM-1", [*WORK, DONE])
+    async with serving(project, once=True) as served:
+        await served.ended()
+    assert served.watcher.outcomes == ["failed"] * 3
+    assert not served.watcher.states[-1].blocked
+
+
+async def test_with_once_a_workflow_that_breaks_is_a_failure(project: Project) -> None:
+    project.workflow(agent={"max_turns": 1})
+    project.issue("SYM-1", [{"write": "WORKFLOW.md", "text": "nothing"}])
+    workflow = project.repo / "WORKFLOW.md"
+
+    def breaks(before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+        del before, after, commands
+        if isinstance(fact, TurnEnded):
+            daemon.post(WorkflowRejected(failure=make_failure("broken", where=str(workflow))))
+
+    daemon = await make_service(project, breaks, once=True)
+    with capture_logs(), pytest.raises(SymphonyError, match="broken"):
+        await daemon.run()
+
+
+async def test_a_tracker_that_hangs_leaves_the_rest_at_work(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run ends and is delivered, a reload is taken over and the way out is open, while a poll hangs."""
+    hangs = anyio.Event()
+    fetch = MarkdownTracker.fetch_issues_by_states
+
+    async def first_only(tracker: MarkdownTracker, states: Sequence[str]) -> Sequence[Issue]:
+        if watcher.all(StartRun):
+            hangs.set()
+            await anyio.sleep_forever()
+        return await fetch(tracker, states)
+
+    monkeypatch.setattr(MarkdownTracker, "fetch_issues_by_states", first_only)
+    go = project.root / "go"
+    project.workflow()
+    project.issue("SYM-1", [*WORK, {"wait_for": str(go)}, DONE])
+    async with serving(project) as served:
+        watcher = served.watcher
+        await watcher.until_seen(StartRun)
+        served.service.post(WakeAsked(reason="test"))
+        with anyio.fail_after(DEADLINE_S):
+            await hangs.wait()
+        await to_thread.run_sync(go.touch)
+        await watcher.until_seen(CleanWorkspace)
+        await to_thread.run_sync(lambda: project.workflow(agent={"max_concurrent_agents": 3}))
+        await watcher.until_seen(SettingsChanged)
+        assert watcher.states[-1].cycle is Cycle.POLLING, "it is visible that the poll has no answer"
+        served.service.ask_to_end()
+        await served.ended()
+    assert watcher.outcomes == ["succeeded"]
 
 
 async def test_facts_after_the_end_are_dropped(project: Project) -> None:

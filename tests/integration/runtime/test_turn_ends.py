@@ -5,6 +5,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from structlog.testing import capture_logs
+from typing_extensions import override
 
 from harness.project import Project
 from harness.scheduling import make_failure
@@ -12,6 +13,7 @@ from harness.serving import serving
 from symphony.agents.base import Preflight, SessionRequest
 from symphony.agents.events import AgentEvent, InputRequired, SessionStarted, TurnEnded, TurnStatus
 from symphony.domain.failures import Category
+from symphony.scheduler.commands import StopRun
 from symphony.scheduler.inputs import RunEnded
 from symphony.workspace.manager import WorkspaceManager
 
@@ -78,6 +80,39 @@ async def test_how_a_turn_ended_decides_how_its_run_ended(
     assert fact.outcome.kind.value == kind
     assert fact.outcome.failure is not None
     assert fact.outcome.failure.category is category
+
+
+class AskingSlowly(OneTurn):
+    """An agent that asks for a person, and takes its time to end."""
+
+    def __init__(self) -> None:
+        super().__init__(InputRequired(reason="which colour?"))
+        self.ending, self.go = anyio.Event(), anyio.Event()
+
+    @override
+    async def stop(self) -> tuple[AgentEvent, ...]:
+        self.ending.set()
+        await self.go.wait()
+        return (ended(TurnStatus.INTERRUPTED),)
+
+
+@pytest.mark.conformance("S-18")
+async def test_a_stop_that_comes_while_an_asking_agent_ends_does_not_hide_that_it_asked(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = AskingSlowly()
+    monkeypatch.setattr("symphony.runtime.bound.create_backend", lambda *_, **__: agent)
+    project.workflow()
+    project.issue("SYM-1")
+    async with serving(project) as served:
+        await agent.ending.wait()
+        served.service.ask_to_end(now=True)
+        await served.watcher.until_seen(StopRun)
+        agent.go.set()
+        fact = await served.watcher.until_seen(RunEnded)
+    assert fact.outcome.kind.value == "input_required"
+    assert fact.outcome.failure is not None
+    assert fact.outcome.failure.message == "the agent needs a person: which colour?"
 
 
 async def test_a_crash_while_work_is_delivered_does_not_change_how_the_run_ended(

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from symphony.agents.base import AgentError, SessionRequest
+from symphony.agents.codex import session as session_module
 from symphony.agents.codex.session import MAX_WAITING_EVENTS, CodexSession
 from symphony.agents.events import (
     Activity,
@@ -345,6 +346,23 @@ async def test_silence_is_a_turn_timeout_and_part_of_a_line_is_not_silence(tmp_p
     with pytest.raises(AgentError) as caught:
         await turn_of(session)
     assert caught.value.failure.category is Category.TURN_TIMEOUT
+
+
+async def test_a_silence_that_is_noticed_far_too_late_is_not_held_against_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine slept: here, any lateness at all counts as that."""
+    monkeypatch.setattr(session_module, "_OVERSLEPT_S", 0.0)
+    session, child = await open_session(well_behaved(), tmp_path, turn_timeout_ms=20)
+    await session.start()
+
+    async def wakes_up() -> None:
+        await anyio.sleep(0.1)
+        child.say(ended())
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wakes_up)
+        assert (await turn_of(session))[-1] == COMPLETED
 
 
 def call(name: str = "board") -> Frame:

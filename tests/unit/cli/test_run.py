@@ -78,6 +78,14 @@ def test_a_blocked_issue_is_told_and_decides_the_exit_code_with_once(
     assert "SYM-2" not in done.stderr
 
 
+def test_an_issue_that_was_given_up_is_told_and_is_a_failure_with_once(daemon: Daemon) -> None:
+    given_up = IssueTally(issue=make_issue("1"), given_up="port_exit: gone")
+    daemon.tally.issues = {"1": given_up, "2": IssueTally(issue=make_issue("2"))}
+    done = run("--once")
+    assert done.exit_code == 1
+    assert done.stderr == "SYM-1 was given up: port_exit: gone\n"
+
+
 def test_a_person_at_a_terminal_sees_the_summary(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         @override

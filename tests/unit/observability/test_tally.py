@@ -56,6 +56,18 @@ def test_a_block_is_shown_while_it_lasts() -> None:
     assert tally.issues["1"].blocked is None
 
 
+def test_the_error_of_a_retry_is_shown_while_it_waits() -> None:
+    tally = Tally()
+    story = ObservedStory(tally, make_issue("1"), poll_interval_ms=10_000_000).begin()
+    assert isinstance(story, ObservedStory)
+    ends(story, kind=OutcomeKind.FAILED, failure=make_failure())
+    assert tally.issues["1"].given_up == "turn_failed: it broke"
+    story.advance(10_000)
+    assert tally.issues["1"].given_up is None
+    ends(story)
+    assert tally.issues["1"].given_up is None, "a continuation is no failure"
+
+
 def test_the_end_of_a_run_nobody_knows_changes_nothing() -> None:
     tally = Tally()
     story = ObservedStory(tally).begin()

@@ -168,7 +168,51 @@ async def test_a_poll_uses_what_the_reload_before_it_bound(tmp_path: Path) -> No
         assert (await desk.mailbox.until(Polled)).issues == (TWO,)
 
 
+@pytest.mark.conformance("S-7", "T-9")
+async def test_a_tracker_that_never_answers_is_given_up_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TRACKER_S", 0.01)
+    async with at_work(tmp_path, FakeTracker(before_answer=anyio.sleep_forever)) as desk:
+        desk.effects.carry_out(FetchCandidates(request=1))
+        desk.effects.carry_out(RefreshIssues(request=2, ids=frozenset({"1"})))
+        poll = await desk.mailbox.until(PollFailed)
+        refresh = await desk.mailbox.until(RefreshFailed)
+    assert poll.failure == refresh.failure
+    assert poll.failure.line == "tracker_request: no answer within 0.01 s"
+    assert poll.failure.hint is not None
+    assert refresh.culprits == frozenset()
+
+
+async def test_while_a_tracker_hangs_everything_else_is_carried_out(tmp_path: Path) -> None:
+    timer = Timer(TimerKind.RETRY, "2")
+    async with at_work(tmp_path, FakeTracker(before_answer=anyio.sleep_forever)) as desk:
+        desk.effects.carry_out(FetchCandidates(request=1))
+        desk.effects.carry_out(RefreshIssues(request=2, ids=frozenset({"1"})))
+        desk.effects.carry_out(SetTimer(timer=timer, token=3, due_ms=0))
+        desk.effects.carry_out(Exit())
+        assert await desk.mailbox.until(TimerFired) == TimerFired(timer=timer, token=3)
+        with anyio.fail_after(5):
+            await desk.exited.wait()
+
+
 # --- runs ---
+
+
+async def test_a_worker_that_cannot_be_made_is_a_failed_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> NoReturn:
+        raise OSError(f"no memory for {SECRET}")
+
+    monkeypatch.setattr(module, "Worker", broken)
+    async with at_work(tmp_path) as desk:
+        with capture_logs():
+            desk.effects.carry_out(START)
+            ended = await desk.mailbox.until(RunEnded)
+    assert (ended.run_id, ended.outcome.kind) == ("e-1", OutcomeKind.FAILED)
+    assert ended.outcome.failure is not None
+    assert ended.outcome.failure.message == "failed to spawn agent: OSError('no memory for ***')"
 
 
 class FakeWorker:

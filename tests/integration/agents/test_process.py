@@ -25,6 +25,7 @@ async def run(bench: Bench, command: str, *secrets: str, **env: str) -> str:
     return done.stdout.decode()
 
 
+@pytest.mark.conformance("A-14")
 async def test_a_secret_that_the_login_profile_exports_again_is_unset(bench: Bench) -> None:
     profile = anyio.Path(bench.environ["HOME"]) / ".bash_profile"
     await profile.write_text("export LINEAR_API_KEY=from-profile OTHER=kept\n")
@@ -46,6 +47,7 @@ async def test_a_secret_that_cannot_be_unset_starts_nothing(bench: Bench) -> Non
     assert "LINEAR_API_KEY" in caught.value.failure.message
 
 
+@pytest.mark.conformance("A-1")
 @pytest.mark.parametrize(
     ("command", "expected"),
     [

@@ -231,6 +231,7 @@ async def test_an_approval_blocks_where_that_is_configured(real: Make) -> None:
     assert any(isinstance(event, TurnEnded) and event.status is TurnStatus.INTERRUPTED for event in left)
 
 
+@pytest.mark.conformance("A-17")
 @pytest.mark.parametrize("sandbox", ["workspace-write", "danger-full-access"])
 async def test_stop_leaves_no_process(real: Make, sandbox: str) -> None:
     bench = real({"work": (shell("sleep 86400 & setsid -f sleep 86400; sleep 86400"), say("Done."))})
@@ -300,6 +301,7 @@ async def test_the_preflight_refuses_without_user_namespaces(real: Make) -> None
     assert "user namespaces" in failure.hint
 
 
+@pytest.mark.conformance("A-3")
 async def test_an_explicit_sandbox_policy_is_passed_unchanged(real: Make) -> None:
     bench = real({"work": (shell("touch made; echo tried"), say("Done."))})
     async with bench.session(bench.command, turn_sandbox_policy={"type": "readOnly"}) as session:

@@ -63,6 +63,7 @@ def thread(settings: CodexSettings, envelope: str | None = "text") -> params.Par
     )
 
 
+@pytest.mark.conformance("A-2")
 @pytest.mark.parametrize(
     ("method", "asked"),
     [
@@ -90,6 +91,7 @@ def test_our_requests_are_valid_for_the_installed_version(
     assert schema.of_client(sent(method, asked)) == ()
 
 
+@pytest.mark.conformance("A-2")
 @pytest.mark.parametrize("on_approval", ["decline", "accept", "block"])
 @pytest.mark.parametrize("method", ASKED)
 def test_our_answers_are_valid_for_the_installed_version(

@@ -37,6 +37,7 @@ def tokens_of(events: Sequence[AgentEvent]) -> int:
     return max(event.total_tokens for event in events if isinstance(event, Usage))
 
 
+@pytest.mark.conformance("A-4", "A-16")
 async def test_two_turns_run_on_one_process_and_one_thread(bench: Bench) -> None:
     async with bench.session(bench.scripted()) as session:
         first = await bench.turn(session, bench.script({"write": "a.txt", "text": "a"}, {"commit": "add a"}))
@@ -64,6 +65,7 @@ async def test_a_turn_folds_into_progress(bench: Bench) -> None:
     assert seen.rate_limits is not None
 
 
+@pytest.mark.conformance("A-7")
 async def test_garbage_lines_are_events_and_the_turn_goes_on(bench: Bench) -> None:
     async with bench.session(bench.scripted("--garbage")) as session:
         events = await bench.turn(session, bench.script({"say": "hi"}))
@@ -72,6 +74,7 @@ async def test_garbage_lines_are_events_and_the_turn_goes_on(bench: Bench) -> No
     assert Notice(level="info", message="this line is no protocol") in events
 
 
+@pytest.mark.conformance("A-7")
 async def test_lines_cut_in_pieces_are_joined(bench: Bench) -> None:
     async with bench.session(bench.scripted("--split-lines")) as session:
         events = await bench.turn(session, bench.script({"say": "grüße, 世界"}))
@@ -80,6 +83,7 @@ async def test_lines_cut_in_pieces_are_joined(bench: Bench) -> None:
     assert not any(isinstance(event, Malformed) for event in events)
 
 
+@pytest.mark.conformance("A-7")
 async def test_a_line_of_nearly_ten_mebibytes_is_read(bench: Bench) -> None:
     size = 10 * 1024 * 1024 - 4_096
     async with bench.session(bench.scripted("--huge-line", str(size))) as session:
@@ -97,6 +101,7 @@ async def test_a_line_above_the_limit_is_malformed_and_the_turn_goes_on(bench: B
     assert events[-1] == COMPLETED
 
 
+@pytest.mark.conformance("A-7")
 async def test_a_flood_on_stderr_holds_nothing_up(bench: Bench) -> None:
     async with bench.session(bench.scripted("--stderr-flood", "2000000")) as session:
         events = await bench.turn(session, bench.script({"say": "hi"}))
@@ -104,6 +109,7 @@ async def test_a_flood_on_stderr_holds_nothing_up(bench: Bench) -> None:
     assert bench.stderr.stat().st_size >= 2_000_000
 
 
+@pytest.mark.conformance("A-10")
 async def test_a_request_that_nobody_knows_is_refused_and_the_turn_goes_on(bench: Bench) -> None:
     async with bench.session(bench.scripted("--unknown-request")) as session:
         events = await bench.turn(session, bench.script({"say": "hi"}))
@@ -111,6 +117,7 @@ async def test_a_request_that_nobody_knows_is_refused_and_the_turn_goes_on(bench
     assert events[-1] == COMPLETED
 
 
+@pytest.mark.conformance("A-12")
 async def test_a_tool_runs_on_our_side_and_its_answer_reaches_the_agent(bench: Bench) -> None:
     async with bench.session(bench.scripted()) as session:
         prompt = bench.script({"tool": "board_comment", "arguments": {"text": "done"}})
@@ -125,6 +132,7 @@ async def test_a_tool_runs_on_our_side_and_its_answer_reaches_the_agent(bench: B
     )
 
 
+@pytest.mark.conformance("A-10")
 async def test_an_unsupported_tool_fails_in_structure_and_the_session_goes_on(bench: Bench) -> None:
     async with bench.session(bench.scripted()) as session:
         prompt = bench.script({"tool": "nothing_of_ours", "arguments": {}, "may_fail": True}, {"say": "on"})
@@ -134,6 +142,7 @@ async def test_an_unsupported_tool_fails_in_structure_and_the_session_goes_on(be
     assert events[-1] == COMPLETED
 
 
+@pytest.mark.conformance("A-9")
 @pytest.mark.parametrize(("on_approval", "decision"), [("decline", "decline"), ("accept", "accept")])
 async def test_an_approval_is_answered_by_policy(bench: Bench, on_approval: str, decision: str) -> None:
     async with bench.session(bench.scripted(), on_approval=on_approval) as session:
@@ -154,6 +163,7 @@ async def test_a_blocked_approval_ends_the_run_and_runs_nothing(bench: Bench) ->
     assert [event.status for event in left if isinstance(event, TurnEnded)] == [TurnStatus.INTERRUPTED]
 
 
+@pytest.mark.conformance("A-11")
 async def test_a_question_to_a_person_ends_the_run_within_a_bound(bench: Bench) -> None:
     with anyio.fail_after(20):
         async with bench.session(bench.scripted()) as session:
@@ -161,6 +171,7 @@ async def test_a_question_to_a_person_ends_the_run_within_a_bound(bench: Bench) 
     assert events[-1] == InputRequired(reason="the agent asks: Which colour?")
 
 
+@pytest.mark.conformance("A-8")
 async def test_a_failed_turn_carries_the_agents_words(bench: Bench) -> None:
     async with bench.session(bench.scripted()) as session:
         events = await bench.turn(session, bench.script({"fail": "cannot go on"}))
@@ -171,6 +182,7 @@ async def test_a_failed_turn_carries_the_agents_words(bench: Bench) -> None:
     assert (ended.failure.category, ended.failure.message) == (Category.TURN_FAILED, "cannot go on")
 
 
+@pytest.mark.conformance("A-8")
 async def test_the_end_of_the_process_in_a_turn_is_port_exit_with_its_last_words(bench: Bench) -> None:
     last_words = "code=$?; echo 'https://u:p@h/ gone' >&2; exit $code"
     agent = f"{bench.scripted('--exit-on', 'turn/started:3')}; {last_words}"
@@ -182,6 +194,7 @@ async def test_the_end_of_the_process_in_a_turn_is_port_exit_with_its_last_words
     assert failure.message == "the agent ended with exit code 3: https://***@h/ gone"
 
 
+@pytest.mark.conformance("A-6")
 async def test_silence_in_a_turn_is_a_turn_timeout(bench: Bench) -> None:
     agent = bench.scripted("--silent-after", "turn/started")
     async with bench.session(agent, turn_timeout_ms=200) as session:
@@ -191,6 +204,7 @@ async def test_silence_in_a_turn_is_a_turn_timeout(bench: Bench) -> None:
     assert bench.living() == ()
 
 
+@pytest.mark.conformance("A-6")
 async def test_output_restarts_the_silence_limit(bench: Bench) -> None:
     steps = [step for number in range(6) for step in ({"sleep_ms": 400}, {"say": str(number)})]
     async with bench.session(bench.scripted(), turn_timeout_ms=1_500) as session:
@@ -198,6 +212,7 @@ async def test_output_restarts_the_silence_limit(bench: Bench) -> None:
     assert events[-1] == COMPLETED
 
 
+@pytest.mark.conformance("A-5")
 @pytest.mark.parametrize("method", ["initialize", "thread/start"])
 async def test_a_start_without_an_answer_is_a_response_timeout_and_leaves_nothing(
     bench: Bench, method: str
@@ -247,6 +262,7 @@ async def test_a_missing_shell_is_not_found(bench: Bench) -> None:
     assert caught.value.failure.category is Category.CODEX_NOT_FOUND
 
 
+@pytest.mark.conformance("K-11")
 @pytest.mark.parametrize("name", ["absent", "a-file"])
 async def test_a_workspace_that_is_no_directory_starts_nothing(bench: Bench, name: str) -> None:
     (bench.workspace.parent / "a-file").touch()

@@ -45,6 +45,7 @@ async def test_stop_without_a_turn_ends_the_process(bench: Bench) -> None:
         assert not bench.host.alive(bench.spawned[0])
 
 
+@pytest.mark.conformance("A-17")
 @pytest.mark.parametrize(
     "switches",
     [
@@ -65,6 +66,7 @@ async def test_nothing_survives_whatever_the_agent_ignores(bench: Bench, switche
     assert not any(bench.host.alive(identity) for identity in alive)
 
 
+@pytest.mark.conformance("A-17")
 async def test_a_tool_shell_that_left_the_group_and_its_parent_is_swept(bench: Bench) -> None:
     steps = ({"run": "setsid -f sleep 86400 >/dev/null 2>&1"}, {"say": "up"}, {"sleep_ms": 60_000})
     async with bench.session(bench.scripted()) as session:

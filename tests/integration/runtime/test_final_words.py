@@ -56,6 +56,7 @@ class Talker:
         )
 
 
+@pytest.mark.conformance("O-4", "S-6")
 async def test_what_the_agent_had_written_counts_although_its_issue_was_done_in_mid_turn(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

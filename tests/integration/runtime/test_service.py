@@ -92,6 +92,7 @@ async def test_what_is_odd_in_a_changed_workflow_is_told(project: Project) -> No
     assert "intervall_ms" in told["reason"]
 
 
+@pytest.mark.conformance("S-15")
 async def test_a_broken_workflow_holds_dispatch_until_it_is_mended(project: Project) -> None:
     workflow = project.workflow()
     good = workflow.read_text()
@@ -145,6 +146,7 @@ def _install(path: Path) -> None:
     path.chmod(0o755)
 
 
+@pytest.mark.conformance("S-21")
 async def test_a_drain_between_two_turns_gives_the_session_no_further_turn(project: Project) -> None:
     project.workflow()
     project.issue("SYM-1", WORK, [DONE])
@@ -172,6 +174,7 @@ async def test_a_stop_cuts_a_hook_short(project: Project, hook: str) -> None:
     await no_process_of(served.watcher.run_ids)
 
 
+@pytest.mark.conformance("S-21", "A-17")
 async def test_a_stop_ends_an_agent_in_mid_turn(project: Project) -> None:
     project.workflow()
     project.issue("SYM-1", [*WORK, {"wait_for": "never"}])
@@ -246,6 +249,7 @@ async def test_a_session_that_moved_its_issue_may_end_its_turn(project: Project)
     assert project.branch_log("SYM-1") == ["A"]
 
 
+@pytest.mark.conformance("S-11", "A-17")
 async def test_a_silent_agent_is_stopped_and_tried_again_and_leaves_nothing(project: Project) -> None:
     command = scripted("--silent-after", "turn/start", "--ignore-sigterm")
     project.workflow(codex={"command": command, "stall_timeout_ms": 300})

@@ -53,6 +53,7 @@ def ended(status: TurnStatus, category: Category | None = None) -> TurnEnded:
     return TurnEnded(status=status, failure=failure)
 
 
+@pytest.mark.conformance("A-8", "A-11")
 @pytest.mark.parametrize(
     ("last", "kind", "category"),
     [

@@ -116,6 +116,7 @@ def test_blank_lines_are_nothing() -> None:
     assert Codec().receive(b"\n\r\n  \n") == []
 
 
+@pytest.mark.conformance("A-7")
 def test_a_line_of_ten_mebibytes_is_read() -> None:
     empty = len(line(method="m", params={"t": ""}))
     wire = line(method="m", params={"t": "x" * (MAX_LINE_BYTES - empty + 1)})
@@ -168,6 +169,7 @@ def comparable(message: Message) -> object:
     return message
 
 
+@pytest.mark.conformance("A-7")
 @given(
     lines=st.lists(
         st.one_of(

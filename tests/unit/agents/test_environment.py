@@ -1,3 +1,5 @@
+import pytest
+
 from symphony.agents.codex.home import CODEX_VARIABLES, codex_home, provider_variables
 from symphony.agents.environment import child_environment
 
@@ -39,6 +41,7 @@ def test_what_a_workflow_asks_for_is_added() -> None:
     assert child_environment({}, run_id="r", extra={"CI": "1", "GIT_PAGER": "less"}) == expected
 
 
+@pytest.mark.conformance("A-14")
 def test_a_secret_never_passes_whoever_asks() -> None:
     passed = child_environment(
         PARENT,

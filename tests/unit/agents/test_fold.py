@@ -49,11 +49,13 @@ def test_nothing_has_happened_at_first() -> None:
     assert folded() == RunProgress(pid=7)
 
 
+@pytest.mark.conformance("O-4")
 def test_repeated_totals_add_nothing_and_rising_ones_their_rise() -> None:
     seen = folded(usage(10, 1), usage(10, 1), usage(25, 3))
     assert seen.tokens == seen.thread_tokens == tokens(25, 3)
 
 
+@pytest.mark.conformance("O-4")
 def test_a_falling_total_adds_nothing_and_keeps_the_mark() -> None:
     seen = folded(usage(10, 5), usage(4, 6), usage(12, 6))
     assert (seen.tokens.input_tokens, seen.tokens.output_tokens) == (12, 6)
@@ -69,6 +71,7 @@ def test_usage_that_is_not_absolute_is_added_up() -> None:
     assert folded(usage(1, 1, absolute=False), usage(2, 2, absolute=False)).tokens == tokens(3, 3)
 
 
+@pytest.mark.conformance("O-4")
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=20))
 def test_for_any_totals_the_sum_is_the_highest_seen(totals: list[tuple[int, int]]) -> None:
     seen = folded(*(usage(given, taken) for given, taken in totals))
@@ -86,6 +89,7 @@ def test_activity_counts_and_hides_nothing() -> None:
     assert (seen.events, seen.last_message, seen.last_event) == (41, "hello", "notification")
 
 
+@pytest.mark.conformance("O-5")
 def test_the_newest_rate_limits_win() -> None:
     assert folded(RateLimits(payload={"a": 1}), RateLimits(payload={"b": 2})).rate_limits == {"b": 2}
 
@@ -97,6 +101,7 @@ def test_a_snapshot_does_not_change_afterwards() -> None:
     assert before == RunProgress()
 
 
+@pytest.mark.conformance("O-9")
 @pytest.mark.parametrize(
     ("event", "name", "words"),
     [

@@ -115,6 +115,7 @@ def test_an_item_that_is_no_object_is_tolerated() -> None:
     assert only("item/started", {"item": 3}) == ItemStarted(kind="unknown", summary="")
 
 
+@pytest.mark.conformance("O-4")
 def test_usage_is_the_threads_total_and_never_the_last_call() -> None:
     counts = {"totalTokens": 30, "inputTokens": 20, "outputTokens": 10, "cachedInputTokens": 5}
     last = {"totalTokens": 3, "inputTokens": 2, "outputTokens": 1}
@@ -124,6 +125,7 @@ def test_usage_is_the_threads_total_and_never_the_last_call() -> None:
     assert told("thread/tokenUsage/updated", {"tokenUsage": {"last": last}}).events == ()
 
 
+@pytest.mark.conformance("O-4")
 @pytest.mark.parametrize(
     "params",
     [
@@ -142,6 +144,7 @@ def test_counts_that_are_none_are_no_usage(wrong: object) -> None:
     assert told("thread/tokenUsage/updated", {"tokenUsage": {"total": {"totalTokens": wrong}}}).events == ()
 
 
+@pytest.mark.conformance("O-5")
 @pytest.mark.parametrize("name", ["limitId", "limit_id", "limitName", "limit_name"])
 @pytest.mark.parametrize("part", ["primary", "secondary", "credits"])
 def test_rate_limits_are_found_in_both_spellings(name: str, part: str) -> None:
@@ -167,10 +170,12 @@ def test_limits_that_a_model_wrote_into_an_item_are_not_believed() -> None:
     assert told("item/custom/progress", {"arguments": limits}).events == ()
 
 
+@pytest.mark.conformance("A-8")
 def test_a_turn_that_completed_is_a_success() -> None:
     assert ended("completed") == TurnEnded(status=TurnStatus.COMPLETED)
 
 
+@pytest.mark.conformance("A-8")
 def test_a_turn_completed_with_status_failed_is_a_failure() -> None:
     event = ended("failed", error={"message": "no", "codexErrorInfo": "contextWindowExceeded"})
     assert event.status is TurnStatus.FAILED
@@ -178,6 +183,7 @@ def test_a_turn_completed_with_status_failed_is_a_failure() -> None:
     assert event.failure.category is Category.AGENT_CONTEXT_FULL
 
 
+@pytest.mark.conformance("A-8")
 def test_a_turn_completed_with_status_interrupted_is_cancelled() -> None:
     event = ended("interrupted")
     assert event.status is TurnStatus.INTERRUPTED
@@ -207,6 +213,7 @@ def test_the_older_names_of_a_turns_end_are_accepted() -> None:
     assert cancelled.status is TurnStatus.INTERRUPTED
 
 
+@pytest.mark.conformance("O-4")
 def test_a_bare_usage_counts_at_the_end_of_a_turn_only() -> None:
     usage = {"usage": {"input_tokens": 5, "output_tokens": 1}}
     first, last = told("turn/completed", {**IDS, **usage}).events
@@ -258,6 +265,7 @@ def test_a_warning_without_words_is_nothing() -> None:
     assert told("warning", {}).events == ()
 
 
+@pytest.mark.conformance("A-11")
 @pytest.mark.parametrize(
     ("method", "params"),
     [

@@ -22,6 +22,7 @@ def thread(settings: CodexSettings, *tools: ToolSpec, envelope: str | None = Non
     return params.thread_start(settings, cwd=CWD, envelope=envelope, tools=tools, credentials=["B", "A"])
 
 
+@pytest.mark.conformance("A-3")
 def test_the_defaults_are_the_documented_posture() -> None:
     started = thread(CodexSettings())
     assert (started["approvalPolicy"], started["sandbox"], started["cwd"]) == (
@@ -36,6 +37,7 @@ def test_the_defaults_are_the_documented_posture() -> None:
     assert not {"model", "developerInstructions", "dynamicTools"} & set(started)
 
 
+@pytest.mark.conformance("A-12")
 def test_model_envelope_and_tools_are_sent_when_there_are_any() -> None:
     tool = ToolSpec(name="t", description="d", input_schema={"type": "object"})
     started = thread(CodexSettings(model="m"), tool, envelope="text")
@@ -45,6 +47,7 @@ def test_model_envelope_and_tools_are_sent_when_there_are_any() -> None:
     ]
 
 
+@pytest.mark.conformance("A-3")
 @pytest.mark.parametrize(
     ("settings", "sandbox"),
     [

@@ -32,6 +32,7 @@ def answer(method: str, params: Any, **how: Any) -> Answer:
     return decision
 
 
+@pytest.mark.conformance("A-9")
 @pytest.mark.parametrize("method", CURRENT)
 def test_an_approval_is_declined_unless_configured_otherwise(method: str) -> None:
     found = answer(method, {"command": "rm x"})
@@ -40,6 +41,7 @@ def test_an_approval_is_declined_unless_configured_otherwise(method: str) -> Non
     assert found.event.decision == "decline"
 
 
+@pytest.mark.conformance("A-9")
 @pytest.mark.parametrize("method", LEGACY)
 def test_the_older_approvals_are_declined_in_their_own_words(method: str) -> None:
     result = answer(method, {"command": ["rm", "x"]}).result
@@ -47,6 +49,7 @@ def test_the_older_approvals_are_declined_in_their_own_words(method: str) -> Non
     assert set(result["decision"]) == {"denied"}
 
 
+@pytest.mark.conformance("A-9")
 @pytest.mark.parametrize("method", CURRENT)
 def test_accepting_holds_for_the_session_where_that_is_offered(method: str) -> None:
     assert answer(method, {}, on_approval="accept").result == {"decision": "acceptForSession"}
@@ -56,6 +59,7 @@ def test_accepting_holds_for_the_session_where_that_is_offered(method: str) -> N
     assert answer(method, both, on_approval="accept").result == {"decision": "acceptForSession"}
 
 
+@pytest.mark.conformance("A-9")
 @pytest.mark.parametrize("method", LEGACY)
 def test_accepting_the_older_approvals_holds_for_the_session(method: str) -> None:
     found = answer(method, {}, on_approval="accept")
@@ -64,6 +68,7 @@ def test_accepting_the_older_approvals_holds_for_the_session(method: str) -> Non
     assert found.event.decision == "accept"
 
 
+@pytest.mark.conformance("A-9")
 @pytest.mark.parametrize(
     ("method", "word"), [*((m, "cancel") for m in CURRENT), *((m, "abort") for m in LEGACY)]
 )
@@ -104,6 +109,7 @@ def test_mcp_approvals_are_given_under_never_by_preference(labels: tuple[str, ..
     assert isinstance(found.event, ApprovalAnswered)
 
 
+@pytest.mark.conformance("A-11")
 @pytest.mark.parametrize(
     ("questions", "approval_policy"),
     [
@@ -123,6 +129,7 @@ def test_any_other_question_needs_a_person(questions: Any, approval_policy: str)
     assert not found.event.approval
 
 
+@pytest.mark.conformance("A-11")
 def test_an_elicitation_is_declined_and_needs_a_person() -> None:
     found = answer("mcpServer/elicitation/request", {"message": "Your name?"})
     assert found.result == {"action": "decline", "content": None}
@@ -139,6 +146,7 @@ def test_a_tool_of_ours_is_to_be_run() -> None:
     )
 
 
+@pytest.mark.conformance("A-10")
 @pytest.mark.parametrize(
     "params",
     [
@@ -157,6 +165,7 @@ def test_an_unsupported_tool_fails_in_structure(params: Any) -> None:
     assert error["message"].startswith("unsupported tool")
 
 
+@pytest.mark.conformance("A-13")
 def test_arguments_that_are_no_object_fail_in_structure() -> None:
     found = answer("item/tool/call", {"tool": "board", "arguments": "x"})
     assert found.result is not None
@@ -177,6 +186,7 @@ def test_the_time_is_told() -> None:
     assert answer("currentTime/read", {"threadId": "t"}).result == {"currentTimeAt": NOW_S}
 
 
+@pytest.mark.conformance("A-10")
 @pytest.mark.parametrize(
     "method", ["account/chatgptAuthTokens/refresh", "attestation/generate", "what/is/this"]
 )

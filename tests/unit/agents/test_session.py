@@ -196,6 +196,7 @@ async def turn_of(session: CodexSession, prompt: str = "go") -> list[AgentEvent]
         return [event async for event in session.run_turn(prompt, title="")]
 
 
+@pytest.mark.conformance("A-4")
 async def test_a_turn_begins_with_its_ids_and_ends_with_its_end(tmp_path: Path) -> None:
     session, child = await open_session(well_behaved(ended()), tmp_path)
     await session.start()
@@ -211,6 +212,7 @@ async def test_a_turn_begins_with_its_ids_and_ends_with_its_end(tmp_path: Path) 
     ]
 
 
+@pytest.mark.conformance("A-5")
 async def test_chatter_does_not_extend_the_deadline_of_a_request(tmp_path: Path) -> None:
     session, child = await open_session(lambda _: [], tmp_path, read_timeout_ms=150)
 
@@ -330,6 +332,7 @@ async def test_work_after_a_retry_makes_it_forgotten(tmp_path: Path) -> None:
         assert (await turn_of(session))[-1] == COMPLETED
 
 
+@pytest.mark.conformance("A-6")
 async def test_silence_is_a_turn_timeout_and_part_of_a_line_is_not_silence(tmp_path: Path) -> None:
     session, child = await open_session(well_behaved(), tmp_path, turn_timeout_ms=300)
     await session.start()
@@ -369,6 +372,7 @@ def call(name: str = "board") -> Frame:
     return {"id": 0, "method": "item/tool/call", "params": {**IDS, "tool": name, "arguments": {"a": 1}}}
 
 
+@pytest.mark.conformance("A-13")
 async def test_a_tool_that_raises_is_a_failed_call_and_nothing_more(tmp_path: Path) -> None:
     async def broken(name: str, arguments: Mapping[str, Any]) -> ToolResult:
         raise ValueError(f"{name}{arguments} token=abcdefgh")

@@ -9,6 +9,7 @@ def script(command: str, *secrets: str) -> str:
     return text
 
 
+@pytest.mark.conformance("A-1")
 def test_the_command_stands_last_and_unchanged() -> None:
     command = "  X='a b' codex app-server | tee log  # why"
     assert script(command) == command
@@ -20,6 +21,7 @@ def test_a_plain_program_is_executed_in_place_of_the_shell() -> None:
     )
 
 
+@pytest.mark.conformance("A-1")
 @pytest.mark.parametrize(
     "command", ["X=1 codex", "codex; true", "codex 'a'", "codex $X", "codex\ntrue", "~/codex", "a & b", "(a)"]
 )

@@ -46,6 +46,7 @@ def _blocked() -> Story:
     return story
 
 
+@pytest.mark.conformance("S-18")
 def test_an_agent_that_needs_a_person_blocks_its_issue() -> None:
     story = _blocked()
     blocked = story.state.blocked["1"]
@@ -61,6 +62,7 @@ def test_an_agent_that_needs_a_person_blocks_its_issue() -> None:
     assert not story.said(StartRun)
 
 
+@pytest.mark.conformance("S-18")
 def test_a_stalled_agent_that_needs_a_person_is_blocked_too() -> None:
     story = _running(stall_timeout_ms=1_000)
     story.advance(1_001).ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure("may I?"))
@@ -80,6 +82,7 @@ def test_a_blocked_issue_holds_no_slot() -> None:
     assert story.state.running.keys() == {"2"}
 
 
+@pytest.mark.conformance("S-18")
 @pytest.mark.parametrize(
     "changes",
     [{"state": "In Progress"}, {"labels": ("go",)}, {"title": "Clearer"}, {"description": "blue"}],
@@ -123,6 +126,7 @@ def test_the_mark_for_changes_is_not_set_by_an_answer_from_before_the_block() ->
     assert story.state.blocked.keys() == {"1"}
 
 
+@pytest.mark.conformance("S-18")
 def test_a_blocked_issue_that_ended_is_cleaned_and_released() -> None:
     story = _blocked()
     story.put("1", state="Done")
@@ -131,6 +135,7 @@ def test_a_blocked_issue_that_ended_is_cleaned_and_released() -> None:
     assert not story.state.blocked
 
 
+@pytest.mark.conformance("S-18")
 @pytest.mark.parametrize("changes", [{"state": "Backlog"}, {"dispatchable": False}, None], ids=str)
 def test_a_blocked_issue_that_left_is_released(changes: dict[str, Any] | None) -> None:
     story = _blocked()
@@ -144,6 +149,7 @@ def test_a_blocked_issue_that_left_is_released(changes: dict[str, Any] | None) -
     assert story.state.parked.keys() == {"1"}
 
 
+@pytest.mark.conformance("S-18")
 def test_a_failed_refresh_keeps_a_blocked_issue_blocked() -> None:
     story = _blocked()
     story.slow = True
@@ -296,6 +302,7 @@ def test_reports_about_an_unknown_run_leave_the_state_as_it_is() -> None:
     ]
 
 
+@pytest.mark.conformance("O-6", "S-16")
 def test_the_end_of_a_run_counts_once() -> None:
     story = _running()
     ended = RunEnded(run_id=story.run_id(), outcome=Outcome(kind=OutcomeKind.SUCCEEDED))

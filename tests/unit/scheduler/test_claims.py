@@ -74,6 +74,7 @@ def test_only_the_end_of_a_run_frees_it_once_it_is_stopping() -> None:
     assert (Claim.STOPPING, Trigger.START) not in TRANSITIONS
 
 
+@pytest.mark.conformance("S-16")
 def test_a_run_starts_only_where_no_run_is() -> None:
     assert {claim for claim, trigger in TRANSITIONS if trigger is Trigger.START} == {
         Claim.UNCLAIMED,

@@ -54,6 +54,7 @@ def _parked(*ids: str) -> tuple[WorkspaceRef, ...]:
 # --- the order of a cycle --------------------------------------------------------------------------------
 
 
+@pytest.mark.conformance("S-7")
 def test_with_nothing_to_reconcile_a_cycle_polls_at_once() -> None:
     story = Story()
     story.slow = True
@@ -84,6 +85,7 @@ def test_a_cycle_waits_for_its_own_question_and_not_for_an_older_one() -> None:
     assert len(story.said(FetchCandidates)) == 1
 
 
+@pytest.mark.conformance("S-20")
 def test_an_issue_found_by_the_poll_is_asked_for_again_before_it_starts() -> None:
     story = Story(make_issue("1"), make_issue("2"))
     story.slow = True
@@ -95,6 +97,7 @@ def test_an_issue_found_by_the_poll_is_asked_for_again_before_it_starts() -> Non
     assert story.started() == ["SYM-1", "SYM-2"]
 
 
+@pytest.mark.conformance("S-20")
 def test_an_issue_that_changed_since_the_poll_is_not_started() -> None:
     story = Story(make_issue("1"), make_issue("2"), make_issue("3"))
     story.slow = True
@@ -108,6 +111,7 @@ def test_an_issue_that_changed_since_the_poll_is_not_started() -> None:
     assert "2" not in story.state.candidates
 
 
+@pytest.mark.conformance("S-1")
 def test_candidates_start_in_order_while_slots_remain() -> None:
     issues = (
         make_issue("1", priority=3),
@@ -215,6 +219,7 @@ def test_a_shorter_interval_pulls_the_next_tick_forward_and_a_longer_one_does_no
     assert story.timers[_POLL].due_ms == story.state.next_poll_ms == 1_000
 
 
+@pytest.mark.conformance("S-14")
 def test_a_superseded_tick_is_ignored() -> None:
     story = Story(poll_interval_ms=30_000).begin()
     old = story.timers[_POLL]
@@ -226,6 +231,7 @@ def test_a_superseded_tick_is_ignored() -> None:
     assert not story.told
 
 
+@pytest.mark.conformance("S-14")
 def test_timers_nobody_set_do_nothing() -> None:
     story = Story(make_issue()).begin()
     before = story.state
@@ -443,6 +449,7 @@ def test_a_failed_poll_starts_nobody_keeps_what_runs_and_comes_again() -> None:
     assert story.state.last_poll_failure is None
 
 
+@pytest.mark.conformance("S-7")
 def test_a_failed_refresh_keeps_all_workers_and_the_cycle_goes_on() -> None:
     story = Story(make_issue("1"), make_issue("2")).begin().forget()
     story.slow = True
@@ -454,6 +461,7 @@ def test_a_failed_refresh_keeps_all_workers_and_the_cycle_goes_on() -> None:
     assert len(story.said(FetchCandidates)) == 1
 
 
+@pytest.mark.conformance("S-20")
 def test_a_pick_whose_question_failed_waits_for_the_next_poll() -> None:
     story = Story(make_issue(), poll_interval_ms=30_000)
     story.slow = True
@@ -585,6 +593,7 @@ def test_a_full_state_is_looked_at_once_and_not_for_each_of_its_issues(
 # --- an invalid workflow ---------------------------------------------------------------------------------
 
 
+@pytest.mark.conformance("S-15")
 def test_while_the_workflow_is_invalid_only_reconciliation_goes_on() -> None:
     story = Story(make_issue("1"), make_issue("2"), max_concurrent_agents=1).begin().forget()
     story.tell(WorkflowRejected(failure=make_failure("bad YAML", category=Category.WORKFLOW_PARSE_ERROR)))
@@ -620,6 +629,7 @@ def test_a_live_run_goes_on_with_its_turns_while_the_workflow_is_invalid() -> No
 # --- what a predecessor left -----------------------------------------------------------------------------
 
 
+@pytest.mark.conformance("S-17")
 def test_left_workspaces_are_asked_about_by_id_and_ended_ones_removed() -> None:
     story = Story(make_issue("1", state="Done"), make_issue("2", state="Backlog"))
     story.begin(*_parked("1", "2", "3"))
@@ -628,6 +638,7 @@ def test_left_workspaces_are_asked_about_by_id_and_ended_ones_removed() -> None:
     assert story.state.parked.keys() == {"2", "3"}
 
 
+@pytest.mark.conformance("S-17")
 def test_the_sweep_comes_before_the_first_poll_and_its_failure_is_no_obstacle() -> None:
     story = Story(make_issue("1"))
     story.slow = True

@@ -1,3 +1,5 @@
+import pytest
+
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.scheduler.commands import (
     CleanWorkspace,
@@ -34,6 +36,7 @@ def test_a_drain_with_nothing_running_exits_at_once() -> None:
     assert story.state.drain is Drain.EXITED
 
 
+@pytest.mark.conformance("S-21")
 def test_a_drain_lets_a_turn_come_to_its_end() -> None:
     story = _streaming()
     story.tell(DrainAsked())
@@ -67,6 +70,7 @@ def test_a_drain_stops_a_run_that_is_not_yet_in_a_turn() -> None:
     assert [(stop.run_id, stop.reason) for stop in stops] == [(story.run_id("1"), StopReason.DRAINING)]
 
 
+@pytest.mark.conformance("S-21")
 def test_a_drain_does_not_wait_longer_than_its_limit() -> None:
     story = _streaming(drain_timeout_ms=5_000)
     story.tell(DrainAsked())
@@ -79,6 +83,7 @@ def test_a_drain_does_not_wait_longer_than_its_limit() -> None:
     assert story.exits() == 1
 
 
+@pytest.mark.conformance("S-21")
 def test_a_drain_starts_nobody_and_retries_nobody() -> None:
     story = Story(make_issue("1"), make_issue("2"), make_issue("3"), max_concurrent_agents=2).begin()
     story.streams("1").streams("2").fails("1").forget()

@@ -53,12 +53,14 @@ def _order(*issues: Issue) -> list[str]:
     return [issue.id for issue in sorted(issues, key=sort_key)]
 
 
+@pytest.mark.conformance("S-1")
 def test_urgent_issues_come_first_and_unranked_ones_last() -> None:
     ranks: list[int | None] = [None, 4, 3, 2, 1]
     issues = [make_issue(str(rank), priority=rank) for rank in ranks]
     assert _order(*issues) == ["1", "2", "3", "4", "None"]
 
 
+@pytest.mark.conformance("S-1")
 @pytest.mark.parametrize("priority", [0, -1, 5, 10**30])
 def test_a_priority_outside_one_to_four_ranks_like_none(priority: int) -> None:
     odd = make_issue("odd", priority=priority, created_at=_DAY + timedelta(days=1))
@@ -67,6 +69,7 @@ def test_a_priority_outside_one_to_four_ranks_like_none(priority: int) -> None:
     assert sort_key(odd)[0] == sort_key(none)[0]
 
 
+@pytest.mark.conformance("S-1")
 def test_the_older_issue_comes_first_and_an_unknown_age_last() -> None:
     old, new = make_issue("old", created_at=_DAY), make_issue("new", created_at=_DAY + timedelta(seconds=1))
     unknown = make_issue("unknown", created_at=None)
@@ -78,10 +81,12 @@ def test_ages_are_compared_as_instants_whatever_their_zone() -> None:
     assert _order(make_issue("utc", created_at=_DAY), east) == ["east", "utc"]
 
 
+@pytest.mark.conformance("S-1")
 def test_the_identifier_breaks_a_tie() -> None:
     assert _order(make_issue("b"), make_issue("a"), make_issue("c")) == ["a", "b", "c"]
 
 
+@pytest.mark.conformance("S-1")
 @given(st.datetimes(), st.datetimes(timezones=st.timezones()))
 def test_any_two_dates_can_be_ordered(naive: datetime, aware: datetime) -> None:
     assert len(_order(make_issue("1", created_at=naive), make_issue("2", created_at=aware))) == 2
@@ -128,6 +133,7 @@ def test_an_active_unclaimed_issue_with_a_free_slot_is_eligible() -> None:
     assert eligible(make_issue(), _state()) == Eligible()
 
 
+@pytest.mark.conformance("S-2")
 @pytest.mark.parametrize(
     ("changes", "code", "message"),
     [
@@ -152,6 +158,7 @@ def test_an_unfit_issue_says_why(changes: dict[str, Any], code: ReasonCode, mess
     assert _reason(make_issue(**changes), _state()) == (code, message)
 
 
+@pytest.mark.conformance("S-2")
 def test_missing_labels_are_named_and_present_ones_are_not() -> None:
     state = _state(required_labels=("Ready", "api", " "))
     code, message = _reason(make_issue(labels=("ready",)), state)
@@ -251,6 +258,7 @@ def test_issues_about_to_start_count_for_their_state() -> None:
 # --- waits and judgements --------------------------------------------------------------------------------
 
 
+@pytest.mark.conformance("S-9")
 @pytest.mark.parametrize(
     ("attempt", "seconds"), [(0, 10), (1, 10), (2, 20), (3, 40), (4, 80), (5, 160), (6, 300), (60, 300)]
 )
@@ -258,15 +266,18 @@ def test_failures_wait_ten_seconds_doubling_up_to_the_cap(attempt: int, seconds:
     assert backoff_ms(attempt, 300_000) == seconds * 1000
 
 
+@pytest.mark.conformance("S-9")
 def test_a_cap_below_ten_seconds_limits_the_first_attempt_too() -> None:
     assert backoff_ms(1, 5_000) == 5_000
 
 
+@pytest.mark.conformance("S-9")
 @given(st.integers(), st.integers(min_value=1))
 def test_no_wait_exceeds_the_cap(attempt: int, cap_ms: int) -> None:
     assert 0 < backoff_ms(attempt, cap_ms) <= cap_ms
 
 
+@pytest.mark.conformance("S-9")
 def test_the_exponent_stops_growing() -> None:
     assert backoff_ms(11, 10**12) == backoff_ms(10**6, 10**12) == 10_240_000
 

@@ -28,6 +28,7 @@ def _retry(story: Story, issue_id: str = "1") -> tuple[int, int, str | None]:
 # --- ends and retries ------------------------------------------------------------------------------------
 
 
+@pytest.mark.conformance("S-8")
 def test_a_clean_end_asks_again_after_a_second() -> None:
     story = _running()
     story.ends()
@@ -39,6 +40,7 @@ def test_a_clean_end_asks_again_after_a_second() -> None:
     assert [start.attempt for start in story.said(StartRun)] == [1]
 
 
+@pytest.mark.conformance("S-9", "S-10")
 def test_failures_in_a_row_wait_longer_each_time() -> None:
     story = Story(make_issue(), poll_interval_ms=10_000_000).begin()
     waits = []
@@ -51,6 +53,7 @@ def test_failures_in_a_row_wait_longer_each_time() -> None:
     assert waits == [10_000, 20_000, 40_000, 80_000, 160_000, 300_000, 300_000]
 
 
+@pytest.mark.conformance("S-9")
 def test_a_continuation_that_fails_is_attempt_two() -> None:
     story = _running()
     story.ends().advance(1_000)
@@ -58,6 +61,7 @@ def test_a_continuation_that_fails_is_attempt_two() -> None:
     assert _retry(story)[:2] == (2, 20_000)
 
 
+@pytest.mark.conformance("S-8")
 def test_a_clean_end_starts_the_count_anew() -> None:
     story = _running()
     story.fails().advance(10_000)
@@ -66,6 +70,7 @@ def test_a_clean_end_starts_the_count_anew() -> None:
     assert _retry(story)[:2] == (1, 1_000)
 
 
+@pytest.mark.conformance("S-9")
 def test_the_cap_of_the_settings_holds_for_later_retries() -> None:
     story = _running(max_retry_backoff_ms=4_000)
     story.fails()
@@ -152,6 +157,7 @@ def _due(**settings: Any) -> Story:
     return story
 
 
+@pytest.mark.conformance("S-13")
 def test_a_due_retry_starts_on_a_fresh_snapshot() -> None:
     story = _due()
     story.put("1", title="Reworded")
@@ -161,6 +167,7 @@ def test_a_due_retry_starts_on_a_fresh_snapshot() -> None:
     assert not story.state.retrying
 
 
+@pytest.mark.conformance("S-13")
 def test_a_due_retry_of_an_ended_issue_cleans_and_releases() -> None:
     story = _due()
     story.put("1", state="Done")
@@ -169,6 +176,7 @@ def test_a_due_retry_of_an_ended_issue_cleans_and_releases() -> None:
     assert not story.state.retrying
 
 
+@pytest.mark.conformance("S-13")
 @pytest.mark.parametrize("changes", [{"state": "Backlog"}, {"dispatchable": False}, None], ids=str)
 def test_a_due_retry_of_an_issue_that_left_is_released(changes: dict[str, Any] | None) -> None:
     story = _due()
@@ -183,6 +191,7 @@ def test_a_due_retry_of_an_issue_that_left_is_released(changes: dict[str, Any] |
     assert story.notices("claim_released")
 
 
+@pytest.mark.conformance("S-13", "S-10")
 def test_a_due_retry_that_cannot_be_refreshed_waits_longer() -> None:
     story = _due()
     story.slow = True
@@ -200,6 +209,7 @@ def test_a_due_retry_that_cannot_be_refreshed_waits_longer() -> None:
     assert [start.attempt for start in story.said(StartRun)] == [2]
 
 
+@pytest.mark.conformance("S-12")
 def test_a_due_retry_without_a_slot_waits_longer() -> None:
     story = Story(make_issue(), make_issue("2", priority=4), max_concurrent_agents=1).begin()
     story.fails()
@@ -208,6 +218,7 @@ def test_a_due_retry_without_a_slot_waits_longer() -> None:
     assert _retry(story) == (2, 20_000, "no available orchestrator slots")
 
 
+@pytest.mark.conformance("S-12")
 def test_a_continuation_without_a_slot_of_its_state_waits_twenty_seconds() -> None:
     limits = {"todo": 1}
     story = Story(make_issue(), make_issue("2", priority=4), max_concurrent_by_state=limits).begin()

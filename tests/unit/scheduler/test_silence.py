@@ -29,6 +29,7 @@ def _retry(story: Story, issue_id: str = "1") -> tuple[int, int, str | None]:
 # --- signs of life ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.conformance("S-11")
 def test_an_agent_silent_for_longer_than_the_limit_is_stopped() -> None:
     story = _running(stall_timeout_ms=1_000)
     story.advance(1_000)
@@ -37,6 +38,7 @@ def test_an_agent_silent_for_longer_than_the_limit_is_stopped() -> None:
     assert _stopped(story) == [StopReason.STALLED]
 
 
+@pytest.mark.conformance("S-11")
 def test_silence_of_exactly_the_limit_is_allowed_whoever_looks() -> None:
     story = _running(stall_timeout_ms=1_000)
     story.now = 1_000
@@ -109,6 +111,7 @@ def test_a_run_that_was_told_to_finish_is_not_stalled() -> None:
     assert not _stopped(story)
 
 
+@pytest.mark.conformance("S-11")
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_limit_of_zero_or_less_turns_the_watch_off(limit: int) -> None:
     story = _running(stall_timeout_ms=limit)
@@ -152,6 +155,7 @@ def test_a_limit_that_is_switched_on_later_counts_from_the_last_sign() -> None:
     assert _stopped(story) == [StopReason.STALLED]
 
 
+@pytest.mark.conformance("S-11")
 def test_a_stalled_run_is_retried_and_its_workspace_kept() -> None:
     story = _running(stall_timeout_ms=1_000)
     story.advance(1_001)
@@ -165,6 +169,7 @@ def test_a_stalled_run_is_retried_and_its_workspace_kept() -> None:
 # --- reports ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.conformance("O-6")
 def test_tokens_and_time_of_a_run_are_added_once_at_its_end() -> None:
     story = Story(make_issue()).begin()
     story.advance(5_000).streams(input_tokens=3, output_tokens=4, total_tokens=7).advance(2_000)

@@ -84,6 +84,7 @@ def test_an_issue_that_is_gone_gets_no_further_turn() -> None:
     assert _finished(story) == [FinishReason.INACTIVE]
 
 
+@pytest.mark.conformance("A-16")
 def test_the_last_allowed_turn_is_the_last() -> None:
     story = _running(max_turns=2)
     story.turn_ends().turn_ends()
@@ -179,6 +180,7 @@ def test_a_failed_question_from_before_the_end_of_a_turn_does_not_fail_the_run()
 # --- a fresh snapshot of what runs -----------------------------------------------------------------------
 
 
+@pytest.mark.conformance("S-4")
 def test_an_active_snapshot_replaces_the_old_one() -> None:
     story = _running()
     story.put("1", state="In Progress", title="New")
@@ -187,6 +189,7 @@ def test_an_active_snapshot_replaces_the_old_one() -> None:
     assert not _stopped(story)
 
 
+@pytest.mark.conformance("S-5", "S-6")
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -205,6 +208,7 @@ def test_an_issue_that_left_is_stopped_in_mid_turn(changes: dict[str, Any], reas
     assert _stopped(story) == [reason], "a run is stopped once"
 
 
+@pytest.mark.conformance("S-5")
 def test_an_issue_that_is_gone_is_stopped_in_mid_turn() -> None:
     story = _running()
     del story.board["1"]
@@ -212,6 +216,7 @@ def test_an_issue_that_is_gone_is_stopped_in_mid_turn() -> None:
     assert _stopped(story) == [StopReason.MISSING]
 
 
+@pytest.mark.conformance("S-6")
 def test_the_workspace_of_an_ended_issue_is_removed_once_its_run_is_gone() -> None:
     story = _running()
     story.put("1", state="Done")
@@ -223,6 +228,7 @@ def test_the_workspace_of_an_ended_issue_is_removed_once_its_run_is_gone() -> No
     assert not story.state.retrying
 
 
+@pytest.mark.conformance("S-5")
 @pytest.mark.parametrize("changes", [{"state": "Backlog"}, {"dispatchable": False}], ids=str)
 def test_the_workspace_of_an_issue_that_merely_left_is_kept(changes: dict[str, Any]) -> None:
     story = _running()

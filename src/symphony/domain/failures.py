@@ -83,7 +83,8 @@ class Failure:
         category: stable name, also the error code of logs and API.
         blame: whose doing it is.
         message: one line for people, without secrets.
-        retryable: whether the same attempt may succeed later without anybody acting.
+        retryable: whether the same attempt may succeed later without anybody acting. `run --once` does not
+            wait for what is not; a daemon retries all the same (RT2), and the breaker bounds that.
         hint: what to do next, one line, or null.
         where: `path:line` (or `path:line:column`) where there is one.
         retry_after_ms: how long the other side asked us to wait, or null.

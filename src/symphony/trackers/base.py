@@ -20,7 +20,11 @@ class TrackerError(SymphonyError):
 
 
 class Tracker(Protocol):
-    """The two reads every adapter offers, and the tools a session may use through the daemon."""
+    """The two reads every adapter offers, and the tools a session may use through the daemon.
+
+    The reads may be cancelled at any await: the daemon gives an answer up after two minutes. A failure with
+    `retry_after_ms` keeps the daemon from asking sooner, whatever wakes it.
+    """
 
     async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[Issue]:
         """Every issue in scope in one of the states; all or nothing; malformed records skipped and logged.

@@ -168,7 +168,7 @@ async def test_a_poll_uses_what_the_reload_before_it_bound(tmp_path: Path) -> No
         assert (await desk.mailbox.until(Polled)).issues == (TWO,)
 
 
-@pytest.mark.conformance("S-7", "T-9")
+@pytest.mark.conformance("S-7")
 async def test_a_tracker_that_never_answers_is_given_up_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,11 +9,11 @@ from typing import TextIO
 import anyio
 import structlog
 
-from symphony.agents.registry import KINDS as AGENT_KINDS
 from symphony.cli.uncommitted import unseen_skills
 from symphony.hosts.local import LocalHost
 from symphony.observability.logs import configure
 from symphony.observability.tally import Tally
+from symphony.runtime.admission import admit
 from symphony.runtime.bound import redaction_for
 from symphony.runtime.service import Observer, Service
 from symphony.runtime.shutdown import serve_until_signalled
@@ -21,8 +21,7 @@ from symphony.runtime.state_dir import StateDirectory, locate
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import Input, SettingsChanged
 from symphony.scheduler.state import State
-from symphony.trackers.registry import SUPPORTED_KINDS, with_default_states
-from symphony.workflow.document import Workflow, WorkflowFile, parse_workflow
+from symphony.workflow.document import Workflow, WorkflowFile
 from symphony.workflow.store import WorkflowStore
 
 __all__ = ["open_store", "serve"]
@@ -96,18 +95,19 @@ class _Log:
             self.open()
 
 
-def open_store(path: Path, environment: Mapping[str, str]) -> WorkflowStore:
-    """The workflow file, judged as a whole: what the tracker refuses is refused here too.
+def open_store(path: Path, environment: Mapping[str, str], *, acknowledged: bool = False) -> WorkflowStore:
+    """The workflow file, judged as a whole at the start and at every reload.
+
+    Args:
+        path: the workflow file.
+        environment: variables that `$NAME` may refer to.
+        acknowledged: a person accepted that sessions may run without a sandbox (CL5).
 
     Raises:
-        SymphonyError: the file is not usable.
+        WorkflowError: the file is not usable, with everything that is wrong.
     """
 
     def parse(file: WorkflowFile) -> Workflow:
-        workflow = parse_workflow(
-            file, environment=environment, tracker_kinds=SUPPORTED_KINDS, agent_kinds=AGENT_KINDS
-        )
-        with_default_states(workflow.settings.tracker, base_dir=workflow.path.parent)
-        return workflow
+        return admit(file, environment=environment, acknowledged=acknowledged)
 
     return WorkflowStore(path, parse)

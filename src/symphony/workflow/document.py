@@ -3,8 +3,8 @@
 import hashlib
 import os
 import stat
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +12,7 @@ from symphony.domain.failures import Category, Failure
 from symphony.frontmatter import Code, FrontMatterError, Profile, Split, load, split
 from symphony.workflow.errors import WorkflowError, WorkflowWarning, config_failure
 from symphony.workflow.resolve import referenced_variables
-from symphony.workflow.review import FrontMatter, Review
+from symphony.workflow.review import FrontMatter, Judge, Review
 from symphony.workflow.settings import Settings
 from symphony.workflow.template import PromptTemplate
 from symphony.workflow.validate import review_settings
@@ -37,7 +37,7 @@ class WorkflowFile:
     """The bytes of a workflow file as read once; `path` is absolute."""
 
     path: Path
-    data: bytes
+    data: bytes = field(repr=False)
     stamp: Stamp
 
 
@@ -125,6 +125,7 @@ def parse_workflow(
     environment: Mapping[str, str],
     tracker_kinds: Collection[str],
     agent_kinds: Collection[str],
+    judges: Sequence[Judge] = (),
 ) -> Workflow:
     """Make a `Workflow` of a file's bytes; pure.
 
@@ -133,6 +134,7 @@ def parse_workflow(
         environment: variables that `$NAME` may refer to.
         tracker_kinds: adapters that exist; the layer above knows them.
         agent_kinds: agent backends that exist.
+        judges: what the layers above say about sections that are sound in themselves.
 
     Raises:
         WorkflowError: every problem found, each with its class (WF5, WF9, WF10) and `path:line`.
@@ -140,9 +142,18 @@ def parse_workflow(
     data = _plain_text(file)
     fences = _split(data, file.path)
     failures: list[Failure] = []
-    review = _reviewed(fences, file.path, failures, environment, tracker_kinds, agent_kinds)
+
+    def judged(front: FrontMatter) -> Review:
+        review = review_settings(
+            front, environment=environment, tracker_kinds=tracker_kinds, agent_kinds=agent_kinds
+        )
+        for judge in judges:
+            judge(review)
+        return review
+
+    review = _reviewed(fences, file.path, failures, judged)
     template = _prompt(data, fences, file.path, failures)
-    if review is None or review.settings is None or template is None:
+    if failures or review is None or review.settings is None or template is None:
         raise WorkflowError(failures)
     return Workflow(
         path=file.path,
@@ -174,12 +185,7 @@ def _split(data: bytes, path: Path) -> Split | None:
 
 
 def _reviewed(
-    fences: Split | None,
-    path: Path,
-    failures: list[Failure],
-    environment: Mapping[str, str],
-    tracker_kinds: Collection[str],
-    agent_kinds: Collection[str],
+    fences: Split | None, path: Path, failures: list[Failure], judged: Callable[[FrontMatter], Review]
 ) -> Review | None:
     front = b"" if fences is None else fences.front
     first_line = 1 if fences is None else fences.front_line
@@ -188,17 +194,14 @@ def _reviewed(
     except FrontMatterError as error:
         failures.append(_front_matter_failure(error, path))
         return None
-    review = review_settings(
+    review = judged(
         FrontMatter(
             path=path,
             value=document.value,
             positions=document.positions,
             first_line=first_line,
             present=fences is not None,
-        ),
-        environment=environment,
-        tracker_kinds=tracker_kinds,
-        agent_kinds=agent_kinds,
+        )
     )
     failures.extend(review.failures)
     return review

@@ -336,9 +336,16 @@ def test_a_tracker_kind_must_be_supported(refuse: "Refuse") -> None:
     (failure,) = refuse("---\n\ntracker:\n  kind: jira\n")
 
     assert failure.category is Category.UNSUPPORTED_TRACKER_KIND
-    assert failure.message == 'tracker.kind "jira" is not supported'
+    assert failure.message == 'tracker.kind "jira" is not in this version yet'
     assert failure.where == f"{FILE}:4"
     assert failure.hint == "supported: markdown, memory"
+
+
+def test_a_tracker_kind_that_means_nothing_is_not_supported(refuse: "Refuse") -> None:
+    (failure,) = refuse("---\ntracker: {kind: teapot}\n")
+
+    assert failure.category is Category.UNSUPPORTED_TRACKER_KIND
+    assert failure.message == 'tracker.kind "teapot" is not supported'
 
 
 def test_a_misspelt_tracker_kind_gets_a_suggestion(refuse: "Refuse") -> None:

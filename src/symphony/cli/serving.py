@@ -1,7 +1,7 @@
 """Composes and runs the daemon for the commands that need one (`run`, `demo`)."""
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -12,6 +12,7 @@ import structlog
 from symphony.cli.uncommitted import unseen_skills
 from symphony.hosts.local import LocalHost
 from symphony.observability.logs import configure
+from symphony.observability.sinks import LogFile
 from symphony.observability.tally import Tally
 from symphony.runtime.admission import admit
 from symphony.runtime.bound import redaction_for
@@ -38,19 +39,25 @@ def serve(
     log_format: str = "auto",
     log_level: str = "info",
     log_path: Path | None = None,
+    logs_root: Path | None = None,
     state_path: Path | None = None,
+    acknowledged: bool = False,
     observers: tuple[Observer, ...] = (),
 ) -> Tally:
     """Serve a workflow until it ends; with `once`, tell what happened to each issue.
 
-    A daemon without an end keeps no tally: it would grow with every issue it ever saw.
+    Lines go to stderr, or to `log_path` in its place; with `logs_root` also to a file that rotates (LG4).
+    `acknowledged` is a person's consent to sessions without a sandbox (CL5). A daemon without an end keeps no
+    tally: it would grow with every issue it ever saw.
 
     Raises:
         SymphonyError: start-up failed.
     """
-    store = open_store(workflow_path, environment)
-    with _sink(log_path) as stream:
-        log = _Log(store=store, environment=environment, stream=stream, form=log_format, level=log_level)
+    store = open_store(workflow_path, environment, acknowledged=acknowledged)
+    with _sink(log_path) as stream, _file(logs_root) as file:
+        log = _Log(
+            store=store, environment=environment, stream=stream, file=file, form=log_format, level=log_level
+        )
         log.open()
         if advice := unseen_skills(store.current().settings):
             _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
@@ -71,6 +78,10 @@ def _sink(path: Path | None) -> AbstractContextManager[TextIO | None]:
     return nullcontext() if path is None else path.open("a", encoding="utf-8")
 
 
+def _file(root: Path | None) -> AbstractContextManager[LogFile | None]:
+    return nullcontext() if root is None else closing(LogFile(root))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Log:
     """The log of a daemon, which also masks what a changed workflow begins to refer to (LG5)."""
@@ -78,12 +89,14 @@ class _Log:
     store: WorkflowStore
     environment: Mapping[str, str]
     stream: TextIO | None
+    file: LogFile | None
     form: str
     level: str
 
     def open(self) -> None:
         configure(
             stream=self.stream,
+            file=self.file,
             as_json=None if self.form == "auto" else self.form == "json",
             level=self.level,
             redaction=redaction_for(self.store.current(), self.environment),

@@ -12,30 +12,41 @@ from symphony.agents.registry import remarks
 from symphony.domain.failures import Category
 from symphony.trackers.base import TrackerConfigError
 from symphony.trackers.registry import SUPPORTED_KINDS, provider_keys, with_default_states
-from symphony.workflow.document import Workflow, WorkflowFile, parse_workflow
-from symphony.workflow.errors import WarningCode, did_you_mean, quoted
+from symphony.workflow.document import Judgement, Workflow, WorkflowFile, judge_workflow
+from symphony.workflow.errors import WarningCode, WorkflowError, did_you_mean, quoted
 from symphony.workflow.review import Review, dotted
 from symphony.workflow.settings import CodexSettings, TrackerSettings, WorkerSettings
 
-__all__ = ["ACKNOWLEDGEMENT", "admit"]
+__all__ = ["ACKNOWLEDGEMENT", "admit", "judge"]
 
 ACKNOWLEDGEMENT = "--i-understand-that-this-will-be-running-without-the-usual-guardrails"
 """The option by which a person takes responsibility for sessions without a sandbox (CL5)."""
 
 
-def admit(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: bool | None) -> Workflow:
-    """Parse a workflow and judge whether it can be served here.
+def admit(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: bool) -> Workflow:
+    """Parse a workflow and refuse what cannot be served here.
 
     Args:
         file: what was read.
         environment: variables that `$NAME` may refer to.
-        acknowledged: whether a person accepted sessions without a sandbox; null where nobody is to start
-            anything, so that such settings are odd but not wrong.
+        acknowledged: whether a person accepted sessions without a sandbox.
 
     Raises:
         WorkflowError: every problem found, the adapter's included, each with `path:line` and a hint.
     """
-    return parse_workflow(
+    judgement = judge(file, environment=environment, acknowledged=acknowledged)
+    if judgement.workflow is None:
+        raise WorkflowError(judgement.failures)
+    return judgement.workflow
+
+
+def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: bool | None) -> Judgement:
+    """As `admit`, but told and not raised.
+
+    `acknowledged` null means that nobody is about to start anything: settings without a sandbox are odd then,
+    and not wrong.
+    """
+    return judge_workflow(
         file,
         environment=environment,
         tracker_kinds=SUPPORTED_KINDS,

@@ -89,9 +89,10 @@ def _warn_literal_secrets(review: Review, raw: Mapping[str, Any]) -> None:
 def _adopt_aliases(review: Review, raw: Mapping[str, Any]) -> None:
     """Old spellings become today's, told at the line where they stand (CF11)."""
     moved = adopt_aliases(raw)
-    places = review.source.positions
-    adopted = {now: places[then] for now, then in moved.items() if then in places}
-    review.source = replace(review.source, positions={**places, **adopted})
+    known = review.places.positions
+    adopted = {now: known[then] for now, then in moved.items() if then in known}
+    places = replace(review.places, positions={**known, **adopted})
+    review.source = replace(review.source, places=places)
 
 
 def _mask_provider(raw: Mapping[str, Any]) -> None:

@@ -52,7 +52,7 @@ class MemoryTracker:
         self._tell()
 
     def move(self, issue_id: str, state: str) -> str:
-        """Give an issue another state and return the old one. Raises `TrackerError` where there is no issue."""
+        """Give an issue another state and return the old one. Raises `TrackerError` without such an issue."""
         record = self._present(issue_id)
         self._records[issue_id] = {**record, "state": state}
         self._tell()
@@ -73,7 +73,7 @@ class MemoryTracker:
     # --- Tracker -----------------------------------------------------------------------------------------
 
     async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[Issue]:
-        """Issues in these states, in the order in which they came; malformed records are skipped and logged"""
+        """Issues in these states, in the order in which they came; malformed ones are skipped and logged."""
         wanted = {normalise_state(state) for state in states if state.strip()}
         await anyio.lowlevel.checkpoint()
         found = [self._tolerant(record) for record in self._records.values()] if wanted else []

@@ -28,6 +28,7 @@ from symphony.workflow.values import (
     Shape,
     SkillsPath,
     States,
+    Whole,
 )
 
 __all__ = [
@@ -153,7 +154,7 @@ class CodexSettings(Section):
     on_approval: Annotated[Literal["decline", "accept", "block"], _SESSION] = "decline"
     turn_timeout_ms: Annotated[Positive, _SESSION] = 3_600_000
     read_timeout_ms: Annotated[Positive, _SESSION] = 5_000
-    stall_timeout_ms: Annotated[int, Shape("number"), _LIVE] = 300_000
+    stall_timeout_ms: Annotated[Whole, _LIVE] = 300_000
 
 
 class ServerSettings(Section):

@@ -23,6 +23,7 @@ from symphony.workflow.resolve import (
 )
 from symphony.workflow.review import FrontMatter, Location, Review, dotted
 from symphony.workflow.settings import OPAQUE_KEYS, Section, Settings
+from symphony.workflow.values import MAX_NUMBER
 from symphony.workflow.wording import wording
 
 __all__ = ["SKILLS_ENABLED_VARIABLE", "review_settings"]
@@ -155,7 +156,7 @@ def _check_kind(
 ) -> None:
     values = raw.get(section)
     kind = values.get("kind") if isinstance(values, dict) else None
-    if not isinstance(kind, str) or not kind.strip() or kind in kinds:
+    if not isinstance(kind, str) or not kind.strip() or "\0" in kind or kind in kinds:
         return
     if section == "tracker" and kind in PLANNED_TRACKERS:
         problem, hint = "is not in this version yet", _one_of(kinds)
@@ -196,7 +197,7 @@ def _limit_problem(name: str, limit: object, seen: Mapping[str, int]) -> str | N
         return "a state needs a name"
     if name in seen:
         return "the same state is listed above"
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit <= 0:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MAX_NUMBER:
         return "a limit is a whole number greater than 0"
     return None
 

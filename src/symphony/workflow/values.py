@@ -8,11 +8,12 @@ import json
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 __all__ = [
+    "MAX_NUMBER",
     "DefaultText",
     "Flag",
     "GitName",
@@ -31,7 +32,12 @@ __all__ = [
     "SkillsPath",
     "States",
     "Text",
+    "Whole",
 ]
+
+
+MAX_NUMBER: Final = 2**53 - 1
+"""The largest number that every reader of JSON takes for what it is; a clock cannot wait for more either."""
 
 
 class Reload(StrEnum):
@@ -128,8 +134,9 @@ Host = Annotated[Name, AfterValidator(_one_word)]
 Script = Annotated[Text | None, AfterValidator(_blank_to_null), Shape("script")]
 SkillsPath = Annotated[Text, AfterValidator(_inside_workspace), Shape("relative path")]
 Flag = Annotated[bool, Shape("true or false")]
-Positive = Annotated[int, Field(gt=0), Shape("number > 0")]
-NonNegative = Annotated[int, Field(ge=0), Shape("number ≥ 0")]
+Whole = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER), Shape("number")]
+Positive = Annotated[int, Field(gt=0, le=MAX_NUMBER), Shape("number > 0")]
+NonNegative = Annotated[int, Field(ge=0, le=MAX_NUMBER), Shape("number ≥ 0")]
 Port = Annotated[int, Field(ge=0, le=65_535), Shape("number 0 to 65535")]
 
 _Names = Annotated[tuple[Text, ...], Field(strict=False), Shape("list of text")]

@@ -1,6 +1,7 @@
 """The tracker of records in memory: the whole contract of `trackers.base`, without a file or a network."""
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict
 from itertools import count
 from typing import Any
@@ -47,7 +48,7 @@ class MemoryTracker:
 
     def put(self, issue: Issue | Record) -> None:
         """Add an issue or replace the one with its id. A record may be malformed, as a provider's may."""
-        record = asdict(issue) if isinstance(issue, Issue) else dict(issue)
+        record = asdict(issue) if isinstance(issue, Issue) else deepcopy(dict(issue))
         self._records[str(record.get("id"))] = record
         self._tell()
 

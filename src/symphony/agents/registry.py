@@ -1,14 +1,16 @@
 """From `agent.kind` to a backend: the one place that knows which kinds exist (AG22)."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from symphony.agents.base import AgentBackend, AgentError
 from symphony.agents.codex.backend import CodexBackend
+from symphony.agents.codex.posture import Remark, refused_policy, unguarded
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.hosts.base import Host
-from symphony.workflow.settings import Settings
+from symphony.workflow.settings import CodexSettings, Settings
 
-__all__ = ["KINDS", "create_backend"]
+__all__ = ["KINDS", "Remarks", "create_backend", "remarks"]
 
 Factory = Callable[[Settings, Host, Mapping[str, str], frozenset[str]], AgentBackend]
 
@@ -42,3 +44,20 @@ def create_backend(
         )
         raise AgentError(failure)
     return factory(settings, host, environ, secret_names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remarks:
+    """What a person should know about the settings of an agent before anything runs.
+
+    `unguarded` says why sessions would run without a sandbox of ours, `doubtful` what the agent will probably
+    refuse; each null where there is nothing to say.
+    """
+
+    unguarded: Remark | None
+    doubtful: Remark | None
+
+
+def remarks(settings: CodexSettings) -> Remarks:
+    """Judge the section of an agent; pure."""
+    return Remarks(unguarded=unguarded(settings), doubtful=refused_policy(settings))

@@ -13,6 +13,7 @@ Examples:
   symphony init && symphony run     the same in your own repository
 """
 COMMANDS = {
+    "check": "symphony.cli.check:check",
     "demo": "symphony.cli.demo:demo",
     "init": "symphony.cli.init:init",
     "issue": "symphony.cli.issue:issue",

@@ -43,7 +43,27 @@ Exit codes: 0 done, 1 failure (with --once: an issue is blocked or given up), 2 
     show_default=True,
     help="The least important line to show.",
 )
-def run(workflow: Path, *, once: bool, log_format: str, log_level: str) -> None:
+@click.option(
+    "--logs-root",
+    metavar="DIR",
+    callback=lambda _context, _option, value: _directory(value),
+    help="Write lines to DIR/log/symphony.log as well, one JSON object each; rotated at 10 MiB, five kept.",
+)
+@click.option(
+    "--i-understand-that-this-will-be-running-without-the-usual-guardrails",
+    "acknowledged",
+    is_flag=True,
+    help="Accept settings under which sessions run without a sandbox. Needed for such settings only.",
+)
+def run(
+    workflow: Path,
+    *,
+    once: bool,
+    log_format: str,
+    log_level: str,
+    logs_root: Path | None,
+    acknowledged: bool,
+) -> None:
     """Work on the issues of a board as WORKFLOW.md says."""
     # Imported here: `--help` of any command stays fast.
     from symphony.cli.farewell import Farewell
@@ -55,10 +75,19 @@ def run(workflow: Path, *, once: bool, log_format: str, log_level: str) -> None:
         once=once,
         log_format=log_format,
         log_level=log_level,
+        logs_root=logs_root,
+        acknowledged=acknowledged,
         observers=(Farewell(),) if sys.stderr.isatty() else (),
     )
     if once:
         _conclude(tally)
+
+
+def _directory(text: str | None) -> Path | None:
+    """An absolute path; a blank text is the current directory to `Path`, and surely not meant (CL4)."""
+    if text is not None and not text.strip():
+        raise click.BadParameter("must not be blank")
+    return None if text is None else Path(text).absolute()
 
 
 def _conclude(tally: "Tally") -> NoReturn:

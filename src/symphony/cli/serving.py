@@ -1,7 +1,7 @@
 """Composes and runs the daemon for the commands that need one (`run`, `demo`)."""
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -9,11 +9,12 @@ from typing import TextIO
 import anyio
 import structlog
 
-from symphony.agents.registry import KINDS as AGENT_KINDS
 from symphony.cli.uncommitted import unseen_skills
 from symphony.hosts.local import LocalHost
 from symphony.observability.logs import configure
+from symphony.observability.sinks import LogFile
 from symphony.observability.tally import Tally
+from symphony.runtime.admission import admit
 from symphony.runtime.bound import redaction_for
 from symphony.runtime.service import Observer, Service
 from symphony.runtime.shutdown import serve_until_signalled
@@ -21,8 +22,7 @@ from symphony.runtime.state_dir import StateDirectory, locate
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import Input, SettingsChanged
 from symphony.scheduler.state import State
-from symphony.trackers.registry import SUPPORTED_KINDS, with_default_states
-from symphony.workflow.document import Workflow, WorkflowFile, parse_workflow
+from symphony.workflow.document import Workflow, WorkflowFile
 from symphony.workflow.store import WorkflowStore
 
 __all__ = ["open_store", "serve"]
@@ -39,19 +39,25 @@ def serve(
     log_format: str = "auto",
     log_level: str = "info",
     log_path: Path | None = None,
+    logs_root: Path | None = None,
     state_path: Path | None = None,
+    acknowledged: bool = False,
     observers: tuple[Observer, ...] = (),
 ) -> Tally:
     """Serve a workflow until it ends; with `once`, tell what happened to each issue.
 
-    A daemon without an end keeps no tally: it would grow with every issue it ever saw.
+    Lines go to stderr, or to `log_path` in its place; with `logs_root` also to a file that rotates (LG4).
+    `acknowledged` is a person's consent to sessions without a sandbox (CL5). A daemon without an end keeps no
+    tally: it would grow with every issue it ever saw.
 
     Raises:
         SymphonyError: start-up failed.
     """
-    store = open_store(workflow_path, environment)
-    with _sink(log_path) as stream:
-        log = _Log(store=store, environment=environment, stream=stream, form=log_format, level=log_level)
+    store = open_store(workflow_path, environment, acknowledged=acknowledged)
+    with _sink(log_path) as stream, _file(logs_root) as file:
+        log = _Log(
+            store=store, environment=environment, stream=stream, file=file, form=log_format, level=log_level
+        )
         log.open()
         if advice := unseen_skills(store.current().settings):
             _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
@@ -72,6 +78,10 @@ def _sink(path: Path | None) -> AbstractContextManager[TextIO | None]:
     return nullcontext() if path is None else path.open("a", encoding="utf-8")
 
 
+def _file(root: Path | None) -> AbstractContextManager[LogFile | None]:
+    return nullcontext() if root is None else closing(LogFile(root))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Log:
     """The log of a daemon, which also masks what a changed workflow begins to refer to (LG5)."""
@@ -79,12 +89,14 @@ class _Log:
     store: WorkflowStore
     environment: Mapping[str, str]
     stream: TextIO | None
+    file: LogFile | None
     form: str
     level: str
 
     def open(self) -> None:
         configure(
             stream=self.stream,
+            file=self.file,
             as_json=None if self.form == "auto" else self.form == "json",
             level=self.level,
             redaction=redaction_for(self.store.current(), self.environment),
@@ -96,18 +108,19 @@ class _Log:
             self.open()
 
 
-def open_store(path: Path, environment: Mapping[str, str]) -> WorkflowStore:
-    """The workflow file, judged as a whole: what the tracker refuses is refused here too.
+def open_store(path: Path, environment: Mapping[str, str], *, acknowledged: bool = False) -> WorkflowStore:
+    """The workflow file, judged as a whole at the start and at every reload.
+
+    Args:
+        path: the workflow file.
+        environment: variables that `$NAME` may refer to.
+        acknowledged: a person accepted that sessions may run without a sandbox (CL5).
 
     Raises:
-        SymphonyError: the file is not usable.
+        WorkflowError: the file is not usable, with everything that is wrong.
     """
 
     def parse(file: WorkflowFile) -> Workflow:
-        workflow = parse_workflow(
-            file, environment=environment, tracker_kinds=SUPPORTED_KINDS, agent_kinds=AGENT_KINDS
-        )
-        with_default_states(workflow.settings.tracker, base_dir=workflow.path.parent)
-        return workflow
+        return admit(file, environment=environment, acknowledged=acknowledged)
 
     return WorkflowStore(path, parse)

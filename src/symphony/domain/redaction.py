@@ -10,7 +10,7 @@ from dataclasses import replace
 from symphony.domain.failures import Failure
 from symphony.domain.plain import one_line, plain
 
-__all__ = ["MASK", "Redaction", "mask_credentials"]
+__all__ = ["MASK", "Redaction", "holds_credential", "mask_credentials"]
 
 MASK = "***"
 _MIN_SECRET_CHARS = 6
@@ -19,6 +19,12 @@ _MAX_LINE_CHARS = 4_000
 _ADDRESS = re.compile(r"(?i)\b((?:https?|wss?)://[^\s?#\"'<>`)]+)([?#][^\s\"'<>`)]*)?")
 _JWT = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?)?")
 # What agents say passes here on the event loop: no pattern may look at the same characters again and again.
+_TOKENS = re.compile(
+    r"\b(?:sk|pk|rk)-[A-Za-z0-9_*-]{6,}|\bgh[opsur]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}"
+    r"|\bglpat-[\w-]{12,}|\blin_(?:api|oauth)_\w{12,}|\bxox[abeprs]-[\w-]{8,}|\bAKIA[A-Z0-9]{12,}"
+    r"|\bATATT[A-Za-z0-9_=-]{16,}"
+)
+_PASSWORD_IN_ADDRESS = re.compile(r"[A-Za-z0-9+.-]://[^\s/@?#:$]*:[^\s/@?#$]+@")
 _CREDENTIALS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?i)([a-z0-9+.-]://)[^\s/@?#]*@"), rf"\1{MASK}@"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {MASK}"),
@@ -30,14 +36,7 @@ _CREDENTIALS: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         rf"\1{MASK}",
     ),
-    (
-        re.compile(
-            r"\b(?:sk|pk|rk)-[A-Za-z0-9_*-]{6,}|\bgh[opsur]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}"
-            r"|\bglpat-[\w-]{12,}|\blin_(?:api|oauth)_\w{12,}|\bxox[abeprs]-[\w-]{8,}|\bAKIA[A-Z0-9]{12,}"
-            r"|\bATATT[A-Za-z0-9_=-]{16,}"
-        ),
-        MASK,
-    ),
+    (_TOKENS, MASK),
 )
 
 
@@ -47,6 +46,15 @@ def mask_credentials(text: str) -> str:
     for pattern, mask in _CREDENTIALS:
         text = pattern.sub(mask, text)
     return text
+
+
+def holds_credential(text: str) -> bool:
+    """Whether the text surely holds a credential: a known token shape, or an address with a password.
+
+    Stricter than masking, which may well hide too much: this is for telling people.
+    """
+    shapes = (_TOKENS, _PASSWORD_IN_ADDRESS)
+    return any(shape.search(text) for shape in shapes) or MASK in _JWT.sub(_without_jwt, text)
 
 
 def _without_query(found: re.Match[str]) -> str:

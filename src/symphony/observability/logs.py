@@ -3,12 +3,13 @@
 import logging
 import re
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, TextIO
 
 import structlog
 
 from symphony.domain.redaction import MASK, Redaction
+from symphony.observability.sinks import LogFile, Render, Sink, StreamSink
 
 __all__ = ["Redactor", "configure"]
 
@@ -50,32 +51,50 @@ def configure(
     as_json: bool | None = None,
     level: str = "info",
     redaction: Redaction | None = None,
+    file: LogFile | None = None,
 ) -> None:
-    """Send log lines to `stream` (stderr), as JSON unless it is a terminal.
+    """Send log lines to `stream` (stderr), as JSON unless it is a terminal, and to `file` if there is one.
 
-    The redactor runs last before rendering, so that no earlier processor can add a secret after it.
+    The redactor runs after every processor that could add a secret; what the sinks add is a time stamp.
     """
     out = stream or sys.stderr
     console = out.isatty() if as_json is None else not as_json
-    renderer: structlog.typing.Processor
-    if console:
-        renderer = structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=24, sort_keys=False)
-    else:
-        renderer = structlog.processors.JSONRenderer(ensure_ascii=False, default=str)
+    sinks: tuple[Sink, ...] = (StreamSink(out, _renderer(out, console=console)),)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="%H:%M:%S" if console else "iso", utc=not console),
             structlog.processors.format_exc_info,
             Redactor(redaction or Redaction()),
-            *([_for_people] if console else []),
-            renderer,
+            _hand_over,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=_SafeLoggerFactory(out),
+        logger_factory=_FanFactory(sinks if file is None else (*sinks, file)),
         cache_logger_on_first_use=False,
     )
+
+
+def _hand_over(
+    _logger: Any, _method: str, event: MutableMapping[str, Any]
+) -> tuple[tuple[Mapping[str, Any]], Mapping[str, Any]]:
+    """The event as it is, as the argument of the logger: each sink renders it its own way."""
+    return (event,), {}
+
+
+def _renderer(out: TextIO, *, console: bool) -> Render:
+    stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S" if console else "iso", utc=not console)
+    render: structlog.typing.Processor
+    if console:
+        render = structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=24, sort_keys=False)
+    else:
+        render = structlog.processors.JSONRenderer(ensure_ascii=False, default=str)
+
+    def line(event: Mapping[str, Any]) -> str:
+        stamped = dict(stamp(None, "", dict(event)))
+        shown = dict(_for_people(None, "", stamped)) if console else stamped
+        return str(render(None, "", shown))
+
+    return line
 
 
 def _for_people(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
@@ -90,31 +109,22 @@ def _for_people(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> 
     return {**first, **line, **last}
 
 
-class _SafeLogger:
-    """Writes lines; a sink that fails loses its line and nothing else (LG3)."""
+class _Fan:
+    """The logger at the end of the chain: every sink gets every event."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks = sinks
 
-    def msg(self, message: str) -> None:
-        try:
-            self._write(message + "\n")
-            self._stream.flush()
-        except (OSError, ValueError):
-            return
-
-    def _write(self, line: str) -> None:
-        try:
-            self._stream.write(line)
-        except UnicodeEncodeError:  # a file name that is not text
-            self._stream.write(line.encode("ascii", "backslashreplace").decode("ascii"))
+    def msg(self, event: Mapping[str, Any]) -> None:
+        for sink in self._sinks:
+            sink.write(event)
 
     debug = info = warning = error = critical = exception = log = fatal = msg
 
 
-class _SafeLoggerFactory:
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+class _FanFactory:
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks = sinks
 
-    def __call__(self, *_: Any) -> _SafeLogger:
-        return _SafeLogger(self._stream)
+    def __call__(self, *_: Any) -> _Fan:
+        return _Fan(self._sinks)

@@ -15,6 +15,7 @@ from symphony.scheduler.inputs import SchedulerSettings
 from symphony.skills import SkillOptions
 from symphony.trackers.base import Tracker
 from symphony.trackers.registry import create_tracker, with_default_states
+from symphony.workflow.confidential import secret_values
 from symphony.workflow.document import Workflow
 from symphony.workflow.settings import Settings
 from symphony.workspace.manager import WorkspaceManager
@@ -66,15 +67,25 @@ def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str]) -> B
         ),
         agent=create_backend(settings, host=host, environ=environment, secret_names=secrets),
         secret_names=secrets,
-        redaction=redaction_for(workflow, environment),
+        redaction=redaction_for(workflow, environment, tracker=tracker),
     )
 
 
-def redaction_for(workflow: Workflow, environment: Mapping[str, str]) -> Redaction:
-    """Masks the values of what the workflow refers to, and of every variable called a key or token."""
+def redaction_for(
+    workflow: Workflow, environment: Mapping[str, str], *, tracker: Tracker | None = None
+) -> Redaction:
+    """Masks what must never be shown (LG5).
+
+    That is: secrets that stand in the file, the values of variables the tracker refers to or may fall back
+    to, and of every variable called a key or token.
+    """
     telling = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PAT")
-    names = workflow.secret_names | {name for name in environment if name.endswith(telling)}
-    return Redaction(environment[name] for name in names if environment.get(name))
+    settings = workflow.settings.tracker
+    adapter = tracker or create_tracker(settings, base_dir=workflow.path.parent)
+    names = workflow.secret_names | adapter.secret_environment_names()
+    names |= {name for name in environment if name.endswith(telling)}
+    values = {environment[name] for name in names if environment.get(name)}
+    return Redaction(values | secret_values(settings.provider, environment))
 
 
 def scheduler_settings(bound: Bound) -> SchedulerSettings:

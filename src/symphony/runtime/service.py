@@ -37,7 +37,9 @@ from symphony.scheduler.inputs import (
 from symphony.scheduler.machine import over, step
 from symphony.scheduler.state import Drain, State, initial
 from symphony.workflow.document import Workflow
+from symphony.workflow.keys import changed_keys
 from symphony.workflow.store import Rejected, Reloaded, WorkflowStore
+from symphony.workflow.values import Reload
 
 __all__ = ["Observer", "Service"]
 
@@ -245,11 +247,14 @@ class Service:
                 self.post(WorkflowRejected(failure=error.failure))
             return
         self._refused = None
+        before = self._bound.settings
         self._bound = self._effects.bound = bound
         self._rebound.set()
         self._rebound = anyio.Event()
         _warn(workflow)
         _log.info("workflow_reloaded", workflow=str(workflow.path))
+        if waiting := changed_keys(before, workflow.settings, Reload.RESTART):
+            _log.warning("restart_needed", keys=waiting)
         self.post(SettingsChanged(settings=scheduler_settings(bound)))
 
     async def _watch_workflow(self) -> None:

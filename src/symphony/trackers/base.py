@@ -8,7 +8,7 @@ from symphony.domain.failures import Failure, SymphonyError
 from symphony.domain.issue import Issue
 from symphony.domain.tools import ToolResult, ToolSpec
 
-__all__ = ["Comment", "CommentCapability", "Tracker", "TrackerError"]
+__all__ = ["Comment", "CommentCapability", "ConfigProblem", "Tracker", "TrackerConfigError", "TrackerError"]
 
 
 class TrackerError(SymphonyError):
@@ -17,6 +17,22 @@ class TrackerError(SymphonyError):
     def __init__(self, failure: Failure, *, culprits: frozenset[str] = frozenset()) -> None:
         super().__init__(failure)
         self.culprits = culprits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigProblem:
+    """One setting that an adapter cannot work with; `location` are the keys that lead to it."""
+
+    location: tuple[str | int, ...]
+    failure: Failure
+
+
+class TrackerConfigError(TrackerError):
+    """The settings of `tracker` do not fit its kind; `problems` are all of them, and never empty."""
+
+    def __init__(self, problems: Sequence[ConfigProblem]) -> None:
+        super().__init__(problems[0].failure)
+        self.problems = tuple(problems)
 
 
 class Tracker(Protocol):

@@ -1,30 +1,35 @@
 """Which tracker kinds there are, and how one is made from `tracker` settings (TR7, TR10)."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from symphony.domain.failures import Blame, Category, Failure
+from symphony.trackers import memory
 from symphony.trackers.base import Tracker, TrackerError
 from symphony.trackers.markdown import PROVIDER_KEYS, BoardConfig, MarkdownTracker
 from symphony.workflow.settings import TrackerSettings
 
-__all__ = ["SUPPORTED_KINDS", "create_tracker", "with_default_states"]
+__all__ = ["SUPPORTED_KINDS", "create_tracker", "provider_keys", "with_default_states"]
 
-_LOG = structlog.get_logger(__name__)
 
-Factory = Callable[[TrackerSettings, Path], Tracker]
-StateDefaults = Callable[[TrackerSettings, Path], TrackerSettings]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """One kind: how it is made, what its states are by default, which keys of `provider` it reads."""
+
+    create: Callable[[TrackerSettings, Path], Tracker]
+    with_states: Callable[[TrackerSettings, Path], TrackerSettings]
+    provider_keys: tuple[str, ...]
 
 
 def create_tracker(settings: TrackerSettings, *, base_dir: Path) -> Tracker:
     """Make the adapter that `settings.kind` names; `base_dir` is the directory of WORKFLOW.md.
 
     Raises:
-        TrackerError: category `unsupported_tracker_kind`, or `invalid_tracker_config` with the key.
+        TrackerError: category `unsupported_tracker_kind`.
+        TrackerConfigError: category `invalid_tracker_config`, with every key that does not fit.
     """
-    return _known(settings.kind)[0](settings, base_dir)
+    return _known(settings.kind).create(settings, base_dir)
 
 
 def with_default_states(settings: TrackerSettings, *, base_dir: Path) -> TrackerSettings:
@@ -33,7 +38,16 @@ def with_default_states(settings: TrackerSettings, *, base_dir: Path) -> Tracker
     Raises:
         TrackerError: as `create_tracker`.
     """
-    return _known(settings.kind)[1](settings, base_dir)
+    return _known(settings.kind).with_states(settings, base_dir)
+
+
+def provider_keys(kind: str) -> tuple[str, ...]:
+    """The keys of `tracker.provider` that the adapter of a kind reads; others are a typo (CF13).
+
+    Raises:
+        TrackerError: category `unsupported_tracker_kind`.
+    """
+    return _known(kind).provider_keys
 
 
 def _board(settings: TrackerSettings, base_dir: Path) -> BoardConfig:
@@ -46,7 +60,6 @@ def _board(settings: TrackerSettings, base_dir: Path) -> BoardConfig:
 
 
 def _markdown(settings: TrackerSettings, base_dir: Path) -> Tracker:
-    _warn_unknown(settings, PROVIDER_KEYS)
     return MarkdownTracker(_board(settings, base_dir))
 
 
@@ -55,17 +68,27 @@ def _markdown_states(settings: TrackerSettings, base_dir: Path) -> TrackerSettin
     return settings.model_copy(update={"active_states": config.active, "terminal_states": config.terminal})
 
 
-def _warn_unknown(settings: TrackerSettings, known: Collection[str]) -> None:
-    """Say which provider keys nobody reads: a typo stops nothing, but should not go unseen (CF13)."""
-    for key in sorted(str(key) for key in settings.provider if key not in known):
-        _LOG.warning("unknown_tracker_key", key=f"tracker.provider.{key}", known=sorted(known))
+def _memory(settings: TrackerSettings, base_dir: Path) -> Tracker:
+    del base_dir
+    return memory.MemoryTracker(memory.issues_of(settings.provider))
 
 
-_KINDS: Mapping[str, tuple[Factory, StateDefaults]] = {"markdown": (_markdown, _markdown_states)}
+def _memory_states(settings: TrackerSettings, base_dir: Path) -> TrackerSettings:
+    del base_dir
+    memory.issues_of(settings.provider)
+    active = memory.DEFAULT_ACTIVE if settings.active_states is None else settings.active_states
+    terminal = memory.DEFAULT_TERMINAL if settings.terminal_states is None else settings.terminal_states
+    return settings.model_copy(update={"active_states": active, "terminal_states": terminal})
+
+
+_KINDS: Mapping[str, _Kind] = {
+    "markdown": _Kind(create=_markdown, with_states=_markdown_states, provider_keys=PROVIDER_KEYS),
+    "memory": _Kind(create=_memory, with_states=_memory_states, provider_keys=memory.PROVIDER_KEYS),
+}
 SUPPORTED_KINDS = tuple(_KINDS)
 
 
-def _known(kind: str) -> tuple[Factory, StateDefaults]:
+def _known(kind: str) -> _Kind:
     try:
         return _KINDS[kind]
     except KeyError as error:

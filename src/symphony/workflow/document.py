@@ -3,8 +3,8 @@
 import hashlib
 import os
 import stat
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -12,12 +12,21 @@ from symphony.domain.failures import Category, Failure
 from symphony.frontmatter import Code, FrontMatterError, Profile, Split, load, split
 from symphony.workflow.errors import WorkflowError, WorkflowWarning, config_failure
 from symphony.workflow.resolve import referenced_variables
-from symphony.workflow.review import FrontMatter, Review
-from symphony.workflow.settings import Settings
+from symphony.workflow.review import FrontMatter, Judge, Places, Review
+from symphony.workflow.settings import Section, Settings
 from symphony.workflow.template import PromptTemplate
 from symphony.workflow.validate import review_settings
 
-__all__ = ["Stamp", "Workflow", "WorkflowFile", "load_workflow", "parse_workflow", "read_workflow_file"]
+__all__ = [
+    "Judgement",
+    "Stamp",
+    "Workflow",
+    "WorkflowFile",
+    "judge_workflow",
+    "load_workflow",
+    "parse_workflow",
+    "read_workflow_file",
+]
 
 _MAX_FILE_BYTES: Final = 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
@@ -37,7 +46,7 @@ class WorkflowFile:
     """The bytes of a workflow file as read once; `path` is absolute."""
 
     path: Path
-    data: bytes
+    data: bytes = field(repr=False)
     stamp: Stamp
 
 
@@ -119,31 +128,94 @@ def _missing(path: Path, reason: str) -> Failure:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """All that can be said about a file: `workflow` is there if, and only if, there are no failures.
+
+    `sections` are those that are sound in themselves, whatever is wrong elsewhere; `failures` and `warnings`
+    stand in the order of the file, those of the prompt at the end.
+    """
+
+    places: Places
+    failures: tuple[Failure, ...]
+    warnings: tuple[WorkflowWarning, ...]
+    sections: Mapping[str, Section]
+    workflow: Workflow | None
+
+
 def parse_workflow(
     file: WorkflowFile,
     *,
     environment: Mapping[str, str],
     tracker_kinds: Collection[str],
     agent_kinds: Collection[str],
+    judges: Sequence[Judge] = (),
 ) -> Workflow:
-    """Make a `Workflow` of a file's bytes; pure.
+    """Make a `Workflow` of a file's bytes; pure. Arguments as of `judge_workflow`.
+
+    Raises:
+        WorkflowError: every problem found, each with its class (WF5, WF9, WF10) and `path:line`.
+    """
+    judgement = judge_workflow(
+        file,
+        environment=environment,
+        tracker_kinds=tracker_kinds,
+        agent_kinds=agent_kinds,
+        judges=judges,
+    )
+    if judgement.workflow is None:
+        raise WorkflowError(judgement.failures)
+    return judgement.workflow
+
+
+def judge_workflow(
+    file: WorkflowFile,
+    *,
+    environment: Mapping[str, str],
+    tracker_kinds: Collection[str],
+    agent_kinds: Collection[str],
+    judges: Sequence[Judge] = (),
+) -> Judgement:
+    """Say everything about a file's bytes; pure, and it never raises.
 
     Args:
         file: what was read.
         environment: variables that `$NAME` may refer to.
         tracker_kinds: adapters that exist; the layer above knows them.
         agent_kinds: agent backends that exist.
-
-    Raises:
-        WorkflowError: every problem found, each with its class (WF5, WF9, WF10) and `path:line`.
+        judges: what the layers above say about sections that are sound in themselves.
     """
-    data = _plain_text(file)
-    fences = _split(data, file.path)
+    places = Places(path=file.path, positions={}, first_line=1)
+    try:
+        data = _plain_text(file)
+        fences = _split(data, file.path)
+    except WorkflowError as error:
+        return Judgement(places=places, failures=error.failures, warnings=(), sections={}, workflow=None)
+
+    def judged(front: FrontMatter) -> Review:
+        review = review_settings(
+            front, environment=environment, tracker_kinds=tracker_kinds, agent_kinds=agent_kinds
+        )
+        for judge in judges:
+            judge(review)
+        return review
+
     failures: list[Failure] = []
-    review = _reviewed(fences, file.path, failures, environment, tracker_kinds, agent_kinds)
+    review = _reviewed(fences, file.path, failures, judged)
     template = _prompt(data, fences, file.path, failures)
-    if review is None or review.settings is None or template is None:
-        raise WorkflowError(failures)
+    return Judgement(
+        places=places if review is None else review.places,
+        failures=tuple(failures),
+        warnings=() if review is None else tuple(review.warnings),
+        sections={} if review is None else review.sections,
+        workflow=None if failures else _workflow(file, review, template),
+    )
+
+
+def _workflow(file: WorkflowFile, review: Review | None, template: PromptTemplate | None) -> Workflow:
+    assert review is not None, "an unreadable front matter is a failure"  # noqa: S101 - told above
+    assert review.settings is not None, "settings that do not fit are failures"  # noqa: S101 - likewise
+    assert template is not None, "a prompt that does not parse is a failure"  # noqa: S101 - likewise
     return Workflow(
         path=file.path,
         settings=review.settings,
@@ -174,12 +246,7 @@ def _split(data: bytes, path: Path) -> Split | None:
 
 
 def _reviewed(
-    fences: Split | None,
-    path: Path,
-    failures: list[Failure],
-    environment: Mapping[str, str],
-    tracker_kinds: Collection[str],
-    agent_kinds: Collection[str],
+    fences: Split | None, path: Path, failures: list[Failure], judged: Callable[[FrontMatter], Review]
 ) -> Review | None:
     front = b"" if fences is None else fences.front
     first_line = 1 if fences is None else fences.front_line
@@ -188,17 +255,12 @@ def _reviewed(
     except FrontMatterError as error:
         failures.append(_front_matter_failure(error, path))
         return None
-    review = review_settings(
+    review = judged(
         FrontMatter(
-            path=path,
+            places=Places(path=path, positions=document.positions, first_line=first_line),
             value=document.value,
-            positions=document.positions,
-            first_line=first_line,
             present=fences is not None,
-        ),
-        environment=environment,
-        tracker_kinds=tracker_kinds,
-        agent_kinds=agent_kinds,
+        )
     )
     failures.extend(review.failures)
     return review

@@ -4,19 +4,36 @@ import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 
-__all__ = ["WorkflowError", "WorkflowWarning", "config_failure", "did_you_mean", "quoted"]
+__all__ = ["WarningCode", "WorkflowError", "WorkflowWarning", "config_failure", "did_you_mean", "quoted"]
 
 _MAX_QUOTED: Final = 60
+
+
+class WarningCode(StrEnum):
+    """Every warning by its stable name, as `symphony check --json` tells it."""
+
+    UNKNOWN_KEY = "unknown_key"
+    IGNORED_STATE_LIMIT = "ignored_state_limit"
+    UNSET_VARIABLE = "unset_variable"
+    LITERAL_DOLLAR = "literal_dollar"
+    LITERAL_SECRET = "literal_secret"  # noqa: S105 - the name of a warning, not a secret
+    REFUSED_APPROVAL_POLICY = "refused_approval_policy"
+    UNGUARDED = "unguarded"
+    UNUSED_FILE = "unused_file"
+    UNCOMMITTED_SKILLS = "uncommitted_skills"
+    SKILL_PROBLEM = "skill_problem"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowWarning:
     """Something odd that does not stop the file from working; `where` is `path:line` where there is one."""
 
+    code: WarningCode
     message: str
     where: str | None = None
     hint: str | None = None

@@ -1,32 +1,27 @@
 """What a look at a front matter finds: failures and warnings, each at the line of its key."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from symphony.domain.failures import Category, Failure
-from symphony.workflow.errors import WorkflowWarning, config_failure
-from symphony.workflow.settings import Settings
+from symphony.workflow.errors import WarningCode, WorkflowWarning, config_failure
+from symphony.workflow.settings import Section, Settings
 
-__all__ = ["FrontMatter", "Location", "Review", "dotted"]
+__all__ = ["FrontMatter", "Judge", "Location", "Places", "Review", "dotted"]
 
 Location = tuple[str | int, ...]
 """The keys and list indices that lead to a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrontMatter:
-    """The root map of a file and where its keys stand.
-
-    `first_line` is where the front matter begins; `present` is false where the file has none.
-    """
+class Places:
+    """Where the keys of a file stand, line and column; `first_line` is where its front matter begins."""
 
     path: Path
-    value: Mapping[str, Any]
     positions: Mapping[Location, tuple[int, int]]
     first_line: int
-    present: bool = True
 
     def line(self, location: Location) -> int:
         """Line of a key, or of the nearest enclosing key that is in the file."""
@@ -41,14 +36,38 @@ class FrontMatter:
         return f"{self.path}:{self.line(location)}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontMatter:
+    """The root map of a file, which may hold secrets; `present` is false where the file has none."""
+
+    places: Places
+    value: Mapping[str, Any] = field(repr=False)
+    present: bool = True
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.places.path
+
+
 @dataclass(slots=True, kw_only=True)
 class Review:
-    """Collects what is wrong (`failures`) and what is odd (`warnings`) while a front matter is looked at."""
+    """Collects what is wrong (`failures`) and what is odd (`warnings`) while a front matter is looked at.
+
+    `sections` holds those sections that are sound in themselves, so that a mistake in one of them does not
+    hide what an adapter has to say about another; `settings` is there only where nothing is wrong at all.
+    """
 
     source: FrontMatter
+    sections: dict[str, Section] = field(default_factory=dict)
     settings: Settings | None = None
     warnings: list[WorkflowWarning] = field(default_factory=list)
     _failures: list[tuple[int, Failure]] = field(default_factory=list)
+
+    @property
+    def places(self) -> Places:
+        """Where the keys stand."""
+        return self.source.places
 
     @property
     def failures(self) -> list[Failure]:
@@ -67,18 +86,28 @@ class Review:
         failure = config_failure(
             f"{dotted(location)} {problem}",
             category=category,
-            where=self.source.where(location),
+            where=self.places.where(location),
             hint=hint,
         )
-        self._failures.append((self.source.line(location), failure))
+        self._failures.append((self.places.line(location), failure))
+
+    def add(self, location: Location, failure: Failure) -> None:
+        """Record a failure that somebody else has worded, at the line of its key."""
+        placed = replace(failure, where=self.places.where(location))
+        self._failures.append((self.places.line(location), placed))
 
     def fail_variable(self, name: str, problem: str) -> None:
         """Record that an environment variable, which stands in no file, has a `problem`."""
-        self._failures.append((self.source.first_line, config_failure(f"{name} {problem}")))
+        self._failures.append((self.places.first_line, config_failure(f"{name} {problem}")))
 
-    def warn(self, location: Location, message: str, *, hint: str | None = None) -> None:
+    def warn(self, location: Location, message: str, *, code: WarningCode, hint: str | None = None) -> None:
         """Record something odd at `location`."""
-        self.warnings.append(WorkflowWarning(message=message, where=self.source.where(location), hint=hint))
+        where = self.places.where(location)
+        self.warnings.append(WorkflowWarning(code=code, message=message, where=where, hint=hint))
+
+
+Judge = Callable[[Review], None]
+"""What a layer above has to say about the sections of a front matter: it adds to the review."""
 
 
 def dotted(location: Location) -> str:

@@ -1,13 +1,18 @@
 """From the front matter's map to `Settings`, telling all that is wrong with it at once (WF8, CF1-CF13)."""
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
 from symphony.domain.failures import Category
-from symphony.workflow.errors import did_you_mean, quoted
+from symphony.workflow.confidential import literal_secrets, masked
+from symphony.workflow.errors import WarningCode, did_you_mean, quoted
+from symphony.workflow.keys import section_of
+from symphony.workflow.legacy import adopt_aliases
 from symphony.workflow.resolve import (
     ResolveError,
     UnsetVariableError,
@@ -17,7 +22,8 @@ from symphony.workflow.resolve import (
     resolve_root,
 )
 from symphony.workflow.review import FrontMatter, Location, Review, dotted
-from symphony.workflow.settings import OPAQUE_KEYS, RESERVED_SECTIONS, Section, Settings
+from symphony.workflow.settings import OPAQUE_KEYS, Section, Settings
+from symphony.workflow.values import MAX_NUMBER
 from symphony.workflow.wording import wording
 
 __all__ = ["SKILLS_ENABLED_VARIABLE", "review_settings"]
@@ -25,6 +31,11 @@ __all__ = ["SKILLS_ENABLED_VARIABLE", "review_settings"]
 T = TypeVar("T")
 
 _NO_FRONT_MATTER: Final = 'the file has no front matter: its first line must be "---"'
+
+PLANNED_TRACKERS: Final = frozenset(
+    {"linear", "github", "gitlab", "jira", "asana", "forgejo", "redmine", "memory", "markdown"}
+)
+"""Kinds that mean something, whether or not this version has their adapter."""
 
 SKILLS_ENABLED_VARIABLE: Final = "SYMPHONY_AGENT_SKILLS_ENABLED"
 """The one variable that overrides a key by itself (CF2)."""
@@ -51,15 +62,44 @@ def review_settings(
     review = Review(source=source)
     raw = {key: _without_nulls(value, (key,)) for key, value in source.value.items() if value is not None}
     raw.setdefault("tracker", {})
+    _warn_literal_secrets(review, raw)
+    _adopt_aliases(review, raw)
     _warn_unknown(review, raw, Settings, ())
     _check_kind(review, raw, "agent", agent_kinds)
     has_kind = _check_tracker_kind(review, raw, tracker_kinds)
     _clean_state_limits(review, raw)
     _resolve_workspace(review, raw, environment)
     _override_skills(review, raw, environment)
+    _mask_provider(raw)
     settings = _typed(review, raw, skip=() if has_kind else ("tracker", "kind"))
     review.settings = None if review.failures else settings
     return review
+
+
+def _warn_literal_secrets(review: Review, raw: Mapping[str, Any]) -> None:
+    """Say where a secret stands in the file, and never what it is (AG20)."""
+    for location in literal_secrets(raw):
+        review.warn(
+            location,
+            f"{dotted(location)} holds a secret, and every session can read this file",
+            code=WarningCode.LITERAL_SECRET,
+            hint="write $NAME there and set the variable where the daemon starts; then replace the secret",
+        )
+
+
+def _adopt_aliases(review: Review, raw: Mapping[str, Any]) -> None:
+    """Old spellings become today's, told at the line where they stand (CF11)."""
+    moved = adopt_aliases(raw)
+    known = review.places.positions
+    adopted = {now: known[then] for now, then in moved.items() if then in known}
+    places = replace(review.places, positions={**known, **adopted})
+    review.source = replace(review.source, places=places)
+
+
+def _mask_provider(raw: Mapping[str, Any]) -> None:
+    tracker = raw["tracker"]
+    if isinstance(tracker, dict) and isinstance(tracker.get("provider"), dict):
+        tracker["provider"] = masked(tracker["provider"])
 
 
 def _without_nulls(value: Any, location: Location) -> Any:
@@ -76,23 +116,19 @@ def _without_nulls(value: Any, location: Location) -> Any:
 
 
 def _warn_unknown(review: Review, raw: Mapping[str, Any], model: type[Section], at: Location) -> None:
-    known = model.model_fields.keys() | (set() if at else RESERVED_SECTIONS)
+    known = model.model_fields.keys()
     for key, value in raw.items():
         if key not in known:
             what = "key" if at else "section"
             name = quoted(dotted((*at, key)))
-            review.warn((*at, key), f"unknown {what} {name} is ignored", hint=did_you_mean(key, known))
-        elif isinstance(value, dict) and (section := _section(model, key)):
+            review.warn(
+                (*at, key),
+                f"unknown {what} {name} is ignored",
+                code=WarningCode.UNKNOWN_KEY,
+                hint=did_you_mean(key, known),
+            )
+        elif isinstance(value, dict) and (section := section_of(model, key)):
             _warn_unknown(review, value, section, (*at, key))
-
-
-def _section(model: type[Section], key: str) -> type[Section] | None:
-    field = model.model_fields.get(key)
-    match field.annotation if field else None:
-        case type() as annotation if issubclass(annotation, Section):
-            return annotation
-        case _:
-            return None
 
 
 def _check_tracker_kind(review: Review, raw: Mapping[str, Any], kinds: Collection[str]) -> bool:
@@ -120,9 +156,13 @@ def _check_kind(
 ) -> None:
     values = raw.get(section)
     kind = values.get("kind") if isinstance(values, dict) else None
-    if isinstance(kind, str) and kind.strip() and kind not in kinds:
-        hint = did_you_mean(kind, kinds) or _one_of(kinds)
-        review.fail((section, "kind"), f"{quoted(kind)} is not supported", category=category, hint=hint)
+    if not isinstance(kind, str) or not kind.strip() or "\0" in kind or kind in kinds:
+        return
+    if section == "tracker" and kind in PLANNED_TRACKERS:
+        problem, hint = "is not in this version yet", _one_of(kinds)
+    else:
+        problem, hint = "is not supported", did_you_mean(kind, kinds) or _one_of(kinds)
+    review.fail((section, "kind"), f"{quoted(kind)} {problem}", category=category, hint=hint)
 
 
 def _one_of(kinds: Collection[str]) -> str:
@@ -143,7 +183,9 @@ def _clean_state_limits(review: Review, raw: dict[str, Any]) -> None:
         if problem := _limit_problem(name, limit, cleaned):
             location = ("agent", "max_concurrent_agents_by_state", state)
             review.warn(
-                location, f"agent.max_concurrent_agents_by_state: {quoted(state)} is ignored: {problem}"
+                location,
+                f"agent.max_concurrent_agents_by_state: {quoted(state)} is ignored: {problem}",
+                code=WarningCode.IGNORED_STATE_LIMIT,
             )
         else:
             cleaned[name] = limit
@@ -155,7 +197,7 @@ def _limit_problem(name: str, limit: object, seen: Mapping[str, int]) -> str | N
         return "a state needs a name"
     if name in seen:
         return "the same state is listed above"
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit <= 0:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MAX_NUMBER:
         return "a limit is a whole number greater than 0"
     return None
 
@@ -180,10 +222,19 @@ def _warn_about_root(review: Review, root: str, environment: Mapping[str, str]) 
     location = ("workspace", "root")
     name = reference_name(root)
     if name is not None and not environment.get(name):
-        review.warn(location, f"workspace.root refers to ${name}, which is not set; the default is used")
+        review.warn(
+            location,
+            f"workspace.root refers to ${name}, which is not set; the default is used",
+            code=WarningCode.UNSET_VARIABLE,
+        )
     elif name is None and root.startswith("$"):
         hint = "only a value that is exactly $NAME refers to a variable"
-        review.warn(location, "workspace.root begins with a dollar sign that is taken literally", hint=hint)
+        review.warn(
+            location,
+            "workspace.root begins with a dollar sign that is taken literally",
+            code=WarningCode.LITERAL_DOLLAR,
+            hint=hint,
+        )
 
 
 def _resolved(review: Review, location: Location, resolve: Callable[[], T]) -> T | None:
@@ -213,6 +264,7 @@ def _override_skills(review: Review, raw: dict[str, Any], environment: Mapping[s
 
 
 def _typed(review: Review, raw: Mapping[str, Any], *, skip: Location) -> Settings | None:
+    review.sections = _sound_sections(raw)
     try:
         return Settings.model_validate(raw)
     except ValidationError as error:
@@ -221,3 +273,14 @@ def _typed(review: Review, raw: Mapping[str, Any], *, skip: Location) -> Setting
                 text, hint = wording(problem)
                 review.fail(problem["loc"], text, hint=hint)
     return None
+
+
+def _sound_sections(raw: Mapping[str, Any]) -> dict[str, Section]:
+    """The sections that are right in themselves, whatever is wrong with the others."""
+    sound: dict[str, Section] = {}
+    for name in Settings.model_fields:
+        model = section_of(Settings, name)
+        assert model is not None, name  # noqa: S101 - all fields of Settings are sections
+        with suppress(ValidationError):
+            sound[name] = model.model_validate(raw.get(name, {}))
+    return sound

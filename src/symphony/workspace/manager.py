@@ -81,14 +81,14 @@ class WorkspaceManager:
         await to_thread.run_sync(clear_leftovers, layout)
 
     async def check_repository(self) -> None:
-        """See that `workspace.repo` can be reached and has the base branch, before anything is dispatched.
+        """See that `workspace.repo` can be reached and has the base branch; changes nothing.
 
         Raises:
             WorkspaceError: `workspace_repository`, with a hint.
         """
         if self._settings.repo is None:
             return
-        mirror = self._mirror(await self._root(), self._settings.repo)
+        mirror = Mirror(self._git, Layout(root=self._settings.root), self._settings.repo)
         base_of(await mirror.look(), self._settings.base_branch, self._settings.repo)
 
     async def prepare(self, issue: Issue, attempt: int | None, *, run_id: str | None = None) -> Workspace:

@@ -2,10 +2,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from symphony.domain.failures import Category
-from symphony.trackers.base import TrackerError
+from symphony.trackers.base import TrackerConfigError, TrackerError
 from symphony.trackers.markdown import DEFAULT_STATES, BoardConfig, MarkdownTracker
 from symphony.trackers.registry import SUPPORTED_KINDS, create_tracker, with_default_states
 from symphony.workflow.settings import TrackerSettings
@@ -91,17 +90,35 @@ def test_the_registry_makes_the_board_and_knows_its_states() -> None:
     filled = with_default_states(settings, base_dir=HERE)
     assert filled.active_states == ("Todo", "In Progress")
     assert filled.terminal_states == ("Done", "Cancelled")
-    assert SUPPORTED_KINDS == ("markdown",)
+    assert SUPPORTED_KINDS == ("markdown", "memory")
 
 
-def test_a_key_that_nobody_reads_is_warned_about() -> None:
-    with capture_logs() as logs:
-        create_tracker(TrackerSettings(kind="markdown", provider={"pth": "x", "path": "y"}), base_dir=HERE)
-    assert [(log["event"], log["key"]) for log in logs] == [("unknown_tracker_key", "tracker.provider.pth")]
+def test_everything_that_does_not_fit_is_told_at_once() -> None:
+    with pytest.raises(TrackerConfigError) as caught:
+        BoardConfig.of(
+            {"path": 3, "prefix": "", "states": ["Todo", "Done"]},
+            base_dir=HERE,
+            active=["Doing", "Todo", "Testing"],
+            terminal=["Shipped"],
+        )
+    problems = caught.value.problems
+    assert [".".join(map(str, problem.location)) for problem in problems] == [
+        "tracker.provider.path",
+        "tracker.provider.prefix",
+        "tracker.active_states",
+        "tracker.active_states",
+        "tracker.terminal_states",
+    ]
+
+
+def test_state_lists_are_not_judged_by_legal_states_that_cannot_be_read() -> None:
+    with pytest.raises(TrackerConfigError) as caught:
+        BoardConfig.of({"states": "Todo"}, base_dir=HERE, active=["Doing"])
+    assert [problem.location[-1] for problem in caught.value.problems] == ["states"]
 
 
 def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(TrackerError) as caught:
         create_tracker(TrackerSettings(kind="jiro"), base_dir=HERE)
     assert caught.value.failure.category is Category.UNSUPPORTED_TRACKER_KIND
-    assert caught.value.failure.hint == "supported kinds: markdown"
+    assert caught.value.failure.hint == "supported kinds: markdown, memory"

@@ -22,6 +22,7 @@ from symphony.agents.codex.errors import INSTALL_HINT, LOGIN_HINT
 from symphony.agents.codex.launcher import Launcher
 from symphony.agents.codex.mapping import translate
 from symphony.agents.codex.policy import METHOD_NOT_FOUND
+from symphony.agents.codex.posture import OPEN_SANDBOXES
 from symphony.agents.events import Notice
 from symphony.agents.process import AgentProcess
 from symphony.agents.redaction import redact
@@ -38,7 +39,6 @@ _OUR_NAME = str(params.initialize()["clientInfo"]["name"])
 _SCRATCH = "preflight-"
 # An hour is far longer than any check takes, so another daemon of this root is not disturbed.
 _LEFT_BEHIND = ("-mindepth", "1", "-maxdepth", "1", "-name", f"{_SCRATCH}*", "-mmin", "+60")
-_OPEN_SANDBOXES = frozenset({"dangerFullAccess", "externalSandbox"})
 _NO_NAMESPACES = ("new namespace failed", "user namespace", "uid map", "unshare")
 
 _NAMESPACE_HINT = (
@@ -154,7 +154,7 @@ class _Check:
         return f": > made && : > .git/made && echo {_MARKER}" if writes else f"echo {_MARKER}"
 
     def _is_open(self) -> bool:
-        return self._sandbox is not None and self._sandbox.get("type") in _OPEN_SANDBOXES
+        return self._sandbox is not None and self._sandbox.get("type") in OPEN_SANDBOXES
 
     async def _ask(
         self, method: str, asked: params.Params, *, timeout_ms: int | None = None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from symphony.domain.issue import normalise_state
+from symphony.trackers.base import ConfigProblem, TrackerConfigError
 from symphony.trackers.markdown.refusals import invalid_config
 
 __all__ = [
@@ -61,21 +62,22 @@ class BoardConfig:
         legal states; an empty list is an empty list: nothing is worked on, or nothing is ever over.
 
         Raises:
-            TrackerError: category `invalid_tracker_config`, naming the key.
+            TrackerConfigError: category `invalid_tracker_config`, every key that does not fit.
         """
+        problems: list[ConfigProblem] = []
         wanted = provider.get("states")
-        states = (
-            _unique((*DEFAULT_STATES, *(active or ()), *(terminal or ())))
-            if wanted is None
-            else _states(wanted)
-        )
-        return cls(
-            path=_path(provider.get("path", DEFAULT_PATH), base_dir),
-            prefix=_prefix(provider.get("prefix", DEFAULT_PREFIX)),
+        everything = _unique((*DEFAULT_STATES, *(active or ()), *(terminal or ())))
+        states = everything if wanted is None else _states(wanted, problems)
+        config = cls(
+            path=_path(provider.get("path", DEFAULT_PATH), base_dir, problems),
+            prefix=_prefix(provider.get("prefix", DEFAULT_PREFIX), problems),
             states=states,
-            active=_chosen("tracker.active_states", active, DEFAULT_ACTIVE, states),
-            terminal=_chosen("tracker.terminal_states", terminal, DEFAULT_TERMINAL, states),
+            active=_chosen("tracker.active_states", active, DEFAULT_ACTIVE, states, problems),
+            terminal=_chosen("tracker.terminal_states", terminal, DEFAULT_TERMINAL, states, problems),
         )
+        if problems:
+            raise TrackerConfigError(problems)
+        return config
 
     def state(self, text: str) -> str | None:
         """The configured spelling of a state, or null when there is no such state (DM7)."""
@@ -86,50 +88,61 @@ class BoardConfig:
         return normalise_state(text) in {normalise_state(state) for state in self.terminal}
 
 
-def _path(value: object, base_dir: Path) -> Path:
+def _path(value: object, base_dir: Path, problems: list[ConfigProblem]) -> Path:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise invalid_config("tracker.provider.path", "must be the path of a folder")
+        problems.append(invalid_config("tracker.provider.path", "must be the path of a folder"))
+        return base_dir
     try:
         return base_dir.absolute() / Path(value).expanduser()
     except RuntimeError as error:
-        raise invalid_config("tracker.provider.path", str(error)) from error
+        problems.append(invalid_config("tracker.provider.path", f"cannot be used: {error}"))
+        return base_dir
 
 
-def _prefix(value: object) -> str:
-    if not isinstance(value, str) or not _PREFIX.fullmatch(value):
-        raise invalid_config(
-            "tracker.provider.prefix",
-            "must begin with a letter and hold at most 32 letters, digits, `_` and `-`",
-        )
-    return value
+def _prefix(value: object, problems: list[ConfigProblem]) -> str:
+    if isinstance(value, str) and _PREFIX.fullmatch(value):
+        return value
+    rule = "must begin with a letter and hold at most 32 letters, digits, `_` and `-`"
+    problems.append(invalid_config("tracker.provider.prefix", rule))
+    return DEFAULT_PREFIX
 
 
-def _states(value: object) -> tuple[str, ...]:
+def _states(value: object, problems: list[ConfigProblem]) -> tuple[str, ...]:
+    """The legal states; empty where they cannot be told, and then nobody is held to them."""
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-        raise invalid_config("tracker.provider.states", "must be a list of names")
+        problems.append(invalid_config("tracker.provider.states", "must be a list of names"))
+        return ()
     states = _unique(value)
     if not states:
-        raise invalid_config("tracker.provider.states", "must name at least one state")
+        problems.append(invalid_config("tracker.provider.states", "must name at least one state"))
     return states
 
 
 def _chosen(
-    key: str, wanted: Sequence[str] | None, default: Sequence[str], states: Sequence[str]
+    key: str,
+    wanted: Sequence[str] | None,
+    default: Sequence[str],
+    states: Sequence[str],
+    problems: list[ConfigProblem],
 ) -> tuple[str, ...]:
     """The states of one list in their legal spelling; names outside `states` are refused, blanks ignored."""
     legal = {normalise_state(state): state for state in states}
     names = _unique(wanted or ())
-    for name in names:
-        if normalise_state(name) not in legal:
-            raise invalid_config(
-                key, f"{name!r} is not a state of the board", hint=f"states: {', '.join(states)}"
-            )
-    if wanted is not None:
-        return tuple(legal[normalise_state(name)] for name in names)
-    chosen = [state for state in default if normalise_state(state) in legal]
-    if not chosen:
-        raise invalid_config(key, "must be set when tracker.provider.states is")
-    return tuple(legal[normalise_state(name)] for name in chosen)
+    if not legal:
+        return names
+    unknown = [name for name in names if normalise_state(name) not in legal]
+    problems.extend(
+        invalid_config(
+            key, f"names {name!r}, which is no state of the board", hint=f"states: {', '.join(states)}"
+        )
+        for name in unknown
+    )
+    chosen = names
+    if wanted is None:
+        chosen = tuple(state for state in default if normalise_state(state) in legal)
+    if wanted is None and not chosen:
+        problems.append(invalid_config(key, "must be set when tracker.provider.states is"))
+    return tuple(legal[normalise_state(name)] for name in chosen if name not in unknown)
 
 
 def _unique(names: Sequence[str]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.trackers.base import TrackerError
+from symphony.trackers.base import ConfigProblem, TrackerError
 
 __all__ = ["busy", "invalid_config", "malformed", "missing", "printable", "refused", "unreachable"]
 
@@ -85,14 +85,15 @@ def unreachable(path: Path, error: OSError) -> TrackerError:
     )
 
 
-def invalid_config(key: str, message: str, *, hint: str | None = None) -> TrackerError:
+def invalid_config(key: str, message: str, *, hint: str | None = None) -> ConfigProblem:
     """A setting of `tracker` that this adapter cannot work with; `key` is its dotted name."""
-    return TrackerError(
-        Failure(
+    return ConfigProblem(
+        location=tuple(key.split(".")),
+        failure=Failure(
             category=Category.INVALID_TRACKER_CONFIG,
             blame=Blame.CONFIG,
-            message=printable(f"{key}: {message}"),
+            message=printable(f"{key} {message}"),
             retryable=False,
-            hint=hint,
-        )
+            hint=hint or "docs/trackers/markdown.md describes the settings of the board",
+        ),
     )

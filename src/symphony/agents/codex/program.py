@@ -1,0 +1,58 @@
+"""Is the agent's program there? Asked of the login shell that would start it, without starting it."""
+
+import re
+import shlex
+from collections.abc import Mapping
+
+from symphony.agents.codex.errors import INSTALL_HINT
+from symphony.agents.environment import child_environment
+from symphony.agents.process import shell_argv
+from symphony.domain.failures import Blame, Category, Failure
+from symphony.hosts.base import Host
+
+__all__ = ["missing_program", "program_of"]
+
+_TIMEOUT_MS = 10_000
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+_WORD = re.compile(r"[A-Za-z0-9_@%+=:,.~/-]+")
+
+
+def program_of(command: str) -> str | None:
+    """The program that a shell command starts; null where only a shell could tell.
+
+    A path that is relative to a workspace cannot be looked up either: there is no workspace yet.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    names = [word for word in words if not _ASSIGNMENT.fullmatch(word) and word != "exec"]
+    first = names[0] if names else ""
+    if not _WORD.fullmatch(first) or ("/" in first and not first.startswith(("/", "~/"))):
+        return None
+    return first
+
+
+async def missing_program(command: str, *, host: Host, environment: Mapping[str, str]) -> Failure | None:
+    """Why `codex.command` could not be started; null where its program is there, or nobody can tell."""
+    program = program_of(command)
+    if program is None:
+        return None
+    argv = shell_argv(f"command -v {program} >&2", (), search_path=environment.get("PATH"))
+    try:
+        done = await host.run(
+            argv, env=child_environment(environment, run_id="check"), timeout_ms=_TIMEOUT_MS
+        )
+    except OSError:
+        return _missing("bash")
+    return None if done.exit_code == 0 or done.timed_out else _missing(program)
+
+
+def _missing(program: str) -> Failure:
+    return Failure(
+        category=Category.CODEX_NOT_FOUND,
+        blame=Blame.CONFIG,
+        message=f"codex.command: the login shell finds no program {program}",
+        retryable=False,
+        hint=INSTALL_HINT,
+    )

@@ -1,0 +1,74 @@
+"""`symphony check`: everything that is wrong with a workflow file, at once, as a linter tells it."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from symphony.cli.failures import ExitCode
+from symphony.domain.plain import one_line
+
+if TYPE_CHECKING:
+    from symphony.cli.checking import Problem, Report
+
+__all__ = ["check"]
+
+_EPILOG = """\b
+Examples:
+  symphony check                    judge ./WORKFLOW.md as `symphony run` would
+  symphony check ../app/WORKFLOW.md
+  symphony check --json | jq -r '.problems[].message'
+
+Nothing is started and nothing is changed. Exit codes: 0 usable (also with warnings), 2 usage, 3 errors.
+"""
+_COLOURS = {"error": "red", "warning": "yellow"}
+_MAX_CHARS = 4_000
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("workflow", default="WORKFLOW.md", type=click.Path(path_type=Path))
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object, with the settings as they would hold."
+)
+def check(workflow: Path, *, as_json: bool) -> int:
+    """Tell everything that is wrong with a WORKFLOW.md."""
+    # Imported here: `--help` of any command stays fast.
+    from symphony.cli.checking import examine
+
+    report = examine(workflow, dict(os.environ))
+    if as_json:
+        click.echo(json.dumps(report.as_json(), indent=2, ensure_ascii=False))
+    else:
+        _show(report)
+    return ExitCode.OK if report.valid else ExitCode.CONFIGURATION
+
+
+def _show(report: "Report") -> None:
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    for problem in report.problems:
+        click.echo(_line(problem), color=colour)
+        if problem.hint is not None:
+            click.echo(click.style(f"  hint: {one_line(problem.hint, _MAX_CHARS)}", dim=True), color=colour)
+    click.echo(_summary(report), color=colour)
+
+
+def _line(problem: "Problem") -> str:
+    """`path:line: error: message [code]`."""
+    numbers = [str(number) for number in (problem.line, problem.column) if number is not None]
+    place = click.style(one_line(":".join([problem.path, *numbers]), _MAX_CHARS), bold=True)
+    severity = click.style(problem.severity, fg=_COLOURS[problem.severity], bold=True)
+    return f"{place}: {severity}: {one_line(problem.message, _MAX_CHARS)} [{problem.code}]"
+
+
+def _summary(report: "Report") -> str:
+    counts = {
+        severity: sum(problem.severity == severity for problem in report.problems) for severity in _COLOURS
+    }
+    told = ", ".join(
+        f"{count} {severity}{'' if count == 1 else 's'}" for severity, count in counts.items() if count
+    )
+    verdict = "usable" if report.valid else "not usable"
+    return f"{one_line(report.path, _MAX_CHARS)}: {verdict}" + (f" ({told})" if told else "")

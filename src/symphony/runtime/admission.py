@@ -1,0 +1,108 @@
+"""What a daemon of this version refuses to serve although the file is well-formed, judged with the file.
+
+Whatever reads a workflow in order to run it, at the start and at every reload, and `symphony check` pass
+through here, so that they never differ.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+
+from symphony.agents.registry import KINDS as AGENT_KINDS
+from symphony.agents.registry import remarks
+from symphony.domain.failures import Category
+from symphony.trackers.base import TrackerConfigError
+from symphony.trackers.registry import SUPPORTED_KINDS, provider_keys, with_default_states
+from symphony.workflow.document import Judgement, Workflow, WorkflowFile, judge_workflow
+from symphony.workflow.errors import WarningCode, WorkflowError, did_you_mean, quoted
+from symphony.workflow.review import Review, dotted
+from symphony.workflow.settings import CodexSettings, TrackerSettings, WorkerSettings
+
+__all__ = ["ACKNOWLEDGEMENT", "admit", "judge"]
+
+ACKNOWLEDGEMENT = "--i-understand-that-this-will-be-running-without-the-usual-guardrails"
+"""The option by which a person takes responsibility for sessions without a sandbox (CL5)."""
+
+
+def admit(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: bool) -> Workflow:
+    """Parse a workflow and refuse what cannot be served here.
+
+    Args:
+        file: what was read.
+        environment: variables that `$NAME` may refer to.
+        acknowledged: whether a person accepted sessions without a sandbox.
+
+    Raises:
+        WorkflowError: every problem found, the adapter's included, each with `path:line` and a hint.
+    """
+    judgement = judge(file, environment=environment, acknowledged=acknowledged)
+    if judgement.workflow is None:
+        raise WorkflowError(judgement.failures)
+    return judgement.workflow
+
+
+def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: bool | None) -> Judgement:
+    """As `admit`, but told and not raised.
+
+    `acknowledged` null means that nobody is about to start anything: settings without a sandbox are odd then,
+    and not wrong.
+    """
+    return judge_workflow(
+        file,
+        environment=environment,
+        tracker_kinds=SUPPORTED_KINDS,
+        agent_kinds=AGENT_KINDS,
+        judges=(_judge_tracker, _judge_worker, partial(_judge_agent, acknowledged=acknowledged)),
+    )
+
+
+def _judge_tracker(review: Review) -> None:
+    tracker = review.sections.get("tracker")
+    if not isinstance(tracker, TrackerSettings) or tracker.kind not in SUPPORTED_KINDS:
+        return
+    known = provider_keys(tracker.kind)
+    for key in tracker.provider.keys() - set(known):
+        location = ("tracker", "provider", key)
+        review.warn(
+            location,
+            f"unknown key {quoted(dotted(location))} is ignored",
+            code=WarningCode.UNKNOWN_KEY,
+            hint=did_you_mean(key, known) or f"{tracker.kind} knows {', '.join(known)}",
+        )
+    try:
+        with_default_states(tracker, base_dir=review.source.path.parent)
+    except TrackerConfigError as error:
+        for problem in error.problems:
+            review.add(problem.location, problem.failure)
+
+
+def _judge_worker(review: Review) -> None:
+    """Running on this machine what was meant for another one is no way out (SW3)."""
+    worker = review.sections.get("worker")
+    if isinstance(worker, WorkerSettings) and worker.ssh_hosts:
+        review.fail(
+            ("worker", "ssh_hosts"),
+            "names machines, and this version runs sessions on its own machine only",
+            hint="remove the hosts to run everything here",
+        )
+
+
+def _judge_agent(review: Review, *, acknowledged: bool | None) -> None:
+    codex = review.sections.get("codex")
+    if not isinstance(codex, CodexSettings):
+        return
+    found = remarks(codex)
+    if found.doubtful is not None:
+        remark = found.doubtful
+        message = f"codex.{remark.key} {remark.problem}"
+        review.warn(
+            ("codex", remark.key), message, code=WarningCode.REFUSED_APPROVAL_POLICY, hint=remark.hint
+        )
+    if found.unguarded is None or acknowledged:
+        return
+    location = ("codex", found.unguarded.key)
+    hint = f"{found.unguarded.hint}, or start with {ACKNOWLEDGEMENT}"
+    if acknowledged is None:
+        message = f"{dotted(location)} {found.unguarded.problem}"
+        review.warn(location, message, code=WarningCode.UNGUARDED, hint=hint)
+    else:
+        review.fail(location, found.unguarded.problem, category=Category.INVALID_WORKFLOW_CONFIG, hint=hint)

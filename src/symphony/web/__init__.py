@@ -1,1 +1,1 @@
-"""The HTTP face of the daemon: a JSON API over TCP and a control socket. Sees snapshots, never the runtime."""
+"""The HTTP face of the daemon: a JSON API over TCP and a control socket, over snapshots only."""

@@ -61,6 +61,7 @@ class ReasonCode(StrEnum):
     RETRYING = "retrying"
     BLOCKED = "blocked"
     BLOCKER_RUNNING = "blocker_running"
+    SAME_IDENTIFIER = "same_identifier"
     DRAINING = "draining"
     WORKFLOW_INVALID = "workflow_invalid"
     NO_SLOT = "no_slot"
@@ -225,6 +226,15 @@ def _behind(issue: Issue, state: State) -> Ineligible | None:
     return None
 
 
+def _twin(issue: Issue, state: State) -> Ineligible | None:
+    """Two issues of one identifier, against the rule (DM4), would work in one directory at the same time."""
+    for run in state.running.values():
+        if run.issue.identifier == issue.identifier and run.issue.id != issue.id:
+            message = f"another issue is called {issue.identifier} too (id {run.issue.id}), and is running"
+            return Ineligible(ReasonCode.SAME_IDENTIFIER, message)
+    return None
+
+
 def _closed(state: State) -> Ineligible | None:
     if state.drain is not Drain.NO:
         return Ineligible(ReasonCode.DRAINING, "the daemon is shutting down")
@@ -246,5 +256,6 @@ def eligible(
         or _behind(issue, state)
         or _closed(state)
         or slot_shortage(issue, state, picked=picked)
+        or _twin(issue, state)
         or Eligible()
     )

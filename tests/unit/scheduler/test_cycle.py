@@ -534,6 +534,18 @@ def test_an_issue_that_a_refresh_brings_twice_starts_once() -> None:
     assert start.issue.title == "Newer"
 
 
+def test_two_issues_of_one_identifier_never_work_in_one_directory_at_the_same_time() -> None:
+    story = Story(make_issue("1"), make_issue("2", identifier="SYM-1"), poll_interval_ms=5_000).begin()
+    assert story.state.running.keys() == {"1"}
+    skipped = story.notices("dispatch_skipped")[0].fields
+    assert skipped["code"] == "same_identifier"
+    assert skipped["reason"] == "another issue is called SYM-1 too (id 1), and is running"
+    story.put("1", state="Done")
+    _wake(story)
+    story.ends("1", OutcomeKind.CANCELED)
+    assert story.state.running.keys() == {"2"}
+
+
 @pytest.mark.conformance("S-1")
 def test_picks_and_due_retries_share_the_one_order_of_dispatch() -> None:
     """Two retries and a new issue want two slots: the more urgent ones get them."""

@@ -1,160 +1,122 @@
 """Typed settings of the front matter (specification section 5.3; CF table; DESIGN section 11).
 
-Only shapes, defaults and bounds. Reading the file, `$VAR`, paths and the wording of errors are `document`,
-`resolve` and `validate`. Durations end in `_ms`. Every model is frozen: a reload makes a new `Settings`.
+Only shapes, defaults, bounds and when a change takes effect. Reading the file, `$VAR`, paths and the wording
+of errors are `document`, `resolve` and `validate`; the kinds of values are `values`. Durations end in `_ms`.
+Every model is frozen: a reload makes a new `Settings`.
 """
 
-import json
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
+
+from symphony.workflow.values import (
+    DefaultText,
+    Flag,
+    GitName,
+    Host,
+    Hosts,
+    Labels,
+    Name,
+    NonNegative,
+    OpaqueMap,
+    OpaqueTextOrMap,
+    Port,
+    Positive,
+    Reload,
+    Script,
+    Shape,
+    SkillsPath,
+    States,
+)
 
 __all__ = [
     "OPAQUE_KEYS",
-    "RESERVED_SECTIONS",
     "AgentSettings",
     "BudgetSettings",
     "CodexSettings",
     "HooksSettings",
+    "ObservabilitySettings",
     "PollingSettings",
     "Section",
+    "ServerSettings",
     "Settings",
     "SkillsSettings",
     "TrackerSettings",
+    "WorkerSettings",
     "WorkspaceSettings",
 ]
-
-RESERVED_SECTIONS: Final = frozenset({"observability", "server", "worker"})
-"""Sections of the specification that this version knows of and does not use: accepted in silence."""
 
 OPAQUE_KEYS: Final = frozenset({("codex", "approval_policy"), ("codex", "turn_sandbox_policy")})
 """Maps handed to the agent unchanged (AG14), nulls included."""
 
-
-def _without_nul(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("must not contain a NUL character")
-    return text
-
-
-def _not_blank(text: str) -> str:
-    if not text.strip():
-        raise ValueError("must not be blank")
-    return text
-
-
-def _no_option(text: str) -> str:
-    """A value that git would take for an option must not reach its command line."""
-    if text.startswith("-"):
-        raise ValueError("must not begin with a dash")
-    return text
-
-
-def _blank_to_null(text: str | None) -> str | None:
-    return text if text and text.strip() else None
-
-
-def _trimmed(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    return None if names is None else tuple(name.strip() for name in names if name.strip())
-
-
-def _labels(names: tuple[str, ...]) -> tuple[str, ...]:
-    """As issue labels, but a blank one stays: it is a label no issue has, so it matches nothing (DM19)."""
-    return tuple(dict.fromkeys(name.strip().lower() for name in names))
-
-
-def _inside_workspace(text: str) -> str:
-    path = PurePosixPath(text)
-    if not text.strip() or path.is_absolute() or ".." in path.parts or text.startswith("~"):
-        raise ValueError("must be a path inside the workspace: relative, not empty, without ..")
-    return text
-
-
-def _text_or_map(value: object) -> object:
-    if not isinstance(value, str | dict):
-        raise ValueError("must be text or a map")  # noqa: TRY004 - pydantic reports ValueError only
-    return value
-
-
-def _json_safe(value: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
-    """The agent is spoken to in JSON, which knows neither `.nan` nor `.inf`."""
-    try:
-        json.dumps(value, allow_nan=False)
-    except ValueError as error:
-        raise ValueError("must not contain .nan or .inf") from error
-    return value
-
-
-_Text = Annotated[str, AfterValidator(_without_nul)]
-_Name = Annotated[_Text, AfterValidator(_not_blank)]
-_GitName = Annotated[_Name, AfterValidator(_no_option)]
-_Script = Annotated[_Text | None, AfterValidator(_blank_to_null)]
-_Names = Annotated[tuple[_Text, ...], Field(strict=False)]
-_States = Annotated[_Names | None, AfterValidator(_trimmed)]
-_Positive = Annotated[int, Field(gt=0)]
+_LIVE: Final = Reload.LIVE
+_SESSION: Final = Reload.SESSION
+_RESTART: Final = Reload.RESTART
 
 
 class Section(BaseModel):
     """Frozen and strict; unknown keys are warned about by `validate` (CF13), not refused."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, hide_input_in_errors=True)
 
 
 class TrackerSettings(Section):
     """`tracker`: which board, and which of its states mean what. `provider` belongs to the adapter.
 
+    Secrets that stand in `provider` literally are held as `SecretStr`, whose text form is masked (CF13).
     States are null where the file does not name them: then the adapter's defaults hold, if it has any.
     """
 
-    kind: _Name
-    provider: dict[str, Any] = Field(default_factory=dict)
-    required_labels: Annotated[_Names, AfterValidator(_labels)] = ()
-    active_states: _States = None
-    terminal_states: _States = None
+    kind: Annotated[Name, _LIVE]
+    provider: Annotated[dict[str, Any], Shape("map"), _LIVE] = Field(default_factory=dict)
+    required_labels: Annotated[Labels, _LIVE] = ()
+    active_states: Annotated[States, _LIVE] = None
+    terminal_states: Annotated[States, _LIVE] = None
 
 
 class PollingSettings(Section):
     """`polling`."""
 
-    interval_ms: _Positive = 30_000
+    interval_ms: Annotated[Positive, _LIVE] = 30_000
 
 
 class WorkspaceSettings(Section):
     """`workspace`: where workspaces live and what populates them.
 
-    `root` and a local `repo` are absolute after resolution. `repo` null leaves population to the hooks.
+    `root` and a local `repo` are absolute after resolution. `repo` null leaves population to the hooks; it
+    may be an address with credentials, so it is no part of the text form.
     """
 
-    root: Path
-    repo: _GitName | None = None
-    base_branch: _GitName | None = None
-    push: Literal["never", "origin"] = "never"
-    keep_dirty: bool = True
+    root: Annotated[Path, Shape("path"), DefaultText("<temp>/symphony_workspaces"), _LIVE]
+    repo: Annotated[GitName | None, Shape("path or URL"), Field(repr=False), _LIVE] = None
+    base_branch: Annotated[GitName | None, Shape("text"), _LIVE] = None
+    push: Annotated[Literal["never", "origin"], _LIVE] = "never"
+    keep_dirty: Annotated[Flag, _LIVE] = True
 
 
 class HooksSettings(Section):
     """`hooks`: shell scripts around a run, null where there is none; `timeout_ms` holds for each."""
 
-    after_create: _Script = None
-    before_run: _Script = None
-    after_run: _Script = None
-    before_remove: _Script = None
-    timeout_ms: _Positive = 60_000
+    after_create: Annotated[Script, _LIVE] = None
+    before_run: Annotated[Script, _LIVE] = None
+    after_run: Annotated[Script, _LIVE] = None
+    before_remove: Annotated[Script, _LIVE] = None
+    timeout_ms: Annotated[Positive, _LIVE] = 60_000
 
 
 class BudgetSettings(Section):
     """`agent.budget`: what an issue may use up before a person is asked."""
 
-    max_attempts_without_progress: _Positive = 5
+    max_attempts_without_progress: Annotated[Positive, _LIVE] = 5
 
 
 class SkillsSettings(Section):
     """`agent.skills`: the catalog of repository skills in the envelope; `path` is below the workspace."""
 
-    enabled: bool = True
-    path: Annotated[_Text, AfterValidator(_inside_workspace)] = ".symphony/skills"
-    max_skills_in_prompt: _Positive = 50
+    enabled: Annotated[Flag, _LIVE] = True
+    path: Annotated[SkillsPath, _LIVE] = ".symphony/skills"
+    max_skills_in_prompt: Annotated[Positive, _LIVE] = 50
 
 
 class AgentSettings(Section):
@@ -164,12 +126,14 @@ class AgentSettings(Section):
     greater than 0 were left out with a warning (CF9).
     """
 
-    kind: _Name = "codex"
-    max_concurrent_agents: _Positive = 10
-    max_turns: _Positive = 20
-    max_retry_backoff_ms: _Positive = 300_000
-    max_concurrent_agents_by_state: dict[str, _Positive] = Field(default_factory=dict)
-    drain_timeout_ms: Annotated[int, Field(ge=0)] = 30_000
+    kind: Annotated[Name, _SESSION] = "codex"
+    max_concurrent_agents: Annotated[Positive, _LIVE] = 10
+    max_turns: Annotated[Positive, _SESSION] = 20
+    max_retry_backoff_ms: Annotated[Positive, _LIVE] = 300_000
+    max_concurrent_agents_by_state: Annotated[
+        dict[str, Positive], Shape("map of state to number > 0"), _LIVE
+    ] = Field(default_factory=dict)
+    drain_timeout_ms: Annotated[NonNegative, _LIVE] = 30_000
     budget: BudgetSettings = Field(default_factory=BudgetSettings)
     skills: SkillsSettings = Field(default_factory=SkillsSettings)
 
@@ -181,17 +145,41 @@ class CodexSettings(Section):
     `turn_timeout_ms` limits silence, `read_timeout_ms` one request; `stall_timeout_ms` <= 0 disables.
     """
 
-    command: _Name = "codex app-server"
-    model: _Name | None = None
-    approval_policy: Annotated[
-        str | dict[str, Any], BeforeValidator(_text_or_map), AfterValidator(_json_safe)
-    ] = "never"
-    thread_sandbox: _Name = "workspace-write"
-    turn_sandbox_policy: Annotated[dict[str, Any] | None, AfterValidator(_json_safe)] = None
-    on_approval: Literal["decline", "accept", "block"] = "decline"
-    turn_timeout_ms: _Positive = 3_600_000
-    read_timeout_ms: _Positive = 5_000
-    stall_timeout_ms: int = 300_000
+    command: Annotated[Name, Shape("shell command"), _SESSION] = "codex app-server"
+    model: Annotated[Name | None, Shape("text"), _SESSION] = None
+    approval_policy: Annotated[OpaqueTextOrMap, _SESSION] = "never"
+    thread_sandbox: Annotated[Name, _SESSION] = "workspace-write"
+    turn_sandbox_policy: Annotated[OpaqueMap, _SESSION] = None
+    on_approval: Annotated[Literal["decline", "accept", "block"], _SESSION] = "decline"
+    turn_timeout_ms: Annotated[Positive, _SESSION] = 3_600_000
+    read_timeout_ms: Annotated[Positive, _SESSION] = 5_000
+    stall_timeout_ms: Annotated[int, Shape("number"), _LIVE] = 300_000
+
+
+class ServerSettings(Section):
+    """`server`: the HTTP API and the dashboard. A port, 0 for a free one, switches them on (AP2)."""
+
+    port: Annotated[Port | None, Shape("number 0 to 65535"), _RESTART] = None
+    host: Annotated[Host, _RESTART] = "127.0.0.1"
+
+
+class WorkerSettings(Section):
+    """`worker`: other machines to run sessions on; none means this one (SW1).
+
+    This version has no such workers. What starts a daemon must refuse a list that is not empty, because
+    falling back to this machine would run agents where nobody asked for them (SW3).
+    """
+
+    ssh_hosts: Annotated[Hosts, _LIVE] = ()
+    max_concurrent_agents_per_host: Annotated[Positive | None, Shape("number > 0"), _LIVE] = None
+
+
+class ObservabilitySettings(Section):
+    """`observability`: the live view in a terminal, and nothing else."""
+
+    dashboard_enabled: Annotated[Flag, _RESTART] = True
+    refresh_ms: Annotated[Positive, _RESTART] = 1_000
+    render_interval_ms: Annotated[Positive, _RESTART] = 16
 
 
 class Settings(Section):
@@ -203,3 +191,6 @@ class Settings(Section):
     hooks: HooksSettings = Field(default_factory=HooksSettings)
     agent: AgentSettings = Field(default_factory=AgentSettings)
     codex: CodexSettings = Field(default_factory=CodexSettings)
+    server: ServerSettings = Field(default_factory=ServerSettings)
+    worker: WorkerSettings = Field(default_factory=WorkerSettings)
+    observability: ObservabilitySettings = Field(default_factory=ObservabilitySettings)

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from symphony.domain.failures import Category
 from symphony.workflow.errors import did_you_mean, quoted
+from symphony.workflow.keys import section_of
 from symphony.workflow.resolve import (
     ResolveError,
     UnsetVariableError,
@@ -17,7 +18,7 @@ from symphony.workflow.resolve import (
     resolve_root,
 )
 from symphony.workflow.review import FrontMatter, Location, Review, dotted
-from symphony.workflow.settings import OPAQUE_KEYS, RESERVED_SECTIONS, Section, Settings
+from symphony.workflow.settings import OPAQUE_KEYS, Section, Settings
 from symphony.workflow.wording import wording
 
 __all__ = ["SKILLS_ENABLED_VARIABLE", "review_settings"]
@@ -76,23 +77,14 @@ def _without_nulls(value: Any, location: Location) -> Any:
 
 
 def _warn_unknown(review: Review, raw: Mapping[str, Any], model: type[Section], at: Location) -> None:
-    known = model.model_fields.keys() | (set() if at else RESERVED_SECTIONS)
+    known = model.model_fields.keys()
     for key, value in raw.items():
         if key not in known:
             what = "key" if at else "section"
             name = quoted(dotted((*at, key)))
             review.warn((*at, key), f"unknown {what} {name} is ignored", hint=did_you_mean(key, known))
-        elif isinstance(value, dict) and (section := _section(model, key)):
+        elif isinstance(value, dict) and (section := section_of(model, key)):
             _warn_unknown(review, value, section, (*at, key))
-
-
-def _section(model: type[Section], key: str) -> type[Section] | None:
-    field = model.model_fields.get(key)
-    match field.annotation if field else None:
-        case type() as annotation if issubclass(annotation, Section):
-            return annotation
-        case _:
-            return None
 
 
 def _check_tracker_kind(review: Review, raw: Mapping[str, Any], kinds: Collection[str]) -> bool:

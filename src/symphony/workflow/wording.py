@@ -17,6 +17,13 @@ _EXPECTED: Final = {
 }
 """Per kind of type error: what the value must be, and how to write it."""
 
+_BOUNDS: Final = {
+    "greater_than": ("must be greater than {}", "gt"),
+    "greater_than_equal": ("must be {} or more", "ge"),
+    "less_than_equal": ("must be {} or less", "le"),
+}
+"""Per kind of bound: the phrase, and where pydantic keeps the number."""
+
 _KINDS: Final[tuple[tuple[type, str], ...]] = (
     (bool, "true or false"),
     (int, "a number"),
@@ -35,11 +42,10 @@ def wording(problem: ErrorDetails) -> tuple[str, str | None]:
     if kind in _EXPECTED:
         expected, hint = _EXPECTED[kind]
         return f"must be {expected}, not {_kind_of(problem['input'])}", hint
+    if kind in _BOUNDS:
+        words, name = _BOUNDS[kind]
+        return words.format(context[name]), None
     match kind:
-        case "greater_than":
-            return f"must be greater than {context['gt']}", None
-        case "greater_than_equal":
-            return f"must be {context['ge']} or more", None
         case "literal_error":
             return f"must be one of {context['expected']}", None
         case "value_error":

@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from symphony.domain.failures import Blame, Category
-from symphony.workflow.settings import RESERVED_SECTIONS
+from symphony.workflow.keys import KEYS
 
 if TYPE_CHECKING:
     from unit.workflow.conftest import Parse, Refuse
@@ -55,6 +55,13 @@ DEFAULTS: dict[str, object] = {
     "codex.turn_timeout_ms": 3_600_000,
     "codex.read_timeout_ms": 5_000,
     "codex.stall_timeout_ms": 300_000,
+    "server.port": None,
+    "server.host": "127.0.0.1",
+    "worker.ssh_hosts": (),
+    "worker.max_concurrent_agents_per_host": None,
+    "observability.dashboard_enabled": True,
+    "observability.refresh_ms": 1_000,
+    "observability.render_interval_ms": 16,
 }
 
 
@@ -71,6 +78,12 @@ def _yaml(dotted: str, value: str) -> str:
     return "\n".join([*lines, "---", "body"])
 
 
+@pytest.mark.conformance("C-1")
+def test_every_key_has_a_default_but_the_tracker_kind() -> None:
+    assert DEFAULTS.keys() == KEYS.keys() - {"tracker.kind"}
+
+
+@pytest.mark.conformance("C-1")
 @pytest.mark.parametrize(("key", "default"), DEFAULTS.items())
 def test_an_omitted_key_has_its_default(parse: "Parse", key: str, default: object) -> None:
     assert _value(parse(MINIMAL).settings, key) == default
@@ -101,6 +114,9 @@ POSITIVE = [
     "agent.skills.max_skills_in_prompt",
     "codex.turn_timeout_ms",
     "codex.read_timeout_ms",
+    "worker.max_concurrent_agents_per_host",
+    "observability.refresh_ms",
+    "observability.render_interval_ms",
 ]
 
 
@@ -357,11 +373,6 @@ def test_unknown_keys_are_warned_about_with_a_suggestion(parse: "Parse") -> None
         (f"{FILE}:8", 'unknown section "poling" is ignored', 'did you mean "polling"?'),
         (f"{FILE}:9", 'unknown section "zzz" is ignored', None),
     ]
-
-
-@pytest.mark.parametrize("section", sorted(RESERVED_SECTIONS))
-def test_sections_of_the_specification_that_are_not_used_yet_are_silent(parse: "Parse", section: str) -> None:
-    assert parse(f"{MINIMAL}{section}: {{anything: 1}}\n").warnings == ()
 
 
 @pytest.mark.parametrize(("text", "expected"), [("true", True), ("false", False), (" FALSE ", False)])

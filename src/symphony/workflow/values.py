@@ -1,0 +1,143 @@
+"""The kinds of values that settings are made of: checked, normalised, and called by a name people know.
+
+`Shape` is how a kind of value is named in the documentation; `Reload` is when a changed value takes effect.
+Both ride in a field's metadata, so that one table can be made of the models (`workflow.keys`).
+"""
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePosixPath
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+__all__ = [
+    "DefaultText",
+    "Flag",
+    "GitName",
+    "Host",
+    "Hosts",
+    "Labels",
+    "Name",
+    "NonNegative",
+    "OpaqueMap",
+    "OpaqueTextOrMap",
+    "Port",
+    "Positive",
+    "Reload",
+    "Script",
+    "Shape",
+    "SkillsPath",
+    "States",
+    "Text",
+]
+
+
+class Reload(StrEnum):
+    """When a changed value takes effect (CF, reload column)."""
+
+    LIVE = "live"
+    SESSION = "session"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a value must be, in the words of the documentation."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultText:
+    """The default of a value that is only known when the file is read."""
+
+    text: str
+
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not contain a NUL character")
+    return text
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text
+
+
+def _no_option(text: str) -> str:
+    """A value that a program would take for an option must not reach its command line."""
+    if text.startswith("-"):
+        raise ValueError("must not begin with a dash")
+    return text
+
+
+def _one_word(text: str) -> str:
+    if len(text.split()) != 1 or text != text.strip():
+        raise ValueError("must be one word, without blanks")
+    return text
+
+
+def _blank_to_null(text: str | None) -> str | None:
+    return text if text and text.strip() else None
+
+
+def _trimmed(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(name.strip() for name in names if name.strip())
+
+
+def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Blank and repeated hosts do not count (SW4)."""
+    return tuple(dict.fromkeys(_no_option(name.strip()) for name in names if name.strip()))
+
+
+def _labels(names: tuple[str, ...]) -> tuple[str, ...]:
+    """As issue labels, but a blank one stays: it is a label no issue has, so it matches nothing (DM19)."""
+    return tuple(dict.fromkeys(name.strip().lower() for name in names))
+
+
+def _inside_workspace(text: str) -> str:
+    path = PurePosixPath(text)
+    if not text.strip() or path.is_absolute() or ".." in path.parts or text.startswith("~"):
+        raise ValueError("must be a path inside the workspace: relative, not empty, without ..")
+    return text
+
+
+def _text_or_map(value: object) -> object:
+    if not isinstance(value, str | dict):
+        raise ValueError("must be text or a map")  # noqa: TRY004 - pydantic reports ValueError only
+    return value
+
+
+def _json_safe(value: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+    """The agent is spoken to in JSON, which knows neither `.nan` nor `.inf`."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError as error:
+        raise ValueError("must not contain .nan or .inf") from error
+    return value
+
+
+Text = Annotated[str, AfterValidator(_without_nul), Shape("text")]
+Name = Annotated[Text, AfterValidator(_not_blank)]
+GitName = Annotated[Name, AfterValidator(_no_option)]
+Host = Annotated[Name, AfterValidator(_one_word)]
+Script = Annotated[Text | None, AfterValidator(_blank_to_null), Shape("script")]
+SkillsPath = Annotated[Text, AfterValidator(_inside_workspace), Shape("relative path")]
+Flag = Annotated[bool, Shape("true or false")]
+Positive = Annotated[int, Field(gt=0), Shape("number > 0")]
+NonNegative = Annotated[int, Field(ge=0), Shape("number ≥ 0")]
+Port = Annotated[int, Field(ge=0, le=65_535), Shape("number 0 to 65535")]
+
+_Names = Annotated[tuple[Text, ...], Field(strict=False), Shape("list of text")]
+States = Annotated[_Names | None, AfterValidator(_trimmed), Shape("list of text")]
+Labels = Annotated[_Names, AfterValidator(_labels)]
+Hosts = Annotated[_Names, AfterValidator(_unique)]
+
+OpaqueMap = Annotated[dict[str, Any] | None, AfterValidator(_json_safe), Shape("map")]
+OpaqueTextOrMap = Annotated[
+    str | dict[str, Any], BeforeValidator(_text_or_map), AfterValidator(_json_safe), Shape("text or map")
+]

@@ -1,6 +1,6 @@
 """Exactly what a dispatch would send now, told without a dispatch.
 
-Nothing is made, fetched, posted or started. What hooks would still change in a workspace cannot be seen ahead.
+Nothing is made, fetched, posted or started. What hooks would still change in a workspace is not seen ahead.
 """
 
 from dataclasses import dataclass

@@ -23,16 +23,14 @@ from symphony.workspace.delivery import local_repository
 from symphony.workspace.files import drop
 from symphony.workspace.git import Git, GitError
 from symphony.workspace.mirror import Advertised, Mirror, base_of
-from symphony.workspace.model import WorkspaceError
 from symphony.workspace.refs import read_ref
 
 __all__ = ["NOT_POPULATED", "Forecast", "Foresight"]
 
-NOT_POPULATED: Final = (
-    "the workspace does not exist yet and is filled by hooks, so its skills are not known before"
-)
-_NOT_FETCHED: Final = "the workspace does not exist yet and the repository was never fetched, so its skills are not known before"
-_TOO_LARGE: Final = "the skills are too many or too large to be looked at before the workspace is made"
+_UNKNOWN: Final = "the workspace does not exist yet, so its skills are not known"
+NOT_POPULATED: Final = f"{_UNKNOWN}: hooks will fill it"
+_NOT_FETCHED: Final = f"{_UNKNOWN}: its repository was never fetched"
+_TOO_LARGE: Final = f"{_UNKNOWN}: they are too many or too large for a look ahead"
 _LINK: Final = b"120000"
 _SUBMODULE: Final = b"160000"
 _MAX_ROUNDS: Final = 40

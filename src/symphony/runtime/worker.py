@@ -12,14 +12,13 @@ from typing import Any
 
 import anyio
 import structlog
-from anyio import to_thread
 
 from symphony.agents.base import AgentSession, SessionRequest
-from symphony.agents.envelope import assemble
 from symphony.agents.events import AgentEvent, InputRequired, SessionStarted, TurnEnded, TurnStatus
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.issue import Issue
 from symphony.domain.tools import ToolResult
+from symphony.runtime import briefing
 from symphony.runtime.bound import Bound, skill_options
 from symphony.runtime.catalog import load_catalog
 from symphony.runtime.pulse import Pulse
@@ -155,7 +154,7 @@ class Worker:
         await workspaces.before_run(self._workspace, issue, attempt, run_id=run_id)
         self._pulse.stage(RunStage.BUILDING_PROMPT)
         envelope = await self._envelope(self._workspace)
-        prompt = await to_thread.run_sync(self._bound.workflow.template.render, issue, attempt)
+        prompt = await briefing.prompt(self._bound, issue, attempt)
         await workspaces.verify(self._workspace)
         self._pulse.stage(RunStage.LAUNCHING_AGENT)
         await self._converse(self._workspace, envelope, prompt)
@@ -166,7 +165,7 @@ class Worker:
             self._report_problems(self._issue, catalog.problems)
         if catalog.listed:
             _log.info("skills_listed", names=catalog.listed)
-        return assemble(skills_block=catalog.block)
+        return briefing.envelope(catalog)
 
     # --- the session -------------------------------------------------------------------------------------
 

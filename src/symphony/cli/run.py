@@ -17,6 +17,7 @@ __all__ = ["run"]
 _EPILOG = """\b
 Examples:
   symphony run                      serve ./WORKFLOW.md until Ctrl-C
+  symphony run --port 8787          the HTTP API as well, see docs/api.md
   symphony run --once               work until nothing is running, retrying or eligible
   symphony run ../app/WORKFLOW.md --log-format json 2>>symphony.log
 
@@ -29,6 +30,12 @@ Exit codes: 0 done, 1 failure (with --once: an issue is blocked or given up), 2 
 @click.command(epilog=_EPILOG)
 @click.argument("workflow", default="WORKFLOW.md", type=click.Path(path_type=Path))
 @click.option("--once", is_flag=True, help="End when nothing is running, retrying or eligible.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    metavar="N",
+    help="Serve the HTTP API on this port, 0 for a free one; wins over server.port.",
+)
 @click.option(
     "--log-format",
     type=click.Choice(["auto", "console", "json"]),
@@ -77,6 +84,7 @@ def run(
         log_level=log_level,
         logs_root=logs_root,
         acknowledged=acknowledged,
+        port=port,
         observers=(Farewell(),) if sys.stderr.isatty() else (),
     )
     if once:

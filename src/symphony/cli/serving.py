@@ -43,6 +43,7 @@ def serve(
     state_path: Path | None = None,
     acknowledged: bool = False,
     observers: tuple[Observer, ...] = (),
+    port: int | None = None,
 ) -> Tally:
     """Serve a workflow until it ends; with `once`, tell what happened to each issue.
 
@@ -69,6 +70,7 @@ def serve(
             environment=environment,
             once=once,
             observers=(log, tally, *observers) if once else (log, *observers),
+            port=port,
         )
         anyio.run(serve_until_signalled, service)
     return tally

@@ -12,14 +12,14 @@ from typing import Any
 
 import anyio
 import structlog
-from anyio import to_thread
 
 from symphony.agents.base import AgentSession, SessionRequest
-from symphony.agents.envelope import assemble
 from symphony.agents.events import AgentEvent, InputRequired, SessionStarted, TurnEnded, TurnStatus
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.issue import Issue
 from symphony.domain.tools import ToolResult
+from symphony.observability.history import RunSkills
+from symphony.runtime import briefing
 from symphony.runtime.bound import Bound, skill_options
 from symphony.runtime.catalog import load_catalog
 from symphony.runtime.pulse import Pulse
@@ -58,6 +58,7 @@ class Worker:
         state_dir: StateDirectory,
         post: Callable[[Input], None],
         report_problems: Callable[[Issue, tuple[Problem, ...]], None],
+        on_skills: Callable[[str, RunSkills], None],
         now_ms: Callable[[], int],
     ) -> None:
         self._command = command
@@ -66,6 +67,7 @@ class Worker:
         self._state_dir = state_dir
         self._post = post
         self._report_problems = report_problems
+        self._on_skills = on_skills
         self._pulse = Pulse(command.run_id, post, now_ms, bound.redaction)
         self._live = LiveRun(
             run_id=command.run_id, issue_id=command.issue.id, issue_identifier=command.issue.identifier
@@ -159,18 +161,19 @@ class Worker:
         await workspaces.before_run(self._workspace, issue, attempt, run_id=run_id)
         self._pulse.stage(RunStage.BUILDING_PROMPT)
         envelope = await self._envelope(self._workspace)
-        prompt = await to_thread.run_sync(self._bound.workflow.template.render, issue, attempt)
+        prompt = await briefing.prompt(self._bound, issue, attempt)
         await workspaces.verify(self._workspace)
         self._pulse.stage(RunStage.LAUNCHING_AGENT)
         await self._converse(self._workspace, envelope, prompt)
 
     async def _envelope(self, workspace: Workspace) -> str | None:
         catalog = await load_catalog(workspace.path, skill_options(self._bound.settings))
+        self._on_skills(self._issue.id, catalog.skills)
         if catalog.problems:
             self._report_problems(self._issue, catalog.problems)
         if catalog.listed:
             _log.info("skills_listed", names=catalog.listed)
-        return assemble(skills_block=catalog.block)
+        return briefing.envelope(catalog)
 
     # --- the session -------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ one git process is enough: the checkout itself.
 
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from symphony.workspace.mirror import Mirror, Snapshot, base_of
 from symphony.workspace.model import WorkspaceError
 from symphony.workspace.refs import read_ref
 
-__all__ = ["Checkout", "Origin"]
+__all__ = ["Checkout", "Origin", "begins_at"]
 
 _DEFAULT_IDENTITY = {"name": "Symphony Agent", "email": "symphony@localhost"}
 _IDENTITY_LINE = re.compile(r"user\.(name|email) (.+)")
@@ -36,6 +36,22 @@ class Origin:
     branch: str
     start: str
     base_commit: str
+
+
+async def begins_at(
+    delivered: str | None, there: str | None, contains: Callable[[str, str], Awaitable[bool]]
+) -> str | None:
+    """The commit on which an issue's branch goes on; null where it has none and begins at the base.
+
+    Args:
+        delivered: where it was delivered to, in the mirror.
+        there: where the repository has it, which counts once it holds what was delivered.
+        contains: whether the first commit holds the second one.
+    """
+    start = delivered or there
+    if start is not None and there is not None and start != there and await contains(there, start):
+        return there
+    return start
 
 
 class Checkout:
@@ -76,11 +92,9 @@ class Checkout:
         """Begin at the base, or go on where this branch was delivered before."""
         delivered = await to_thread.run_sync(read_ref, self._mirror.path, f"refs/heads/{branch}")
         there = snapshot.branches.get(branch)
-        start = delivered or there
+        start = await begins_at(delivered, there, self._contains)
         if start is None:
             return Origin(branch=branch, start=base, base_commit=base)
-        if there is not None and start != there and await self._contains(there, start):
-            start = there
         return Origin(branch=branch, start=start, base_commit=await self._fork_point(base, start))
 
     async def _contains(self, commit: str, ancestor: str) -> bool:

@@ -1,6 +1,7 @@
 """`WorkspaceManager`: the life of a workspace, from making it to letting it go (WS1-WS16)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -17,10 +18,11 @@ from symphony.workflow.settings import HooksSettings, WorkspaceSettings
 from symphony.workspace.checkout import Checkout
 from symphony.workspace.delivery import Courier, Parcel
 from symphony.workspace.files import fingerprint, is_directory
+from symphony.workspace.forecast import NOT_POPULATED, Forecast, Foresight
 from symphony.workspace.git import Git, GitError
 from symphony.workspace.guard import Guard
 from symphony.workspace.hooks import Hook, HookCall, HookRunner
-from symphony.workspace.layout import Layout, key_of
+from symphony.workspace.layout import Layout, key_of, resolve
 from symphony.workspace.mirror import Mirror, base_of
 from symphony.workspace.model import (
     Delivery,
@@ -36,6 +38,7 @@ from symphony.workspace.places import (
     clear_way,
     discard,
     forget,
+    is_whole,
     launchable,
     open_root,
     try_writing,
@@ -183,6 +186,29 @@ class WorkspaceManager:
         layout = await self._root()
         key = key_of(identifier)
         return WorkspaceRecord(issue_id=issue_id, identifier=identifier, key=key, path=layout.workspace(key))
+
+    @asynccontextmanager
+    async def foresee(self, identifier: str, paths: Sequence[str]) -> AsyncIterator[Foresight]:
+        """What an attempt would find in the issue's workspace, without making, fetching or changing anything.
+
+        Of a workspace that is not there yet, `paths` (relative to it) are laid out in a private directory
+        that is gone when the context ends.
+
+        Raises:
+            WorkspaceError: what would fail an attempt as well: an unsafe key, containment, the repository.
+        """
+        key, repo = key_of(identifier), self._settings.repo
+        layout = await self._on_disk(lambda: Layout(resolve(self._settings.root)))
+        path = await to_thread.run_sync(checked, layout, key)
+        entry = await to_thread.run_sync(read_entry, layout, key)
+        if await self._on_disk(lambda: is_whole(path, entry, populated=repo is not None)):
+            yield Foresight(path=path, exists=True, tree=path)
+        elif repo is None:
+            yield Foresight(path=path, exists=False, tree=None, note=NOT_POPULATED)
+        else:
+            forecast = Forecast(self._git, self._mirror(layout, repo), repo, self._settings.base_branch)
+            async with forecast.lay_out(path, paths) as foresight:
+                yield foresight
 
     async def remove(self, record: WorkspaceRecord) -> Removal:
         """Remove a workspace, be it under a former root, unless work would be lost (WS11, WS13).

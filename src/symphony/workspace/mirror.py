@@ -118,8 +118,20 @@ class Mirror:
                 timeout_ms=_LOOK_TIMEOUT_MS,
             )
         except (GitError, OSError) as error:
-            raise self._unreachable(error) from error
+            raise self.unreadable(error) from error
         return self._not_empty(parse_advertised(answer))
+
+    async def remembered(self) -> Advertised | None:
+        """What the repository had at the last refresh, read off the mirror; null where there is none yet."""
+        if not await to_thread.run_sync(is_directory, self.path):
+            return None
+        refs = await to_thread.run_sync(all_refs, self.path, "refs/")
+        branches = {
+            name.removeprefix(_TRACKING): commit
+            for name, commit in refs.items()
+            if name.startswith(_TRACKING)
+        }
+        return Advertised(head=refs.get(_DETACHED), branches=branches)
 
     async def _refresh(self) -> Snapshot | WorkspaceError:
         try:
@@ -131,7 +143,7 @@ class Mirror:
                 return await to_thread.run_sync(self._snapshot, advertised)
         except (GitError, OSError) as error:
             await to_thread.run_sync(clear_stale_locks, self.path)
-            return self._unreachable(error)
+            return self.unreadable(error)
         except WorkspaceError as error:
             return error
 
@@ -227,7 +239,8 @@ class Mirror:
             tags={name: commit for name, commit in refs.items() if name.startswith("refs/tags/")},
         )
 
-    def _unreachable(self, error: Exception) -> WorkspaceError:
+    def unreadable(self, error: Exception) -> WorkspaceError:
+        """The error for a repository that git could not read or fetch."""
         return WorkspaceError.of(
             Category.WORKSPACE_REPOSITORY,
             f"workspace.repo {without_credentials(self._repository)} cannot be fetched: {error}",

@@ -26,6 +26,7 @@ __all__ = [
     "clear_way",
     "discard",
     "forget",
+    "is_whole",
     "launchable",
     "open_root",
     "try_writing",
@@ -90,13 +91,20 @@ def clear_way(layout: Layout, path: Path, entry: Entry | None, *, populated: boo
             hint="move it out of the workspace root",
             retryable=False,
         )
+    if is_whole(path, entry, populated=populated):
+        return True
     if path.is_file():
         path.unlink()
     elif path.is_dir() and entry is not None and not entry.ready:
         discard(layout, path)
-    elif path.is_dir():
-        return not populated or not is_empty(path)
     return False
+
+
+def is_whole(path: Path, entry: Entry | None, *, populated: bool) -> bool:
+    """Whether a workspace is there that an attempt would go on in. Raises `OSError`."""
+    if not is_directory(path) or (entry is not None and not entry.ready):
+        return False
+    return not populated or not is_empty(path)
 
 
 def discard(layout: Layout, path: Path) -> None:

@@ -1,0 +1,77 @@
+"""Exactly what a dispatch would send now, told without a dispatch.
+
+Nothing is made, fetched, posted or started. What hooks would still change in a workspace is not seen ahead.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from symphony.domain.issue import Issue
+from symphony.observability.documents import skills_document
+from symphony.runtime import briefing
+from symphony.runtime.bound import Bound, skill_options
+from symphony.runtime.catalog import RunCatalog, read_catalog
+
+__all__ = ["PromptPreview", "preview", "prompt_document"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptPreview:
+    """The two texts of a session's start, and where its skills came from.
+
+    Attributes:
+        issue_identifier: whose session it would be.
+        attempt: as the template would see it (PR3).
+        envelope: the system-level text; null where nothing at all is sent.
+        prompt: of the first turn.
+        catalog: the skills that are listed and dropped, and what is wrong with files.
+        note: why skills are missing that a dispatch might find, one line, or null.
+    """
+
+    issue_identifier: str
+    attempt: int | None
+    envelope: str | None
+    prompt: str
+    catalog: RunCatalog
+    note: str | None = None
+
+
+async def preview(bound: Bound, issue: Issue, attempt: int | None) -> PromptPreview:
+    """The texts that a run started now would get, made by the functions that a run uses.
+
+    Raises:
+        SymphonyError: what would fail the run as well: the workspace's place, the repository, the template.
+    """
+    catalog, note = await _catalog(bound, issue)
+    return PromptPreview(
+        issue_identifier=issue.identifier,
+        attempt=attempt,
+        envelope=briefing.envelope(catalog),
+        prompt=await briefing.prompt(bound, issue, attempt),
+        catalog=catalog,
+        note=note,
+    )
+
+
+async def _catalog(bound: Bound, issue: Issue) -> tuple[RunCatalog, str | None]:
+    options = skill_options(bound.settings)
+    if not options.enabled:
+        return RunCatalog(), None
+    async with bound.workspaces.foresee(issue.identifier, (options.path,)) as seen:
+        if seen.tree is None:
+            return RunCatalog(), seen.note
+        tree = None if seen.exists else seen.tree
+        return await read_catalog(seen.path, options, tree=tree), seen.note
+
+
+def prompt_document(seen: PromptPreview, *, source: str) -> dict[str, Any]:
+    """The preview as JSON (DESIGN 11a); `source` is `daemon`, or `files` where none runs. Not yet masked."""
+    return {
+        "issue_identifier": seen.issue_identifier,
+        "source": source,
+        "attempt": seen.attempt,
+        "envelope": seen.envelope,
+        "prompt": seen.prompt,
+        "skills": skills_document(seen.catalog.skills),
+        "note": seen.note,
+    }

@@ -14,9 +14,13 @@ Examples:
 """
 COMMANDS = {
     "demo": "symphony.cli.demo:demo",
+    "explain": "symphony.cli.explain:explain",
     "init": "symphony.cli.init:init",
     "issue": "symphony.cli.issue:issue",
+    "prompt": "symphony.cli.prompt:prompt",
+    "refresh": "symphony.cli.refresh:refresh",
     "run": "symphony.cli.run:run",
+    "status": "symphony.cli.status:status",
 }
 
 

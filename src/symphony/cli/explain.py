@@ -40,6 +40,6 @@ def explain(*, issue: str, as_json: bool, workflow: Path) -> None:
         print_json({**document, "explanation": explanation.document()})
         return
     from symphony.cli.explain_view import explain_view
-    from symphony.cli.status_view import console_for
+    from symphony.cli.status_view import console_for, show
 
-    console_for().print(explain_view(document, explanation))
+    show(console_for(), explain_view(document, explanation))

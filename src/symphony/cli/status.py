@@ -68,9 +68,10 @@ def _once(facts: "Facts", *, as_json: bool) -> None:
     if as_json:
         print_json(document)
         return
-    from symphony.cli.status_view import console_for, status_view
+    from symphony.cli.status_view import console_for, show, status_view
 
-    console_for().print(status_view(document, workflow=str(facts.workflow)))
+    console = console_for()
+    show(console, status_view(document, workflow=str(facts.workflow), width=console.width))
 
 
 def _watch(facts: "Facts", interval: float) -> None:
@@ -78,16 +79,16 @@ def _watch(facts: "Facts", interval: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from symphony.cli.status_view import console_for
+    from symphony.cli.status_view import console_for, show
 
     console = console_for()
     if not console.is_terminal or console.is_dumb_terminal:
-        _repeat(lambda: console.print(_picture(facts, None), Text("")), interval)
+        _repeat(lambda: show(console, _picture(facts, console.width, None), Text()), interval)
     with Live(console=console, auto_refresh=False, screen=True) as live:
-        _repeat(lambda: live.update(_picture(facts, console.height), refresh=True), interval)
+        _repeat(lambda: live.update(_picture(facts, console.width, console.height), refresh=True), interval)
 
 
-def _picture(facts: "Facts", height: int | None) -> "RenderableType":
+def _picture(facts: "Facts", width: int, height: int | None) -> "RenderableType":
     """What there is to see now; trouble is shown too, because it may pass."""
     from symphony.cli.status_view import status_view, trouble_view
 
@@ -97,7 +98,7 @@ def _picture(facts: "Facts", height: int | None) -> "RenderableType":
         return trouble_view(error.failure)
     others = sum(len(document[kind]) for kind in ("running", "retrying", "blocked"))
     room = None if height is None else max((height - _HEAD_LINES - _LINES_PER_ROW * others) // 2, 1)
-    return status_view(document, workflow=str(facts.workflow), max_waiting=room)
+    return status_view(document, workflow=str(facts.workflow), width=width, max_waiting=room)
 
 
 def _watch_json(facts: "Facts", interval: float) -> None:

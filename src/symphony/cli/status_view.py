@@ -4,8 +4,8 @@ Nothing that matters is cut: long texts wrap in their own column. Without a term
 the same document gives the same bytes.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -15,38 +15,49 @@ from symphony.cli.explanation import UNBLOCK
 from symphony.cli.wording import ago, cell, count, lasting, plural, seconds_between
 from symphony.domain.failures import Failure
 
-__all__ = ["console_for", "status_view", "trouble_view"]
+__all__ = ["console_for", "show", "status_view", "trouble_view"]
 
 Document = Mapping[str, Any]
+_Column = tuple[str, Literal["left", "right"]]
 
 _PIPE_WIDTH: Final = 160
+_WIDE: Final = 100
+_ID_WIDTH: Final = 8
 _QUIET_S: Final = 120
 
 
 def console_for(**options: Any) -> Console:
     """A console on stdout that adds nothing to what it is given; wide where it is a pipe."""
     console = Console(highlight=False, emoji=False, markup=False, **options)
-    if not console.is_terminal:
+    if not console.is_terminal and "width" not in options:
         console.width = _PIPE_WIDTH
     return console
 
 
-def status_view(document: Document, *, workflow: str, max_waiting: int | None = None) -> RenderableType:
-    """The whole picture; with `max_waiting`, only so many of those that wait."""
+def show(console: Console, *pictures: RenderableType) -> None:
+    """Print, without blanks at the ends of lines."""
+    with console.capture() as captured:
+        console.print(*pictures, sep="\n")
+    lines = captured.get().splitlines()
+    console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
+    console.file.flush()
+
+
+def status_view(
+    document: Document, *, workflow: str, width: int, max_waiting: int | None = None
+) -> RenderableType:
+    """The whole picture, for so many columns; with `max_waiting`, only so many of those that wait."""
+    now, wide = document.get("generated_at"), width >= _WIDE
+    kinds = {kind: _rows(document, kind) for kind in ("running", "retrying", "blocked", "waiting")}
     blocks = [_head(document, workflow)]
     if problems := list(_problems(document)):
         blocks.append(Group(*problems))
-    for title, rows, table in (
-        ("RUNNING", _rows(document, "running"), _running),
-        ("RETRYING", _rows(document, "retrying"), _retrying),
-        ("BLOCKED", _rows(document, "blocked"), _blocked),
-    ):
-        if rows:
-            blocks.append(table(title, rows, document))
-    waits = _rows(document, "waiting")
-    if waits:
-        blocks.append(_waiting(waits, max_waiting))
-    if not any(_rows(document, kind) for kind in ("running", "retrying", "blocked", "waiting")):
+    for kind, picture in (("running", _running), ("retrying", _retrying), ("blocked", _blocked)):
+        if kinds[kind]:
+            blocks.append(picture(kinds[kind], now, wide=wide))
+    if kinds["waiting"]:
+        blocks.append(_waiting(kinds["waiting"], max_waiting, wide=wide))
+    if not any(kinds.values()):
         blocks.append(Text(_nothing(document)))
     return _spaced(blocks)
 
@@ -131,93 +142,97 @@ def _nothing(document: Document) -> str:
 # --- the issues ------------------------------------------------------------------------------------------
 
 
-def _running(title: str, rows: Sequence[Document], document: Document) -> RenderableType:
-    now = document.get("generated_at")
-    table = _table(
-        title,
-        rows,
-        "green",
+def _running(rows: Sequence[Document], now: Any, *, wide: bool) -> RenderableType:
+    columns: list[_Column] = [
         ("TURN", "right"),
         ("AGE", "right"),
         ("SIGN OF LIFE", "left"),
         ("TOKENS", "right"),
-    )
+    ]
+    block = _Block("RUNNING", rows, "green", columns, wide=wide)
     for row in rows:
         quiet = seconds_between(row.get("last_event_at"), now)
         said = row.get("last_message") or str(row.get("stage") or "").replace("_", " ")
         if row.get("stopping"):
             said = f"stopping: {row['stopping']}"
-        table.add_row(
-            cell(row.get("issue_identifier"), "green"),
+        block.add(
+            row,
             Text(str(row.get("turn", ""))),
             Text(lasting(seconds_between(row.get("started_at"), now))),
             Text(
                 "none yet" if quiet is None else ago(quiet), style="yellow" if (quiet or 0) > _QUIET_S else ""
             ),
             Text(count(_map(row, "tokens").get("total_tokens"))),
-            _stack(cell(row.get("title")), cell(said, "dim")),
+            words=[cell(said, "dim")],
         )
-    return table
+    return block.table
 
 
-def _retrying(title: str, rows: Sequence[Document], document: Document) -> RenderableType:
-    table = _table(title, rows, "yellow", ("ATTEMPT", "right"), ("DUE IN", "right"))
+def _retrying(rows: Sequence[Document], now: Any, *, wide: bool) -> RenderableType:
+    block = _Block("RETRYING", rows, "yellow", (("ATTEMPT", "right"), ("DUE IN", "right")), wide=wide)
     for row in rows:
-        wait = seconds_between(document.get("generated_at"), row.get("due_at"))
-        error = row.get("error")
+        wait, error = seconds_between(now, row.get("due_at")), row.get("error")
         why = f"after: {error}" if error else "the last attempt ended well; it is looked at once more"
-        table.add_row(
-            cell(row.get("issue_identifier"), "yellow"),
+        block.add(
+            row,
             Text(str(row.get("attempt", ""))),
             Text("now" if wait is not None and wait <= 0 else lasting(wait)),
-            _stack(cell(row.get("title")), cell(why, "dim")),
+            words=[cell(why, "dim")],
         )
-    return table
+    return block.table
 
 
-def _blocked(title: str, rows: Sequence[Document], document: Document) -> RenderableType:
-    table = _table(title, rows, "red", ("SINCE", "right"))
+def _blocked(rows: Sequence[Document], now: Any, *, wide: bool) -> RenderableType:
+    block = _Block("BLOCKED", rows, "red", (("SINCE", "right"),), wide=wide)
     for row in rows:
-        failure = row.get("failure")
-        hint = failure.get("hint") if isinstance(failure, Mapping) else None
-        table.add_row(
-            cell(row.get("issue_identifier"), "red"),
-            Text(lasting(seconds_between(row.get("blocked_at"), document.get("generated_at")))),
-            _stack(
-                cell(row.get("title")),
-                cell(row.get("error"), "red"),
-                Text.assemble(("→ ", "bold"), cell(hint or UNBLOCK)),
-            ),
+        hint = _map(row, "failure").get("hint") or UNBLOCK
+        block.add(
+            row,
+            Text(lasting(seconds_between(row.get("blocked_at"), now))),
+            words=[cell(row.get("error"), "red"), Text.assemble(("→ ", "bold"), cell(hint))],
         )
-    return table
+    return block.table
 
 
-def _waiting(rows: Sequence[Document], most: int | None) -> RenderableType:
+def _waiting(rows: Sequence[Document], most: int | None, *, wide: bool) -> RenderableType:
     shown = rows if most is None else rows[:most]
-    table = _table("WAITING", shown, "cyan")
+    block = _Block("WAITING", shown, "cyan", (("STATE", "left"),), wide=wide)
     for row in shown:
-        table.add_row(
-            cell(row.get("issue_identifier"), "cyan"),
-            _stack(cell(row.get("title")), cell(_map(row, "reason").get("message"), "dim")),
-        )
+        block.add(row, cell(row.get("state")), words=[cell(_map(row, "reason").get("message"), "dim")])
     if len(shown) < len(rows):
         more = f"and {len(rows) - len(shown)} more; `symphony status` without --watch lists all"
-        return Group(table, Text(more, style="dim"))
-    return table
+        return Group(block.table, Text(more, style="dim"))
+    return block.table
 
 
-def _table(title: str, rows: Iterable[Document], style: str, *columns: tuple[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=f"bold {style}")
-    widest = max((len(cell(row.get("issue_identifier")).plain) for row in rows), default=0)
-    table.add_column(title, min_width=max(len("RETRYING"), min(widest, 20)), max_width=40, overflow="fold")
-    for name, justify in columns:
-        table.add_column(name, justify=justify, no_wrap=True)
-    table.add_column("", overflow="fold", ratio=1)
-    return table
+class _Block:
+    """The issues of one kind: its facts, the title, and the words beside the title or, narrow, below it."""
 
+    def __init__(
+        self,
+        title: str,
+        rows: Sequence[Document],
+        style: str,
+        columns: Sequence[_Column],
+        *,
+        wide: bool,
+    ) -> None:
+        self._style, self._wide = style, wide
+        self.table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=f"bold {style}")
+        widest = max((len(cell(row.get("issue_identifier")).plain) for row in rows), default=0)
+        self.table.add_column(title, min_width=max(_ID_WIDTH, min(widest, 2 * _ID_WIDTH)), overflow="fold")
+        for name, justify in columns:
+            self.table.add_column(name, justify=justify, overflow="fold")
+        self.table.add_column("TITLE", overflow="fold", ratio=2)
+        if wide:
+            self.table.add_column("", overflow="fold", ratio=3)
 
-def _stack(*texts: Text) -> Text:
-    return Text("\n").join(text for text in texts if text.plain)
+    def add(self, row: Document, *facts: Text, words: Sequence[Text]) -> None:
+        """One issue."""
+        identifier, title = cell(row.get("issue_identifier"), self._style), cell(row.get("title"))
+        said = [text for text in words if text.plain]
+        texts = [title, Text("\n").join(said)] if self._wide else [Text("\n").join([title, *said])]
+        self.table.add_row(identifier, *facts, *texts)
 
 
 def _spaced(blocks: Sequence[RenderableType]) -> RenderableType:

@@ -17,6 +17,7 @@ __all__ = ["run"]
 _EPILOG = """\b
 Examples:
   symphony run                      serve ./WORKFLOW.md until Ctrl-C
+  symphony run --port 8787          the HTTP API as well, see docs/api.md
   symphony run --once               work until nothing is running, retrying or eligible
   symphony run ../app/WORKFLOW.md --log-format json 2>>symphony.log
 
@@ -28,6 +29,12 @@ Exit codes: 0 done, 1 failure (with --once: an issue is blocked), 2 usage, 3 con
 @click.command(epilog=_EPILOG)
 @click.argument("workflow", default="WORKFLOW.md", type=click.Path(path_type=Path))
 @click.option("--once", is_flag=True, help="End when nothing is running, retrying or eligible.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    metavar="N",
+    help="Serve the HTTP API on this port, 0 for a free one; wins over server.port.",
+)
 @click.option(
     "--log-format",
     type=click.Choice(["auto", "console", "json"]),
@@ -42,7 +49,7 @@ Exit codes: 0 done, 1 failure (with --once: an issue is blocked), 2 usage, 3 con
     show_default=True,
     help="The least important line to show.",
 )
-def run(workflow: Path, *, once: bool, log_format: str, log_level: str) -> None:
+def run(workflow: Path, *, once: bool, port: int | None, log_format: str, log_level: str) -> None:
     """Work on the issues of a board as WORKFLOW.md says."""
     # Imported here: `--help` of any command stays fast.
     from symphony.cli.farewell import Farewell
@@ -54,6 +61,7 @@ def run(workflow: Path, *, once: bool, log_format: str, log_level: str) -> None:
         once=once,
         log_format=log_format,
         log_level=log_level,
+        port=port,
         observers=(Farewell(),) if sys.stderr.isatty() else (),
     )
     if once:

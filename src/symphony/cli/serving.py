@@ -41,6 +41,7 @@ def serve(
     log_path: Path | None = None,
     state_path: Path | None = None,
     observers: tuple[Observer, ...] = (),
+    port: int | None = None,
 ) -> Tally:
     """Serve a workflow until it ends; with `once`, tell what happened to each issue.
 
@@ -63,6 +64,7 @@ def serve(
             environment=environment,
             once=once,
             observers=(log, tally, *observers) if once else (log, *observers),
+            port=port,
         )
         anyio.run(serve_until_signalled, service)
     return tally

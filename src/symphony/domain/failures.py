@@ -71,6 +71,7 @@ class Category(StrEnum):
 
     INSTANCE_LOCKED = "instance_locked"
     STATE_DIRECTORY = "state_directory"
+    HTTP_SERVER = "http_server"
     COMMAND = "command"
     INTERNAL = "internal"
 

@@ -17,7 +17,7 @@ from symphony.observability.waiting import Reason, waiting
 from symphony.scheduler.inputs import RunReport
 from symphony.scheduler.state import Blocked, Cycle, Drain, Retry, Running, State
 
-__all__ = ["issue_document", "state_document", "utc_text"]
+__all__ = ["issue_document", "skills_document", "state_document", "utc_text"]
 
 Document = dict[str, Any]
 
@@ -189,7 +189,7 @@ class _View:
                 for one in memory.recent()
             ],
             "last_error": blocked.failure.line if blocked else memory.last_error,
-            "skills": None if memory.skills is None else _skills(memory.skills),
+            "skills": None if memory.skills is None else skills_document(memory.skills),
             "tracked": {},
         }
 
@@ -277,11 +277,12 @@ def _names(skills: RunSkills) -> Document:
     return {
         "listed": [skill.name for skill in skills.listed],
         "dropped": [skill.name for skill in skills.dropped],
-        "problems": _unique(problem.path for problem in skills.problems),
+        "malformed": _unique(one.path for one in skills.problems if one.severity == "error"),
     }
 
 
-def _skills(skills: RunSkills) -> Document:
+def skills_document(skills: RunSkills) -> Document:
+    """The skills of a session: `{"listed", "dropped", "problems"}` with paths and digests (DESIGN 11a)."""
     return {
         "listed": [asdict(skill) for skill in skills.listed],
         "dropped": [asdict(skill) for skill in skills.dropped],

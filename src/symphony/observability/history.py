@@ -77,8 +77,12 @@ class RunSkills:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happening:
-    """Something that happened to an issue; `event` is the name in the log, or the agent's own."""
+    """Something that happened to an issue; `event` is the name in the log, or the agent's own.
 
+    `number` tells the order, which the wall clock does not.
+    """
+
+    number: int
     at: datetime
     event: str
     message: str
@@ -107,7 +111,7 @@ class IssueHistory:
 
     def recent(self) -> list[Happening]:
         """What happened last, oldest first."""
-        return sorted([*self.steps, *self.words], key=lambda one: one.at)
+        return sorted([*self.steps, *self.words], key=lambda one: one.number)
 
 
 class History:
@@ -125,6 +129,7 @@ class History:
         self._max_issues = max_issues
         self._issues: dict[str, IssueHistory] = {}
         self._offset_ms: int | None = None
+        self._happened = 0
         self.last_poll_at: datetime | None = None
 
     def wall(self, moment_ms: int, *, now_ms: int, now: datetime) -> datetime:
@@ -183,9 +188,11 @@ class History:
         if new.signs != old.signs:
             entry.last_event_at = at
         if new.last_message is not None and new.last_message != old.last_message:
-            entry.words.append(
-                Happening(at=at, event=new.last_event or "notification", message=new.last_message)
-            )
+            entry.words.append(self._happening(at, new.last_event or "notification", new.last_message))
+
+    def _happening(self, at: datetime, event: str, message: str) -> Happening:
+        self._happened += 1
+        return Happening(number=self._happened, at=at, event=event, message=message)
 
     def _ended(self, before: State, fact: RunEnded) -> None:
         run = _run(before, fact.run_id)
@@ -198,7 +205,7 @@ class History:
             entry.runs += 1
             entry.started_at, entry.last_event_at, entry.skills = at, None, None
         elif isinstance(command, Notify) and command.issue_id is not None and command.event not in _SILENT:
-            step = Happening(at=at, event=command.event, message=_words(command))
+            step = self._happening(at, command.event, _words(command))
             self._entry(command.issue_id).steps.append(step)
 
     def _claims(self, before: State, after: State, at: datetime) -> None:

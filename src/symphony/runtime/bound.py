@@ -11,6 +11,7 @@ from symphony.agents.registry import create_backend
 from symphony.domain.issue import normalise_state
 from symphony.domain.redaction import Redaction
 from symphony.hosts.base import Host
+from symphony.runtime.token import TOKEN_VARIABLE
 from symphony.scheduler.inputs import SchedulerSettings
 from symphony.skills import SkillOptions
 from symphony.trackers.base import Tracker
@@ -51,7 +52,7 @@ def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str]) -> B
     base_dir = workflow.path.parent
     states = with_default_states(settings.tracker, base_dir=base_dir)
     tracker = create_tracker(settings.tracker, base_dir=base_dir)
-    secrets = workflow.secret_names | tracker.secret_environment_names()
+    secrets = workflow.secret_names | tracker.secret_environment_names() | {TOKEN_VARIABLE}
     return Bound(
         workflow=workflow,
         active_states=states.active_states or (),

@@ -15,6 +15,7 @@ from anyio.abc import TaskGroup
 
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.issue import Issue
+from symphony.observability.history import RunSkills
 from symphony.runtime.bound import Bound
 from symphony.runtime.clock import Timers
 from symphony.runtime.notes import post_note, post_skill_report
@@ -57,6 +58,7 @@ class Effects:
         post: Callable[[Input], None],
         before_poll: Callable[[], Awaitable[None]],
         on_exit: Callable[[], None],
+        on_skills: Callable[[str, RunSkills], None],
         now_ms: Callable[[], int],
     ) -> None:
         self.bound = bound
@@ -66,6 +68,7 @@ class Effects:
         self._post = post
         self._before_poll = before_poll
         self._on_exit = on_exit
+        self._on_skills = on_skills
         self._now_ms = now_ms
         self._workers: dict[str, Worker] = {}
         self._places: dict[str, anyio.Lock] = {}
@@ -146,6 +149,7 @@ class Effects:
             state_dir=self._state_dir,
             post=self._post,
             report_problems=self._report_problems,
+            on_skills=self._on_skills,
             now_ms=self._now_ms,
         )
         self._workers[command.run_id] = worker

@@ -4,13 +4,15 @@ Nothing is made, fetched, posted or started. What hooks would still change in a 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from symphony.domain.issue import Issue
+from symphony.observability.documents import skills_document
 from symphony.runtime import briefing
 from symphony.runtime.bound import Bound, skill_options
 from symphony.runtime.catalog import RunCatalog, read_catalog
 
-__all__ = ["PromptPreview", "preview"]
+__all__ = ["PromptPreview", "preview", "prompt_document"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,3 +62,16 @@ async def _catalog(bound: Bound, issue: Issue) -> tuple[RunCatalog, str | None]:
             return RunCatalog(), seen.note
         tree = None if seen.exists else seen.tree
         return await read_catalog(seen.path, options, tree=tree), seen.note
+
+
+def prompt_document(seen: PromptPreview, *, source: str) -> dict[str, Any]:
+    """The preview as JSON (DESIGN 11a); `source` is `daemon`, or `files` where none runs. Not yet masked."""
+    return {
+        "issue_identifier": seen.issue_identifier,
+        "source": source,
+        "attempt": seen.attempt,
+        "envelope": seen.envelope,
+        "prompt": seen.prompt,
+        "skills": skills_document(seen.catalog.skills),
+        "note": seen.note,
+    }

@@ -18,10 +18,13 @@ from anyio import to_thread
 from symphony.agents.base import Preflight
 from symphony.domain.failures import Failure, SymphonyError
 from symphony.hosts.base import Host
+from symphony.observability.history import History
 from symphony.runtime.bound import Bound, bind, scheduler_settings
 from symphony.runtime.clock import Timers, monotonic_ms
 from symphony.runtime.effects import Effects
+from symphony.runtime.operator import ServiceOperator
 from symphony.runtime.recovery import reap_predecessor
+from symphony.runtime.serving import reachable
 from symphony.runtime.state_dir import LiveRun, StateDirectory
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import (
@@ -75,6 +78,7 @@ class Service:
         environment: Mapping[str, str],
         once: bool = False,
         observers: tuple[Observer, ...] = (),
+        port: int | None = None,
         now_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
         self._store = store
@@ -82,7 +86,7 @@ class Service:
         self._host = host
         self._environment = environment
         self._once = once
-        self._observers = observers
+        self._port = port
         self._now_ms = now_ms
         self._put, self._inbox = anyio.create_memory_object_stream[Input](math.inf)
         self._timers = Timers(self.post, now_ms)
@@ -93,6 +97,15 @@ class Service:
         self._reloading = anyio.Lock()
         self._refused: _Refused | None = None
         self.state: State | None = None
+        self._history = History(now_ms=now_ms)
+        self._operator = ServiceOperator(
+            state=lambda: self.state,
+            history=self._history,
+            bound=lambda: self._bound,
+            post=self.post,
+            now_ms=now_ms,
+        )
+        self._observers: tuple[Observer, ...] = (self._history, self._operator, *observers)
 
     # --- asked from outside ------------------------------------------------------------------------------
 
@@ -122,8 +135,16 @@ class Service:
             await reap_predecessor(self._state_dir, self._host)
             await to_thread.run_sync(self._state_dir.trim_logs)
             bound = bind(self._store.current(), host=self._host, environment=self._environment)
-            await self._check(bound)
-            await self._serve(bound)
+            server = bound.settings.server
+            async with reachable(
+                self._operator,
+                self._state_dir,
+                host=server.host,
+                port=server.port if self._port is None else self._port,
+                environment=self._environment,
+            ):
+                await self._check(bound)
+                await self._serve(bound)
 
     async def _check(self, bound: Bound) -> None:
         """What must hold before the first dispatch (SC1, CF6)."""
@@ -155,6 +176,7 @@ class Service:
                 post=self.post,
                 before_poll=self._reload,
                 on_exit=self._exit.set,
+                on_skills=self._history.skills_loaded,
                 now_ms=self._now_ms,
             )
             tasks.start_soon(self._timers.run)

@@ -18,6 +18,7 @@ from symphony.agents.events import AgentEvent, InputRequired, SessionStarted, Tu
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.issue import Issue
 from symphony.domain.tools import ToolResult
+from symphony.observability.history import RunSkills
 from symphony.runtime import briefing
 from symphony.runtime.bound import Bound, skill_options
 from symphony.runtime.catalog import load_catalog
@@ -57,6 +58,7 @@ class Worker:
         state_dir: StateDirectory,
         post: Callable[[Input], None],
         report_problems: Callable[[Issue, tuple[Problem, ...]], None],
+        on_skills: Callable[[str, RunSkills], None],
         now_ms: Callable[[], int],
     ) -> None:
         self._command = command
@@ -65,6 +67,7 @@ class Worker:
         self._state_dir = state_dir
         self._post = post
         self._report_problems = report_problems
+        self._on_skills = on_skills
         self._pulse = Pulse(command.run_id, post, now_ms, bound.redaction)
         self._live = LiveRun(
             run_id=command.run_id, issue_id=command.issue.id, issue_identifier=command.issue.identifier
@@ -161,6 +164,7 @@ class Worker:
 
     async def _envelope(self, workspace: Workspace) -> str | None:
         catalog = await load_catalog(workspace.path, skill_options(self._bound.settings))
+        self._on_skills(self._issue.id, catalog.skills)
         if catalog.problems:
             self._report_problems(self._issue, catalog.problems)
         if catalog.listed:

@@ -8,6 +8,7 @@ Usable alone; nothing of ours is imported but `symphony.frontmatter`. Bodies of 
 """
 
 from symphony.skills.catalog import Block, Dropped, DropReason, render
+from symphony.skills.digest import digests
 from symphony.skills.loader import load
 from symphony.skills.model import DEFAULT_PATH, Code, Problem, Severity, Skill, SkillOptions, SkillSet
 from symphony.skills.report import comment_body, fingerprint
@@ -24,6 +25,7 @@ __all__ = [
     "SkillOptions",
     "SkillSet",
     "comment_body",
+    "digests",
     "fingerprint",
     "load",
     "render",

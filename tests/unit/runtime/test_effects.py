@@ -90,6 +90,7 @@ async def at_work(
             post=mailbox.post,
             before_poll=before_poll,
             on_exit=exited.set,
+            on_skills=lambda _issue_id, _skills: None,
             now_ms=lambda: 0,
         )
         tasks.start_soon(timers.run)

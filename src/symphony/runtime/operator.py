@@ -1,0 +1,155 @@
+"""Answers the web layer out of what the service holds: immutable states, so nothing waits and nothing locks.
+
+The tracker is never asked for a snapshot: while it hangs, people still see what runs and why the rest waits.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import lru_cache, partial
+
+import anyio
+from anyio import CapacityLimiter, to_thread
+
+from symphony.domain.failures import SymphonyError
+from symphony.domain.issue import Issue
+from symphony.domain.redaction import Redaction
+from symphony.observability.documents import issue_document, state_document
+from symphony.observability.history import History, utc_now
+from symphony.observability.masking import masked
+from symphony.runtime.bound import Bound
+from symphony.runtime.preview import preview, prompt_document
+from symphony.scheduler.commands import Command
+from symphony.scheduler.cycle import would_coalesce
+from symphony.scheduler.inputs import Input, WakeAsked
+from symphony.scheduler.state import Drain, State
+from symphony.web.port import Document, RefreshAnswer, UnavailableError
+
+__all__ = ["ServiceOperator"]
+
+SNAPSHOT_TIMEOUT_S = 15.0
+_REASON = "operator"
+_KEPT_TEXTS = 50_000
+_MAX_KEPT_CHARS = 300
+
+
+class ServiceOperator:
+    """The port of one service; also an observer of it, to know which refreshes are still in its mailbox.
+
+    `state` and `bound` give what holds now. A state is made into a document in a thread of its own, one at a
+    time, so that neither a large board nor a crowd of clients slows the loop.
+    """
+
+    def __init__(
+        self,
+        *,
+        state: Callable[[], State | None],
+        history: History,
+        bound: Callable[[], Bound | None],
+        post: Callable[[Input], None],
+        now_ms: Callable[[], int],
+        now: Callable[[], datetime] = utc_now,
+        timeout_s: float = SNAPSHOT_TIMEOUT_S,
+    ) -> None:
+        self._current = state
+        self._history = history
+        self._bound = bound
+        self._post = post
+        self._now_ms = now_ms
+        self._now = now
+        self._timeout_s = timeout_s
+        self._asked = False
+        self._one_at_a_time = CapacityLimiter(1)
+        self._mask = _Mask()
+
+    def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+        """See that a refresh asked for was taken."""
+        del before, after, commands
+        if isinstance(fact, WakeAsked) and fact.reason == _REASON:
+            self._asked = False
+
+    # --- questions ---------------------------------------------------------------------------------------
+
+    async def state(self) -> Document:
+        """See `web.port.Operator`."""
+        state, bound = self._ready()
+        build = partial(self._build, state, self._now_ms(), self._now(), self._mask.of(bound.redaction))
+        try:
+            with anyio.fail_after(self._timeout_s):
+                return await to_thread.run_sync(build, abandon_on_cancel=True, limiter=self._one_at_a_time)
+        except TimeoutError:
+            message = f"no snapshot within {self._timeout_s:g} s: the machine is overloaded"
+            raise UnavailableError("snapshot_timeout", message) from None
+
+    def _build(self, state: State, now_ms: int, now: datetime, mask: Callable[[str], str]) -> Document:
+        document = state_document(state, self._history, now_ms=now_ms, now=now)
+        return {key: masked(value, mask) for key, value in document.items()}
+
+    async def issue(self, identifier: str) -> Document | None:
+        """See `web.port.Operator`."""
+        state, bound = self._ready()
+        document = issue_document(state, self._history, identifier, now_ms=self._now_ms(), now=self._now())
+        return None if document is None else _shown(document, bound.redaction)
+
+    async def prompt(self, identifier: str) -> Document | None:
+        """See `web.port.Operator`."""
+        state, bound = self._ready()
+        found = _find(state, identifier)
+        if found is None:
+            return None
+        try:
+            seen = await preview(bound, *found)
+        except SymphonyError as error:
+            raise SymphonyError(bound.redaction.failure(error.failure)) from error
+        return _shown(prompt_document(seen, source="daemon"), bound.redaction)
+
+    def refresh(self) -> RefreshAnswer:
+        """See `web.port.Operator`. A burst of requests puts one fact into the mailbox."""
+        state = self._current()
+        if state is None or state.drain is not Drain.NO:
+            message = "the daemon is not polling yet" if state is None else "the daemon is shutting down"
+            raise UnavailableError("orchestrator_unavailable", message)
+        coalesced = self._asked or would_coalesce(state)
+        if not self._asked:
+            self._asked = True
+            self._post(WakeAsked(reason=_REASON))
+        return RefreshAnswer(coalesced=coalesced, requested_at=self._now())
+
+    def _ready(self) -> tuple[State, Bound]:
+        state, bound = self._current(), self._bound()
+        if state is None or bound is None:
+            raise UnavailableError("snapshot_unavailable", "the daemon is starting")
+        return state, bound
+
+
+def _shown(document: Document, redaction: Redaction) -> Document:
+    return {key: masked(value, redaction.text) for key, value in document.items()}
+
+
+class _Mask:
+    """Masks texts, and remembers the short ones: the same few thousand titles go out again and again."""
+
+    def __init__(self) -> None:
+        self._redaction: Redaction | None = None
+        self._text: Callable[[str], str] = str
+
+    def of(self, redaction: Redaction) -> Callable[[str], str]:
+        """The function for what is secret now; another redaction forgets what the last one masked."""
+        if redaction is not self._redaction:
+            kept = lru_cache(maxsize=_KEPT_TEXTS)(redaction.text)
+            self._redaction = redaction
+            self._text = lambda text: kept(text) if len(text) <= _MAX_KEPT_CHARS else redaction.text(text)
+        return self._text
+
+
+def _find(state: State, identifier: str) -> tuple[Issue, int | None] | None:
+    """The issue of that identifier, and the number that its next attempt would have."""
+    for run in state.running.values():
+        if run.issue.identifier == identifier:
+            return run.issue, run.attempt
+    for retry in state.retrying.values():
+        if retry.issue.identifier == identifier:
+            return retry.issue, retry.attempt
+    for issue in (*(one.issue for one in state.blocked.values()), *state.candidates.values()):
+        if issue.identifier == identifier:
+            return issue, None
+    return None

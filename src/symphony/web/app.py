@@ -1,0 +1,198 @@
+"""The HTTP application: routes, methods, errors. One is made for each way in, with its rule of access.
+
+Paths are matched before they are percent-decoded, so that an identifier may hold a slash (`%2F`) and a fixed
+route cannot be shadowed. A route answers 405 for methods it does not have, however other routes look (AP8).
+"""
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from symphony.domain.failures import SymphonyError
+from symphony.observability.documents import utc_text
+from symphony.observability.history import utc_now
+from symphony.web.access import Access
+from symphony.web.answers import SECURITY_HEADERS, RefusedError, answer, refusal
+from symphony.web.openapi import description
+from symphony.web.port import Document, Operator, UnavailableError
+from symphony.web.requests import empty_object, identifier
+
+__all__ = ["HEALTH_PATH", "create_app"]
+
+HEALTH_PATH = "/healthz"
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
+_log = structlog.get_logger(__name__)
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def create_app(operator: Operator, access: Access) -> ASGIApp:
+    """The application of one way in."""
+    routes = [
+        Route("/api/v1/state", _resource(GET=_state(operator))),
+        Route("/api/v1/refresh", _resource(POST=_refresh(operator))),
+        Route("/api/v1/openapi.json", _resource(GET=_openapi)),
+        Route(HEALTH_PATH, _resource(GET=_health)),
+        Route("/api/v1/{identifier}", _resource(GET=_issue(operator.issue))),
+        Route("/api/v1/{identifier}/prompt", _resource(GET=_issue(operator.prompt))),
+    ]
+    app = Starlette(
+        routes=routes,
+        exception_handlers={
+            HTTPException: _on_refused,
+            UnavailableError: _on_unavailable,
+            SymphonyError: _on_failure,
+            Exception: _on_crash,
+        },
+    )
+    app.router.redirect_slashes = False
+    return _Door(app, access)
+
+
+# --- routes ----------------------------------------------------------------------------------------------
+
+
+def _resource(**handlers: Handler) -> "_AnyMethod":
+    """One path with its methods; GET brings HEAD, and OPTIONS tells what there is."""
+    allowed = {*handlers, "OPTIONS"} | ({"HEAD"} if "GET" in handlers else set())
+    allow = {"allow": ", ".join(sorted(allowed))}
+
+    async def endpoint(request: Request) -> Response:
+        method = request.method
+        if method == "OPTIONS":
+            return Response(status_code=204, headers=allow)
+        handler = handlers.get("GET" if method == "HEAD" else method)
+        if handler is None:
+            raise RefusedError(405, "method_not_allowed", f"allowed: {allow['allow']}", headers=allow)
+        response = await handler(request)
+        if method == "HEAD":
+            response.body = b""  # its length stays in the header
+        return response
+
+    return _AnyMethod(endpoint)
+
+
+class _AnyMethod:
+    """An endpoint that starlette does not wrap with a list of methods of its own."""
+
+    def __init__(self, endpoint: Handler) -> None:
+        self._endpoint = endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        response = await self._endpoint(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+
+def _state(operator: Operator) -> Handler:
+    async def handler(_: Request) -> Response:
+        return answer(await operator.state())
+
+    return handler
+
+
+def _issue(ask: Callable[[str], Awaitable[Document | None]]) -> Handler:
+    async def handler(request: Request) -> Response:
+        document = await ask(identifier(request))
+        if document is None:
+            message = "no issue of this identifier is running, retrying, blocked or waiting"
+            raise RefusedError(404, "issue_not_found", message)
+        return answer(document)
+
+    return handler
+
+
+def _refresh(operator: Operator) -> Handler:
+    async def handler(request: Request) -> Response:
+        await empty_object(request)
+        asked = operator.refresh()
+        document = {
+            "queued": True,
+            "coalesced": asked.coalesced,
+            "requested_at": utc_text(asked.requested_at),
+            "operations": ["poll", "reconcile"],
+        }
+        return answer(document, status=202)
+
+    return handler
+
+
+async def _openapi(_: Request) -> Response:
+    return answer(description())
+
+
+async def _health(_: Request) -> Response:
+    return answer({"status": "ok"})
+
+
+# --- errors ----------------------------------------------------------------------------------------------
+
+
+async def _on_refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - starlette calls it with nothing else
+    if isinstance(error, RefusedError):
+        return refusal(error.status_code, error.code, error.message, headers=error.headers)
+    return refusal(404, "not_found", "there is no such route")
+
+
+async def _on_unavailable(_: Request, error: Exception) -> Response:
+    assert isinstance(error, UnavailableError)  # noqa: S101 - as above
+    return refusal(503, error.code, error.message, generated_at=utc_text(utc_now()))
+
+
+async def _on_failure(_: Request, error: Exception) -> Response:
+    """What a dispatch would fail of: a fact about the issue, not about the request."""
+    assert isinstance(error, SymphonyError)  # noqa: S101 - as above
+    failure = error.failure
+    return refusal(409, failure.category.value, failure.message, hint=failure.hint)
+
+
+async def _on_crash(_: Request, error: Exception) -> Response:
+    _log.error("request_failed", exc_info=error)
+    return refusal(500, "internal", "this is our fault; the log of the daemon says more")
+
+
+# --- the door --------------------------------------------------------------------------------------------
+
+
+class _Door:
+    """Around everything: access, raw paths, headers. Nothing that is raised inside gets out."""
+
+    def __init__(self, app: Starlette, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            return
+        raw = scope.get("raw_path")
+        path = scope["path"] if raw is None else raw.partition(b"?")[0].decode("ascii", "replace")
+        began = False
+
+        async def sending(message: Message) -> None:
+            nonlocal began
+            if message["type"] == "http.response.start":
+                began = True
+                secure = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
+                message = {**message, "headers": [*message["headers"], *secure]}
+            await send(message)
+
+        scope = {**scope, "path": path}
+        try:
+            if path != HEALTH_PATH:
+                self._access.check(Headers(scope=scope), writes=scope["method"] not in _READS)
+            await self._app(scope, receive, sending)
+        except RefusedError as error:
+            response = refusal(error.status_code, error.code, error.message, headers=error.headers)
+            await response(scope, receive, sending)
+        except Exception:  # noqa: BLE001 - starlette raises again what it has answered and we have logged
+            if not began:
+                _log.exception("request_failed")

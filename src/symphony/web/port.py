@@ -1,0 +1,66 @@
+"""What the web layer needs of a daemon: a few questions and one trigger. The runtime implements it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+__all__ = ["Document", "Operator", "RefreshAnswer", "UnavailableError"]
+
+Document = dict[str, Any]
+
+
+class UnavailableError(Exception):
+    """The daemon cannot answer now, which makes a 503 (AP5, AP7).
+
+    `code` is `snapshot_timeout`, `snapshot_unavailable` or `orchestrator_unavailable`.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshAnswer:
+    """A poll was asked for; `coalesced` means that it shares one that is under way or due (SC15)."""
+
+    coalesced: bool
+    requested_at: datetime
+
+
+class Operator(Protocol):
+    """What people may ask of a daemon. Every document it gives is fit to be shown: secrets are masked."""
+
+    async def state(self) -> Document:
+        """The state of the daemon, `observability.documents.state_document`.
+
+        Raises:
+            UnavailableError: there is no state yet or no more, or it took too long.
+        """
+        ...
+
+    async def issue(self, identifier: str) -> Document | None:
+        """One issue, `observability.documents.issue_document`; null when it is not known.
+
+        Raises:
+            UnavailableError: as `state`.
+        """
+        ...
+
+    async def prompt(self, identifier: str) -> Document | None:
+        """What a dispatch of the issue would send now; null when it is not known. No side effects.
+
+        Raises:
+            UnavailableError: as `state`.
+            SymphonyError: what would fail the dispatch as well.
+        """
+        ...
+
+    def refresh(self) -> RefreshAnswer:
+        """Poll and reconcile as soon as possible.
+
+        Raises:
+            UnavailableError: the daemon does not poll (any more).
+        """
+        ...

@@ -1,0 +1,72 @@
+"""What is read out of a request, within bounds: an identifier from its path, an object from its body."""
+
+import re
+from urllib.parse import unquote_to_bytes
+
+import anyio
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from symphony.web.answers import RefusedError
+
+__all__ = ["MAX_BODY_BYTES", "empty_object", "identifier"]
+
+MAX_BODY_BYTES = 65_536
+BODY_TIMEOUT_S = 5.0
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+def identifier(request: Request) -> str:
+    """The issue identifier in the path, percent-decoded once; `%2F` is a slash of the identifier (AP6).
+
+    Raises:
+        RefusedError: 400: it is not the encoding of a text.
+    """
+    raw = str(request.path_params["identifier"])
+    if _BROKEN_ESCAPE.search(raw):
+        raise RefusedError(400, "bad_request", "the path holds a % without two hex digits")
+    try:
+        return unquote_to_bytes(raw).decode("utf-8")
+    except UnicodeDecodeError:
+        raise RefusedError(400, "bad_request", "the path is not UTF-8") from None
+
+
+async def empty_object(request: Request) -> None:
+    """Read the body of a trigger: nothing, or an empty JSON object (AP7).
+
+    Raises:
+        RefusedError: 400, 408 or 413.
+    """
+    body = await _body(request)
+    if not body.strip():
+        return
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        raise RefusedError(400, "bad_request", "the body is not JSON") from None
+    if value != {}:
+        raise RefusedError(400, "bad_request", "the body may only be empty or {}")
+
+
+async def _body(request: Request) -> bytes:
+    """The body, given up as soon as it is known to be too large or too slow."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared[:20]) > MAX_BODY_BYTES:
+        raise _too_large()
+    chunks, size = [], 0
+    try:
+        with anyio.fail_after(BODY_TIMEOUT_S):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > MAX_BODY_BYTES:
+                    raise _too_large()
+                chunks.append(chunk)
+    except TimeoutError:
+        raise RefusedError(408, "request_timeout", "the body did not arrive in time") from None
+    except ClientDisconnect:
+        raise RefusedError(400, "bad_request", "the body did not arrive") from None
+    return b"".join(chunks)
+
+
+def _too_large() -> RefusedError:
+    return RefusedError(413, "payload_too_large", f"a body has at most {MAX_BODY_BYTES} bytes")

@@ -1,0 +1,234 @@
+from datetime import timedelta
+
+import pytest
+
+from harness.chronicle import START, Chronicle, conforms, populated
+from harness.scheduling import make_failure, make_issue
+from symphony.observability.documents import issue_document, state_document
+from symphony.observability.history import History
+from symphony.scheduler import policy
+from symphony.scheduler.inputs import DrainAsked, WorkflowRejected, WorkspaceRef
+from symphony.scheduler.policy import Ineligible
+
+NOON = "2026-03-01T12:00:00Z"
+
+
+@pytest.mark.conformance("H-2", "O-8")
+def test_the_state_is_what_the_stored_schema_says_and_nothing_else() -> None:
+    document = populated().document()
+    conforms(document, "State")
+    assert document["counts"] == {"running": 1, "retrying": 1, "blocked": 1, "waiting": 2}
+
+
+@pytest.mark.conformance("H-2")
+@pytest.mark.parametrize(
+    ("identifier", "status"),
+    [
+        ("SYM-1", "running"),
+        ("SYM-2", "retrying"),
+        ("SYM-3", "blocked"),
+        ("SYM-4", "waiting"),
+        ("a/b ü", "waiting"),
+    ],
+)
+def test_an_issue_is_what_the_stored_schema_says_and_nothing_else(identifier: str, status: str) -> None:
+    document = populated().issue(identifier)
+    conforms(document, "Issue")
+    assert (document["issue_identifier"], document["status"]) == (identifier, status)
+    parts = {name for name in ("running", "retry", "blocked", "waiting") if document[name] is not None}
+    assert parts == {{"retrying": "retry"}.get(status, status)}
+
+
+@pytest.mark.conformance("O-8")
+def test_a_daemon_that_knows_nothing_has_a_document_too() -> None:
+    document = Chronicle().document()
+    conforms(document, "State")
+    assert document["health"]["status"] == "starting"
+    assert document["polling"] == {"checking": False, "next_poll_in_ms": None, "poll_interval_ms": 30_000}
+
+
+def test_a_running_row_tells_what_the_agent_does_and_since_when() -> None:
+    (row,) = populated().document()["running"]
+    assert (row["started_at"], row["last_event_at"]) == (NOON, "2026-03-01T12:00:01Z")
+    assert (row["stage"], row["turn_count"], row["last_message"]) == ("streaming_turn", 1, "reads")
+    assert row["tokens"] == {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
+    assert (row["workspace_path"], row["worker_host"]) == ("/ws/1", None)
+    assert row["skills"] == {
+        "listed": ["greet"],
+        "dropped": ["rest"],
+        "malformed": [".symphony/skills/bad/SKILL.md"],
+    }
+
+
+def test_an_issue_tells_the_skills_of_its_latest_run_even_when_it_does_not_run() -> None:
+    skills = populated().issue("SYM-2")["skills"]
+    assert skills["listed"][0]["sha256"] == "ab" * 32
+    assert skills["dropped"] == [{"name": "rest", "reason": "count"}]
+    assert skills["problems"][0]["code"] == "invalid_yaml"
+
+
+def test_a_new_run_has_no_skills_until_it_was_told_of_them() -> None:
+    story = populated()
+    story.slow = False
+    story.answer()
+    story.advance(10_001)
+    assert story.issue("SYM-2")["status"] == "running"
+    assert story.issue("SYM-2")["skills"] is None
+
+
+def test_the_reason_of_a_waiting_issue_is_in_the_words_of_the_policy() -> None:
+    story = populated()
+    waiting = {row["issue_identifier"]: row["reason"] for row in story.document()["waiting"]}
+    verdict = policy.eligible(story.state.candidates["4"], story.state)
+    assert isinstance(verdict, Ineligible)
+    assert waiting["SYM-4"] == {"code": verdict.code.value, "message": verdict.message}
+    assert waiting["a/b ü"]["code"] == "starting"
+    assert story.issue("SYM-4")["waiting"] == {"reason": waiting["SYM-4"]}
+
+
+def test_an_issue_whose_refresh_failed_waits_for_the_next_poll() -> None:
+    story = Chronicle(make_issue("1"))
+    story.slow = True
+    story.begin()
+    story.answer_poll()
+    story.fail_refresh()
+    assert story.issue("SYM-1")["waiting"]["reason"]["code"] == "deferred"
+
+
+def test_a_retry_tells_when_it_is_due_and_what_went_wrong() -> None:
+    story = populated()
+    (row,) = story.document()["retrying"]
+    assert (row["attempt"], row["error"]) == (1, "turn_failed: it broke")
+    assert row["due_at"] == "2026-03-01T12:00:11Z"
+    issue = story.issue("SYM-2")
+    assert issue["attempts"] == {"restart_count": 0, "current_retry_attempt": 1, "runs_started": 1}
+    assert issue["last_error"] == "turn_failed: it broke"
+    assert issue["workspace"] == {"path": "/ws/2", "host": None}
+
+
+def test_a_blocked_issue_tells_what_a_person_is_asked() -> None:
+    story = populated()
+    (row,) = story.document()["blocked"]
+    assert (row["error"], row["failure"]["hint"]) == ("the agent needs a person", "answer it")
+    assert (row["session_id"], row["last_message"]) == ("t-3", "reads")
+    assert story.issue("SYM-3")["last_error"] == "turn_input_required: the agent needs a person"
+
+
+@pytest.mark.conformance("O-6")
+def test_totals_count_ended_and_live_runs_once_each() -> None:
+    story = populated()
+    before = story.document()["codex_totals"]
+    assert before["total_tokens"] == 36
+    story.advance(2_000)
+    after = story.document()["codex_totals"]
+    assert after["total_tokens"] == 36
+    assert after["seconds_running"] == pytest.approx(before["seconds_running"] + 2)
+    assert story.document()["rate_limits"] == {"limitId": "five_hours"}
+
+
+def test_health_says_what_keeps_the_daemon_from_its_work() -> None:
+    story = Chronicle()
+    story.slow = True
+    story.begin()
+    story.fail_poll()
+    failed = story.document()["health"]
+    assert (failed["status"], failed["poll_failure"]["message"]) == ("degraded", "no answer")
+    story.slow = False
+    story.advance(30_000)
+    well = story.document()["health"]
+    assert (well["status"], well["poll_failure"]) == ("ok", None)
+    assert well["last_poll_at"] == "2026-03-01T12:00:30Z"
+    story.tell(WorkflowRejected(failure=make_failure("bad", where="WORKFLOW.md:3")))
+    held = story.document()["health"]
+    assert (held["status"], held["workflow_failure"]["where"]) == ("degraded", "WORKFLOW.md:3")
+    story.tell(DrainAsked())
+    assert story.document()["health"]["status"] == "draining"
+
+
+def test_an_identifier_is_compared_exactly() -> None:
+    story = populated()
+    for almost in ("sym-1", "SYM-1 ", "1", "a_b ü", ""):
+        found = issue_document(story.state, story.history, almost, now_ms=story.now, now=story.wall())
+        assert found is None, almost
+
+
+def test_a_waiting_issue_shows_the_workspace_it_left() -> None:
+    story = Chronicle(make_issue("1", dispatchable=False))
+    story.begin(WorkspaceRef(issue_id="1", identifier="SYM-1", path="/ws/1"))
+    assert story.issue("SYM-1")["workspace"]["path"] == "/ws/1"
+
+
+def test_recent_events_tell_decisions_and_words_in_order() -> None:
+    events = [one["event"] for one in populated().issue("SYM-2")["recent_events"]]
+    assert events == ["run_started", "item", "run_ended", "run_retrying"]
+
+
+def test_a_session_log_is_named_below_the_state_directory_once_there_is_an_agent() -> None:
+    story = populated()
+    run_id = story.run_id("1")
+    (log,) = story.issue("SYM-1")["logs"]["codex_session_logs"]
+    assert log == {"label": "stderr", "path": f"logs/{run_id}.stderr.log", "url": None}
+    assert story.issue("SYM-4")["logs"]["codex_session_logs"] == []
+
+
+# --- time ---
+
+
+def test_a_jump_of_the_wall_clock_moves_nothing_that_has_happened() -> None:
+    story = populated()
+    story.jump = timedelta(hours=5)
+    document = story.document()
+    assert document["generated_at"] == "2026-03-01T17:00:01Z"
+    assert document["running"][0]["started_at"] == NOON
+    assert document["blocked"][0]["blocked_at"] == "2026-03-01T12:00:01Z"
+    assert document["retrying"][0]["due_at"] == "2026-03-01T17:00:11Z", "it fires by the monotonic clock"
+
+
+def test_times_do_not_flicker_when_two_clocks_are_read_one_after_the_other() -> None:
+    story = populated()
+    seen = set()
+    for late_us in (0, 400_000, 499_999, 600_000):
+        now = story.wall() + timedelta(microseconds=late_us)
+        document = state_document(story.state, story.history, now_ms=story.now, now=now)
+        seen.add(document["retrying"][0]["due_at"])
+    assert len(seen) == 1
+
+
+def test_without_a_history_times_are_as_they_look_from_now() -> None:
+    story = populated()
+    document = state_document(story.state, History(), now_ms=story.now, now=story.wall())
+    conforms(document, "State")
+    assert document["running"][0]["started_at"] == NOON
+    assert document["running"][0]["skills"] is None
+    issue = issue_document(story.state, History(), "SYM-1", now_ms=story.now, now=story.wall())
+    assert issue is not None
+    conforms(issue, "Issue")
+    assert issue["recent_events"] == []
+
+
+def test_times_are_utc_whatever_the_zone_of_the_clock() -> None:
+    story = populated()
+    local = story.wall().astimezone(tz=None)
+    document = state_document(story.state, story.history, now_ms=story.now, now=local)
+    assert document["generated_at"] == "2026-03-01T12:00:01Z"
+    assert START.isoformat().startswith("2026-03-01T12:00:00")
+
+
+def test_a_large_board_is_judged_issue_by_issue_and_not_pair_by_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Chronicle(
+        *(make_issue(str(number), priority=3) for number in range(5_000)), max_concurrent_agents=1
+    ).begin()
+    calls = 0
+    judge = policy.eligible
+
+    def counted(*arguments: object, **named: object) -> object:
+        nonlocal calls
+        calls += 1
+        return judge(*arguments, **named)  # type: ignore[arg-type] # passed on as they came
+
+    monkeypatch.setattr(policy, "eligible", counted)
+    document = story.document()
+    assert document["counts"]["waiting"] == 4_999
+    assert calls == 4_999
+    story.issue("SYM-4999")
+    assert calls == 5_000, "one issue is judged for one issue"

@@ -1,6 +1,7 @@
 """`symphony explain` for people: the answer first, then the facts behind it, then what happened."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -33,7 +34,7 @@ def explain_view(document: Document, explanation: Explanation) -> RenderableType
         blocks.append(Text(_SOURCE_FILES, style="dim"))
     blocks += [Text(), _facts(document, explanation)]
     if events := document.get("recent_events"):
-        blocks += [Text(), Text("What happened last", style="bold"), _events(events)]
+        blocks += [Text(), Text("What happened last (UTC)", style="bold"), _events(events)]
     return Group(*blocks)
 
 
@@ -101,16 +102,17 @@ def _place(problem: Document) -> str:
 
 
 def _events(events: Iterable[Document]) -> RenderableType:
+    """Oldest first; what happened again and again is told once, with the last time. Times are UTC."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for event in events:
-        at = moment(event.get("at"))
+    for (name, message), group in groupby(events, lambda one: (one.get("event"), one.get("message"))):
+        times = [moment(one.get("at")) for one in group]
+        last = times[-1]
+        often = f" ({len(times)} times)" if len(times) > 1 else ""
         table.add_row(
-            "" if at is None else at.strftime("%H:%M:%S"),
-            cell(event.get("event")),
-            cell(event.get("message")),
+            "" if last is None else last.strftime("%H:%M:%S"), cell(name), cell(f"{message or ''}{often}")
         )
     return Padding(table, (0, 0, 0, 2))
 

@@ -112,11 +112,11 @@ def _retrying(retry: Document, now: Any) -> Explanation:
     error, wait = retry.get("error"), seconds_between(now, retry.get("due_at"))
     due = "now" if wait is not None and wait <= 0 else f"in {lasting(wait)}"
     if error:
-        answer = f"The last attempt failed: {one_line(str(error))}."
-        follows = f"Attempt {retry.get('attempt')} begins {due}, at {retry.get('due_at')}."
+        answer = _sentence(f"It waits for attempt {retry.get('attempt')}, after: {error}")
+        follows = f"That attempt begins {due}, if there is a slot ({retry.get('due_at')})."
     else:
         answer = "The last attempt ended well, and the issue is still active."
-        follows = f"It is looked at once more {due}, at {retry.get('due_at')}."
+        follows = f"It is looked at once more {due} ({retry.get('due_at')})."
     return Explanation(running=False, code="retrying", answer=answer, since=None, next=follows, advice=None)
 
 
@@ -125,7 +125,7 @@ def _blocked(block: Document) -> Explanation:
     return Explanation(
         running=False,
         code="blocked",
-        answer=f"It waits for a person: {one_line(str(block.get('error')))}.",
+        answer=_sentence(f"It waits for a person: {block.get('error')}"),
         since=block.get("blocked_at"),
         next=ADVICE["blocked"][0],
         advice=f"{one_line(str(hint))}; {UNBLOCK}" if hint else UNBLOCK,
@@ -141,11 +141,17 @@ def _waiting(document: Document) -> Explanation:
     return Explanation(
         running=False,
         code=code,
-        answer=f"It is not running: {one_line(str(reason.get('message')))}.",
+        answer=_sentence(f"It is not running: {reason.get('message')}"),
         since=None,
         next=follows,
         advice=advice,
     )
+
+
+def _sentence(text: str) -> str:
+    """On one line, with one mark at its end."""
+    line = one_line(text)
+    return line if line.endswith((".", "!", "?", "…")) else f"{line}."
 
 
 def _join(*parts: str | None) -> str:

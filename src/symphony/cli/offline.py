@@ -154,9 +154,14 @@ class Offline:
         return next((issue for issue in found if issue.identifier == identifier), None)
 
     async def _workspaces(self) -> tuple[WorkspaceRef, ...]:
+        """What is recorded; a root that cannot be read only costs the knowledge of what was left there."""
+        try:
+            records = await self.bound.workspaces.recorded()
+        except SymphonyError:
+            return ()
         return tuple(
             WorkspaceRef(issue_id=record.issue_id, identifier=record.identifier, path=str(record.path))
-            for record in await self.bound.workspaces.recorded()
+            for record in records
         )
 
     def _shown(self, document: Document) -> Document:

@@ -22,6 +22,7 @@ _Column = tuple[str, Literal["left", "right"]]
 
 _PIPE_WIDTH: Final = 160
 _WIDE: Final = 100
+_NARROW: Final = 72
 _ID_WIDTH: Final = 8
 _QUIET_S: Final = 120
 
@@ -47,16 +48,16 @@ def status_view(
     document: Document, *, workflow: str, width: int, max_waiting: int | None = None
 ) -> RenderableType:
     """The whole picture, for so many columns; with `max_waiting`, only so many of those that wait."""
-    now, wide = document.get("generated_at"), width >= _WIDE
+    now = document.get("generated_at")
     kinds = {kind: _rows(document, kind) for kind in ("running", "retrying", "blocked", "waiting")}
     blocks = [_head(document, workflow)]
     if problems := list(_problems(document)):
         blocks.append(Group(*problems))
     for kind, picture in (("running", _running), ("retrying", _retrying), ("blocked", _blocked)):
         if kinds[kind]:
-            blocks.append(picture(kinds[kind], now, wide=wide))
+            blocks.append(picture(kinds[kind], now, width))
     if kinds["waiting"]:
-        blocks.append(_waiting(kinds["waiting"], max_waiting, wide=wide))
+        blocks.append(_waiting(kinds["waiting"], max_waiting, width))
     if not any(kinds.values()):
         blocks.append(Text(_nothing(document)))
     return _spaced(blocks)
@@ -142,14 +143,14 @@ def _nothing(document: Document) -> str:
 # --- the issues ------------------------------------------------------------------------------------------
 
 
-def _running(rows: Sequence[Document], now: Any, *, wide: bool) -> RenderableType:
+def _running(rows: Sequence[Document], now: Any, width: int) -> RenderableType:
     columns: list[_Column] = [
         ("TURN", "right"),
         ("AGE", "right"),
         ("SIGN OF LIFE", "left"),
         ("TOKENS", "right"),
     ]
-    block = _Block("RUNNING", rows, "green", columns, wide=wide)
+    block = _Block("RUNNING", rows, "green", columns, "LAST WORD", width)
     for row in rows:
         quiet = seconds_between(row.get("last_event_at"), now)
         said = row.get("last_message") or str(row.get("stage") or "").replace("_", " ")
@@ -168,8 +169,8 @@ def _running(rows: Sequence[Document], now: Any, *, wide: bool) -> RenderableTyp
     return block.table
 
 
-def _retrying(rows: Sequence[Document], now: Any, *, wide: bool) -> RenderableType:
-    block = _Block("RETRYING", rows, "yellow", (("ATTEMPT", "right"), ("DUE IN", "right")), wide=wide)
+def _retrying(rows: Sequence[Document], now: Any, width: int) -> RenderableType:
+    block = _Block("RETRYING", rows, "yellow", (("ATTEMPT", "right"), ("DUE IN", "right")), "WHY", width)
     for row in rows:
         wait, error = seconds_between(now, row.get("due_at")), row.get("error")
         why = f"after: {error}" if error else "the last attempt ended well; it is looked at once more"
@@ -182,8 +183,8 @@ def _retrying(rows: Sequence[Document], now: Any, *, wide: bool) -> RenderableTy
     return block.table
 
 
-def _blocked(rows: Sequence[Document], now: Any, *, wide: bool) -> RenderableType:
-    block = _Block("BLOCKED", rows, "red", (("SINCE", "right"),), wide=wide)
+def _blocked(rows: Sequence[Document], now: Any, width: int) -> RenderableType:
+    block = _Block("BLOCKED", rows, "red", (("FOR", "right"),), "WHY, AND WHAT TO DO", width)
     for row in rows:
         hint = _map(row, "failure").get("hint") or UNBLOCK
         block.add(
@@ -194,9 +195,9 @@ def _blocked(rows: Sequence[Document], now: Any, *, wide: bool) -> RenderableTyp
     return block.table
 
 
-def _waiting(rows: Sequence[Document], most: int | None, *, wide: bool) -> RenderableType:
+def _waiting(rows: Sequence[Document], most: int | None, width: int) -> RenderableType:
     shown = rows if most is None else rows[:most]
-    block = _Block("WAITING", shown, "cyan", (("STATE", "left"),), wide=wide)
+    block = _Block("WAITING", shown, "cyan", (("STATE", "left"),), "WHY", width)
     for row in shown:
         block.add(row, cell(row.get("state")), words=[cell(_map(row, "reason").get("message"), "dim")])
     if len(shown) < len(rows):
@@ -206,33 +207,47 @@ def _waiting(rows: Sequence[Document], most: int | None, *, wide: bool) -> Rende
 
 
 class _Block:
-    """The issues of one kind: its facts, the title, and the words beside the title or, narrow, below it."""
+    """The issues of one kind, drawn for the columns there are.
+
+    Wide: facts, title and words each in a column. Else the words stand below the title, and on a very narrow
+    terminal the facts too, because columns would leave no room for a word.
+    """
 
     def __init__(
         self,
         title: str,
         rows: Sequence[Document],
         style: str,
-        columns: Sequence[_Column],
-        *,
-        wide: bool,
+        facts: Sequence[_Column],
+        words: str,
+        width: int,
     ) -> None:
-        self._style, self._wide = style, wide
+        self._style, self._wide, self._narrow = style, width >= _WIDE, width < _NARROW
+        self._names = [name.lower() for name, _ in facts]
         self.table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=f"bold {style}")
         widest = max((len(cell(row.get("issue_identifier")).plain) for row in rows), default=0)
         self.table.add_column(title, min_width=max(_ID_WIDTH, min(widest, 2 * _ID_WIDTH)), overflow="fold")
-        for name, justify in columns:
+        for name, justify in () if self._narrow else facts:
             self.table.add_column(name, justify=justify, overflow="fold")
         self.table.add_column("TITLE", overflow="fold", ratio=2)
-        if wide:
-            self.table.add_column("", overflow="fold", ratio=3)
+        if self._wide:
+            self.table.add_column(words, overflow="fold", ratio=3)
 
     def add(self, row: Document, *facts: Text, words: Sequence[Text]) -> None:
         """One issue."""
         identifier, title = cell(row.get("issue_identifier"), self._style), cell(row.get("title"))
         said = [text for text in words if text.plain]
-        texts = [title, Text("\n").join(said)] if self._wide else [Text("\n").join([title, *said])]
-        self.table.add_row(identifier, *facts, *texts)
+        if self._wide:
+            self.table.add_row(identifier, *facts, title, _lines(*said))
+        elif self._narrow:
+            named = (Text(f"{name} ") + fact for name, fact in zip(self._names, facts, strict=True))
+            self.table.add_row(identifier, _lines(title, Text(" · ").join(named), *said))
+        else:
+            self.table.add_row(identifier, *facts, _lines(title, *said))
+
+
+def _lines(*texts: Text) -> Text:
+    return Text("\n").join(texts)
 
 
 def _spaced(blocks: Sequence[RenderableType]) -> RenderableType:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from symphony.cli.explanation import UNBLOCK
 from symphony.cli.wording import ago, cell, count, lasting, plural, seconds_between
-from symphony.domain.failures import Failure
+from symphony.domain.failures import Category, Failure
 
 __all__ = ["console_for", "show", "status_view", "trouble_view"]
 
@@ -66,7 +66,8 @@ def status_view(
 def trouble_view(failure: Failure) -> RenderableType:
     """What stands there while nothing can be told."""
     hint = [Text.assemble(("→ ", "bold"), cell(failure.hint))] if failure.hint else []
-    return Group(Text.assemble(("Nothing can be told now: ", "bold red"), cell(failure.line)), *hint)
+    words = failure.message if failure.category is Category.COMMAND else failure.line
+    return Group(Text.assemble(("Nothing can be told now: ", "bold red"), cell(words)), *hint)
 
 
 # --- the head --------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import jsonschema
@@ -96,9 +95,8 @@ def populated() -> Chronicle:
 
 def conforms(document: Mapping[str, Any], name: str) -> None:
     """The document is what the stored schema says, and has nothing that the schema does not tell of."""
-    defs = {key: _closed(value) for key, value in schemas().items()}
-    check = partial(jsonschema.validate, format_checker=jsonschema.FormatChecker())
-    check(dict(document), {"$ref": f"#/$defs/{name}", "$defs": defs})
+    schema = {"$ref": f"#/$defs/{name}", "$defs": _CLOSED}
+    jsonschema.validate(dict(document), schema, format_checker=jsonschema.FormatChecker())
 
 
 def _closed(schema: Any) -> Any:
@@ -110,3 +108,6 @@ def _closed(schema: Any) -> Any:
     if "properties" in schema and schema.get("type") == "object":
         closed["additionalProperties"] = False
     return closed
+
+
+_CLOSED = {key: _closed(value) for key, value in schemas().items()}

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue
@@ -161,7 +161,7 @@ class Story:
 
     # --- time --------------------------------------------------------------------------------------------
 
-    def advance(self, duration_ms: int) -> "Story":
+    def advance(self, duration_ms: int) -> Self:
         """Let time pass, firing every timer that comes due, in order."""
         end = self.now + duration_ms
         while due := [timer for timer in self.timers.values() if timer.due_ms <= end]:
@@ -174,7 +174,7 @@ class Story:
 
     # --- what happens ------------------------------------------------------------------------------------
 
-    def begin(self, *workspaces: WorkspaceRef) -> "Story":
+    def begin(self, *workspaces: WorkspaceRef) -> Self:
         """The daemon starts and the first cycle goes through."""
         self.tell(Recovered(workspaces=workspaces))
         return self
@@ -188,20 +188,20 @@ class Story:
         """The live run of an issue."""
         return self.state.running[issue_id].run_id
 
-    def report(self, issue_id: str = "1", **changes: Any) -> "Story":
+    def report(self, issue_id: str = "1", **changes: Any) -> Self:
         """The pump reports, on top of what it reported before."""
         before = self.state.running[issue_id].report
         report: RunReport = replace(before, **changes)
         self.tell(AgentReported(run_id=self.run_id(issue_id), report=report))
         return self
 
-    def streams(self, issue_id: str = "1", **changes: Any) -> "Story":
+    def streams(self, issue_id: str = "1", **changes: Any) -> Self:
         """The agent is at work in a turn and gives a sign of life."""
         signs = self.state.running[issue_id].report.signs + 1
         values = {"stage": RunStage.STREAMING_TURN, "signs": signs, "workspace_path": f"/ws/{issue_id}"}
         return self.report(issue_id, **values | changes)
 
-    def turn_ends(self, issue_id: str = "1") -> "Story":
+    def turn_ends(self, issue_id: str = "1") -> Self:
         """The turn that runs comes to its end."""
         run = self.state.running[issue_id]
         self.tell(TurnEnded(run_id=run.run_id, turn=run.turn))
@@ -214,7 +214,7 @@ class Story:
         failure: Failure | None = None,
         *,
         progress: bool | None = True,
-    ) -> "Story":
+    ) -> Self:
         """The worker is gone."""
         outcome = Outcome(kind=kind, failure=failure, progress=progress)
         self.tell(RunEnded(run_id=self.run_id(issue_id), outcome=outcome))
@@ -222,13 +222,13 @@ class Story:
 
     def fails(
         self, issue_id: str = "1", failure: Failure | None = None, *, progress: bool | None = True
-    ) -> "Story":
+    ) -> Self:
         """The worker is gone and failed."""
         return self.ends(issue_id, OutcomeKind.FAILED, failure or make_failure(), progress=progress)
 
     # --- what was said -----------------------------------------------------------------------------------
 
-    def forget(self) -> "Story":
+    def forget(self) -> Self:
         """Look only at what is said from now on."""
         self.told.clear()
         return self

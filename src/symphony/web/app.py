@@ -7,6 +7,7 @@ route cannot be shadowed. A route answers 405 for methods it does not have, howe
 from collections.abc import Awaitable, Callable
 
 import structlog
+from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -125,7 +126,7 @@ def _refresh(operator: Operator) -> Handler:
 
 
 async def _openapi(_: Request) -> Response:
-    return answer(description())
+    return answer(await to_thread.run_sync(description))  # read from a file, once
 
 
 async def _health(_: Request) -> Response:

@@ -1,4 +1,5 @@
 import io
+from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -9,10 +10,11 @@ SESSION = "01a1fd50-e1b8-70cf-8cda-13696435757e-01a1fd50-e1cc-7224-8f06-714e51f5
 
 
 @pytest.fixture
-def out() -> io.StringIO:
+def out() -> Iterator[io.StringIO]:
     stream = io.StringIO()
     configure(stream=stream, as_json=False)
-    return stream
+    yield stream
+    structlog.reset_defaults()
 
 
 def log(**fields: object) -> None:

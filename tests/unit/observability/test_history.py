@@ -3,7 +3,7 @@ from datetime import timedelta
 from harness.chronicle import SKILLS, START, Chronicle
 from harness.scheduling import make_issue
 from symphony.observability.history import MAX_EVENTS, History
-from symphony.scheduler.inputs import AgentReported, OutcomeKind, RunEnded, RunReport, RunStage
+from symphony.scheduler.inputs import AgentReported, Outcome, OutcomeKind, RunEnded, RunReport, RunStage
 from symphony.scheduler.machine import step
 
 
@@ -80,8 +80,8 @@ def test_claims_are_kept_even_when_they_are_too_many() -> None:
 def test_news_of_a_run_that_is_over_changes_nothing() -> None:
     story = Chronicle(make_issue("1")).begin()
     report = RunReport(stage=RunStage.STREAMING_TURN, signs=1, last_message="late")
-    late = [AgentReported(run_id="other", report=report), RunEnded(run_id="other", outcome=None)]  # type: ignore[arg-type] # an unknown run: its outcome is not looked at
-    for fact in late:
+    ended = RunEnded(run_id="other", outcome=Outcome(kind=OutcomeKind.CANCELED))
+    for fact in (AgentReported(run_id="other", report=report), ended):
         after, commands = step(story.state, fact, 0)
         story.history(story.state, fact, after, commands)
     memory = story.history.of("1")

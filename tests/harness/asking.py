@@ -1,0 +1,86 @@
+"""The web application asked in this process, and an operator that answers as a test likes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+from starlette.types import ASGIApp
+
+from harness.chronicle import Chronicle, populated
+from symphony.domain.failures import SymphonyError
+from symphony.observability.documents import issue_document, skills_document
+from symphony.observability.history import RunSkills
+from symphony.web.access import CONTROL, Access
+from symphony.web.app import create_app
+from symphony.web.port import Document, RefreshAnswer
+
+__all__ = ["FakeOperator", "asking"]
+
+
+@dataclass
+class FakeOperator:
+    """Answers from a story; `fails` is raised instead of any answer."""
+
+    story: Chronicle = field(default_factory=populated)
+    fails: Exception | None = None
+    unrenderable: SymphonyError | None = None
+    asked: list[str] = field(default_factory=list)
+    refreshes: int = 0
+
+    async def state(self) -> Document:
+        self._try()
+        return self.story.document()
+
+    async def issue(self, identifier: str) -> Document | None:
+        self._try()
+        self.asked.append(identifier)
+        story = self.story
+        return issue_document(story.state, story.history, identifier, now_ms=story.now, now=story.wall())
+
+    async def prompt(self, identifier: str) -> Document | None:
+        document = await self.issue(identifier)
+        if self.unrenderable is not None:
+            raise self.unrenderable
+        if document is None:
+            return None
+        return {
+            "issue_identifier": identifier,
+            "source": "daemon",
+            "attempt": None,
+            "envelope": None,
+            "prompt": "Do it.",
+            "skills": skills_document(RunSkills()),
+            "note": None,
+        }
+
+    def refresh(self) -> RefreshAnswer:
+        self._try()
+        self.refreshes += 1
+        requested_at = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
+        return RefreshAnswer(coalesced=self.refreshes > 1, requested_at=requested_at)
+
+    def _try(self) -> None:
+        if self.fails is not None:
+            raise self.fails
+
+
+def asking(
+    operator: FakeOperator,
+    access: Access = CONTROL,
+    *,
+    host: str = "localhost:8787",
+    headers: Mapping[str, str] | None = None,
+) -> httpx.AsyncClient:
+    """A client of the application; what the application raises is raised here."""
+    app: Any = create_app(operator, access)
+    return client_of(app, host=host, headers=headers)
+
+
+def client_of(
+    app: ASGIApp, *, host: str = "localhost", headers: Mapping[str, str] | None = None
+) -> httpx.AsyncClient:
+    """A client of any application."""
+    transport: Any = httpx.ASGITransport(app=app)
+    return httpx.AsyncClient(transport=transport, base_url=f"http://{host}", headers=dict(headers or {}))

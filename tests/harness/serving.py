@@ -90,7 +90,9 @@ class Served:
             await self.done.wait()
 
 
-async def make_service(project: Project, *observers: Observer, once: bool = False) -> Service:
+async def make_service(
+    project: Project, *observers: Observer, once: bool = False, port: int | None = None
+) -> Service:
     """A service for the project's workflow file."""
     environment = project.env()
     workflow = project.repo / "WORKFLOW.md"
@@ -102,14 +104,19 @@ async def make_service(project: Project, *observers: Observer, once: bool = Fals
         environment=environment,
         once=once,
         observers=observers,
+        port=port,
     )
 
 
 @asynccontextmanager
-async def serving(project: Project, *observers: Observer, once: bool = False) -> AsyncIterator[Served]:
+async def serving(
+    project: Project, *observers: Observer, once: bool = False, port: int | None = None
+) -> AsyncIterator[Served]:
     """Serve the project; at the end everything is stopped, whatever it was doing."""
     watcher = Watcher()
-    served = Served(await make_service(project, watcher, *observers, once=once), watcher, anyio.Event())
+    served = Served(
+        await make_service(project, watcher, *observers, once=once, port=port), watcher, anyio.Event()
+    )
 
     async def run() -> None:
         await served.service.run()

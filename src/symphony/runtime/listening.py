@@ -4,6 +4,7 @@ The note is `control.json` in the state directory: `{"socket", "host", "port", "
 because the path of a Unix socket may be too long for the system, and a port may be any free one.
 """
 
+import errno
 import json
 import os
 import socket
@@ -102,25 +103,28 @@ def _listen_control(
 ) -> tuple[socket.socket | None, Path | None]:
     """The first place that will do. Without any the daemon works, and says that nobody can ask it."""
     _remove_left_socket(state_dir)
-    reason = ""
+    reason = "no place is private"
     for place in (_in_runtime_directory, _in_state_directory, _in_temp_directory):
+        path = None
         try:
             path = place(state_dir, environment)
-            if path is None or len(os.fsencode(path)) > _MAX_PATH_BYTES:
-                continue
-            bound = _bind(path)
+            if path is not None:
+                bound = _bind(path)
+                stack.callback(_remove_socket, path)
+                stack.enter_context(bound)
+                return bound, path
         except OSError as error:
-            reason = str(error.strerror)
-            continue
-        stack.callback(_remove_socket, path)
-        stack.enter_context(bound)
-        return bound, path
-    _log.warning("control_socket_failed", reason=reason or "every path is too long")
+            reason = error.strerror or str(error)
+        if path is not None:
+            _remove_socket(path)
+    _log.warning("control_socket_failed", reason=reason)
     return None, None
 
 
 def _bind(path: Path) -> socket.socket:
     """A socket file that only its owner may use; its directory is private, so no moment is open to others."""
+    if len(os.fsencode(path)) > _MAX_PATH_BYTES:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
     with suppress(FileNotFoundError):
         path.unlink()
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

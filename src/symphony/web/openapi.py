@@ -103,7 +103,7 @@ _IDENTIFIER = {
     "name": "identifier",
     "in": "path",
     "required": True,
-    "description": "The issue's identifier, percent-encoded; a slash is %2F.",
+    "description": "The issue's identifier, percent-encoded; a slash is %2F. Fixed routes win over it.",
     "schema": {"type": "string", "minLength": 1},
 }
 
@@ -112,6 +112,7 @@ _REFUSALS = {
     401: "A bearer token is needed.",
     403: "Another site's page, or a Host header that does not name this daemon.",
     404: "The daemon does not know the issue now.",
+    405: "The route has other methods; a fixed route wins over an issue of its name.",
     408: "The body did not arrive in time.",
     409: "A dispatch would fail; the code says how.",
     413: "The body is too large.",
@@ -130,7 +131,7 @@ def _operation(
     refusals: tuple[int, ...] = (),
     failures: tuple[int, ...] = (503,),
 ) -> dict[str, Any]:
-    codes = sorted({*refusals, *failures, 401, 403, 500})
+    codes = sorted({*refusals, *failures, 401, 403, 405, 500})
     return {
         "operationId": name,
         "summary": summary,

@@ -13,6 +13,7 @@ __all__ = ["MAX_BODY_BYTES", "empty_object", "identifier"]
 
 MAX_BODY_BYTES = 65_536
 BODY_TIMEOUT_S = 5.0
+_HANG_UP = {"connection": "close"}  # what is left of the body is of no interest
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
@@ -62,11 +63,14 @@ async def _body(request: Request) -> bytes:
                     raise _too_large()
                 chunks.append(chunk)
     except TimeoutError:
-        raise RefusedError(408, "request_timeout", "the body did not arrive in time") from None
+        raise RefusedError(
+            408, "request_timeout", "the body did not arrive in time", headers=_HANG_UP
+        ) from None
     except ClientDisconnect:
         raise RefusedError(400, "bad_request", "the body did not arrive") from None
     return b"".join(chunks)
 
 
 def _too_large() -> RefusedError:
-    return RefusedError(413, "payload_too_large", f"a body has at most {MAX_BODY_BYTES} bytes")
+    message = f"a body has at most {MAX_BODY_BYTES} bytes"
+    return RefusedError(413, "payload_too_large", message, headers=_HANG_UP)

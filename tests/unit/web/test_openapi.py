@@ -1,0 +1,88 @@
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, assume, settings
+from openapi_spec_validator import OpenAPIV31SpecValidator
+from schemathesis import Case
+
+from harness.asking import FakeOperator
+from symphony.web.access import CONTROL
+from symphony.web.app import create_app
+from symphony.web.openapi import description, schemas
+
+FROZEN = Path(__file__).parent / "v1_fields.json"
+FIXED = {"state", "refresh", "openapi.json"}
+APP = create_app(FakeOperator(), CONTROL)
+API = schemathesis.openapi.from_asgi("/api/v1/openapi.json", APP)
+
+
+def test_the_description_is_openapi() -> None:
+    OpenAPIV31SpecValidator(json.loads(json.dumps(description()))).validate()
+
+
+@pytest.mark.conformance("H-2", "H-3")
+@API.parametrize()
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+def test_the_application_does_what_the_description_says(case: "Case[Any]") -> None:
+    assume(case.path_parameters.get("identifier") not in FIXED)  # these paths are other operations
+    case.call_and_validate()
+
+
+@pytest.mark.conformance("H-2")
+@pytest.mark.parametrize("identifier", ["SYM-1", "SYM-2", "SYM-3", "SYM-4"])
+@pytest.mark.parametrize("path", ["/api/v1/{identifier}", "/api/v1/{identifier}/prompt"])
+def test_what_it_says_of_issues_that_are_known(path: str, identifier: str) -> None:
+    case = API[path]["GET"].Case(path_parameters={"identifier": identifier})
+    response = case.call()
+    assert response.status_code == 200
+    case.validate_response(response)
+
+
+def test_every_route_is_described_and_every_shape_is_used() -> None:
+    text = json.dumps(description())
+    assert {name for name in schemas() if f'#/components/schemas/{name}"' not in text} == set()
+    assert "#/$defs/" not in text
+
+
+# --- what v1 promises (AP9) ---
+
+
+def fields(schema: Mapping[str, Any], place: str) -> Iterator[tuple[str, str]]:
+    """Each field below a schema with its type, a reference counting as its name."""
+    for branch in (schema, *schema.get("oneOf", ())):
+        for name, field in branch.get("properties", {}).items():
+            yield f"{place}.{name}", kind(field)
+            yield from fields(field, f"{place}.{name}")
+        if "items" in branch:
+            yield from fields(branch["items"], f"{place}[]")
+
+
+def kind(schema: Mapping[str, Any]) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "oneOf" in schema:
+        return "|".join(sorted(kind(one) for one in schema["oneOf"]))
+    if schema.get("type") == "array":
+        return f"[{kind(schema['items'])}]"
+    given = schema["type"]
+    return "|".join(sorted(given)) if isinstance(given, list) else str(given)
+
+
+def test_no_field_of_v1_is_ever_removed_or_retyped() -> None:
+    promised = json.loads(FROZEN.read_text(encoding="utf-8"))
+    now = {place: what for name, schema in schemas().items() for place, what in fields(schema, name)}
+    assert {place: now.get(place) for place in promised} == promised
+    assert set(now) <= set(promised), f"a new field is promised from now on: add it to {FROZEN.name}"
+
+
+def test_the_guard_sees_a_field_that_is_removed_and_one_that_is_retyped() -> None:
+    schema = schemas()["RunningRow"]
+    promised = dict(fields(schema, "Row"))
+    without = {name: field for name, field in schema["properties"].items() if name != "title"}
+    retyped = {**schema["properties"], "title": {"type": "integer"}}
+    assert "Row.title" not in dict(fields({"properties": without}, "Row"))
+    assert dict(fields({"properties": retyped}, "Row"))["Row.title"] != promised["Row.title"]

@@ -24,7 +24,10 @@ Exit codes: 0 explained, 1 there is no such issue, 3 the workflow is invalid, 5 
 @as_json
 @of_a_workflow
 def explain(*, issue: str, as_json: bool, workflow: Path) -> None:
-    """Tell why an issue is (not) running, what happens next, and what you can do."""
+    """Tell why an issue is running, or is not.
+
+    And what happens next, and what you can do about it.
+    """
     # Imported here: `--help` of any command stays fast.
     from symphony.cli.explanation import explain_document
     from symphony.cli.facts import Facts

@@ -35,7 +35,7 @@ after each. With --envelope-only or --prompt-only there is that text and nothing
 @as_json
 @of_a_workflow
 def prompt(*, issue: str, only: str | None, as_json: bool, workflow: Path) -> None:
-    """Print what a dispatch of an issue would send to its agent."""
+    """Print what a dispatch of an issue would send."""
     if as_json and only:
         raise click.UsageError("--json and --envelope-only or --prompt-only exclude each other")
     # Imported here: `--help` of any command stays fast.

@@ -22,7 +22,7 @@ Exit codes: 0 asked for, 5 no daemon is running, or it does not answer.
 @as_json
 @of_a_workflow
 def refresh(*, as_json: bool, workflow: Path) -> None:
-    """Have the daemon poll the tracker and look at its runs now."""
+    """Have the daemon poll the tracker now."""
     # Imported here: `--help` of any command stays fast.
     from symphony.cli.client import reach
     from symphony.cli.control import unreachable

@@ -46,7 +46,7 @@ _LINES_PER_ROW = 3
 @as_json
 @of_a_workflow
 def status(*, watch: bool, interval: float, as_json: bool, workflow: Path) -> None:
-    """Show what is running, retrying, blocked and waiting, and why."""
+    """Show what runs and what waits, and why."""
     # Imported here: `--help` of any command stays fast.
     from symphony.cli.facts import Facts
 

@@ -15,9 +15,13 @@ Examples:
 COMMANDS = {
     "check": "symphony.cli.check:check",
     "demo": "symphony.cli.demo:demo",
+    "explain": "symphony.cli.explain:explain",
     "init": "symphony.cli.init:init",
     "issue": "symphony.cli.issue:issue",
+    "prompt": "symphony.cli.prompt:prompt",
+    "refresh": "symphony.cli.refresh:refresh",
     "run": "symphony.cli.run:run",
+    "status": "symphony.cli.status:status",
 }
 
 

@@ -1,6 +1,6 @@
 """How a command fails: one line, a hint, and a stable exit code (DESIGN 12).
 
-0 ok, 1 failure, 2 usage, 3 configuration invalid, 4 authentication.
+0 ok, 1 failure, 2 usage, 3 configuration invalid, 4 authentication, 5 daemon unreachable.
 """
 
 from enum import IntEnum
@@ -23,6 +23,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     CONFIGURATION = 3
     AUTHENTICATION = 4
+    UNREACHABLE = 5
 
 
 class CommandError(SymphonyError):

@@ -66,6 +66,7 @@ def run(
     workflow: Path,
     *,
     once: bool,
+    port: int | None,
     log_format: str,
     log_level: str,
     logs_root: Path | None,

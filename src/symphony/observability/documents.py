@@ -40,6 +40,7 @@ def state_document(state: State, history: History, *, now_ms: int, now: datetime
             "blocked": len(state.blocked),
             "waiting": len(waits),
         },
+        "slots": {"used": len(state.running), "limit": state.settings.max_concurrent_agents},
         "running": [view.running(run) for run in state.running.values()],
         "retrying": [view.retrying(retry) for retry in state.retrying.values()],
         "blocked": [view.blocked(blocked) for blocked in state.blocked.values()],
@@ -170,10 +171,16 @@ class _View:
         for claim in (retry, blocked):
             path = claim.workspace_path if claim else path
         attempt = _attempt(run, retry)
+        report = run.report if run else blocked.report if blocked else None
         return {
+            "generated_at": utc_text(self.now),
             **_identity(issue),
             "status": status,
-            "workspace": {"path": run.report.workspace_path if run else path, "host": None},
+            "workspace": {
+                "path": run.report.workspace_path if run else path,
+                "host": None,
+                "branch": report.branch if report else None,
+            },
             "attempts": {
                 "restart_count": max(attempt - 1, 0),
                 "current_retry_attempt": attempt,

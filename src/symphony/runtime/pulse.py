@@ -1,7 +1,12 @@
-"""The pulse of a run: folds its stream and reports a few times a second and at every milestone (DESIGN 4)."""
+"""The pulse of a run: folds its stream and reports a few times a second and at every milestone (DESIGN 4).
 
+What came too soon after the last report is reported when its time has come, also if nothing follows: the last
+word before a long silence is the one that people want to read.
+"""
+
+import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from symphony.agents.events import (
     AgentEvent,
@@ -15,18 +20,41 @@ from symphony.agents.fold import Progress
 from symphony.domain.redaction import Redaction
 from symphony.scheduler.inputs import AgentReported, Input, RunReport, RunStage
 
-__all__ = ["Pulse"]
+__all__ = ["Later", "Pending", "Pulse", "on_the_loop"]
 
 INTERVAL_MS = 250
 # A piece of work that begins may be followed by minutes of silence, so it is told at once.
 _MILESTONES = (SessionStarted, ItemStarted, ToolCalled, TurnEnded, InputRequired)
 
 
+class Pending(Protocol):
+    """Something that will be called, unless it is cancelled before."""
+
+    def cancel(self) -> None:
+        """Do not call it; nothing happens when it was called already."""
+        ...
+
+
+Later = Callable[[float, Callable[[], None]], Pending]
+"""Calls a function after so many seconds."""
+
+
+def on_the_loop(delay_s: float, call: Callable[[], None]) -> Pending:
+    """Call a function on the running event loop."""
+    return asyncio.get_running_loop().call_later(delay_s, call)
+
+
 class Pulse:
     """Between the agent's stream, which may be fast, and the scheduler, which must not be flooded."""
 
     def __init__(
-        self, run_id: str, post: Callable[[Input], None], now_ms: Callable[[], int], redaction: Redaction
+        self,
+        run_id: str,
+        post: Callable[[Input], None],
+        now_ms: Callable[[], int],
+        redaction: Redaction,
+        *,
+        later: Later | None = None,
     ) -> None:
         self._run_id = run_id
         self._post = post
@@ -39,6 +67,8 @@ class Pulse:
         self._tool_calls = 0
         self._told_limits: Mapping[str, Any] | None = None
         self._told_ms = 0
+        self._later = later
+        self._owed: Pending | None = None
 
     def place(self, workspace_path: str, branch: str | None) -> None:
         """The workspace exists."""
@@ -66,13 +96,23 @@ class Pulse:
         self.beat()
 
     def feel(self, event: AgentEvent) -> None:
-        """Take one event of the agent; report if it is a milestone or the last report is old."""
+        """Take one event of the agent; report if it is a milestone or the last report is old, else later."""
         self._progress.add(event)
-        if isinstance(event, _MILESTONES) or self._now_ms() - self._told_ms >= INTERVAL_MS:
+        since_ms = self._now_ms() - self._told_ms
+        if isinstance(event, _MILESTONES) or since_ms >= INTERVAL_MS:
             self.beat()
+        elif self._owed is None and self._later is not None:
+            self._owed = self._later((INTERVAL_MS - since_ms) / 1000, self.beat)
+
+    def end(self) -> None:
+        """Report nothing more by itself."""
+        if self._owed is not None:
+            self._owed.cancel()
+            self._owed = None
 
     def beat(self) -> None:
         """Report now."""
+        self.end()
         self._told_ms = self._now_ms()
         now = self._progress.snapshot()
         limits = now.rate_limits if now.rate_limits is not self._told_limits else None

@@ -22,7 +22,7 @@ from symphony.observability.history import RunSkills
 from symphony.runtime import briefing
 from symphony.runtime.bound import Bound, skill_options
 from symphony.runtime.catalog import load_catalog
-from symphony.runtime.pulse import Pulse
+from symphony.runtime.pulse import Pulse, on_the_loop
 from symphony.runtime.state_dir import LiveRun, StateDirectory
 from symphony.scheduler.commands import ContinueRun, FinishRun, StartRun
 from symphony.scheduler.inputs import Input, Outcome, OutcomeKind, RunEnded, RunStage
@@ -68,7 +68,7 @@ class Worker:
         self._post = post
         self._report_problems = report_problems
         self._on_skills = on_skills
-        self._pulse = Pulse(command.run_id, post, now_ms, bound.redaction)
+        self._pulse = Pulse(command.run_id, post, now_ms, bound.redaction, later=on_the_loop)
         self._live = LiveRun(
             run_id=command.run_id, issue_id=command.issue.id, issue_identifier=command.issue.identifier
         )
@@ -127,6 +127,7 @@ class Worker:
                 self._state_dir.remove_run(self._command.run_id)
                 self._give.close()
                 self._directives.close()
+                self._pulse.end()
                 self._post(RunEnded(run_id=self._command.run_id, outcome=self._shown(outcome)))
 
     def _shown(self, outcome: Outcome) -> Outcome:

@@ -176,8 +176,8 @@ class WorkspaceManager:
         return await self._deliver(layout, entry, workspace.path)
 
     async def recorded(self) -> tuple[WorkspaceRecord, ...]:
-        """Every workspace remembered under the root; unreadable records are skipped with a warning."""
-        layout = await self._root()
+        """Every workspace remembered under the root, which need not exist; unreadable records are skipped."""
+        layout = await self._on_disk(lambda: Layout(resolve(self._settings.root)))
         entries = await to_thread.run_sync(read_entries, layout)
         return tuple(_record(layout, entry) for entry in entries)
 

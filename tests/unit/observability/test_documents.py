@@ -103,7 +103,7 @@ def test_a_retry_tells_when_it_is_due_and_what_went_wrong() -> None:
     issue = story.issue("SYM-2")
     assert issue["attempts"] == {"restart_count": 0, "current_retry_attempt": 1, "runs_started": 1}
     assert issue["last_error"] == "turn_failed: it broke"
-    assert issue["workspace"] == {"path": "/ws/2", "host": None}
+    assert issue["workspace"] == {"path": "/ws/2", "host": None, "branch": None}
 
 
 def test_a_blocked_issue_tells_what_a_person_is_asked() -> None:

@@ -1,3 +1,6 @@
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import pytest
 
 from symphony.agents.events import (
@@ -26,13 +29,39 @@ MILESTONES: list[AgentEvent] = [
 ]
 
 
+@dataclass
+class Call:
+    """Something that will be called at a moment of the test's clock."""
+
+    due_ms: float
+    call: Callable[[], None]
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
 class Patient:
     """A pulse on a clock of the test, which begins long after the last report."""
 
     def __init__(self, *secrets: str) -> None:
         self.now = 1_000_000
         self.facts: list[Input] = []
-        self.pulse = Pulse("e-1", self.facts.append, lambda: self.now, Redaction(secrets))
+        self.calls: list[Call] = []
+        self.pulse = Pulse(
+            "e-1", self.facts.append, lambda: self.now, Redaction(secrets), later=self._call_later
+        )
+
+    def _call_later(self, delay_s: float, call: Callable[[], None]) -> Call:
+        self.calls.append(Call(self.now + delay_s * 1000, call))
+        return self.calls[-1]
+
+    def wait(self, duration_ms: int) -> None:
+        """Let time pass in silence."""
+        self.now += duration_ms
+        for due in [one for one in self.calls if one.due_ms <= self.now and not one.cancelled]:
+            self.calls.remove(due)
+            due.call()
 
     @property
     def reports(self) -> list[RunReport]:
@@ -52,7 +81,7 @@ def patient() -> Patient:
 
 def test_a_flood_is_reported_a_few_times_a_second_and_loses_no_count(patient: Patient) -> None:
     for _ in range(1_000):
-        patient.now += 1
+        patient.wait(1)
         patient.pulse.feel(Text(message="x"))
     assert 1_000 // INTERVAL_MS <= len(patient.reports) <= 1_000 // INTERVAL_MS + 1
     patient.pulse.beat()
@@ -67,6 +96,30 @@ def test_a_milestone_is_reported_at_once(patient: Patient, event: AgentEvent) ->
     patient.pulse.feel(event)
     assert len(patient.reports) == 2
     assert patient.last.signs == 2
+
+
+def test_the_last_word_before_a_silence_is_told_when_its_time_has_come(patient: Patient) -> None:
+    patient.pulse.feel(STARTED)
+    patient.wait(INTERVAL_MS // 2)
+    patient.pulse.feel(Text(message="first"))
+    patient.pulse.feel(Text(message="last"))
+    assert len(patient.calls) == 1, "one is owed, however many came"
+    assert patient.last.last_message != "last"
+    patient.wait(INTERVAL_MS // 2)
+    assert (len(patient.reports), patient.last.last_message) == (2, "last")
+    patient.wait(60_000)
+    assert len(patient.reports) == 2
+
+
+def test_what_is_owed_is_paid_once(patient: Patient) -> None:
+    patient.pulse.feel(STARTED)
+    patient.pulse.feel(Text(message="soon"))
+    patient.pulse.feel(TOOL)
+    patient.pulse.feel(Text(message="over"))
+    patient.pulse.end()
+    patient.wait(60_000)
+    assert len(patient.reports) == 2
+    assert all(call.cancelled for call in patient.calls)
 
 
 def test_streamed_text_without_words_is_a_sign_of_life(patient: Patient) -> None:

@@ -1,0 +1,131 @@
+"""Which daemon serves a workflow, by the files in its state directory; nothing is asked of it yet.
+
+A daemon leaves `control.json` (`{"socket", "host", "port", "pid"}`) and the file of its instance lock behind
+when it is killed. Both name a process, which counts only if it was there when the file was written. The lock
+itself is never tried: a reader that held it for a moment could keep a daemon from starting.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from symphony.cli.failures import CommandError, ExitCode
+from symphony.runtime.state_dir import locate
+
+__all__ = ["Control", "UnreachableError", "find_daemon", "unreachable"]
+
+_MAX_BYTES = 64 * 1024
+_SLACK_S = 5.0
+
+
+class UnreachableError(CommandError):
+    """There is a daemon, or there has to be one, and it cannot be asked; exit code 5."""
+
+
+def unreachable(message: str, *, hint: str) -> UnreachableError:
+    """The error with its `Failure` built from the arguments."""
+    failure = CommandError.of(message, hint=hint).failure
+    return UnreachableError(failure, code=ExitCode.UNREACHABLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """How a daemon can be asked.
+
+    Attributes:
+        socket: of its HTTP application; a path of this machine.
+        pid: its process.
+        host, port: where it listens on TCP as well; null where it does not.
+        started: when its process began; null where that cannot be told.
+    """
+
+    socket: Path
+    pid: int
+    host: str | None = None
+    port: int | None = None
+    started: datetime | None = None
+
+
+def find_daemon(workflow: Path, environment: Mapping[str, str]) -> Control | None:
+    """The daemon that serves a workflow file; null where none does.
+
+    Raises:
+        UnreachableError: one seems to, and there is no telling how to ask it.
+    """
+    directory = locate(workflow, environment)
+    try:
+        found = _read(directory / "control.json")
+        holder = _holder(directory / "lock")
+    except OSError as error:
+        raise unreachable(
+            f"the state directory {directory} cannot be read: {error.strerror or error}",
+            hint="run this as the user of the daemon, or set SYMPHONY_STATE_DIR to the daemon's directory",
+        ) from error
+    if found is not None and _lived(found.pid, directory / "control.json"):
+        return found
+    if holder is not None:
+        raise unreachable(
+            f"a daemon (pid {holder}) serves this workflow and offers no control socket",
+            hint="it may be starting or ending, so try again in a moment; if it stays so, restart it",
+        )
+    return None
+
+
+def _read(path: Path) -> Control | None:
+    """What the file says; null where there is none, or nothing sensible in it. Raises `OSError`."""
+    try:
+        with path.open("rb") as file:
+            raw = json.loads(file.read(_MAX_BYTES))
+        return _typed(raw)
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _typed(raw: Mapping[str, Any]) -> Control:
+    socket, pid, host, port = raw["socket"], raw["pid"], raw.get("host"), raw.get("port")
+    sensible = isinstance(socket, str) and socket.startswith("/") and isinstance(pid, int) and pid > 0
+    if not sensible or "\0" in socket:
+        raise ValueError("not the note of a daemon")
+    return Control(
+        socket=Path(socket),
+        pid=pid,
+        host=host if isinstance(host, str) else None,
+        port=port if isinstance(port, int) else None,
+        started=_started(pid),
+    )
+
+
+def _holder(lock: Path) -> int | None:
+    """The process that took the instance lock last, if it is still there. Raises `OSError`."""
+    try:
+        with lock.open("rb") as file:
+            pid = int(file.read(32))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    return pid if _lived(pid, lock) else None
+
+
+def _lived(pid: int, written: Path) -> bool:
+    """Whether the process was there when the file was written, and is: else its number is another's now."""
+    started = _started(pid)
+    if started is None:
+        return False
+    try:
+        return started.timestamp() <= written.stat().st_mtime + _SLACK_S
+    except OSError:
+        return False
+
+
+def _started(pid: int) -> datetime | None:
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        return datetime.fromtimestamp(process.create_time(), UTC)
+    except (psutil.Error, ValueError, OverflowError, OSError):
+        return None

@@ -1,0 +1,48 @@
+"""`symphony explain`: why is this issue running, or why is it not?"""
+
+import os
+from pathlib import Path
+
+import click
+
+from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
+
+__all__ = ["explain"]
+
+_EPILOG = """\b
+Examples:
+  symphony explain SYM-3
+  symphony explain SYM-3 --json | jq -r .explanation.code
+
+Works without a daemon too: then the tracker is asked once, and judged as a daemon would.
+Exit codes: 0 explained, 1 there is no such issue, 3 the workflow is invalid, 5 the daemon does not answer.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("issue")
+@as_json
+@of_a_workflow
+def explain(*, issue: str, as_json: bool, workflow: Path) -> None:
+    """Tell why an issue is running, or is not.
+
+    And what happens next, and what you can do about it.
+    """
+    # Imported here: `--help` of any command stays fast.
+    from symphony.cli.explanation import explain_document
+    from symphony.cli.facts import Facts
+
+    facts = Facts(workflow, os.environ)
+    document = facts.issue(issue)
+    if document is None:
+        from symphony.cli.unknown import unknown_issue
+
+        raise unknown_issue(issue, facts.identifiers())
+    explanation = explain_document(document)
+    if as_json:
+        print_json({**document, "explanation": explanation.document()})
+        return
+    from symphony.cli.explain_view import explain_view
+    from symphony.cli.status_view import console_for, show
+
+    show(console_for(), explain_view(document, explanation))

@@ -1,0 +1,133 @@
+"""`symphony explain` for people: the answer first, then the facts behind it, then what happened."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from symphony.cli.explanation import Explanation
+from symphony.cli.wording import cell, count, moment
+
+__all__ = ["explain_view"]
+
+Document = Mapping[str, Any]
+
+_COLOURS = {"running": "green", "retrying": "yellow", "blocked": "red"}
+_SOURCE_FILES = "No daemon is running; this is what the tracker and the files say."
+
+
+def explain_view(document: Document, explanation: Explanation) -> RenderableType:
+    """The whole picture of one issue."""
+    colour = _COLOURS.get(str(document.get("status")), "cyan")
+    head = Text.assemble(
+        cell(document.get("issue_identifier"), f"bold {colour}"), "  ", cell(document.get("title"), "bold")
+    )
+    blocks: list[RenderableType] = [head, Text(), cell(explanation.answer)]
+    blocks.append(Text.assemble(("Next: ", "bold"), cell(explanation.next)))
+    if explanation.advice:
+        blocks.append(Text.assemble(("You can: ", "bold"), cell(explanation.advice)))
+    if document.get("daemon") is None:
+        blocks.append(Text(_SOURCE_FILES, style="dim"))
+    blocks += [Text(), _facts(document, explanation)]
+    if events := document.get("recent_events"):
+        blocks += [Text(), Text("What happened last (UTC)", style="bold"), _events(events)]
+    return Group(*blocks)
+
+
+def _facts(document: Document, explanation: Explanation) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    facts = {**_standing(document, explanation), **_traces(document), **_skills(document)}
+    for name, value in facts.items():
+        if value not in {None, ""}:
+            table.add_row(name, cell(value))
+    return table
+
+
+def _standing(document: Document, explanation: Explanation) -> dict[str, Any]:
+    attempts, run = _part(document, "attempts"), _part(document, "running")
+    return {
+        "status": f"{document.get('status')} ({explanation.code})",
+        "state": document.get("state"),
+        "since": explanation.since,
+        "attempt": _attempt(attempts),
+        "tokens": count(_part(run, "tokens").get("total_tokens")) if run else None,
+        "said last": run.get("last_message"),
+        "url": document.get("issue_url"),
+    }
+
+
+def _attempt(attempts: Document) -> str | None:
+    current, runs = attempts.get("current_retry_attempt") or 0, attempts.get("runs_started") or 0
+    if not current and not runs:
+        return None
+    number = "first" if not current else f"number {current}"
+    return f"{number}; runs since the daemon began: {runs}"
+
+
+def _traces(document: Document) -> dict[str, Any]:
+    workspace, logs = _part(document, "workspace"), _part(document, "logs").get("codex_session_logs")
+    return {
+        "workspace": workspace.get("path"),
+        "branch": workspace.get("branch"),
+        "last error": document.get("last_error"),
+        "agent's log": next((one.get("path") for one in logs if isinstance(one, Mapping)), None)
+        if logs
+        else None,
+    }
+
+
+def _skills(document: Document) -> dict[str, Any]:
+    skills = document.get("skills")
+    if not isinstance(skills, Mapping):
+        return {}
+    malformed = [one for one in _items(skills, "problems") if one.get("severity") == "error"]
+    return {
+        "skills": ", ".join(_names(skills, "listed")) or "none listed",
+        "not listed": ", ".join(
+            f"{one.get('name')} ({one.get('reason')})" for one in _items(skills, "dropped")
+        ),
+        "malformed": ", ".join(_place(one) for one in malformed),
+    }
+
+
+def _place(problem: Document) -> str:
+    place = "" if problem.get("line") is None else f":{problem['line']}"
+    return f"{problem.get('path')}{place} ({problem.get('code')})"
+
+
+def _events(events: Iterable[Document]) -> RenderableType:
+    """Oldest first; what happened again and again is told once, with the last time. Times are UTC."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for (name, message), group in groupby(events, lambda one: (one.get("event"), one.get("message"))):
+        times = [moment(one.get("at")) for one in group]
+        last = times[-1]
+        often = f" ({len(times)} times)" if len(times) > 1 else ""
+        table.add_row(
+            "" if last is None else last.strftime("%H:%M:%S"), cell(name), cell(f"{message or ''}{often}")
+        )
+    return Padding(table, (0, 0, 0, 2))
+
+
+def _names(skills: Document, kind: str) -> Iterator[str]:
+    found = skills.get(kind)
+    for one in found if isinstance(found, list) else []:
+        yield str(one.get("name")) if isinstance(one, Mapping) else str(one)
+
+
+def _items(document: Document, name: str) -> list[Document]:
+    found = document.get(name)
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+
+
+def _part(document: Document, name: str) -> Document:
+    found = document.get(name)
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,163 @@
+"""Why an issue is, or is not, being worked on: one answer put together from its document; pure.
+
+The reason itself is worded by `scheduler.policy`, as everywhere. Here stands what goes with it: what happens
+next, and what a person can do about it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from symphony.cli.wording import ago, lasting, seconds_between
+from symphony.domain.plain import one_line
+
+__all__ = ["ADVICE", "UNBLOCK", "Explanation", "explain_document"]
+
+Document = Mapping[str, Any]
+
+UNBLOCK: Final = "to have it tried again, change its state, labels, title or description"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """The answer to "why is it (not) running?".
+
+    Attributes:
+        running: whether an agent is at work on it.
+        code: stable: `running`, `retrying`, `blocked`, or the code of what it waits for.
+        answer: one sentence.
+        since: when that began, ISO-8601, or null where it is not known.
+        next: what happens without anybody doing anything.
+        advice: what a person can do, or null where nothing is needed.
+    """
+
+    running: bool
+    code: str
+    answer: str
+    since: str | None
+    next: str
+    advice: str | None
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+_AT_A_POLL: Final = "It is looked at again with every poll of the tracker."
+_NOTHING: Final = "Nothing, as long as it stays like this."
+ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
+    "incomplete": (_AT_A_POLL, "complete the issue in the tracker"),
+    "terminal": (_NOTHING, "move it to an active state to have it worked on"),
+    "inactive": (_NOTHING, "move it to an active state to have it worked on"),
+    "not_dispatchable": (_AT_A_POLL, "settle what it waits for, in the tracker"),
+    "label_missing": (_AT_A_POLL, "add the label, or change tracker.required_labels"),
+    "running": ("The run goes on.", None),
+    "retrying": ("The next attempt begins when its wait is over.", None),
+    "blocked": (_NOTHING, UNBLOCK),
+    "blocker_running": ("It starts once that run has ended and delivered its work.", None),
+    "draining": ("The daemon ends; the next one takes the issue up.", "start the daemon again: symphony run"),
+    "workflow_invalid": (
+        "It starts once WORKFLOW.md is usable again; what runs goes on.",
+        "mend WORKFLOW.md; the daemon reads it within a second",
+    ),
+    "no_slot": (
+        "It starts when a slot is free, in the order of priority and age.",
+        "raise agent.max_concurrent_agents, or give it a higher priority",
+    ),
+    "no_state_slot": (
+        "It starts when a slot of its state is free.",
+        "raise agent.max_concurrent_agents_by_state for that state",
+    ),
+    "starting": ("It starts as soon as the tracker has confirmed it.", None),
+    "deferred": (_AT_A_POLL, None),
+}
+"""By reason code: what happens next, and what a person can do."""
+
+
+def explain_document(document: Document) -> Explanation:
+    """The explanation of a document of `/api/v1/<identifier>` with its `source` and `daemon`."""
+    now = document.get("generated_at")
+    match document.get("status"):
+        case "running":
+            return _running(_part(document, "running"), now)
+        case "retrying":
+            return _retrying(_part(document, "retry"), now)
+        case "blocked":
+            return _blocked(_part(document, "blocked"))
+        case _:
+            return _waiting(document)
+
+
+def _running(run: Document, now: Any) -> Explanation:
+    turn, quiet = run.get("turn"), seconds_between(run.get("last_event_at"), now)
+    if stopping := run.get("stopping"):
+        answer = f"An agent is being stopped ({stopping})."
+    elif run.get("session_id") is None and quiet is None:
+        stage = str(run.get("stage") or "starting").replace("_", " ")
+        answer = f"A run has begun {ago(seconds_between(run.get('started_at'), now))}; it is {stage}."
+    else:
+        began = ago(seconds_between(run.get("started_at"), now))
+        answer = f"An agent is at work: turn {turn}, begun {began}, last sign of life {ago(quiet)}."
+    return Explanation(
+        running=True,
+        code="running",
+        answer=answer,
+        since=run.get("started_at"),
+        next="After each turn the issue is looked at: still active means another turn, otherwise delivery.",
+        advice=None,
+    )
+
+
+def _retrying(retry: Document, now: Any) -> Explanation:
+    error, wait = retry.get("error"), seconds_between(now, retry.get("due_at"))
+    due = "now" if wait is not None and wait <= 0 else f"in {lasting(wait)}"
+    if error:
+        answer = _sentence(f"It waits for attempt {retry.get('attempt')}, after: {error}")
+        follows = f"That attempt begins {due}, if there is a slot ({retry.get('due_at')})."
+    else:
+        answer = "The last attempt ended well, and the issue is still active."
+        follows = f"It is looked at once more {due} ({retry.get('due_at')})."
+    return Explanation(running=False, code="retrying", answer=answer, since=None, next=follows, advice=None)
+
+
+def _blocked(block: Document) -> Explanation:
+    hint = _part(block, "failure").get("hint")
+    return Explanation(
+        running=False,
+        code="blocked",
+        answer=_sentence(f"It waits for a person: {block.get('error')}"),
+        since=block.get("blocked_at"),
+        next=ADVICE["blocked"][0],
+        advice=f"{one_line(str(hint))}; {UNBLOCK}" if hint else UNBLOCK,
+    )
+
+
+def _waiting(document: Document) -> Explanation:
+    reason = _part(_part(document, "waiting"), "reason")
+    code = str(reason.get("code"))
+    follows, advice = ADVICE.get(code, (_AT_A_POLL, None))
+    if document.get("daemon") is None and code not in {"terminal", "inactive"}:
+        follows, advice = "Nothing before a daemon runs.", _join(advice, "start a daemon: symphony run")
+    return Explanation(
+        running=False,
+        code=code,
+        answer=_sentence(f"It is not running: {reason.get('message')}"),
+        since=None,
+        next=follows,
+        advice=advice,
+    )
+
+
+def _sentence(text: str) -> str:
+    """On one line, with one mark at its end."""
+    line = one_line(text)
+    return line if line.endswith((".", "!", "?", "…")) else f"{line}."
+
+
+def _join(*parts: str | None) -> str:
+    return "; ".join(part for part in parts if part)
+
+
+def _part(document: Document, name: str) -> Document:
+    found = document.get(name)
+    return found if isinstance(found, Mapping) else {}

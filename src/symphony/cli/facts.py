@@ -1,0 +1,111 @@
+"""The facts that the reading commands show: asked of the daemon where one runs, read from the files else.
+
+Every document is that of the API with two fields more: `"source": "daemon" | "files"` and
+`"daemon": {"pid", "started_at", "host", "port", "socket"} | null`.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from symphony.cli.client import Client, reach
+from symphony.cli.control import Control
+from symphony.observability.documents import utc_text
+
+if TYPE_CHECKING:
+    from symphony.cli.offline import Offline
+
+__all__ = ["Document", "Facts"]
+
+Document = dict[str, Any]
+
+_NOT_READ: Final = "it would start now, and the daemon has not read it yet"
+
+
+class Facts:
+    """What can be told of one workflow; each question looks anew for a daemon."""
+
+    def __init__(self, workflow: Path, environment: Mapping[str, str]) -> None:
+        self.workflow = workflow
+        self._environment = environment
+
+    def state(self) -> Document:
+        """All of it, as `/api/v1/state`.
+
+        Raises:
+            SymphonyError: the daemon cannot be asked, or without one: the workflow is not usable.
+        """
+        client = self._client()
+        if client is None:
+            return {"source": "files", "daemon": None, **anyio.run(self._offline().state)}
+        with client:
+            return {**client.state(), **_from(client.control)}
+
+    def issue(self, identifier: str) -> Document | None:
+        """One issue, as `/api/v1/<identifier>`; null when nobody knows it.
+
+        Of what the daemon does not have in hand, such as an ended issue, the tracker is asked.
+
+        Raises:
+            SymphonyError: as `state`, or the tracker cannot tell.
+        """
+        client = self._client()
+        if client is None:
+            return self._issue_of_files(identifier, None)
+        with client:
+            if (document := client.issue(identifier)) is not None:
+                return {**document, **_from(client.control)}
+            return self._issue_of_files(identifier, client)
+
+    def prompt(self, identifier: str) -> Document | None:
+        """What a dispatch would send, as `/api/v1/<identifier>/prompt`; null when nobody knows the issue.
+
+        Raises:
+            SymphonyError: as `issue`, or the dispatch would fail.
+        """
+        if (client := self._client()) is not None:
+            with client:
+                if (document := client.prompt(identifier)) is not None:
+                    return {**document, "source": "daemon"}
+        from symphony.runtime.preview import prompt_document
+
+        told = anyio.run(partial(self._offline().prompt, identifier))
+        return None if told is None else prompt_document(told, source="files")
+
+    def identifiers(self) -> tuple[str, ...]:
+        """Every identifier that the tracker lists, to guess what was meant."""
+        return anyio.run(self._offline().identifiers)
+
+    def _issue_of_files(self, identifier: str, client: Client | None) -> Document | None:
+        document = anyio.run(partial(self._offline().issue, identifier))
+        if document is None:
+            return None
+        waits = document["waiting"]["reason"]
+        if client is not None and waits["code"] == "starting":
+            waits["message"] = _NOT_READ
+        return {"source": "files", "daemon": _daemon(client.control) if client else None, **document}
+
+    def _client(self) -> Client | None:
+        return reach(self.workflow, self._environment)
+
+    def _offline(self) -> "Offline":
+        from symphony.cli.offline import open_offline  # everything a daemon needs: slow to import
+
+        return open_offline(self.workflow, self._environment)
+
+
+def _from(control: Control) -> Document:
+    return {"source": "daemon", "daemon": _daemon(control)}
+
+
+def _daemon(control: Control) -> Document:
+    return {
+        "pid": control.pid,
+        "started_at": None if control.started is None else utc_text(control.started),
+        "host": control.host,
+        "port": control.port,
+        "socket": str(control.socket),
+    }

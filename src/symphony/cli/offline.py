@@ -1,0 +1,200 @@
+"""The documents of the API without a daemon: one look at the tracker, judged by the real scheduler.
+
+The workflow is loaded, the tracker is asked once for its candidates, and `step` takes what a daemon would
+take at its start. What it then wants done is not done: nothing is started, made, cleaned or posted. So the
+reasons are those a daemon would give; what only a daemon knows (runs, retries, blocks, history) is absent.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import anyio
+
+from symphony.cli.serving import open_store
+from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+from symphony.domain.issue import Issue, normalise_state
+from symphony.hosts.local import LocalHost
+from symphony.observability.documents import issue_document, state_document
+from symphony.observability.history import History
+from symphony.observability.logs import configure
+from symphony.observability.masking import masked
+from symphony.runtime.bound import Bound, bind, redaction_for, scheduler_settings
+from symphony.runtime.clock import monotonic_ms
+from symphony.runtime.preview import PromptPreview, preview
+from symphony.scheduler import policy
+from symphony.scheduler.commands import Command, FetchCandidates, RefreshIssues
+from symphony.scheduler.inputs import Input, Polled, PollFailed, Recovered, RefreshFailed, WorkspaceRef
+from symphony.scheduler.machine import step
+from symphony.scheduler.policy import Eligible
+from symphony.scheduler.state import State, initial
+
+__all__ = ["Document", "Offline", "open_offline"]
+
+Document = dict[str, Any]
+_T = TypeVar("_T")
+
+TRACKER_S: Final = 30.0
+_WOULD_START: Final = "it would start now, and no daemon is running"
+_NOT_ASKED = Failure(
+    category=Category.TRACKER_REQUEST, blame=Blame.TRACKER, message="left workspaces were not asked about"
+)
+
+
+def open_offline(workflow: Path, environment: Mapping[str, str]) -> "Offline":
+    """Load the workflow as a daemon would; of its log only errors are shown, on stderr.
+
+    Raises:
+        SymphonyError: the workflow is not usable.
+    """
+    configure(stream=sys.stderr, level="error")
+    loaded = open_store(workflow, environment).current()
+    configure(stream=sys.stderr, level="error", redaction=redaction_for(loaded, environment))
+    return Offline(bind(loaded, host=LocalHost(), environment=environment))
+
+
+@dataclass(frozen=True, slots=True)
+class Offline:
+    """Answers for one workflow from its files; every answer asks the tracker anew."""
+
+    bound: Bound
+
+    async def state(self) -> Document:
+        """The document of `/api/v1/state`."""
+        state, now_ms = await self._look()
+        document = state_document(state, History(), now_ms=now_ms, now=datetime.now(UTC))
+        document["waiting"] = [_offline_row(row, state) for row in document["waiting"]]
+        document["health"] |= {"status": "stopped", "polls": 0}
+        document["polling"] |= {"checking": False, "next_poll_in_ms": None}
+        return self._shown(document)
+
+    async def issue(self, identifier: str) -> Document | None:
+        """The document of `/api/v1/<identifier>`; null for unknown issues.
+
+        One that is no candidate is `inactive`, with the reason of `policy`.
+
+        Raises:
+            SymphonyError: the tracker cannot tell.
+        """
+        state, now_ms = await self._look()
+        found = await self._find(identifier, state)
+        if found is None:
+            return None
+        known = replace(state, candidates={**state.candidates, found.id: found})
+        document = issue_document(known, History(), identifier, now_ms=now_ms, now=datetime.now(UTC))
+        if document is None:
+            return None
+        document["waiting"] = _offline_row({"issue_id": found.id, **document["waiting"]}, known)
+        del document["waiting"]["issue_id"]
+        if not policy.in_active_state(found, state.settings):
+            document["status"] = "inactive"
+        return self._shown(document)
+
+    async def prompt(self, identifier: str) -> PromptPreview | None:
+        """What a first dispatch would send now; null for unknown issues.
+
+        Raises:
+            SymphonyError: the tracker cannot tell, or the dispatch would fail.
+        """
+        state, _ = await self._look()
+        found = await self._find(identifier, state)
+        return None if found is None else await preview(self.bound, found, None)
+
+    async def identifiers(self) -> tuple[str, ...]:
+        """The identifiers of what the tracker lists and of what has a workspace, to guess what was meant."""
+        state, _ = await self._look()
+        listed = [issue.identifier for issue in state.candidates.values()]
+        return tuple(dict.fromkeys([*listed, *(ref.identifier for ref in state.parked.values())]))
+
+    async def _look(self) -> tuple[State, int]:
+        """The state that a daemon would have after its first poll, and the moment it is of."""
+        now_ms = monotonic_ms()
+        fact: Input = Recovered(workspaces=await self._workspaces())
+        state = initial(scheduler_settings(self.bound), epoch="files")
+        while True:
+            state, commands = step(state, fact, now_ms)
+            if state.polls:
+                return state, now_ms
+            fact = await self._answer(commands)
+
+    async def _answer(self, commands: Collection[Command]) -> Input:
+        """The answer to the one question that the way to the first poll leaves open."""
+        for command in commands:
+            match command:
+                case FetchCandidates(request=request):
+                    return await self._poll(request)
+                case RefreshIssues(request=request):
+                    return RefreshFailed(request=request, failure=_NOT_ASKED)
+                case _:
+                    continue
+        raise AssertionError("the scheduler asks nothing and has not polled")
+
+    async def _poll(self, request: int) -> Input:
+        try:
+            issues = await _bounded(
+                lambda: self.bound.tracker.fetch_issues_by_states(self.bound.active_states)
+            )
+        except SymphonyError as error:
+            return PollFailed(request=request, failure=error.failure)
+        return Polled(request=request, issues=tuple(issues))
+
+    async def _find(self, identifier: str, state: State) -> Issue | None:
+        """The issue among the candidates; else by the id its workspace tells, or by itself as an id."""
+        if state.last_poll_failure is not None:
+            raise SymphonyError(self.bound.redaction.failure(state.last_poll_failure))
+        for issue in state.candidates.values():
+            if issue.identifier == identifier:
+                return issue
+        ids = {ref.issue_id for ref in state.parked.values() if ref.identifier == identifier} or {identifier}
+        found = await _bounded(lambda: self.bound.tracker.fetch_issues_by_ids(ids))
+        return next((issue for issue in found if issue.identifier == identifier), None)
+
+    async def _workspaces(self) -> tuple[WorkspaceRef, ...]:
+        """What is recorded; a root that cannot be read only costs the knowledge of what was left there."""
+        try:
+            records = await self.bound.workspaces.recorded()
+        except SymphonyError:
+            return ()
+        return tuple(
+            WorkspaceRef(issue_id=record.issue_id, identifier=record.identifier, path=str(record.path))
+            for record in records
+        )
+
+    def _shown(self, document: Document) -> Document:
+        shown: Document = masked(document, self.bound.redaction.text)
+        return shown
+
+
+def _offline_row(row: Document, state: State) -> Document:
+    """A waiting row in which nothing is said to start; who would have to queue is told so."""
+    issue = state.candidates[row["issue_id"]]
+    if not isinstance(policy.eligible(issue, state), Eligible):
+        return row
+    reason = {"code": "starting", "message": _WOULD_START}
+    if issue.id not in state.picks:
+        ahead = (normalise_state(state.candidates[one].state) for one in state.picks)
+        if shortage := policy.slot_shortage(issue, state, picked=Counter(ahead)):
+            reason = {
+                "code": shortage.code.value,
+                "message": f"others would start before it, and then {shortage.message}",
+            }
+    return {**row, "reason": reason}
+
+
+async def _bounded(ask: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+    """An answer of the tracker, or a failure after a while."""
+    try:
+        with anyio.fail_after(TRACKER_S):
+            return await ask()
+    except TimeoutError as error:
+        raise SymphonyError(
+            Failure(
+                category=Category.TRACKER_REQUEST,
+                blame=Blame.TRACKER,
+                message=f"the tracker did not answer within {TRACKER_S:g} s",
+            )
+        ) from error

@@ -1,0 +1,268 @@
+"""`symphony status` for people: a head, then one block per kind of issue.
+
+Nothing that matters is cut: long texts wrap in their own column. Without a terminal there is no colour, and
+the same document gives the same bytes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from symphony.cli.explanation import UNBLOCK
+from symphony.cli.wording import ago, cell, count, lasting, plural, seconds_between
+from symphony.domain.failures import Category, Failure
+
+__all__ = ["console_for", "show", "status_view", "trouble_view"]
+
+Document = Mapping[str, Any]
+_Column = tuple[str, Literal["left", "right"]]
+
+_PIPE_WIDTH: Final = 160
+_WIDE: Final = 100
+_NARROW: Final = 72
+_ID_WIDTH: Final = 8
+_QUIET_S: Final = 120
+
+
+def console_for(**options: Any) -> Console:
+    """A console on stdout that adds nothing to what it is given; wide where it is a pipe."""
+    console = Console(highlight=False, emoji=False, markup=False, **options)
+    if not console.is_terminal and "width" not in options:
+        console.width = _PIPE_WIDTH
+    return console
+
+
+def show(console: Console, *pictures: RenderableType) -> None:
+    """Print, without blanks at the ends of lines."""
+    with console.capture() as captured:
+        console.print(*pictures, sep="\n")
+    lines = captured.get().splitlines()
+    console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
+    console.file.flush()
+
+
+def status_view(
+    document: Document, *, workflow: str, width: int, max_waiting: int | None = None
+) -> RenderableType:
+    """The whole picture, for so many columns; with `max_waiting`, only so many of those that wait."""
+    now = document.get("generated_at")
+    kinds = {kind: _rows(document, kind) for kind in ("running", "retrying", "blocked", "waiting")}
+    blocks = [_head(document, workflow)]
+    if problems := list(_problems(document)):
+        blocks.append(Group(*problems))
+    for kind, picture in (("running", _running), ("retrying", _retrying), ("blocked", _blocked)):
+        if kinds[kind]:
+            blocks.append(picture(kinds[kind], now, width))
+    if kinds["waiting"]:
+        blocks.append(_waiting(kinds["waiting"], max_waiting, width))
+    if not any(kinds.values()):
+        blocks.append(Text(_nothing(document)))
+    return _spaced(blocks)
+
+
+def trouble_view(failure: Failure) -> RenderableType:
+    """What stands there while nothing can be told."""
+    hint = [Text.assemble(("→ ", "bold"), cell(failure.hint))] if failure.hint else []
+    words = failure.message if failure.category is Category.COMMAND else failure.line
+    return Group(Text.assemble(("Nothing can be told now: ", "bold red"), cell(words)), *hint)
+
+
+# --- the head --------------------------------------------------------------------------------------------
+
+
+def _head(document: Document, workflow: str) -> RenderableType:
+    if document.get("source") != "daemon":
+        first = Text.assemble(("No daemon is running", "bold yellow"), " for ", cell(workflow), ".")
+        return Group(first, Text("This is what the files say; `symphony run` starts one.", style="dim"))
+    daemon, polling = _map(document, "daemon"), _map(document, "polling")
+    since = seconds_between(daemon.get("started_at"), document.get("generated_at"))
+    word, style = _health(document)
+    parts = [f"pid {daemon.get('pid')}", f"up {lasting(since)}", _next_poll(polling)]
+    first = Text.assemble((f"Daemon {word}", style), Text(f"  {' · '.join(parts)}"))
+    return Group(first, Text(_counts(document), style="dim"))
+
+
+def _health(document: Document) -> tuple[str, str]:
+    match _map(document, "health").get("status"):
+        case "ok":
+            return "healthy", "bold green"
+        case "starting":
+            return "starting", "bold cyan"
+        case "draining":
+            return "ending: running turns may finish, nothing new starts", "bold yellow"
+        case _:
+            return "in trouble", "bold red"
+
+
+def _next_poll(polling: Document) -> str:
+    if polling.get("checking"):
+        return "asking the tracker now"
+    due_ms = polling.get("next_poll_in_ms")
+    return "no poll due" if due_ms is None else f"next poll in {lasting(due_ms / 1000)}"
+
+
+def _counts(document: Document) -> str:
+    counts, totals = _map(document, "counts"), _map(document, "codex_totals")
+    limit = _map(document, "slots").get("limit")
+    slots = (
+        f"{counts.get('running', 0)} of {plural(limit, 'slot')} used"
+        if limit
+        else f"{counts.get('running', 0)} running"
+    )
+    others = [f"{counts.get(kind, 0)} {kind}" for kind in ("retrying", "blocked", "waiting")]
+    return " · ".join([slots, *others, f"{count(totals.get('total_tokens'))} tokens"])
+
+
+def _problems(document: Document) -> Iterator[Text]:
+    """What is wrong, in plain words, and what to do."""
+    health = _map(document, "health")
+    for name, words in (
+        (
+            "workflow_failure",
+            "WORKFLOW.md cannot be used, so nothing new starts and the last good one holds:",
+        ),
+        ("poll_failure", "The tracker did not answer the last poll:"),
+    ):
+        failure = health.get(name)
+        if isinstance(failure, Mapping):
+            yield Text(words, style="red")
+            where = f"{failure['where']}: " if failure.get("where") else ""
+            yield Text.assemble("  ", cell(f"{where}{failure.get('message')}"))
+            if failure.get("hint"):
+                yield Text.assemble("  ", ("→ ", "bold"), cell(failure["hint"]))
+
+
+def _nothing(document: Document) -> str:
+    if isinstance(_map(document, "health").get("poll_failure"), Mapping):
+        return "Nothing is known of the issues."
+    return "Nothing to do: the tracker lists no issue in an active state."
+
+
+# --- the issues ------------------------------------------------------------------------------------------
+
+
+def _running(rows: Sequence[Document], now: Any, width: int) -> RenderableType:
+    columns: list[_Column] = [
+        ("TURN", "right"),
+        ("AGE", "right"),
+        ("SIGN OF LIFE", "left"),
+        ("TOKENS", "right"),
+    ]
+    block = _Block("RUNNING", rows, "green", columns, "LAST WORD", width)
+    for row in rows:
+        quiet = seconds_between(row.get("last_event_at"), now)
+        said = row.get("last_message") or str(row.get("stage") or "").replace("_", " ")
+        if row.get("stopping"):
+            said = f"stopping: {row['stopping']}"
+        block.add(
+            row,
+            Text(str(row.get("turn", ""))),
+            Text(lasting(seconds_between(row.get("started_at"), now))),
+            Text(
+                "none yet" if quiet is None else ago(quiet), style="yellow" if (quiet or 0) > _QUIET_S else ""
+            ),
+            Text(count(_map(row, "tokens").get("total_tokens"))),
+            words=[cell(said, "dim")],
+        )
+    return block.table
+
+
+def _retrying(rows: Sequence[Document], now: Any, width: int) -> RenderableType:
+    block = _Block("RETRYING", rows, "yellow", (("ATTEMPT", "right"), ("DUE IN", "right")), "WHY", width)
+    for row in rows:
+        wait, error = seconds_between(now, row.get("due_at")), row.get("error")
+        why = f"after: {error}" if error else "the last attempt ended well; it is looked at once more"
+        block.add(
+            row,
+            Text(str(row.get("attempt", ""))),
+            Text("now" if wait is not None and wait <= 0 else lasting(wait)),
+            words=[cell(why, "dim")],
+        )
+    return block.table
+
+
+def _blocked(rows: Sequence[Document], now: Any, width: int) -> RenderableType:
+    block = _Block("BLOCKED", rows, "red", (("FOR", "right"),), "WHY, AND WHAT TO DO", width)
+    for row in rows:
+        hint = _map(row, "failure").get("hint") or UNBLOCK
+        block.add(
+            row,
+            Text(lasting(seconds_between(row.get("blocked_at"), now))),
+            words=[cell(row.get("error"), "red"), Text.assemble(("→ ", "bold"), cell(hint))],
+        )
+    return block.table
+
+
+def _waiting(rows: Sequence[Document], most: int | None, width: int) -> RenderableType:
+    shown = rows if most is None else rows[:most]
+    block = _Block("WAITING", shown, "cyan", (("STATE", "left"),), "WHY", width)
+    for row in shown:
+        block.add(row, cell(row.get("state")), words=[cell(_map(row, "reason").get("message"), "dim")])
+    if len(shown) < len(rows):
+        more = f"and {len(rows) - len(shown)} more; `symphony status` without --watch lists all"
+        return Group(block.table, Text(more, style="dim"))
+    return block.table
+
+
+class _Block:
+    """The issues of one kind, drawn for the columns there are.
+
+    Wide: facts, title and words each in a column. Else the words stand below the title, and on a very narrow
+    terminal the facts too, because columns would leave no room for a word.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        rows: Sequence[Document],
+        style: str,
+        facts: Sequence[_Column],
+        words: str,
+        width: int,
+    ) -> None:
+        self._style, self._wide, self._narrow = style, width >= _WIDE, width < _NARROW
+        self._names = [name.lower() for name, _ in facts]
+        self.table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=f"bold {style}")
+        widest = max((len(cell(row.get("issue_identifier")).plain) for row in rows), default=0)
+        self.table.add_column(title, min_width=max(_ID_WIDTH, min(widest, 2 * _ID_WIDTH)), overflow="fold")
+        for name, justify in () if self._narrow else facts:
+            self.table.add_column(name, justify=justify, overflow="fold")
+        self.table.add_column("TITLE", overflow="fold", ratio=2)
+        if self._wide:
+            self.table.add_column(words, overflow="fold", ratio=3)
+
+    def add(self, row: Document, *facts: Text, words: Sequence[Text]) -> None:
+        """One issue."""
+        identifier, title = cell(row.get("issue_identifier"), self._style), cell(row.get("title"))
+        said = [text for text in words if text.plain]
+        if self._wide:
+            self.table.add_row(identifier, *facts, title, _lines(*said))
+        elif self._narrow:
+            named = (Text(f"{name} ") + fact for name, fact in zip(self._names, facts, strict=True))
+            self.table.add_row(identifier, _lines(title, Text(" · ").join(named), *said))
+        else:
+            self.table.add_row(identifier, *facts, _lines(title, *said))
+
+
+def _lines(*texts: Text) -> Text:
+    return Text("\n").join(texts)
+
+
+def _spaced(blocks: Sequence[RenderableType]) -> RenderableType:
+    spaced: list[RenderableType] = []
+    for block in blocks:
+        spaced += [Text(""), block] if spaced else [block]
+    return Group(*spaced)
+
+
+def _rows(document: Document, kind: str) -> Sequence[Document]:
+    found = document.get(kind)
+    return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
+
+
+def _map(document: Document, name: str) -> Document:
+    found = document.get(name)
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,132 @@
+"""Documents as a busy daemon would give them, and how the command line draws them."""
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import RenderableType
+
+from symphony.cli.status_view import console_for, show
+
+__all__ = ["NOW", "busy", "drawn", "of_files"]
+
+NOW = "2026-03-01T12:00:00Z"
+_DAEMON = {
+    "pid": 4711,
+    "started_at": "2026-03-01T09:46:00Z",
+    "host": None,
+    "port": None,
+    "socket": "/s/control.sock",
+}
+
+
+def drawn(picture: RenderableType, *, width: int, terminal: bool = False) -> str:
+    """What is printed at this width."""
+    out = io.StringIO()
+    colours = {"force_terminal": True, "color_system": "standard"} if terminal else {}
+    show(console_for(file=out, width=width, **colours), picture)
+    return out.getvalue()
+
+
+def _row(identifier: str, title: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "issue_id": identifier,
+        "issue_identifier": identifier,
+        "issue_url": None,
+        "title": title,
+        "state": "Todo",
+        **fields,
+    }
+
+
+def busy(**changes: Any) -> dict[str, Any]:
+    """One issue of each status and some more, three seconds after the last sign of life."""
+    return {
+        "source": "daemon",
+        "daemon": _DAEMON,
+        "generated_at": NOW,
+        "health": {
+            "status": "ok",
+            "polls": 9,
+            "last_poll_at": NOW,
+            "poll_failure": None,
+            "workflow_failure": None,
+        },
+        "counts": {"running": 2, "retrying": 1, "blocked": 1, "waiting": 2},
+        "slots": {"used": 2, "limit": 2},
+        "running": [
+            _row(
+                "SYM-12",
+                "Fix the login page",
+                turn=2,
+                stage="streaming_turn",
+                stopping=None,
+                session_id="t-1",
+                started_at="2026-03-01T11:45:30Z",
+                last_event_at="2026-03-01T11:59:57Z",
+                last_message="Running the test suite with the new session cookie",
+                tokens={"input_tokens": 40_000, "output_tokens": 5_200, "total_tokens": 45_200},
+            ),
+            _row(
+                "SYM-7",
+                "Speed the import up",
+                turn=1,
+                stage="preparing_workspace",
+                stopping=None,
+                session_id=None,
+                started_at="2026-03-01T11:59:52Z",
+                last_event_at=None,
+                last_message=None,
+                tokens={"input_tokens": 0, "output_tokens": 0, "total_tokens": 0},
+            ),
+        ],
+        "retrying": [
+            _row(
+                "SYM-4",
+                "Add a dark mode",
+                attempt=3,
+                due_at="2026-03-01T12:00:18Z",
+                error="turn_failed: it broke",
+            )
+        ],
+        "blocked": [
+            _row(
+                "SYM-9",
+                "Move the data",
+                error="no progress in 5 attempts",
+                failure={
+                    "code": "no_progress",
+                    "message": "…",
+                    "hint": "say more in the description",
+                    "where": None,
+                },
+                blocked_at="2026-03-01T10:55:00Z",
+            )
+        ],
+        "waiting": [
+            _row(
+                "SYM-20",
+                "Write the docs",
+                reason={"code": "no_slot", "message": "all 2 agent slots are in use"},
+            ),
+            _row(
+                "SYM-21",
+                "Ask Legal",
+                reason={"code": "label_missing", "message": "required label missing: 'agent'"},
+            ),
+        ],
+        "codex_totals": {
+            "input_tokens": 1,
+            "output_tokens": 1,
+            "total_tokens": 1_234_567,
+            "seconds_running": 1.0,
+        },
+        "rate_limits": None,
+        "polling": {"checking": False, "next_poll_in_ms": 12_400, "poll_interval_ms": 30_000},
+    } | changes
+
+
+def of_files(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The same as if no daemon ran: nothing but what waits."""
+    none: dict[str, Any] = {"running": [], "retrying": [], "blocked": []}
+    return {**document, **none, "source": "files", "daemon": None}

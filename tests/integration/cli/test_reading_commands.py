@@ -1,0 +1,331 @@
+"""The reading commands in this process: from the files, and of a daemon that is a socket of the test."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import anyio
+import jsonschema
+import pytest
+import structlog
+from click.testing import CliRunner, Result
+from referencing import Registry, Resource
+
+from harness.pictures import busy
+from harness.project import Project
+from symphony.cli import main
+from symphony.cli.control import Control, UnreachableError, unreachable
+from symphony.cli.facts import Facts
+from symphony.web.openapi import schemas
+
+ROOT = Path(__file__).parents[3]
+LABEL = "labels: [agent]\n"
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """One slot; SYM-1 would start, SYM-2 queue, SYM-3 lacks a label, SYM-4 is over."""
+    made = Project(root=tmp_path).create()
+    made.workflow(tracker={"required_labels": ["agent"]}, agent={"max_concurrent_agents": 1})
+    made.issue("SYM-1", title="First", extra=f"{LABEL}priority: 1\n")
+    made.issue("SYM-2", title="Second", extra=LABEL)
+    made.issue("SYM-3", title="Third")
+    made.issue("SYM-4", title="Fourth", state="Done", extra=LABEL)
+    for name, value in made.env().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(made.repo)
+    return made
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def document(*arguments: str) -> dict[str, Any]:
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def conforms(found: dict[str, Any], command: str) -> None:
+    api = {"$id": "urn:symphony:api:v1", "$schema": "https://json-schema.org/draft/2020-12/schema"}
+    resource: Resource[Any] = Resource.from_contents({**api, "$defs": dict(schemas())})
+    registry: Registry[Any] = Registry().with_resource("urn:symphony:api:v1", resource)
+    schema = json.loads((ROOT / "docs" / "schemas" / f"{command}.schema.json").read_text(encoding="utf-8"))
+    validator = jsonschema.Draft202012Validator(schema, registry=registry)
+    validator.validate(found)
+
+
+class FakeClient:
+    """A daemon that answers what the test says."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.control = Control(socket=Path("/s"), pid=4711)
+        self.answers = answers
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def state(self) -> Any:
+        return self.answers["state"]
+
+    def issue(self, identifier: str) -> Any:
+        return self.answers.get(identifier)
+
+    prompt = issue
+
+    def refresh(self) -> Any:
+        return self.answers["refresh"]
+
+
+Answering = Callable[[dict[str, Any]], FakeClient]
+
+
+@pytest.fixture
+def daemon(monkeypatch: pytest.MonkeyPatch) -> Answering:
+    def answering(answers: dict[str, Any]) -> FakeClient:
+        client = FakeClient(answers)
+        for module in ("symphony.cli.facts", "symphony.cli.client"):
+            monkeypatch.setattr(f"{module}.reach", lambda *_: client)
+        return client
+
+    return answering
+
+
+# --- from the files ---
+
+
+def test_without_a_daemon_the_status_is_that_of_the_files(project: Project) -> None:
+    found = document("status")
+    conforms(found, "status")
+    assert (found["source"], found["daemon"], found["health"]["status"]) == ("files", None, "stopped")
+    assert {row["issue_identifier"]: row["reason"] for row in found["waiting"]} == {
+        "SYM-1": {"code": "starting", "message": "it would start now, and no daemon is running"},
+        "SYM-2": {
+            "code": "no_slot",
+            "message": "others would start before it, and then all 1 agent slots are in use",
+        },
+        "SYM-3": {"code": "label_missing", "message": "required label missing: 'agent'"},
+    }
+    assert found["polling"]["next_poll_in_ms"] is None
+    assert not project.workspaces.exists()
+    assert not project.state_dir.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "code"),
+    [
+        ("SYM-1", "waiting", "starting"),
+        ("SYM-3", "waiting", "label_missing"),
+        ("SYM-4", "inactive", "terminal"),
+    ],
+)
+def test_every_issue_is_explained_also_one_that_is_no_candidate(
+    project: Project, name: str, status: str, code: str
+) -> None:
+    found = document("explain", name)
+    conforms(found, "explain")
+    assert (found["status"], found["explanation"]["code"]) == (status, code)
+    assert project.repo.exists()
+
+
+def test_an_issue_with_a_workspace_is_found_by_its_record(project: Project) -> None:
+    records = project.workspaces / ".symphony" / "records"
+    records.mkdir(parents=True)
+    entry = {"issue_id": "SYM-4", "identifier": "SYM-4", "key": "SYM-4", "ready": True}
+    (records / "SYM-4.json").write_text(json.dumps(entry))
+    assert document("explain", "SYM-4")["workspace"]["path"] == str(project.workspaces / "SYM-4")
+    assert run("explain", "SYM-44").stderr.endswith("hint: did you mean SYM-4, SYM-3, SYM-2, SYM-1?\n")
+
+
+def test_the_prompt_has_exactly_its_shape(project: Project) -> None:
+    project.skill("release")
+    project.skill("bad", description="")
+    project.commit("Skills")
+    found = document("prompt", "SYM-1")
+    conforms(found, "prompt")
+    assert found["skills"]["listed"][0]["name"] == "release"
+    assert found["envelope"].startswith("## Available skills")
+    assert found["prompt"].startswith("SYM-1: First")
+
+
+def test_a_pipe_gets_the_bytes_of_the_prompt(project: Project) -> None:
+    project.workflow(body="Grüße {{ issue.title }} \\ [b]\ttab\n\n\nend  \n\n")
+    text = "Grüße First \\ [b]\ttab\n\n\nend"
+    assert run("prompt", "SYM-1").stdout_bytes == f"----- prompt -----\n{text}\n".encode()
+    assert run("prompt", "SYM-1", "--prompt-only").stdout_bytes == text.encode()
+    assert run("prompt", "SYM-1", "--envelope-only").stdout_bytes == b""
+
+
+def test_a_note_goes_to_stderr(project: Project) -> None:
+    project.workflow(workspace={"repo": project.repo.as_uri()})
+    done = run("prompt", "SYM-1", "--json")
+    assert "never fetched" in done.stderr
+    assert done.stderr.startswith("warning: ")
+    assert json.loads(done.stdout)["envelope"] is None
+
+
+def test_options_that_exclude_each_other_are_refused(project: Project) -> None:
+    assert run("prompt", "SYM-1", "--json", "--prompt-only").exit_code == 2
+    assert project.repo.exists()
+
+
+def test_a_board_that_is_not_there_is_a_fact_for_the_status_and_an_error_for_one_issue(
+    project: Project,
+) -> None:
+    for path in sorted((project.repo / ".symphony").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    found = document("status")
+    assert found["health"]["poll_failure"]["code"]
+    assert "The tracker did not answer the last poll" in run("status").stdout
+    assert run("explain", "SYM-1").exit_code == 1
+
+
+def test_a_malformed_issue_file_is_told_by_its_place(project: Project) -> None:
+    (project.repo / ".symphony/issues/SYM-9.md").write_text("---\ntitle: [\n---\n")
+    done = run("explain", "SYM-9")
+    assert done.exit_code == 1
+    assert "SYM-9.md" in done.stderr
+
+
+@pytest.mark.parametrize("command", [("status",), ("explain", "SYM-1"), ("prompt", "SYM-1")])
+def test_an_invalid_workflow_without_a_daemon_is_a_configuration_error(
+    project: Project, command: tuple[str, ...]
+) -> None:
+    (project.repo / "WORKFLOW.md").write_text("---\ntracker: [\n---\n")
+    done = run(*command)
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert "hint:" in done.stderr
+    assert run(*command, "--workflow", "nowhere.md").exit_code == 3
+
+
+def test_a_tracker_that_hangs_is_given_up(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang(*_: object) -> None:
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr("symphony.cli.offline.TRACKER_S", 0.05)
+    monkeypatch.setattr("symphony.trackers.markdown.MarkdownTracker.fetch_issues_by_states", hang)
+    failure = document("status")["health"]["poll_failure"]
+    assert failure["message"] == "the tracker did not answer within 0.05 s"
+    assert project.repo.exists()
+
+
+# --- of a daemon ---
+
+
+def test_the_status_of_a_daemon_names_it(project: Project, daemon: Answering) -> None:
+    given = busy()
+    for name in ("source", "daemon"):
+        del given[name]
+    daemon({"state": given})
+    found = document("status")
+    assert (found["source"], found["daemon"]["pid"]) == ("daemon", 4711)
+    assert run("status").stdout.startswith("Daemon healthy  pid 4711 · up ?")
+    assert project.repo.exists()
+
+
+def test_an_issue_that_the_daemon_has_not_read_yet_is_not_said_to_want_a_daemon(
+    project: Project, daemon: Answering
+) -> None:
+    daemon({})
+    found = document("explain", "SYM-1")
+    assert (found["source"], found["daemon"]["pid"]) == ("files", 4711)
+    assert found["waiting"]["reason"]["message"] == "it would start now, and the daemon has not read it yet"
+    assert "no daemon" not in run("explain", "SYM-1").stdout.lower()
+    assert document("prompt", "SYM-4")["source"] == "files"
+    assert project.repo.exists()
+
+
+@pytest.mark.parametrize(
+    ("coalesced", "words"),
+    [(True, "this refresh goes with it"), (False, "The tracker is polled now")],
+)
+def test_a_refresh_says_whether_it_shares_a_poll(
+    project: Project, daemon: Answering, *, coalesced: bool, words: str
+) -> None:
+    answer = {
+        "queued": True,
+        "coalesced": coalesced,
+        "requested_at": "2026-03-01T12:00:00Z",
+        "operations": [],
+    }
+    daemon({"refresh": answer})
+    assert words in run("refresh").stdout
+    assert document("refresh") == answer
+    assert project.repo.exists()
+
+
+def test_a_refresh_without_a_daemon_is_exit_code_5(project: Project) -> None:
+    done = run("refresh")
+    assert done.exit_code == 5
+    assert (
+        done.stderr
+        == "error: no daemon is running for WORKFLOW.md\nhint: start one: symphony run; it polls at once\n"
+    )
+    assert project.repo.exists()
+
+
+# --- watching ---
+
+
+@pytest.fixture
+def three_looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Pauses end at once, and the third one by Ctrl-C."""
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", pause)
+    return pauses
+
+
+def test_watching_as_json_is_one_object_per_line_and_survives_a_restart(
+    project: Project, three_looks: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: Iterator[dict[str, Any] | UnreachableError] = iter(
+        [busy(), unreachable("it is gone", hint="wait"), busy()]
+    )
+
+    def state(_: Facts) -> dict[str, Any]:
+        found = next(looks)
+        if isinstance(found, UnreachableError):
+            raise found
+        return found
+
+    monkeypatch.setattr(Facts, "state", state)
+    done = run("status", "--watch", "--json", "--interval", "0.5")
+    assert done.exit_code == 0
+    first, second, third = map(json.loads, done.stdout.splitlines())
+    assert first == third == busy()
+    assert second == {
+        "source": None,
+        "daemon": None,
+        "error": {"code": "command", "message": "it is gone", "hint": "wait"},
+    }
+    assert three_looks == [0.5, 0.5, 0.5]
+    assert project.repo.exists()
+
+
+def test_watching_in_a_pipe_prints_one_picture_below_the_other(
+    project: Project, three_looks: list[float]
+) -> None:
+    done = run("status", "--watch")
+    assert done.exit_code == 0
+    assert done.stdout.count("No daemon is running for WORKFLOW.md.") == 3
+    assert three_looks == [2.0, 2.0, 2.0]
+    assert project.repo.exists()

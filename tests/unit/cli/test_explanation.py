@@ -1,0 +1,172 @@
+"""The answer to "why is it (not) running?", and how it is shown."""
+
+from typing import Any
+
+import pytest
+
+from harness.chronicle import populated
+from harness.pictures import drawn
+from symphony.cli.explain_view import explain_view
+from symphony.cli.explanation import ADVICE, explain_document
+from symphony.cli.unknown import unknown_issue
+from symphony.scheduler.policy import ReasonCode
+
+DAEMON = {"pid": 4711, "started_at": None, "host": None, "port": None, "socket": "/s"}
+
+
+def document(identifier: str, **changes: Any) -> dict[str, Any]:
+    return {**populated().issue(identifier), "source": "daemon", "daemon": DAEMON} | changes
+
+
+def test_every_reason_that_the_scheduler_gives_has_a_next_step() -> None:
+    assert set(ADVICE) == {code.value for code in ReasonCode} | {"starting", "deferred"}
+
+
+@pytest.mark.parametrize(
+    ("identifier", "code", "answer"),
+    [
+        ("SYM-1", "running", "An agent is at work: turn 1, begun 1 s ago, last sign of life now."),
+        ("SYM-2", "retrying", "It waits for attempt 1, after: turn_failed: it broke."),
+        ("SYM-3", "blocked", "It waits for a person: the agent needs a person."),
+        ("SYM-4", "not_dispatchable", "It is not running: assigned to a person."),
+    ],
+)
+def test_each_status_has_its_answer(identifier: str, code: str, answer: str) -> None:
+    told = explain_document(document(identifier))
+    assert (told.code, told.answer, told.running) == (code, answer, code == "running")
+    assert told.next
+    assert told.document()["code"] == code
+
+
+def test_a_retry_tells_when_and_a_block_what_to_do() -> None:
+    assert explain_document(document("SYM-2")).next == (
+        "That attempt begins in 10 s, if there is a slot (2026-03-01T12:00:11Z)."
+    )
+    told = explain_document(document("SYM-3"))
+    assert told.since == "2026-03-01T12:00:01Z"
+    assert told.advice == (
+        "answer it; to have it tried again, change its state, labels, title or description"
+    )
+
+
+def test_a_clean_end_is_no_failure() -> None:
+    retry = {"attempt": 1, "due_at": "2026-03-01T12:00:00Z", "error": None}
+    told = explain_document(document("SYM-2", retry=retry))
+    assert told.answer == "The last attempt ended well, and the issue is still active."
+    assert told.next.startswith("It is looked at once more now")
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer"),
+    [
+        ({"stopping": "stalled"}, "An agent is being stopped (stalled)."),
+        (
+            {"session_id": None, "last_event_at": None, "stage": "preparing_workspace"},
+            "A run has begun 1 s ago; it is preparing workspace.",
+        ),
+    ],
+)
+def test_a_run_that_begins_or_ends_says_so(changes: dict[str, Any], answer: str) -> None:
+    found = document("SYM-1")
+    assert explain_document({**found, "running": {**found["running"], **changes}}).answer == answer
+
+
+def test_without_a_daemon_nothing_happens_before_there_is_one() -> None:
+    told = explain_document(document("SYM-4", daemon=None, source="files"))
+    assert told.next == "Nothing before a daemon runs."
+    assert told.advice == "settle what it waits for, in the tracker; start a daemon: symphony run"
+    over = {"reason": {"code": "terminal", "message": "state 'Done' is terminal"}}
+    ended = explain_document(document("SYM-4", daemon=None, status="inactive", waiting=over))
+    assert (ended.code, ended.next) == ("terminal", "Nothing, as long as it stays like this.")
+
+
+def test_a_reason_of_another_version_is_shown_as_it_is() -> None:
+    odd = explain_document(document("SYM-4", waiting={"reason": {"code": "new", "message": "why not!"}}))
+    assert (odd.code, odd.answer, odd.advice) == ("new", "It is not running: why not!", None)
+    assert explain_document({}).code == "None"
+
+
+BLOCKED = """\
+SYM-3  Title 3
+
+It waits for a person: the agent needs a person.
+Next: Nothing, as long as it stays like this.
+You can: answer it; to have it tried again, change its state, labels, title or
+description
+
+status      blocked (blocked)
+state       Todo
+since       2026-03-01T12:00:01Z
+attempt     first; runs since the daemon began: 1
+workspace   /ws/3
+last error  turn_input_required: the agent needs a person
+skills      greet
+not listed  rest (count)
+malformed   .symphony/skills/bad/SKILL.md:3 (invalid_yaml)
+
+What happened last (UTC)
+  12:00:00  run_started    run_id=e-6
+  12:00:01  item           reads
+  12:00:01  run_ended      turn_input_required: the agent needs a person
+  12:00:01  issue_blocked  turn_input_required: the agent needs a person
+"""
+
+
+def shown(found: dict[str, Any], width: int = 80) -> str:
+    return drawn(explain_view(found, explain_document(found)), width=width)
+
+
+def test_the_picture_of_a_blocked_issue() -> None:
+    assert shown(document("SYM-3")) == BLOCKED
+
+
+def test_what_happened_again_and_again_is_told_once() -> None:
+    again = {"at": "2026-03-01T12:00:00Z", "event": "run_retrying", "message": "no slots"}
+    events = [{**again, "at": f"2026-03-01T12:00:0{n}Z"} for n in range(3)]
+    other = {"at": None, "event": "run_started", "message": ""}
+    text = shown(document("SYM-3", recent_events=[*events, other]))
+    assert "12:00:02  run_retrying  no slots (3 times)" in text
+    assert text.count("run_retrying") == 1
+    assert "no slots (3 times)" in shown(document("SYM-3", recent_events=events))
+
+
+def test_the_source_is_told_and_foreign_text_stays_text() -> None:
+    hostile = "[x] \x1b[2J two\nlines"
+    found = document("SYM-1", daemon=None, title=hostile, issue_identifier=hostile, last_error=hostile)
+    text = shown(found)
+    assert "No daemon is running; this is what the tracker and the files say." in text
+    assert "\x1b" not in text
+    assert text.startswith("[x] two lines  [x] two lines\n")
+
+
+def test_a_document_that_says_little_is_shown() -> None:
+    bare: dict[str, Any] = {
+        "issue_identifier": "A",
+        "skills": {"listed": ["a"]},
+        "recent_events": [],
+        "logs": None,
+    }
+    assert "skills  a\n" in shown(bare)
+
+
+@pytest.mark.parametrize(
+    ("identifier", "known", "hint"),
+    [
+        ("sym-12", ["SYM-12", "SYM-1", "OPS-9"], "did you mean SYM-12, SYM-1?"),
+        ("nothing", ["SYM-2", "SYM-1"], "the tracker lists SYM-1, SYM-2"),
+        (
+            "nothing",
+            [f"SYM-{n}" for n in range(9)],
+            "the tracker lists SYM-0, SYM-1, SYM-2, SYM-3, SYM-4 and 4 more",
+        ),
+        (
+            "nothing",
+            [],
+            "the tracker lists no issue in an active state; `symphony status` shows what is known",
+        ),
+    ],
+)
+def test_an_unknown_issue_is_told_with_what_may_be_meant(
+    identifier: str, known: list[str], hint: str
+) -> None:
+    assert unknown_issue(identifier, known).failure.hint == hint

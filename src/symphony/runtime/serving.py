@@ -159,7 +159,7 @@ class _Exchange(H11Protocol):
     _deadline: asyncio.TimerHandle | None = None
 
     @override
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as the base
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base
         super().connection_made(transport)
         if len(self.connections) > MAX_CONNECTIONS:
             transport.abort()

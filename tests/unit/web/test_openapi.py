@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,13 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from schemathesis import Case
 
 from harness.asking import FakeOperator
+from symphony.scheduler.policy import ReasonCode
 from symphony.web.access import CONTROL
 from symphony.web.app import create_app
 from symphony.web.openapi import description, schemas
 
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "api.md"
 FROZEN = Path(__file__).parent / "v1_fields.json"
 FIXED = {"state", "refresh", "openapi.json"}
 APP = create_app(FakeOperator(), CONTROL)
@@ -86,3 +90,23 @@ def test_the_guard_sees_a_field_that_is_removed_and_one_that_is_retyped() -> Non
     retyped = {**schema["properties"], "title": {"type": "integer"}}
     assert "Row.title" not in dict(fields({"properties": without}, "Row"))
     assert dict(fields({"properties": retyped}, "Row"))["Row.title"] != promised["Row.title"]
+
+
+# --- docs ---
+
+
+def test_the_page_about_the_api_names_every_route_field_and_code() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    words = set(re.findall(r"`([^`\n]+)`", page)) | set(re.findall(r"[\w/{}.]+", page))
+    for path in description()["paths"]:
+        assert path in page, path
+    told = {
+        place.rpartition(".")[2] for name, schema in schemas().items() for place, _ in fields(schema, name)
+    }
+    assert told <= words, sorted(told - words)
+    code = "|".join(
+        path.read_text(encoding="utf-8") for path in sorted((ROOT / "src/symphony/web").glob("*.py"))
+    )
+    codes = set(re.findall(r"RefusedError\(\s*\d+, \"(\w+)\"", code)) | {"internal"}
+    assert codes <= words, sorted(codes - words)
+    assert {reason.value for reason in ReasonCode} - {"running", "retrying", "blocked"} <= words

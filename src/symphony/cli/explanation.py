@@ -55,6 +55,10 @@ ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
     "retrying": ("The next attempt begins when its wait is over.", None),
     "blocked": (_NOTHING, UNBLOCK),
     "blocker_running": ("It starts once that run has ended and delivered its work.", None),
+    "same_identifier": (
+        "It starts once the other one is over; the two share a workspace.",
+        "give one of them another identifier",
+    ),
     "draining": ("The daemon ends; the next one takes the issue up.", "start the daemon again: symphony run"),
     "workflow_invalid": (
         "It starts once WORKFLOW.md is usable again; what runs goes on.",

@@ -1,5 +1,6 @@
 """What must hold for any bytes in a SKILL.md; used by the ordinary tests and, for longer, by `make fuzz`."""
 
+import json
 import unicodedata
 from pathlib import Path
 
@@ -61,14 +62,18 @@ _PIECES = (
 
 
 def files() -> st.SearchStrategy[bytes]:
-    """Whole files: random bytes, pieces of front matter in disorder, and nearly right ones."""
+    """Whole files: random bytes, pieces in disorder, nearly right front matter, and any text in quotes."""
     pieces = st.lists(st.sampled_from(_PIECES), max_size=40).map("".join)
     fenced = pieces.map(lambda front: f"---\nname: a\n{front}\n---\nbody\n")
+    quoted = st.builds(
+        "---\nname: {0}\ndescription: {1}\nwhen_to_use: {2}\n---\n".format,
+        *[(st.text() | pieces).map(json.dumps)] * 3,
+    )
     texts = st.builds(
         "---\nname: {0}\ndescription: {1}\nwhen_to_use: {2}\n---\n".format, pieces, pieces, pieces
     )
     blobs = st.binary(max_size=200)
-    return blobs | (pieces | fenced | texts).map(lambda text: text.encode("utf-8", "surrogatepass"))
+    return blobs | (pieces | fenced | texts | quoted).map(lambda text: text.encode("utf-8", "surrogatepass"))
 
 
 def check(workspace: Path, data: bytes) -> None:

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 CONSTRAINTS := .ci/constraints.txt
 PYTEST_ARGS ?=
 
-.PHONY: help demo test check unit format clean
+.PHONY: help demo test check unit fuzz format clean
 
 help: ## Show this help
 	@echo "Symphony for Python"
@@ -38,6 +38,9 @@ gates: $(VENV)/.dev
 
 unit: $(VENV)/.dev ## Run the unit tests only
 	$(BIN)/pytest -q tests/unit
+
+fuzz: $(VENV)/.dev ## Try random files on the skills loader for FUZZ_S seconds (60)
+	FUZZ_S=$${FUZZ_S:-60} $(BIN)/pytest -q tests/unit/skills/test_fuzz.py
 
 format: $(VENV)/.dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format src tests

@@ -4,8 +4,8 @@ Depth, number of values and size are limited before they cost anything, no tag e
 every failure is a `FrontMatterError` with a code and a place.
 """
 
-from symphony.frontmatter.build import Builder
-from symphony.frontmatter.events import Places, tokens
+from symphony.frontmatter.build import build
+from symphony.frontmatter.events import Places
 from symphony.frontmatter.fences import split
 from symphony.frontmatter.model import MAX_BYTES, Code, Document, FrontMatterError, Profile, Split, check_size
 
@@ -19,11 +19,7 @@ def load(front: bytes, *, profile: Profile, first_line: int = 2, max_bytes: int 
         FrontMatterError: with the code, line and column of the first thing that is wrong.
     """
     check_size(len(front), max_bytes, line=first_line)
-    places = Places(_decode(front, first_line), first_line)
-    builder = Builder(profile)
-    for token in tokens(places, profile):
-        builder.feed(token)
-    return Document(value=builder.root, positions=builder.positions)
+    return build(Places(_decode(front, first_line), first_line), profile)
 
 
 def _decode(front: bytes, first_line: int) -> str:

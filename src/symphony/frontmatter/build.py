@@ -1,13 +1,15 @@
-"""Builds the value and its positions from tokens, under the limits on depth and number."""
+"""Builds the value and its positions from parser events, in one bounded loop."""
 
 import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from symphony.frontmatter.events import Kind, Token
-from symphony.frontmatter.model import Code, FrontMatterError, Path, Place, Profile
+import yaml
 
-__all__ = ["Builder"]
+from symphony.frontmatter.events import Places, events
+from symphony.frontmatter.model import Code, Document, FrontMatterError, Path, Place, Profile
+
+__all__ = ["build"]
 
 _MAX_DEPTH: Final = 20
 _MAX_EVENTS: Final = 5_000
@@ -17,6 +19,8 @@ _BOOL: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False
 _INT: Final = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _SPECIAL_FLOAT: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_ENDS: Final = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 
 
 @dataclass(slots=True)
@@ -29,80 +33,110 @@ class _Frame:
     place: Place = (0, 0)
 
 
-class Builder:
-    """Makes the value from tokens, under the limits; a loop, so depth costs no stack."""
+def build(places: Places, profile: Profile) -> Document:
+    """The one document of the text, under the limits; a loop, so depth costs no stack.
 
-    __slots__ = ("_fed", "_frames", "_profile", "positions", "root")
+    Raises:
+        FrontMatterError: as soon as a limit or a rule is broken.
+    """
+    builder = _Builder(places, profile)
+    for seen, event in enumerate(events(places, profile), start=1):
+        if seen > _MAX_EVENTS:
+            message = f"more than {_MAX_EVENTS} keys and values"
+            raise FrontMatterError.at(places.of(event), Code.TOO_MANY_EVENTS, message)
+        if type(event) in _ENDS:
+            builder.close()
+        elif builder.top is None:
+            builder.start(event)
+        elif builder.wants_key:
+            builder.take_key(event)
+        else:
+            builder.take_value(event)
+    return Document(value=builder.root, positions=builder.positions)
 
-    def __init__(self, profile: Profile) -> None:
+
+class _Builder:
+    """What is built so far: `top` is the map or list that is open, and all around it are in `_outer`."""
+
+    __slots__ = ("_outer", "_places", "_profile", "positions", "root", "top", "wants_key")
+
+    def __init__(self, places: Places, profile: Profile) -> None:
         self.root: dict[str, Any] = {}
         self.positions: dict[Path, Place] = {}
+        self.top: _Frame | None = None
+        self.wants_key = False
+        self._places = places
         self._profile = profile
-        self._frames: list[_Frame] = []
-        self._fed = 0
+        self._outer: list[_Frame | None] = []
 
-    def feed(self, token: Token) -> None:
-        """Take the next token in; raises as soon as a limit or a rule is broken."""
-        self._fed += 1
-        if self._fed > _MAX_EVENTS:
-            raise FrontMatterError.at(
-                token.place, Code.TOO_MANY_EVENTS, f"more than {_MAX_EVENTS} keys and values"
-            )
-        if token.kind is Kind.END:
-            self._frames.pop()
-        elif not self._frames:
-            self._start(token)
-        elif isinstance(self._frames[-1].container, dict) and self._frames[-1].key is None:
-            self._take_key(self._frames[-1], token)
-        else:
-            self._take_value(self._frames[-1], token)
+    def start(self, event: yaml.Event) -> None:
+        """Take in what the document consists of: a map, or nothing at all."""
+        if type(event) is yaml.MappingStartEvent:
+            self._open(_Frame(self.root, ()), event)
+        elif type(event) is not yaml.ScalarEvent or event.style or event.value not in _NULL:
+            message = "the front matter is not a map of keys and values"
+            raise FrontMatterError.at(self._places.of(event), Code.NOT_A_MAPPING, message)
 
-    def _start(self, token: Token) -> None:
-        if token.kind is Kind.MAP:
-            self._frames.append(_Frame(self.root, ()))
-        elif not _is_null(token):
-            raise FrontMatterError.at(
-                token.place, Code.NOT_A_MAPPING, "the front matter is not a map of keys and values"
-            )
+    def take_key(self, event: yaml.Event) -> None:
+        """Remember a key until its value comes."""
+        frame, place = self._frame(), self._places.of(event)
+        if type(event) is not yaml.ScalarEvent:
+            raise FrontMatterError.at(place, Code.INVALID_YAML, "a key must be a single word or text")
+        key = self._checked(event)
+        if key in frame.container:
+            raise FrontMatterError.at(place, Code.DUPLICATE_KEY, "this key is given twice")
+        frame.key, frame.place = key, place
+        self.wants_key = False
 
-    def _take_key(self, frame: _Frame, token: Token) -> None:
-        if token.kind is not Kind.SCALAR:
-            raise FrontMatterError.at(token.place, Code.INVALID_YAML, "a key must be a single word or text")
-        if token.text in frame.container:
-            raise FrontMatterError.at(token.place, Code.DUPLICATE_KEY, "this key is given twice")
-        frame.key, frame.place = token.text, token.place
-
-    def _take_value(self, frame: _Frame, token: Token) -> None:
-        value = self._value(token)
-        if isinstance(frame.container, list):
-            path, place = (*frame.path, len(frame.container)), token.place
+    def take_value(self, event: yaml.Event) -> None:
+        """Put a value where it belongs, and go into it if it is a map or a list."""
+        frame, value = self._frame(), self._value(event)
+        if type(frame.container) is list:
+            path, place = (*frame.path, len(frame.container)), self._places.of(event)
             frame.container.append(value)
         else:
-            key = str(frame.key)
-            path, place = (*frame.path, key), frame.place
-            frame.container[key] = value
+            path, place = (*frame.path, str(frame.key)), frame.place
+            frame.container[str(frame.key)] = value  # type: ignore[call-overload]  # a map, as it is no list
             frame.key = None
+            self.wants_key = True
         self.positions[path] = place
-        if token.kind is not Kind.SCALAR:
-            self._open(_Frame(value, path), token)
+        if type(event) is not yaml.ScalarEvent:
+            self._open(_Frame(value, path), event)
 
-    def _open(self, frame: _Frame, token: Token) -> None:
-        if len(self._frames) >= _MAX_DEPTH:
-            raise FrontMatterError.at(
-                token.place, Code.TOO_DEEP, f"nested more than {_MAX_DEPTH} levels deep"
-            )
-        self._frames.append(frame)
+    def close(self) -> None:
+        """The open map or list is complete."""
+        self.top = self._outer.pop()
+        self.wants_key = self.top is not None and type(self.top.container) is dict
 
-    def _value(self, token: Token) -> Any:
-        if token.kind is not Kind.SCALAR:
-            return {} if token.kind is Kind.MAP else []
-        if _is_null(token):
+    def _frame(self) -> _Frame:
+        assert self.top is not None  # noqa: S101 - the loop asks only inside of a map or list
+        return self.top
+
+    def _open(self, frame: _Frame, event: yaml.Event) -> None:
+        if len(self._outer) >= _MAX_DEPTH:
+            message = f"nested more than {_MAX_DEPTH} levels deep"
+            raise FrontMatterError.at(self._places.of(event), Code.TOO_DEEP, message)
+        self._outer.append(self.top)
+        self.top = frame
+        self.wants_key = type(frame.container) is dict
+
+    def _value(self, event: yaml.Event) -> Any:
+        if type(event) is not yaml.ScalarEvent:
+            return {} if type(event) is yaml.MappingStartEvent else []
+        text = self._checked(event)
+        if event.style:  # libyaml says '' of a plain scalar, the other parser None
+            return text
+        if text in _NULL:
             return None
-        return _core(token.text) if self._profile is Profile.CORE and token.plain else token.text
+        return text if self._profile is Profile.TEXT else _core(text)
 
-
-def _is_null(token: Token) -> bool:
-    return token.kind is Kind.SCALAR and token.plain and token.text in _NULL
+    def _checked(self, event: yaml.ScalarEvent) -> str:
+        """The text of a scalar; PyYAML's own parser lets half a surrogate pair pass."""
+        text: str = event.value
+        if not text.isascii() and _SURROGATE.search(text):
+            message = "half of a surrogate pair"
+            raise FrontMatterError.at(self._places.of(event), Code.INVALID_YAML, message)
+        return text
 
 
 def _core(text: str) -> bool | int | float | str:

@@ -1,23 +1,23 @@
-"""Turns text into a bounded stream of tokens: what the foreign parser says, aliases replaced.
+"""What the foreign parser says of a text, event by event: one document, aliases refused or replaced.
 
-libyaml is read event by event (PyYAML's own parser where it is missing), so nothing is ever composed or
-constructed, and the consumer can stop before a hostile document costs anything.
+libyaml is read (PyYAML's own parser where it is missing), so nothing is ever composed or constructed, and the
+consumer can stop before a hostile document costs anything.
 """
 
 import bisect
+import copy
 import re
 from collections.abc import Iterator
-from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 import yaml
 import yaml.reader
 
 from symphony.frontmatter.model import Code, FrontMatterError, Place, Profile
 
-__all__ = ["Kind", "Places", "Token", "tokens"]
+__all__ = ["Places", "events"]
 
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_SILENT: Final = (yaml.StreamStartEvent, yaml.StreamEndEvent, yaml.DocumentEndEvent)
 
 
 class Places:
@@ -35,60 +35,37 @@ class Places:
         row = bisect.bisect_right(self._starts, index) - 1
         return self._first_line + row, index - self._starts[row] + 1
 
-
-class Kind(Enum):
-    """What a token is; END closes the map or list that was opened last."""
-
-    SCALAR = "scalar"
-    MAP = "map"
-    LIST = "list"
-    END = "end"
+    def of(self, event: yaml.Event) -> Place:
+        """Where an event begins."""
+        return self.at(0 if event.start_mark is None else event.start_mark.index)
 
 
-class Token(NamedTuple):
-    """One step of a document: the only thing the builder knows about YAML."""
-
-    kind: Kind
-    place: Place
-    text: str = ""
-    plain: bool = False
-
-
-def tokens(places: Places, profile: Profile) -> Iterator[Token]:
-    """The tokens of the one document of the text; the consumer limits their number and depth."""
-    tape = _Tape()
+def events(places: Places, profile: Profile) -> Iterator[yaml.Event]:
+    """The scalars, starts and ends of the one document; the consumer limits their number and depth."""
     documents = 0
-    for event in _events(places):
-        place = places.at(0 if event.start_mark is None else event.start_mark.index)
-        match event:
-            case yaml.AliasEvent() if profile is Profile.TEXT:
-                raise FrontMatterError.at(place, Code.ALIAS_NOT_ALLOWED, "aliases are not allowed here")
-            case yaml.AliasEvent():
-                yield from tape.replay(str(event.anchor), place)
-            case yaml.NodeEvent():
-                yield tape.record(_token(event, place), event.anchor)
-            case yaml.CollectionEndEvent():
-                yield tape.record(Token(Kind.END, place), None)
-            case yaml.DocumentStartEvent():
-                documents += 1
-                if documents > 1:
-                    raise FrontMatterError.at(place, Code.INVALID_YAML, "a second document starts here")
-            case _:
-                continue
+    tape = None if profile is Profile.TEXT else _Tape()
+    for event in _parsed(places):
+        kind = type(event)
+        if kind in _SILENT:
+            continue
+        if kind is yaml.DocumentStartEvent:
+            documents += 1
+            if documents > 1:
+                raise FrontMatterError.at(
+                    places.of(event), Code.INVALID_YAML, "a second document starts here"
+                )
+        elif isinstance(event, yaml.AliasEvent):
+            if tape is None:
+                message = "aliases are not allowed here"
+                raise FrontMatterError.at(places.of(event), Code.ALIAS_NOT_ALLOWED, message)
+            yield from tape.replay(event, places)
+        else:
+            if tape is not None:
+                tape.record(event)
+            yield event
 
 
-def _token(event: yaml.NodeEvent, place: Place) -> Token:
-    match event:
-        case yaml.ScalarEvent(value=text, style=style):
-            if _SURROGATE.search(text):  # PyYAML's own parser lets half a pair pass
-                raise FrontMatterError.at(place, Code.INVALID_YAML, "half of a surrogate pair")
-            return Token(Kind.SCALAR, place, text, plain=not style)
-        case yaml.MappingStartEvent():
-            return Token(Kind.MAP, place)
-    return Token(Kind.LIST, place)
-
-
-def _events(places: Places) -> Iterator[yaml.Event]:
+def _parsed(places: Places) -> Iterator[yaml.Event]:
     """What the foreign parser says; each of its ways to fail becomes INVALID_YAML."""
     loader = yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader
     try:
@@ -112,38 +89,39 @@ def _offset(error: Exception, text: str) -> int:
 
 
 class _Tape:
-    """Remembers tokens, so that an alias is replaced by those of its anchor; the builder counts them all."""
+    """Remembers events, so that an alias is replaced by those of its anchor; the consumer counts them all."""
 
-    __slots__ = ("_anchors", "_open", "_tokens")
+    __slots__ = ("_anchors", "_events", "_open")
 
     def __init__(self) -> None:
-        self._tokens: list[Token] = []
+        self._events: list[yaml.Event] = []
         self._anchors: dict[str, tuple[int, int] | None] = {}
         self._open: list[tuple[str | None, int]] = []
 
-    def record(self, token: Token, anchor: str | None) -> Token:
-        start = len(self._tokens)
-        self._tokens.append(token)
-        if token.kind is Kind.SCALAR:
-            self._name(anchor, (start, start + 1))
-        elif token.kind is Kind.END:
-            anchor, start = self._open.pop()
-            self._name(anchor, (start, len(self._tokens)))
+    def record(self, event: yaml.Event) -> None:
+        start = len(self._events)
+        self._events.append(event)
+        if isinstance(event, yaml.NodeEvent):
+            scalar = isinstance(event, yaml.ScalarEvent)
+            self._name(event.anchor, (start, start + 1) if scalar else None)
+            if not scalar:
+                self._open.append((event.anchor, start))
         else:
-            self._open.append((anchor, start))
-            self._name(anchor, None)
-        return token
+            anchor, start = self._open.pop()
+            self._name(anchor, (start, len(self._events)))
 
     def _name(self, anchor: str | None, span: tuple[int, int] | None) -> None:
         if anchor is not None:
             self._anchors[anchor] = span
 
-    def replay(self, anchor: str, place: Place) -> list[Token]:
-        span = self._anchors.get(anchor)
+    def replay(self, alias: yaml.AliasEvent, places: Places) -> list[yaml.Event]:
+        span = self._anchors.get(str(alias.anchor))
         if span is None:
             message = "this alias names nothing that is complete before it"
-            raise FrontMatterError.at(place, Code.ALIAS_NOT_ALLOWED, message)
-        first, *rest = self._tokens[slice(*span)]
-        copy = [first._replace(place=place), *rest]
-        self._tokens += copy
-        return copy
+            raise FrontMatterError.at(places.of(alias), Code.ALIAS_NOT_ALLOWED, message)
+        first, *rest = self._events[slice(*span)]
+        first = copy.copy(first)
+        first.start_mark = alias.start_mark  # it stands where the alias stands
+        again = [first, *rest]
+        self._events += again
+        return again

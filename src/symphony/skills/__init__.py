@@ -1,6 +1,7 @@
 """Skills of a repository: found, validated, listed for an agent, and reported where they are malformed.
 
-Usable alone; nothing of ours is imported but `symphony.frontmatter`. Bodies of skills are never loaded.
+Usable alone; nothing of ours is imported but `symphony.frontmatter`. Bodies of skills are never loaded, and
+nothing in here raises because of what a file holds.
 
     skill_set = load(workspace, SkillOptions())
     block = render(skill_set, SkillOptions())
@@ -10,7 +11,21 @@ Usable alone; nothing of ours is imported but `symphony.frontmatter`. Bodies of 
 from symphony.skills.catalog import Block, Dropped, DropReason, render
 from symphony.skills.digest import digests
 from symphony.skills.loader import load
-from symphony.skills.model import DEFAULT_PATH, Code, Problem, Severity, Skill, SkillOptions, SkillSet
+from symphony.skills.memory import Memory
+from symphony.skills.model import (
+    DEFAULT_PATH,
+    Code,
+    Format,
+    Problem,
+    Root,
+    Scope,
+    Severity,
+    Shadowed,
+    Skill,
+    SkillOptions,
+    SkillSet,
+    Validation,
+)
 from symphony.skills.report import comment_body, fingerprint
 
 __all__ = [
@@ -19,11 +34,17 @@ __all__ = [
     "Code",
     "DropReason",
     "Dropped",
+    "Format",
+    "Memory",
     "Problem",
+    "Root",
+    "Scope",
     "Severity",
+    "Shadowed",
     "Skill",
     "SkillOptions",
     "SkillSet",
+    "Validation",
     "comment_body",
     "digests",
     "fingerprint",

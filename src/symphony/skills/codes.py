@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from symphony.skills.model import Code, Problem, Severity
+from symphony.skills.model import Code, Problem, Scope, Severity
 
 __all__ = ["MEANINGS", "Meaning", "problem"]
 
@@ -67,6 +67,7 @@ _WARNINGS: Final = {
     Code.LOWERCASE_FILENAME: ("The file is not loaded because of its name.", "Rename it to SKILL.md."),
     Code.MISSING_DIRECTORY: ("The configured skills path does not exist.", "Create it, or correct the path."),
     Code.NOT_A_DIRECTORY: ("The skills path is not a directory.", "Name a directory of skills."),
+    Code.UNKNOWN_SKILL: ("The configuration names a skill that is not there.", "Correct or remove the name."),
 }
 _INFOS: Final = {
     Code.MISSING_WHEN_TO_USE: (
@@ -95,6 +96,7 @@ def problem(
     *,
     severity: Severity | None = None,
     message: str | None = None,
+    scope: Scope = Scope.PROJECT,
 ) -> Problem:
     """A problem with the fixed words of its code; `message` replaces the sentence where more can be said."""
     meaning = MEANINGS[code]
@@ -107,4 +109,5 @@ def problem(
         column=column,
         message=message or meaning.message,
         hint=meaning.hint,
+        scope=scope,
     )

@@ -5,10 +5,49 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-__all__ = ["DEFAULT_PATH", "FILE_NAME", "Code", "Problem", "Severity", "Skill", "SkillOptions", "SkillSet"]
+__all__ = [
+    "DEFAULT_PATH",
+    "DEFAULT_PRIORITY",
+    "FILE_NAME",
+    "Code",
+    "Format",
+    "Problem",
+    "Root",
+    "Scope",
+    "Severity",
+    "Shadowed",
+    "Skill",
+    "SkillOptions",
+    "SkillSet",
+    "Validation",
+]
 
 DEFAULT_PATH: Final = ".symphony/skills"
+DEFAULT_PRIORITY: Final = 50
 FILE_NAME: Final = "SKILL.md"
+
+
+class Scope(StrEnum):
+    """Where a skill comes from; of two with one name the earlier scope wins."""
+
+    PROJECT = "project"
+    USER = "user"
+    EXTRA = "extra"
+
+
+class Validation(StrEnum):
+    """How much a file may differ from the Agent Skills format and still be loaded."""
+
+    LENIENT = "lenient"
+    STRICT = "strict"
+
+
+class Format(StrEnum):
+    """How the catalog is written: name and one text, everything in a list, or everything as XML."""
+
+    COMPACT = "compact"
+    FULL = "full"
+    XML = "xml"
 
 
 class Severity(StrEnum):
@@ -48,6 +87,7 @@ class Code(StrEnum):
     LOWERCASE_FILENAME = "lowercase_filename"
     MISSING_DIRECTORY = "missing_directory"
     NOT_A_DIRECTORY = "not_a_directory"
+    UNKNOWN_SKILL = "unknown_skill"
     MISSING_WHEN_TO_USE = "missing_when_to_use"
 
 
@@ -56,9 +96,11 @@ class Problem:
     """Something a person should know about one file; holds no text of that file.
 
     Attributes:
-        path: relative to the workspace, with `/`. It is untrusted text.
+        path: relative to the workspace, with `/`; of the user's scope, below `user_path` as it is configured.
+            It is untrusted text.
         line: 1-based, or null where the problem is not inside the file; likewise `column`.
         hint: what to do next.
+        scope: whose file it is; those of the user are nothing for a comment on an issue.
     """
 
     path: str
@@ -68,6 +110,7 @@ class Problem:
     column: int | None
     message: str
     hint: str
+    scope: Scope = Scope.PROJECT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +120,10 @@ class Skill:
     Attributes:
         name, description, when_to_use: untrusted text of the file, trimmed; one of the last two may be empty.
         directory: the name of the directory that holds the file.
-        path: of the SKILL.md, relative to the workspace, with `/`.
+        path: of the SKILL.md, as `Problem.path`.
         priority: a lower one is listed earlier.
+        phases: of the work, for which the skill is meant, as the file writes them; empty for all of them.
+        root: absolute, the directory of skill directories; null where it is that of the set.
     """
 
     name: str
@@ -86,7 +131,10 @@ class Skill:
     when_to_use: str
     directory: str
     path: str
-    priority: int = 50
+    priority: int = DEFAULT_PRIORITY
+    phases: tuple[str, ...] = ()
+    scope: Scope = Scope.PROJECT
+    root: Path | None = None
 
     @property
     def text(self) -> str:
@@ -95,18 +143,54 @@ class Skill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SkillSet:
-    """The skills of one root.
+class Root:
+    """One directory of skills that was there.
 
     Attributes:
-        root: absolute; a skill's file is `<root>/<directory>/SKILL.md`.
-        skills: sorted by (priority, name, directory).
-        problems: in the order of the directories.
+        path: as it is configured.
+        directory: absolute, that of the skill directories, as the catalog names it.
+    """
+
+    scope: Scope
+    path: str
+    directory: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shadowed:
+    """A usable skill that stands back, because an earlier root has one of its name.
+
+    Attributes:
+        by: the path of the skill that is listed instead.
+    """
+
+    name: str
+    path: str
+    scope: Scope
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillSet:
+    """The skills of a workspace, of all its roots.
+
+    Attributes:
+        root: absolute, that of the project's own scope.
+        skills: sorted by (priority, name, directory); also those that the options leave out of the catalog.
+        problems: in the order of roots and directories, of one file in the order of its lines.
+        roots: those that exist, in the order of precedence.
+        shadowed: in the order of roots and directories.
     """
 
     root: Path
     skills: tuple[Skill, ...] = ()
     problems: tuple[Problem, ...] = ()
+    roots: tuple[Root, ...] = ()
+    shadowed: tuple[Shadowed, ...] = ()
+
+    def file(self, skill: Skill) -> Path:
+        """The absolute path of a skill's SKILL.md, as the catalog names it."""
+        return (skill.root or self.root) / skill.directory / FILE_NAME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +201,24 @@ class SkillOptions:
         path: relative to the workspace; a directory of skills, or one skill.
         max_skills_in_prompt: how many entries the catalog has at most.
         enabled: off means that nothing is listed, opened or rendered.
+        user_path: a second root outside of the workspace, absolute or below `~`; null for none.
+        extra_paths: further roots, relative to the workspace, in the order of precedence.
+        max_prompt_chars: how many characters the catalog has at most.
+        name_fallback: a missing name is that of the directory.
+        reserved_words: words that no name may contain, in whatever case.
+        include: exact names to keep; empty for all.
+        disabled_skills: exact names to leave out; their problems are nobody's concern.
     """
 
     path: str = DEFAULT_PATH
     max_skills_in_prompt: int = 50
     enabled: bool = True
+    user_path: str | None = None
+    extra_paths: tuple[str, ...] = ()
+    max_prompt_chars: int = 8_000
+    format: Format = Format.COMPACT
+    validation: Validation = Validation.LENIENT
+    name_fallback: bool = False
+    reserved_words: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    disabled_skills: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import quote
 
 from symphony.skills.codes import MEANINGS
-from symphony.skills.model import Code, Problem, Severity
+from symphony.skills.model import Code, Problem, Scope, Severity
 
 __all__ = ["comment_body", "fingerprint"]
 
@@ -19,7 +19,7 @@ _INTRO: Final = "The work goes on with the others. Please correct:"
 
 
 def comment_body(problems: Iterable[Problem]) -> str | None:
-    """The comment in Markdown, at most 20 entries and 4 kB; null where no problem is an error."""
+    """The comment in Markdown, at most 20 entries and 4 kB; null where nothing in the repository is wrong."""
     entries = [_entry(problem) for problem in _errors(problems)]
     if not entries:
         return None
@@ -36,7 +36,8 @@ def fingerprint(problems: Iterable[Problem]) -> str:
 
 
 def _errors(problems: Iterable[Problem]) -> list[Problem]:
-    return [problem for problem in problems if problem.severity is Severity.ERROR]
+    """Those that the repository can mend: the user's own files are not its business."""
+    return [one for one in problems if one.severity is Severity.ERROR and one.scope is not Scope.USER]
 
 
 def _that_fit(entries: list[str]) -> list[str]:

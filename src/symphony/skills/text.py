@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-__all__ = ["MAX_FIELD", "one_line"]
+__all__ = ["MAX_FIELD", "clean", "escape", "escape_xml", "one_line", "shorten"]
 
 MAX_FIELD: Final = 1_024
 
@@ -24,13 +24,33 @@ _BLANKS: Final = re.compile(r"\s+")
 _TAG: Final = re.compile(r"<(?=[^\W\d_]|[/!])")
 
 
+_XML: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"})
+
+
 def one_line(text: str) -> str:
     """At most 1,024 characters on one line, without what only steers the display, and without tags.
 
     Text of every script stays intact. A longer text ends in an ellipsis; it is shortened before `<` is
     escaped, so that no escape is ever cut.
     """
-    line = _BLANKS.sub(" ", _SHAPING_RUN.sub(r"\1", _SILENT.sub("", text))).strip()
-    if len(line) > MAX_FIELD:
-        line = line[: MAX_FIELD - 1].rstrip() + "…"
+    return escape(shorten(clean(text), MAX_FIELD))
+
+
+def clean(text: str) -> str:
+    """The text on one line, without what only steers the display."""
+    return _BLANKS.sub(" ", _SHAPING_RUN.sub(r"\1", _SILENT.sub("", text))).strip()
+
+
+def shorten(line: str, limit: int) -> str:
+    """At most `limit` characters of a line; one that is cut ends in an ellipsis."""
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def escape(line: str) -> str:
+    """The line with every `<` written out that could begin a tag."""
     return _TAG.sub("&lt;", line)
+
+
+def escape_xml(line: str) -> str:
+    """The line as the content of an XML element or attribute."""
+    return line.translate(_XML)

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from symphony.skills import Severity
-from symphony.skills.discover import Found
-from symphony.skills.parse import parse, settles
+from symphony.skills.memory import Memory
+from symphony.skills.parse import Found, Rules, parse, settles
 
 if TYPE_CHECKING:
     from unit.skills.conftest import Shelf
@@ -116,7 +116,7 @@ PIECES = st.lists(
 )
 def test_for_any_bytes_a_file_gives_a_skill_or_exactly_one_error(data: bytes, whole: bool) -> None:  # noqa: FBT001 - drawn
     settles(data)
-    parsed = parse(Found(path="a/SKILL.md", directory="a", data=data, whole=whole))
+    parsed = parse(Found(path="a/SKILL.md", directory="a", data=data, whole=whole), Rules(), Memory().sheets)
     errors = [one for one in parsed.problems if one.severity is Severity.ERROR]
     assert len(errors) == (0 if parsed.skill else 1)
     assert all(one.path == "a/SKILL.md" for one in parsed.problems)

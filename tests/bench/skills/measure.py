@@ -1,0 +1,190 @@
+"""Loads of skills beside the least that any reader pays, and beside the way that most programs take."""
+
+import glob
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from symphony.skills import Memory, SkillOptions, load
+
+PER_ROOT = 2_000
+SETTLED_S = 2.1
+WORDS = re.findall(
+    r"\w+",
+    "extracts text tables from documents fills forms merges pages use when the user mentions reports or asks "
+    "for a summary of charts release notes changelog tests reviews styles deploys migrations queries",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    """A workspace with so many skills, no more than one root may hold in each."""
+
+    workspace: Path
+    roots: tuple[Path, ...]
+    options: SkillOptions
+
+    def files(self) -> Iterator[Path]:
+        for root in self.roots:
+            yield from root.glob("*/SKILL.md")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Seconds per load, the best of some; `most_read` in bytes of one file."""
+
+    skills: int
+    limit_s: float
+    cold_limit_s: float
+    cold_s: float
+    uncached_s: float
+    content_s: float
+    status_s: float
+    common_s: float
+    most_read: int
+
+    def ratios(self) -> dict[str, float]:
+        """What people want to know: against the bare limit, and against the common way."""
+        return {
+            "uncached_to_limit": self.uncached_s / self.limit_s,
+            "by_content_to_limit": self.content_s / self.limit_s,
+            "by_status_to_limit": self.status_s / self.limit_s,
+            "cold_to_limit": self.cold_s / self.cold_limit_s,
+            "common_to_uncached": self.common_s / self.uncached_s,
+            "common_to_by_content": self.common_s / self.content_s,
+            "common_to_by_status": self.common_s / self.status_s,
+        }
+
+
+def build(place: Path, count: int) -> Shelf:
+    """Skills like the published ones: some 200 characters of description, a few more keys, a body of 6 kB."""
+    chance = random.Random(count)  # noqa: S311 - the same files in every run
+    paths = [".symphony/skills", *(f"more-{number}" for number in range(1, -(-count // PER_ROOT)))]
+    for number in range(count):
+        directory = place / paths[number // PER_ROOT] / f"skill-{number:05}"
+        directory.mkdir(parents=True)
+        (directory / "SKILL.md").write_text(_text(chance, f"skill-{number:05}"), "utf-8")
+    options = SkillOptions(extra_paths=tuple(paths[1:]))
+    return Shelf(workspace=place, roots=tuple(place / path for path in paths), options=options)
+
+
+def _text(chance: random.Random, name: str) -> str:
+    description = " ".join(chance.choices(WORDS, k=chance.randint(18, 45)))
+    lines = [f"name: {name}", f"description: {description.capitalize()}."]
+    lines += chance.sample(
+        [
+            "license: MIT",
+            "version: 1.0.2",
+            "allowed-tools: Read, Grep",
+            "metadata:\n  author: someone\n  risk: low",
+        ],
+        k=chance.randint(0, 3),
+    )
+    body = "# How to\n\n" + "Some advice on how it is to be done, step by step.\n" * chance.randint(60, 180)
+    return "\n".join(["---", *lines, "---", body])
+
+
+def bare_limit(shelf: Shelf) -> int:
+    """List each root, and open, read and close every file: what no reader can do without."""
+    total = 0
+    for root in shelf.roots:
+        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        with os.scandir(descriptor) as entries:
+            names = sorted(entry.name for entry in entries)
+        for name in names:
+            file = os.open(f"{name}/SKILL.md", os.O_RDONLY, dir_fd=descriptor)
+            total += len(os.read(file, 4_096))
+            os.close(file)
+        os.close(descriptor)
+    return total
+
+
+def common_way(shelf: Shelf) -> list[Any]:
+    """What one finds in most programs that read skills."""
+    found = []
+    for root in shelf.roots:
+        for path in sorted(glob.glob(f"{root}/*/SKILL.md")):  # noqa: PTH207 - as it is usually written
+            text = Path(path).read_text("utf-8")
+            found.append(yaml.safe_load(text.split("---", 2)[1]))
+    return found
+
+
+def measure(shelf: Shelf, count: int, *, rounds: int = 5, settle_s: float = SETTLED_S) -> Figures:
+    """Every way in turn, so that a noisy moment meets them all, and the best of the rounds for each."""
+    content, status = Memory(settled_s=1e6), Memory()
+    time.sleep(settle_s)
+    ways: dict[str, Callable[[], Any]] = {
+        "limit": lambda: bare_limit(shelf),
+        "uncached": lambda: load(shelf.workspace, shelf.options, memory=Memory(max_entries=0)),
+        "content": lambda: load(shelf.workspace, shelf.options, memory=content),
+        "status": lambda: load(shelf.workspace, shelf.options, memory=status),
+        "common": lambda: common_way(shelf),
+    }
+    best = dict.fromkeys(ways, float("inf"))
+    for _ in range(rounds):
+        for name, way in ways.items():
+            best[name] = min(best[name], _seconds(way))
+    assert len(load(shelf.workspace, shelf.options, memory=status).skills) == count
+    return Figures(
+        skills=count,
+        limit_s=best["limit"],
+        cold_limit_s=_cold(shelf, ways["limit"]),
+        cold_s=_cold(shelf, ways["uncached"]),
+        uncached_s=best["uncached"],
+        content_s=best["content"],
+        status_s=best["status"],
+        common_s=best["common"],
+        most_read=most_read(shelf),
+    )
+
+
+def _seconds(way: Callable[[], Any]) -> float:
+    begun = time.perf_counter()
+    way()
+    return time.perf_counter() - begun
+
+
+def _cold(shelf: Shelf, way: Callable[[], Any]) -> float:
+    """With no page of the files in memory, as far as the file system lets a program ask for that."""
+    for path in shelf.files():
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+    return _seconds(way)
+
+
+def most_read(shelf: Shelf) -> int:
+    """The most bytes that one load reads of one file."""
+    sizes: dict[int, int] = {}
+    opened = [0]
+    real_open, real_read = os.open, os.read
+
+    def count_open(*args: Any, **kwargs: Any) -> int:
+        opened[0] += 1
+        return real_open(*args, **kwargs)
+
+    def count_read(descriptor: int, length: int) -> bytes:
+        data = real_read(descriptor, length)
+        sizes[opened[0]] = sizes.get(opened[0], 0) + len(data)
+        return data
+
+    os.open, os.read = count_open, count_read
+    try:
+        load(shelf.workspace, shelf.options, memory=Memory(max_entries=0))
+    finally:
+        os.open, os.read = real_open, real_read
+    return max(sizes.values())
+
+
+def missing_s(place: Path, rounds: int = 200) -> float:
+    """Seconds for a workspace without skills, the median."""
+    times: Sequence[float] = sorted(_seconds(lambda: load(place, SkillOptions())) for _ in range(rounds))
+    return times[rounds // 2]

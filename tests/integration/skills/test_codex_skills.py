@@ -1,0 +1,66 @@
+"""Skills written by others: those that ship inside the real Codex load as they are.
+
+They are embedded in its binary, which writes them into its home when it starts.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from symphony.skills import Severity, SkillOptions, Validation, load, render
+from symphony.testing.codex_home import codex_home, find_codex
+
+pytestmark = pytest.mark.real_codex
+
+SHIPPED = {"imagegen", "openai-docs", "review-agent", "skill-creator", "skill-installer"}
+
+
+@pytest.fixture
+def shipped(tmp_path: Path) -> Path:
+    """A workspace whose `skills` are those of the installed Codex."""
+    codex = find_codex(os.environ)
+    if codex is None:
+        assert not os.environ.get("SYMPHONY_REQUIRE_REAL"), "CI installs the real Codex"
+        pytest.skip("the codex binary is not installed (set SYMPHONY_TEST_CODEX)")
+    with codex_home("http://127.0.0.1:1") as home:
+        server = subprocess.Popen(
+            [codex, "app-server"],
+            env=dict(home.env),
+            cwd=tmp_path,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            written = home.path / "skills" / ".system"
+            _wait_for(written)
+            written.rename(tmp_path / "skills")
+        finally:
+            server.send_signal(signal.SIGKILL)
+            server.communicate()
+    return tmp_path
+
+
+def _wait_for(written: Path) -> None:
+    """Until all of them are there; the directory appears a moment before its contents."""
+    deadline = time.monotonic() + 30
+    while len([*written.glob("*/SKILL.md")]) < len(SHIPPED):
+        assert time.monotonic() < deadline, "Codex did not write its skills"
+        os.sched_yield()
+
+
+def test_the_skills_of_codex_load_unmodified(shipped: Path) -> None:
+    options = SkillOptions(path="skills")
+    found = load(shipped, options)
+    assert {skill.name for skill in found.skills} >= SHIPPED
+    assert [one for one in found.problems if one.severity is Severity.ERROR] == []
+    assert set(render(found, options).listed) >= SHIPPED
+
+
+def test_all_but_their_own_extra_files_pass_the_strict_profile(shipped: Path) -> None:
+    strict = load(shipped, SkillOptions(path="skills", validation=Validation.STRICT))
+    assert {skill.name for skill in strict.skills} >= SHIPPED

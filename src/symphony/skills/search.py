@@ -35,7 +35,7 @@ _PLURAL_MIN: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """One skill that was found; a higher `score` fits better, and only the order of scores means something."""
+    """One skill that was found; a higher `score` fits better, and only their order means something."""
 
     skill: Skill
     score: float

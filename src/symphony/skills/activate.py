@@ -1,8 +1,8 @@
 """Activation: a session asks for a skill by its name and gets its body once (agentskills.io client guide).
 
-The tool knows an enum of names and nothing else, so no name ever becomes a path. The record lives as long as
-the session's context does: `forget` clears it after a compaction or a resume, when the model may have lost what
-it had read.
+The tool knows an enum of names and nothing else, so no name ever becomes a path. The record lives as long
+as the session's context does: `forget` clears it after a compaction or a resume, when the model may have lost
+what it had read.
 """
 
 import re

@@ -19,7 +19,7 @@ from symphony.domain.issue import Issue
 from symphony.observability.history import RunSkills
 from symphony.runtime.bound import Bound
 from symphony.runtime.clock import Timers
-from symphony.runtime.notes import post_note, post_skill_report
+from symphony.runtime.notes import Notes
 from symphony.runtime.state_dir import StateDirectory
 from symphony.runtime.worker import Worker
 from symphony.scheduler.commands import (
@@ -82,6 +82,7 @@ class Effects:
         self._now_ms = now_ms
         self._workers: dict[str, Worker] = {}
         self._places: dict[str, anyio.Lock] = {}
+        self._notes = Notes()
         self._background = 0
         self._quiet = anyio.Event()
 
@@ -189,7 +190,7 @@ class Effects:
             self._workers.pop(command.run_id, None)
 
     def _report_problems(self, issue: Issue, problems: tuple[Problem, ...]) -> None:
-        self._beside(post_skill_report, self.bound, issue, problems)
+        self._beside(self._notes.report_skills, self.bound, issue, problems)
 
     # --- beside the work ---------------------------------------------------------------------------------
 
@@ -216,7 +217,7 @@ class Effects:
         )
 
     async def _note(self, command: PostNote) -> None:
-        await post_note(self.bound, command.issue, kind=command.kind, body=command.body)
+        await self._notes.post(self.bound, command.issue, kind=command.kind, body=command.body)
 
     def _place(self, issue_id: str) -> anyio.Lock:
         """The lock of an issue's workspace: a run and a removal never meet there."""

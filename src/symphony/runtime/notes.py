@@ -1,6 +1,9 @@
 """The daemon's own comments: one per issue and kind, posted beside the work and never in its way (TR11)."""
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import anyio
 import structlog
@@ -8,46 +11,117 @@ import structlog
 from symphony import skills
 from symphony.domain.issue import Issue
 from symphony.runtime.bound import Bound
-from symphony.skills import Problem
-from symphony.trackers.base import CommentCapability
-from symphony.trackers.comments import upsert_comment
+from symphony.skills import Problem, Severity
+from symphony.skills.report import RESOLVED, RESOLVED_FINGERPRINT
+from symphony.trackers.base import CommentCapability, Tracker
+from symphony.trackers.comments import Upserted, revise_comment, upsert_comment
 
-__all__ = ["post_note", "post_skill_report"]
+__all__ = ["Notes"]
 
 _TIMEOUT_S = 30.0
+_MAX_KNOWN: Final = 4_096
+_SKILLS: Final = "skills"
 _log = structlog.get_logger(__name__)
 
 
-async def post_skill_report(bound: Bound, issue: Issue, problems: Sequence[Problem]) -> None:
-    """Name the malformed skills on the issue being worked on; nothing to say, nothing posted."""
-    body = skills.comment_body(problems)
-    if body is not None:
-        await _post(bound, issue, kind="skills", fingerprint=skills.fingerprint(problems), body=body)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Note:
+    """What one comment shall say; with `revise` it is said only where such a comment already stands."""
+
+    issue: Issue
+    kind: str
+    fingerprint: str
+    body: str
+    revise: bool = False
 
 
-async def post_note(bound: Bound, issue: Issue, *, kind: str, body: str) -> None:
-    """Put or edit one note of a kind on an issue."""
-    await _post(bound, issue, kind=kind, fingerprint=body, body=body)
+class Notes:
+    """Keeps the comments up to date; what it knows to stand there costs no request again.
+
+    That knowledge is a saving and nothing else: without it the tracker is asked, and the marker of the
+    comment tells. It is dropped with the tracker it is about, and for one note whenever writing it failed.
+    """
+
+    def __init__(self) -> None:
+        self._tracker: Tracker | None = None
+        self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._locks: dict[str, anyio.Lock] = {}
+
+    async def report_skills(
+        self,
+        bound: Bound,
+        issue: Issue,
+        problems: Sequence[Problem],
+        *,
+        at_least: Severity | None = Severity.ERROR,
+    ) -> None:
+        """Name the malformed skills on the issue being worked on; say so once they are mended.
+
+        `at_least` is the mildest severity that is worth a comment; null means that nothing is.
+        """
+        if at_least is None:
+            return
+        body = skills.comment_body(problems, at_least=at_least)
+        if body is None:
+            note = _Note(
+                issue=issue, kind=_SKILLS, fingerprint=RESOLVED_FINGERPRINT, body=RESOLVED, revise=True
+            )
+        else:
+            digest = skills.fingerprint(problems, at_least=at_least)
+            note = _Note(issue=issue, kind=_SKILLS, fingerprint=digest, body=body)
+        await self._keep(bound, note)
+
+    async def post(self, bound: Bound, issue: Issue, *, kind: str, body: str) -> None:
+        """Put or edit one note of a kind on an issue."""
+        await self._keep(bound, _Note(issue=issue, kind=kind, fingerprint=body, body=body))
+
+    async def _keep(self, bound: Bound, note: _Note) -> None:
+        """One note of an issue at a time: two that overtake each other would leave the older one standing."""
+        lock = self._locks.setdefault(note.issue.id, anyio.Lock())
+        try:
+            async with lock:
+                await self._put(bound, note)
+        finally:
+            if not lock.locked():  # a waiting one owns it by now
+                self._locks.pop(note.issue.id, None)
+
+    async def _put(self, bound: Bound, note: _Note) -> None:
+        if bound.tracker is not self._tracker:
+            self._tracker = bound.tracker
+            self._known.clear()
+        key = (note.issue.id, note.kind)
+        if self._known.get(key) == note.fingerprint:
+            return
+        self._known.pop(key, None)
+        if await _write(bound, note):
+            self._known[key] = note.fingerprint
+            if len(self._known) > _MAX_KNOWN:
+                self._known.popitem(last=False)
 
 
-async def _post(bound: Bound, issue: Issue, *, kind: str, fingerprint: str, body: str) -> None:
-    tracker = bound.tracker
-    facts = {"issue_id": issue.id, "issue_identifier": issue.identifier, "kind": kind}
+async def _write(bound: Bound, note: _Note) -> bool:
+    """Whether the comment now stands as it should, or none is needed."""
+    tracker, issue = bound.tracker, note.issue
+    facts = {"issue_id": issue.id, "issue_identifier": issue.identifier, "kind": note.kind}
     if not isinstance(tracker, CommentCapability):
-        _log.info("comment_skipped", reason="the tracker has no comments", **facts)
-        return
+        if not note.revise:
+            _log.info("comment_skipped", reason="the tracker has no comments", **facts)
+        return True
+    put: Callable[..., Awaitable[Upserted | None]] = revise_comment if note.revise else upsert_comment
     try:
         with anyio.fail_after(_TIMEOUT_S):
-            done = await upsert_comment(
+            done = await put(
                 tracker,
                 issue.id,
-                kind=kind,
+                kind=note.kind,
                 scope=bound.workflow.path.parent.name,
-                fingerprint=fingerprint,
-                body=bound.redaction.text(body),
+                fingerprint=note.fingerprint,
+                body=bound.redaction.text(note.body),
             )
     except Exception as error:  # noqa: BLE001 - a comment is never worth a run
         reason = bound.redaction.text(str(error)) or type(error).__name__
         _log.warning("comment_failed", reason=reason, **facts)
-    else:
+        return False
+    if done is not None:
         _log.info("comment_posted", outcome=done.outcome.value, comment_id=done.comment_id, **facts)
+    return True

@@ -9,7 +9,14 @@ from urllib.parse import quote
 from symphony.skills.codes import MEANINGS
 from symphony.skills.model import Code, Problem, Scope, Severity
 
-__all__ = ["comment_body", "fingerprint"]
+__all__ = ["RESOLVED", "RESOLVED_FINGERPRINT", "comment_body", "fingerprint"]
+
+RESOLVED: Final = (
+    "**All skills of this repository can be loaded again**\n\nWhat was named here has been mended."
+)
+"""What the comment says when nothing is left of what it named."""
+
+RESOLVED_FINGERPRINT: Final = "resolved"
 
 _MAX_ENTRIES: Final = 20
 _MAX_BYTES: Final = 4_000
@@ -18,9 +25,14 @@ _TITLE: Final = "**Some skills of this repository could not be loaded**"
 _INTRO: Final = "The work goes on with the others. Please correct:"
 
 
-def comment_body(problems: Iterable[Problem]) -> str | None:
-    """The comment in Markdown, at most 20 entries and 4 kB; null where nothing in the repository is wrong."""
-    entries = [_entry(problem) for problem in _errors(problems)]
+def comment_body(problems: Iterable[Problem], *, at_least: Severity = Severity.ERROR) -> str | None:
+    """The comment in Markdown, at most 20 entries and 4 kB; null where no problem is worth one.
+
+    Args:
+        problems: what the loader found.
+        at_least: the mildest severity that is named.
+    """
+    entries = [_entry(problem) for problem in _worth_naming(problems, at_least)]
     if not entries:
         return None
     shown = _that_fit(entries)
@@ -29,15 +41,24 @@ def comment_body(problems: Iterable[Problem]) -> str | None:
     return "\n".join([_TITLE, "", _INTRO, "", *shown, *more])
 
 
-def fingerprint(problems: Iterable[Problem]) -> str:
-    """A digest, in hex, of the set of errors: paths, codes and places; equal sets need no new comment."""
-    facts = sorted([one.path, one.code, one.line or 0, one.column or 0] for one in _errors(problems))
+def fingerprint(problems: Iterable[Problem], *, at_least: Severity = Severity.ERROR) -> str:
+    """A digest, in hex, of what the comment names: paths, codes, places; equal sets need no new comment."""
+    named = _worth_naming(problems, at_least)
+    facts = sorted([one.path, one.code, one.line or 0, one.column or 0] for one in named)
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
-def _errors(problems: Iterable[Problem]) -> list[Problem]:
-    """Those that the repository can mend: the user's own files are not its business."""
-    return [one for one in problems if one.severity is Severity.ERROR and one.scope is not Scope.USER]
+_RANKS: Final = {Severity.INFO: 0, Severity.WARNING: 1, Severity.ERROR: 2}
+
+
+def _worth_naming(problems: Iterable[Problem], at_least: Severity) -> list[Problem]:
+    """What the repository can mend, from this severity on, the errors first.
+
+    The user's own files are not its business.
+    """
+    theirs = (problem for problem in problems if problem.scope is not Scope.USER)
+    named = [problem for problem in theirs if _RANKS[problem.severity] >= _RANKS[at_least]]
+    return sorted(named, key=lambda problem: -_RANKS[problem.severity])
 
 
 def _that_fit(entries: list[str]) -> list[str]:

@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from symphony.trackers.base import Comment, CommentCapability
 
-__all__ = ["MAX_BODY_CHARS", "Outcome", "Upserted", "upsert_comment"]
+__all__ = ["MAX_BODY_CHARS", "Outcome", "Upserted", "revise_comment", "upsert_comment"]
 
 MAX_BODY_CHARS = 32_000
 SUPERSEDED = "This note was posted twice; the other one is kept up to date."
@@ -62,19 +62,29 @@ async def upsert_comment(
         TrackerError: listing or writing failed; trying again later is always safe.
         ValueError: `kind` is not of the form above.
     """
-    if not _KIND.fullmatch(kind):
-        raise ValueError(f"not a comment kind: {kind!r}")
-    key = _digest("symphony-comment", kind, scope, issue_id)
-    wanted = _Wanted(kind=kind, key=key, fingerprint=_digest(fingerprint), body=body)
-    ours = _ours(await tracker.list_comments(issue_id), kind, key)
+    wanted = _wanted(issue_id, kind=kind, scope=scope, fingerprint=fingerprint, body=body)
+    ours = _ours(await tracker.list_comments(issue_id), wanted)
     if ours:
         return await _keep_one(tracker, issue_id, ours, wanted)
-    comment_id = await tracker.put_comment(issue_id, wanted.text, key=key, comment_id=None)
-    ours = _ours(await tracker.list_comments(issue_id), kind, key)
+    comment_id = await tracker.put_comment(issue_id, wanted.text, key=wanted.key, comment_id=None)
+    ours = _ours(await tracker.list_comments(issue_id), wanted)
     if len(ours) > 1:
         kept = await _keep_one(tracker, issue_id, ours, wanted)
         comment_id = kept.comment_id
     return Upserted(comment_id=comment_id, outcome=Outcome.CREATED)
+
+
+async def revise_comment(
+    tracker: CommentCapability, issue_id: str, *, kind: str, scope: str, fingerprint: str, body: str
+) -> Upserted | None:
+    """As `upsert_comment`, but only where such a comment stands: null, and nothing written, where none does.
+
+    Raises:
+        TrackerError, ValueError: as `upsert_comment`.
+    """
+    wanted = _wanted(issue_id, kind=kind, scope=scope, fingerprint=fingerprint, body=body)
+    ours = _ours(await tracker.list_comments(issue_id), wanted)
+    return await _keep_one(tracker, issue_id, ours, wanted) if ours else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +98,13 @@ class _Wanted:
     def text(self) -> str:
         marker = f"<!-- symphony:{self.kind} v1 key={self.key} fp={self.fingerprint} -->\n"
         return marker + _bounded(self.body, MAX_BODY_CHARS - len(marker))
+
+
+def _wanted(issue_id: str, *, kind: str, scope: str, fingerprint: str, body: str) -> _Wanted:
+    if not _KIND.fullmatch(kind):
+        raise ValueError(f"not a comment kind: {kind!r}")
+    key = _digest("symphony-comment", kind, scope, issue_id)
+    return _Wanted(kind=kind, key=key, fingerprint=_digest(fingerprint), body=body)
 
 
 async def _keep_one(
@@ -104,14 +121,14 @@ async def _keep_one(
     return Upserted(comment_id=kept.id, outcome=outcome)
 
 
-def _ours(comments: Sequence[Comment], kind: str, key: str) -> list[Comment]:
+def _ours(comments: Sequence[Comment], wanted: _Wanted) -> list[Comment]:
     """Comments written by this daemon that carry this marker, oldest first."""
-    return [comment for comment in comments if comment.mine and _is(comment, kind, key)]
+    return [comment for comment in comments if comment.mine and _is(comment, wanted)]
 
 
-def _is(comment: Comment, kind: str, key: str) -> bool:
+def _is(comment: Comment, wanted: _Wanted) -> bool:
     marker = _marker(comment)
-    return marker.get("kind") == kind and marker.get("key") == key
+    return marker.get("kind") == wanted.kind and marker.get("key") == wanted.key
 
 
 def _marker(comment: Comment) -> dict[str, str]:

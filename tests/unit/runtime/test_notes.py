@@ -1,3 +1,4 @@
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -6,12 +7,12 @@ import pytest
 from anyio import to_thread
 from structlog.testing import capture_logs
 
-from harness.binding import SECRET, CommentingTracker, FakeTracker, make_bound
+from harness.binding import SECRET, CommentingTracker, FakeTracker, make_bound, nothing
 from harness.scheduling import make_failure, make_issue
 from symphony import skills
 from symphony.runtime import notes
-from symphony.runtime.notes import post_note, post_skill_report
-from symphony.skills import Problem, SkillOptions
+from symphony.runtime.notes import Notes
+from symphony.skills import Problem, Severity, SkillOptions
 from symphony.trackers.base import TrackerError
 
 pytestmark = pytest.mark.asyncio
@@ -44,8 +45,8 @@ async def test_a_note_is_posted_once_and_edited_in_place(tmp_path: Path) -> None
     bound = make_bound(tmp_path, tracker)
     with capture_logs() as logs:
         for body in ("first", "first", "second"):
-            await post_note(bound, ISSUE, kind="blocked", body=body)
-    assert [line["outcome"] for line in logs] == ["created", "unchanged", "edited"]
+            await Notes().post(bound, ISSUE, kind="blocked", body=body)
+    assert [line["outcome"] for line in logs] == ["created", "unchanged", "edited"], "markers are enough"
     assert all((line["issue_identifier"], line["kind"]) == ("SYM-1", "blocked") for line in logs)
     (body,) = tracker.comments.values()
     assert body.endswith("second")
@@ -55,14 +56,14 @@ async def test_a_note_is_posted_once_and_edited_in_place(tmp_path: Path) -> None
 async def test_notes_of_two_kinds_are_two_comments(tmp_path: Path) -> None:
     tracker = CommentingTracker()
     bound = make_bound(tmp_path, tracker)
-    await post_note(bound, ISSUE, kind="blocked", body="x")
-    await post_note(bound, ISSUE, kind="skills", body="x")
+    await Notes().post(bound, ISSUE, kind="blocked", body="x")
+    await Notes().post(bound, ISSUE, kind="skills", body="x")
     assert len(tracker.comments) == 2
 
 
 async def test_a_secret_never_reaches_a_comment(tmp_path: Path) -> None:
     tracker = CommentingTracker()
-    await post_note(make_bound(tmp_path, tracker), ISSUE, kind="blocked", body=f"it said {SECRET}")
+    await Notes().post(make_bound(tmp_path, tracker), ISSUE, kind="blocked", body=f"it said {SECRET}")
     (body,) = tracker.comments.values()
     assert SECRET not in body
     assert "it said ***" in body
@@ -72,10 +73,10 @@ async def test_malformed_skills_are_named_by_path_in_one_comment(tmp_path: Path)
     tracker = CommentingTracker()
     bound = make_bound(tmp_path, tracker)
     found = await problems(tmp_path, "no front matter\n")
-    await post_skill_report(bound, ISSUE, found)
-    await post_skill_report(bound, ISSUE, found)
+    for _ in range(2):
+        await Notes().report_skills(bound, ISSUE, found)
     assert len(tracker.puts) == 1
-    await post_skill_report(bound, ISSUE, await problems(tmp_path, "---\ndescription: d\n---\n"))
+    await Notes().report_skills(bound, ISSUE, await problems(tmp_path, "---\ndescription: d\n---\n"))
     (body,) = tracker.comments.values()
     assert ".symphony/skills/x/SKILL.md" in body
     assert "missing_name" in body, "edited in place"
@@ -85,13 +86,13 @@ async def test_what_is_no_error_is_not_worth_a_comment(tmp_path: Path) -> None:
     tracker = CommentingTracker()
     mild = await problems(tmp_path, "---\nname: x\ndescription: d\n---\n")
     assert mild
-    await post_skill_report(make_bound(tmp_path, tracker), ISSUE, mild)
+    await Notes().report_skills(make_bound(tmp_path, tracker), ISSUE, mild)
     assert tracker.puts == []
 
 
 async def test_a_tracker_without_comments_is_told_apart_from_a_failing_one(tmp_path: Path) -> None:
     with capture_logs() as logs:
-        await post_note(make_bound(tmp_path, FakeTracker()), ISSUE, kind="blocked", body="x")
+        await Notes().post(make_bound(tmp_path, FakeTracker()), ISSUE, kind="blocked", body="x")
     assert [(line["event"], line["log_level"]) for line in logs] == [("comment_skipped", "info")]
 
 
@@ -101,7 +102,7 @@ async def test_a_failing_comment_is_a_warning_and_nothing_more(
 ) -> None:
     tracker = CommentingTracker(before_answer=step)  # type: ignore[arg-type]  # never returns
     with capture_logs() as logs:
-        await post_note(make_bound(tmp_path, tracker), ISSUE, kind="blocked", body="x")
+        await Notes().post(make_bound(tmp_path, tracker), ISSUE, kind="blocked", body="x")
     assert [(line["event"], line["log_level"]) for line in logs] == [("comment_failed", "warning")]
     assert logs[0]["reason"].startswith(reason)
     assert SECRET not in logs[0]["reason"]
@@ -111,5 +112,101 @@ async def test_a_hanging_comment_is_given_up(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(notes, "_TIMEOUT_S", 0.01)
     tracker = CommentingTracker(before_answer=anyio.sleep_forever)
     with capture_logs() as logs, anyio.fail_after(5):
-        await post_note(make_bound(tmp_path, tracker), ISSUE, kind="blocked", body="x")
+        await Notes().post(make_bound(tmp_path, tracker), ISSUE, kind="blocked", body="x")
     assert [(line["event"], line["reason"]) for line in logs] == [("comment_failed", "TimeoutError")]
+
+
+class TestWhatIsMended:
+    async def test_a_mended_set_turns_the_comment_into_resolved(self, tmp_path: Path) -> None:
+        tracker = CommentingTracker()
+        bound, ours = make_bound(tmp_path, tracker), Notes()
+        await ours.report_skills(bound, ISSUE, await problems(tmp_path, "no front matter\n"))
+        await ours.report_skills(bound, ISSUE, ())
+        (body,) = tracker.comments.values()
+        assert "can be loaded again" in body
+        assert "x/SKILL.md" not in body
+
+    async def test_a_set_that_breaks_again_is_told_in_the_same_comment(self, tmp_path: Path) -> None:
+        tracker = CommentingTracker()
+        bound, ours = make_bound(tmp_path, tracker), Notes()
+        broken = await problems(tmp_path, "no front matter\n")
+        for found in (broken, (), broken):
+            await ours.report_skills(bound, ISSUE, found)
+        (body,) = tracker.comments.values()
+        assert "x/SKILL.md" in body
+
+    async def test_without_an_earlier_comment_nothing_is_written(self, tmp_path: Path) -> None:
+        tracker = CommentingTracker()
+        await Notes().report_skills(make_bound(tmp_path, tracker), ISSUE, ())
+        assert tracker.puts == []
+
+    async def test_after_a_restart_it_is_still_resolved(self, tmp_path: Path) -> None:
+        tracker = CommentingTracker()
+        bound = make_bound(tmp_path, tracker)
+        await Notes().report_skills(bound, ISSUE, await problems(tmp_path, "no front matter\n"))
+        await Notes().report_skills(bound, ISSUE, ())
+        assert "can be loaded again" in "".join(tracker.comments.values())
+
+    async def test_a_tracker_without_comments_is_not_told_that_nothing_is_wrong(self, tmp_path: Path) -> None:
+        with capture_logs() as logs:
+            await Notes().report_skills(make_bound(tmp_path, FakeTracker()), ISSUE, ())
+        assert logs == []
+
+
+class TestWhatIsKnown:
+    async def test_an_unchanged_note_costs_no_request(self, tmp_path: Path) -> None:
+        tracker = CommentingTracker()
+        bound, ours = make_bound(tmp_path, tracker), Notes()
+        await ours.post(bound, ISSUE, kind="blocked", body="x")
+        asked = len(tracker.asked)
+        await ours.post(bound, ISSUE, kind="blocked", body="x")
+        await ours.report_skills(bound, ISSUE, ())
+        await ours.report_skills(bound, ISSUE, ())
+        assert len(tracker.asked) == asked + 1, "once to see that nothing was reported"
+
+    async def test_another_tracker_is_asked_again(self, tmp_path: Path) -> None:
+        ours, first, second = Notes(), CommentingTracker(), CommentingTracker()
+        await ours.post(make_bound(tmp_path, first), ISSUE, kind="blocked", body="x")
+        await ours.post(make_bound(tmp_path, second), ISSUE, kind="blocked", body="x")
+        assert len(second.comments) == 1
+
+    async def test_a_note_that_failed_is_tried_again(self, tmp_path: Path) -> None:
+        tracker = CommentingTracker(before_answer=refuse)
+        bound, ours = make_bound(tmp_path, tracker), Notes()
+        await ours.post(bound, ISSUE, kind="blocked", body="x")
+        tracker.before_answer = nothing
+        await ours.post(bound, ISSUE, kind="blocked", body="x")
+        assert len(tracker.comments) == 1
+
+    async def test_what_is_known_is_bounded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(notes, "_MAX_KNOWN", 1)
+        tracker = CommentingTracker()
+        bound, ours = make_bound(tmp_path, tracker), Notes()
+        for kind in ("blocked", "skills", "blocked"):
+            await ours.post(bound, ISSUE, kind=kind, body="x")
+        assert len(tracker.asked) == 5, "two to create each, one to look again"
+
+    async def test_two_reports_at_once_are_one_comment_and_the_later_one_stands(self, tmp_path: Path) -> None:
+        released = anyio.Event()
+        tracker = CommentingTracker(before_answer=released.wait)
+        bound, ours = make_bound(tmp_path, tracker), Notes()
+        async with anyio.create_task_group() as tasks:
+            for body in ("first", "second"):
+                tasks.start_soon(partial(ours.post, bound, ISSUE, kind="blocked", body=body))
+            await anyio.wait_all_tasks_blocked()
+            released.set()
+        (body,) = tracker.comments.values()
+        assert body.endswith("second")
+
+
+@pytest.mark.parametrize(
+    ("at_least", "named"), [(Severity.ERROR, False), (Severity.WARNING, True), (None, False)]
+)
+async def test_the_gate_says_how_bad_it_must_be(
+    tmp_path: Path, at_least: Severity | None, *, named: bool
+) -> None:
+    tracker = CommentingTracker()
+    mild = await problems(tmp_path, "---\nname: y\ndescription: d\n---\n")
+    assert Severity.WARNING in {problem.severity for problem in mild}
+    await Notes().report_skills(make_bound(tmp_path, tracker), ISSUE, mild, at_least=at_least)
+    assert bool(tracker.comments) is named

@@ -39,6 +39,14 @@ def test_warnings_beside_an_error_stay_out() -> None:
     assert "bom" not in str(comment_body([error(), problem(Code.BOM, "a")]))
 
 
+def test_with_a_milder_gate_warnings_are_named_behind_the_errors() -> None:
+    found = [problem(Code.BOM, "a"), error(), problem(Code.MISSING_WHEN_TO_USE, "a")]
+    body = str(comment_body(found, at_least=Severity.WARNING))
+    assert body.index("invalid_yaml") < body.index("bom")
+    assert "missing_when_to_use" not in body
+    assert fingerprint(found, at_least=Severity.WARNING) != fingerprint(found)
+
+
 def test_at_most_twenty_entries_then_a_count() -> None:
     body = str(comment_body([error(f"s/{number}/SKILL.md") for number in range(25)]))
     assert body.count("\n- `") == 20

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.trackers.base import Comment
-from symphony.trackers.comments import MAX_BODY_CHARS, Outcome, Upserted, upsert_comment
+from symphony.trackers.comments import MAX_BODY_CHARS, Outcome, Upserted, revise_comment, upsert_comment
 
 pytestmark = pytest.mark.asyncio
 
@@ -129,3 +129,28 @@ async def test_no_body_is_longer_than_the_limit(text: str, times: int) -> None:
     body = thread.comments["c0"].body
     assert len(body) <= MAX_BODY_CHARS
     assert body.split("\n", 1)[1] == text * times or len(text) * times > MAX_BODY_CHARS - 200
+
+
+async def revise(thread: Thread, body: str = "text", fingerprint: str = "f") -> Upserted | None:
+    return await revise_comment(
+        thread, "SYM-1", kind="skills", scope="board", fingerprint=fingerprint, body=body
+    )
+
+
+async def test_a_revision_edits_what_stands_and_creates_nothing() -> None:
+    thread = Thread()
+    assert await revise(thread) is None
+    assert thread.comments == {}
+    await upsert(thread)
+    assert await revise(thread, body="mended", fingerprint="g") == Upserted(
+        comment_id="c0", outcome=Outcome.EDITED
+    )
+    assert thread.comments["c0"].body.endswith("\nmended")
+
+
+async def test_a_revision_leaves_a_marker_that_somebody_else_pasted_alone() -> None:
+    thread = Thread()
+    await upsert(thread)
+    thread.comments["c0"] = Comment(id="c0", body=thread.comments["c0"].body, mine=False)
+    assert await revise(thread, body="mended", fingerprint="g") is None
+    assert thread.writes == 1

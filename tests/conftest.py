@@ -7,8 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
+from hypothesis import settings
 
 from symphony.hosts import processes
+
+settings.register_profile("symphony", deadline=None)  # a busy machine is no reason to fail
+settings.load_profile("symphony")
 
 PROCESS_TABLE = [
     name for name in vars(processes.ProcessTable) if callable(getattr(processes.ProcessTable, name))

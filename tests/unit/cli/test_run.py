@@ -58,7 +58,9 @@ def test_options_reach_the_daemon(daemon: Daemon) -> None:
     assert (call["once"], call["log_format"], call["log_level"]) == (True, "json", "debug")
 
 
-@pytest.mark.parametrize("arguments", [("--prot", "1"), ("--port", "65536"), ("a", "b"), ("--log-format", "xml")])
+@pytest.mark.parametrize(
+    "arguments", [("--prot", "1"), ("--port", "65536"), ("a", "b"), ("--log-format", "xml")]
+)
 def test_what_it_does_not_know_is_a_usage_error(daemon: Daemon, arguments: tuple[str, ...]) -> None:
     done = run(*arguments)
     assert done.exit_code == 2

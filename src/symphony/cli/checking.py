@@ -16,14 +16,21 @@ from symphony import skills
 from symphony.agents.codex.program import missing_program
 from symphony.cli.uncommitted import unseen_skills
 from symphony.domain.failures import Failure, SymphonyError
+from symphony.domain.redaction import Redaction
 from symphony.hosts.local import LocalHost
 from symphony.runtime.admission import judge
-from symphony.runtime.bound import redaction_for, skill_options
+from symphony.runtime.bound import provider_redaction, redaction_for, skill_options
 from symphony.trackers.registry import with_default_states
 from symphony.workflow.document import Judgement, Workflow, read_workflow_file
 from symphony.workflow.errors import WarningCode, WorkflowError, WorkflowWarning
 from symphony.workflow.review import Places
-from symphony.workflow.settings import CodexSettings, HooksSettings, Settings, WorkspaceSettings
+from symphony.workflow.settings import (
+    CodexSettings,
+    HooksSettings,
+    Settings,
+    TrackerSettings,
+    WorkspaceSettings,
+)
 from symphony.workspace.manager import WorkspaceManager
 
 __all__ = ["Problem", "Report", "examine"]
@@ -75,12 +82,23 @@ def examine(path: Path, environment: Mapping[str, str]) -> Report:
     except WorkflowError as error:
         return _report(path, error.failures, (), None)
     judgement = judge(file, environment=environment, acknowledged=None)
-    failures = [*judgement.failures, *anyio.run(_surroundings, judgement, environment)]
+    redaction = _redaction(judgement, environment)
+    found = [*judgement.failures, *anyio.run(_surroundings, judgement, environment)]
+    failures = [redaction.failure(failure) for failure in found]
     warnings: list[WorkflowWarning | Problem] = [*judgement.warnings, *_unread_files(path)]
     if judgement.workflow is None:
         return _report(path, failures, warnings, None)
     warnings += _skills(judgement.workflow.settings, judgement.places)
-    return _report(path, failures, warnings, _effective(judgement.workflow, environment))
+    return _report(path, failures, warnings, _effective(judgement.workflow, redaction))
+
+
+def _redaction(judgement: Judgement, environment: Mapping[str, str]) -> Redaction:
+    """A message may quote the file, and a secret may stand anywhere in it."""
+    if judgement.workflow is not None:
+        return redaction_for(judgement.workflow, environment)
+    tracker = judgement.sections.get("tracker")
+    provider = tracker.provider if isinstance(tracker, TrackerSettings) else {}
+    return provider_redaction(provider, environment)
 
 
 def _report(
@@ -201,11 +219,10 @@ def _skill_problems(settings: Settings) -> Iterator[Problem]:
 # --- the settings as they would hold ---
 
 
-def _effective(workflow: Workflow, environment: Mapping[str, str]) -> Mapping[str, Any]:
+def _effective(workflow: Workflow, redaction: Redaction) -> Mapping[str, Any]:
     """Every setting with its value, the tracker's own states filled in, and secrets masked."""
     tracker = with_default_states(workflow.settings.tracker, base_dir=workflow.path.parent)
     settings = workflow.settings.model_copy(update={"tracker": tracker})
-    redaction = redaction_for(workflow, environment)
 
     def shown(node: Any) -> Any:
         match node:

@@ -5,6 +5,7 @@ A reload makes a new `Bound`; runs that started with an earlier one keep it to t
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from symphony.agents.base import AgentBackend
 from symphony.agents.registry import create_backend
@@ -21,7 +22,14 @@ from symphony.workflow.document import Workflow
 from symphony.workflow.settings import Settings
 from symphony.workspace.manager import WorkspaceManager
 
-__all__ = ["Bound", "bind", "redaction_for", "scheduler_settings", "skill_options"]
+__all__ = [
+    "Bound",
+    "bind",
+    "provider_redaction",
+    "redaction_for",
+    "scheduler_settings",
+    "skill_options",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +88,20 @@ def redaction_for(
     That is: secrets that stand in the file, the values of variables the tracker refers to or may fall back
     to, and of every variable called a key or token.
     """
-    telling = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PAT")
     settings = workflow.settings.tracker
     adapter = tracker or create_tracker(settings, base_dir=workflow.path.parent)
     names = workflow.secret_names | adapter.secret_environment_names()
+    return provider_redaction(settings.provider, environment, names=names)
+
+
+def provider_redaction(
+    provider: Mapping[str, Any], environment: Mapping[str, str], *, names: frozenset[str] = frozenset()
+) -> Redaction:
+    """As `redaction_for`, of what is known before there is a workflow; `names` are further variables."""
+    telling = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PAT")
     names |= {name for name in environment if name.endswith(telling)}
     values = {environment[name] for name in names if environment.get(name)}
-    return Redaction(values | secret_values(settings.provider, environment))
+    return Redaction(values | secret_values(provider, environment))
 
 
 def scheduler_settings(bound: Bound) -> SchedulerSettings:

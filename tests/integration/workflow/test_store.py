@@ -63,6 +63,7 @@ def test_an_unchanged_file_is_no_change(store: WorkflowStore) -> None:
     assert store.failures == ()
 
 
+@pytest.mark.conformance("W-2")
 @both_ways
 def test_settings_and_prompt_change_together(store: WorkflowStore, path: Path, replace: Replace) -> None:
     replace(path, text(4))
@@ -75,6 +76,7 @@ def test_settings_and_prompt_change_together(store: WorkflowStore, path: Path, r
     assert store.reload_if_changed() is None
 
 
+@pytest.mark.conformance("W-3")
 @both_ways
 def test_a_broken_file_is_told_once_and_changes_nothing(
     store: WorkflowStore, path: Path, replace: Replace
@@ -100,6 +102,7 @@ def test_another_mistake_is_told_again(store: WorkflowStore, path: Path, replace
         assert isinstance(store.reload_if_changed(), Rejected)
 
 
+@pytest.mark.conformance("W-3")
 @both_ways
 def test_a_repaired_file_is_in_force_again(store: WorkflowStore, path: Path, replace: Replace) -> None:
     replace(path, text(0))
@@ -110,6 +113,7 @@ def test_a_repaired_file_is_in_force_again(store: WorkflowStore, path: Path, rep
     assert store.failures == ()
 
 
+@pytest.mark.conformance("W-3")
 def test_a_vanished_file_is_told_once_and_its_return_is_a_reload(store: WorkflowStore, path: Path) -> None:
     content = path.read_text()
     path.unlink()
@@ -142,6 +146,7 @@ def test_a_settled_file_is_not_read_again(path: Path) -> None:
     assert parsed == [path.stat().st_size]
 
 
+@pytest.mark.conformance("W-2")
 def test_a_second_write_within_one_tick_of_the_clock_is_seen(store: WorkflowStore, path: Path) -> None:
     before = path.stat()
     path.write_text(text(9))
@@ -185,6 +190,7 @@ def test_a_store_begins_with_a_good_file(path: Path) -> None:
         WorkflowStore(path, parse)
 
 
+@pytest.mark.conformance("W-2")
 @both_ways
 @pytest.mark.asyncio
 async def test_a_change_gives_a_hint(store: WorkflowStore, path: Path, replace: Replace) -> None:

@@ -372,6 +372,22 @@ def call(name: str = "board") -> Frame:
     return {"id": 0, "method": "item/tool/call", "params": {**IDS, "tool": name, "arguments": {"a": 1}}}
 
 
+async def test_a_call_that_comes_with_the_answer_to_the_turn_is_answered(tmp_path: Path) -> None:
+    """An agent whose first act is a call says nothing more until it has its answer."""
+
+    def agent(frame: Frame) -> Reply:
+        if frame.get("method") == "turn/start":
+            together = [result(frame, turn={"id": "tu", "status": "inProgress"}), call()]
+            return [b"".join(json.dumps(one).encode() + b"\n" for one in together)]
+        return [ended()] if frame.get("id") == 0 and "result" in frame else well_behaved()(frame)
+
+    session, _ = await open_session(agent, tmp_path)
+    await session.start()
+    events = await turn_of(session)
+    assert ToolCalled(name="board", success=True) in events
+    assert events[-1] == COMPLETED
+
+
 @pytest.mark.conformance("A-13")
 async def test_a_tool_that_raises_is_a_failed_call_and_nothing_more(tmp_path: Path) -> None:
     async def broken(name: str, arguments: Mapping[str, Any]) -> ToolResult:

@@ -13,6 +13,7 @@ from typing_extensions import override
 from harness.scheduling import make_failure, make_issue, make_settings
 from symphony.cli import main, serving
 from symphony.observability.tally import IssueTally, Tally
+from symphony.runtime.admission import ACKNOWLEDGEMENT
 from symphony.runtime.service import Observer
 from symphony.scheduler.inputs import SettingsChanged, WakeAsked
 from symphony.scheduler.state import initial
@@ -44,6 +45,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["run", *arguments])
 
 
+@pytest.mark.conformance("W-1", "L-1")
 def test_without_a_path_it_serves_the_file_beside_it(daemon: Daemon) -> None:
     assert run().exit_code == 0
     (call,) = daemon.calls
@@ -51,13 +53,37 @@ def test_without_a_path_it_serves_the_file_beside_it(daemon: Daemon) -> None:
     assert (call["once"], call["log_format"], call["log_level"]) == (False, "auto", "info")
 
 
+@pytest.mark.conformance("W-1", "L-1")
 def test_options_reach_the_daemon(daemon: Daemon) -> None:
     assert run("x/W.md", "--once", "--log-format", "json", "--log-level", "debug").exit_code == 0
     (call,) = daemon.calls
     assert call["workflow"] == Path("x/W.md")
     assert (call["once"], call["log_format"], call["log_level"]) == (True, "json", "debug")
+    assert (call["logs_root"], call["acknowledged"]) == (None, False)
 
 
+@pytest.mark.conformance("L-4")
+def test_the_logs_root_is_made_absolute_and_the_last_one_counts(daemon: Daemon) -> None:
+    assert run("--logs-root", "a", "--logs-root", "logs").exit_code == 0
+    assert daemon.calls[0]["logs_root"] == Path.cwd() / "logs"
+
+
+@pytest.mark.conformance("L-4")
+@pytest.mark.parametrize("blank", ["", "  "])
+def test_a_blank_logs_root_is_a_usage_error(daemon: Daemon, blank: str) -> None:
+    done = run("--logs-root", blank)
+    assert done.exit_code == 2
+    assert "must not be blank" in done.stderr
+    assert daemon.calls == []
+
+
+@pytest.mark.conformance("L-4")
+def test_the_acknowledgement_is_the_option_that_refusals_name(daemon: Daemon) -> None:
+    assert run(ACKNOWLEDGEMENT).exit_code == 0
+    assert daemon.calls[0]["acknowledged"] is True
+
+
+@pytest.mark.conformance("L-1")
 @pytest.mark.parametrize(
     "arguments", [("--prot", "1"), ("--port", "65536"), ("a", "b"), ("--log-format", "xml")]
 )
@@ -156,6 +182,32 @@ def test_after_a_reload_the_log_masks_what_the_new_workflow_refers_to(
     assert lines == {"WakeAsked": SECRET, "SettingsChanged": "***"}
 
 
+@pytest.mark.conformance("L-4", "O-3")
+def test_lines_go_to_the_log_file_as_well(workflow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(**_: object) -> Callable[[], None]:
+        return lambda: structlog.get_logger("x").info("hello", credential=SECRET)
+
+    monkeypatch.setattr(serving, "Service", make)
+    monkeypatch.setattr(serving, "serve_until_signalled", to_thread.run_sync)
+    shown = workflow.parent / "shown"
+    try:
+        serving.serve(
+            workflow,
+            environment={},
+            once=True,
+            log_format="console",
+            log_path=shown,
+            logs_root=workflow.parent / "logs",
+            state_path=workflow.parent / "state",
+        )
+    finally:
+        structlog.reset_defaults()
+    assert "hello" in shown.read_text()
+    line = json.loads((workflow.parent / "logs" / "log" / "symphony.log").read_text())
+    assert (line["event"], line["credential"]) == ("hello", "***")
+
+
+@pytest.mark.conformance("L-1", "L-2")
 def test_a_workflow_that_is_missing_is_one_line_with_a_hint(tmp_path: Path) -> None:
     done = run(str(tmp_path / "absent.md"))
     assert done.exit_code == 3

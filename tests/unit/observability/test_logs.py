@@ -50,6 +50,7 @@ def to_json(**options: Any) -> io.StringIO:
 # --- masking ---
 
 
+@pytest.mark.conformance("O-7")
 def test_a_known_value_is_masked_wherever_it_stands() -> None:
     found = masked(
         event=f"got {SECRET}",
@@ -192,6 +193,7 @@ class Broken(io.StringIO):
         return super().write(text)
 
 
+@pytest.mark.conformance("O-3")
 @pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC, errno.EIO])
 def test_a_sink_that_refuses_a_line_loses_that_line_only(number: int) -> None:
     out = Broken(number)
@@ -201,6 +203,7 @@ def test_a_sink_that_refuses_a_line_loses_that_line_only(number: int) -> None:
     assert [line["event"] for line in logged(out)] == ["two", "four"]
 
 
+@pytest.mark.conformance("O-3")
 def test_a_closed_sink_stops_nothing() -> None:
     out = io.StringIO()
     configure(stream=out, as_json=True)

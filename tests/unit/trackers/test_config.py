@@ -53,6 +53,7 @@ def test_own_states_keep_those_defaults_that_fit() -> None:
     assert config.is_terminal("done ")
 
 
+@pytest.mark.conformance("C-2")
 @pytest.mark.parametrize(
     ("provider", "key"),
     [
@@ -93,6 +94,7 @@ def test_the_registry_makes_the_board_and_knows_its_states() -> None:
     assert SUPPORTED_KINDS == ("markdown", "memory")
 
 
+@pytest.mark.conformance("C-2")
 def test_everything_that_does_not_fit_is_told_at_once() -> None:
     with pytest.raises(TrackerConfigError) as caught:
         BoardConfig.of(

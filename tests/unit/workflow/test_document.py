@@ -88,6 +88,7 @@ def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
     assert workflow.settings.workspace.root == tmp_path / "ws"
 
 
+@pytest.mark.conformance("W-4")
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -123,6 +124,7 @@ def test_an_absurdly_large_file_is_not_read(tmp_path: Path) -> None:
     assert caught.value.failure.category is Category.WORKFLOW_PARSE_ERROR
 
 
+@pytest.mark.conformance("W-5")
 @pytest.mark.parametrize(
     "text",
     [
@@ -136,16 +138,19 @@ def test_any_newline_form_and_a_byte_order_mark_are_fine(parse: "Parse", text: s
     assert parse(text).template.render(ISSUE, None) == "Body T"
 
 
+@pytest.mark.conformance("W-5")
 @pytest.mark.parametrize("text", ["---\ntracker: {kind: markdown}\n", "---\ntracker: {kind: markdown}"])
 def test_front_matter_that_is_not_closed_is_all_there_is(parse: "Parse", text: str) -> None:
     assert "A-1: T" in parse(text).template.render(ISSUE, None)
 
 
+@pytest.mark.conformance("W-5")
 def test_a_byte_order_mark_is_no_part_of_a_body_without_front_matter(refuse: "Refuse") -> None:
     kinds = [failure.category for failure in refuse("\ufeff{{ x }}")]
     assert kinds == [Category.MISSING_TRACKER_KIND, Category.TEMPLATE_RENDER_ERROR]
 
 
+@pytest.mark.conformance("W-4")
 @pytest.mark.parametrize("text", ["---\n- a\n---\n", "---\njust text\n---\n", "---\n5\n---\n"])
 def test_front_matter_is_a_map(refuse: "Refuse", text: str) -> None:
     (failure,) = refuse(text)
@@ -155,6 +160,7 @@ def test_front_matter_is_a_map(refuse: "Refuse", text: str) -> None:
     assert failure.hint == 'write "key: value" lines between the two "---" lines'
 
 
+@pytest.mark.conformance("W-4")
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -187,6 +193,7 @@ def test_front_matter_has_a_limit(refuse: "Refuse") -> None:
     assert failure.category is Category.WORKFLOW_PARSE_ERROR
 
 
+@pytest.mark.conformance("W-4")
 @pytest.mark.parametrize("data", [b"---\na: 1\n\xff\n---\n", b"---\na: 1\r\n\xe2\x82"])
 def test_bytes_that_are_not_utf8_are_told_with_their_line(refuse: "Refuse", data: bytes) -> None:
     (failure,) = refuse(data)
@@ -269,6 +276,7 @@ _FILES = st.one_of(
 )
 
 
+@pytest.mark.conformance("W-5")
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=_FILES)
 def test_any_bytes_give_a_workflow_or_an_error(data: bytes) -> None:

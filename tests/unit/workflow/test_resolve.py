@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 BASE = Path("/repo")
 
 
+@pytest.mark.conformance("C-3")
 @pytest.mark.parametrize(
     ("value", "name"), [("$A", "A"), ("$_a1", "_a1"), ("$LINEAR_API_KEY", "LINEAR_API_KEY")]
 )
@@ -28,6 +29,7 @@ def test_a_reference_is_the_whole_value(value: str, name: str) -> None:
     assert reference_name(value) == name
 
 
+@pytest.mark.conformance("C-3")
 @pytest.mark.parametrize(
     "value", ["$", "$1", "$A ", " $A", "$A/b", "${A}", "a$A", "$$A", "env:A", "$A\n", "", 5, None]
 )
@@ -50,6 +52,7 @@ def test_the_variables_of_the_tracker_are_secret_names(parse: "Parse") -> None:
     assert workflow.secret_names == {"OLD_KEY", "NEW_KEY", "MORE"}
 
 
+@pytest.mark.conformance("C-4")
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -96,16 +99,19 @@ def _root(parse: "Parse", root: str, environment: dict[str, str] | None = None) 
     return workflow.settings.workspace.root, [warning.message for warning in workflow.warnings]
 
 
+@pytest.mark.conformance("C-4")
 def test_the_workspace_root_is_relative_to_the_file(parse: "Parse") -> None:
     assert _root(parse, "ws") == (Path("/repo/ws"), [])
 
 
+@pytest.mark.conformance("C-3")
 def test_the_workspace_root_may_be_a_variable(parse: "Parse") -> None:
     assert _root(parse, "$ROOT", {"ROOT": "/data/ws"}) == (Path("/data/ws"), [])
     assert _root(parse, "$ROOT", {"ROOT": "~/ws", "HOME": "/h"}) == (Path("/h/ws"), [])
     assert _root(parse, "$ROOT", {"ROOT": "ws"}) == (Path("/repo/ws"), [])
 
 
+@pytest.mark.conformance("C-3")
 @pytest.mark.parametrize("environment", [{}, {"ROOT": ""}])
 def test_an_unset_variable_gives_the_default_root_and_a_warning(
     parse: "Parse", environment: dict[str, str]
@@ -123,6 +129,7 @@ def test_a_dollar_sign_that_is_no_reference_is_warned_about(parse: "Parse") -> N
     assert warnings == ["workspace.root begins with a dollar sign that is taken literally"]
 
 
+@pytest.mark.conformance("C-4")
 def test_the_default_root_follows_the_temporary_directory() -> None:
     assert default_workspace_root({"TMPDIR": "/var/tmp/x"}) == Path("/var/tmp/x/symphony_workspaces")
     assert default_workspace_root({"TMPDIR": ""}) == Path("/tmp/symphony_workspaces")

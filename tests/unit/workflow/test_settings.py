@@ -89,6 +89,7 @@ def test_an_omitted_key_has_its_default(parse: "Parse", key: str, default: objec
     assert _value(parse(MINIMAL).settings, key) == default
 
 
+@pytest.mark.conformance("C-1", "C-9")
 @pytest.mark.parametrize(("key", "default"), DEFAULTS.items())
 def test_a_key_without_a_value_has_its_default(parse: "Parse", key: str, default: object) -> None:
     workflow = parse(_yaml(key, ""))
@@ -97,6 +98,7 @@ def test_a_key_without_a_value_has_its_default(parse: "Parse", key: str, default
     assert workflow.warnings == ()
 
 
+@pytest.mark.conformance("C-1", "C-9")
 @pytest.mark.parametrize(
     "section", ["polling", "workspace", "hooks", "agent", "codex", "agent:\n  budget", "agent:\n  skills"]
 )
@@ -120,6 +122,7 @@ POSITIVE = [
 ]
 
 
+@pytest.mark.conformance("C-7")
 @pytest.mark.parametrize("value", ["0", "-1"])
 @pytest.mark.parametrize("key", POSITIVE)
 def test_a_number_that_must_be_positive_is_refused_otherwise(refuse: "Refuse", key: str, value: str) -> None:
@@ -253,6 +256,7 @@ def test_required_labels_are_normalised_and_a_blank_one_stays(parse: "Parse") ->
     assert tracker.required_labels == ("bug", "")
 
 
+@pytest.mark.conformance("C-2")
 def test_provider_keys_are_kept_for_the_adapter_without_nulls(parse: "Parse") -> None:
     provider = parse(_yaml("tracker.provider", "{path: a, more: {x: null, y: [null, 1]}, z: null}"))
     assert provider.settings.tracker.provider == {"path": "a", "more": {"y": [None, 1]}}
@@ -266,6 +270,7 @@ def test_maps_for_the_agent_pass_through_unchanged(parse: "Parse") -> None:
     assert parse(_yaml("codex.approval_policy", text)).settings.codex.approval_policy == expected
 
 
+@pytest.mark.conformance("C-5")
 def test_the_command_of_the_agent_is_not_touched(parse: "Parse") -> None:
     command = parse(_yaml("codex.command", "'  FOO=$HOME ~/bin/codex  \"a b\" '"), environment={"HOME": "/h"})
     assert command.settings.codex.command == '  FOO=$HOME ~/bin/codex  "a b" '
@@ -287,6 +292,7 @@ def test_skills_may_lie_anywhere_below_the_workspace(parse: "Parse", path: str) 
     assert parse(_yaml("agent.skills.path", path)).settings.agent.skills.path == path
 
 
+@pytest.mark.conformance("C-6")
 def test_state_limits_are_normalised_and_bad_entries_are_left_out(parse: "Parse") -> None:
     workflow = parse(
         f"{MINIMAL}agent:\n"
@@ -310,6 +316,7 @@ def test_state_limits_are_normalised_and_bad_entries_are_left_out(parse: "Parse"
     ]
 
 
+@pytest.mark.conformance("C-2")
 def test_a_tracker_kind_is_required(refuse: "Refuse") -> None:
     for text in (
         "---\n---\n",
@@ -332,6 +339,7 @@ def test_a_file_without_front_matter_is_told_so(refuse: "Refuse") -> None:
     assert failure.hint == 'the file has no front matter: its first line must be "---"'
 
 
+@pytest.mark.conformance("C-2")
 def test_a_tracker_kind_must_be_supported(refuse: "Refuse") -> None:
     (failure,) = refuse("---\n\ntracker:\n  kind: jira\n")
 
@@ -367,6 +375,7 @@ def test_a_value_from_the_file_cannot_break_the_line_of_a_message(refuse: "Refus
     assert failure.message == f'tracker.kind "a\\nb{"c" * 57}..." is not supported'
 
 
+@pytest.mark.conformance("C-7")
 def test_unknown_keys_are_warned_about_with_a_suggestion(parse: "Parse") -> None:
     workflow = parse(
         f"{MINIMAL}agent:\n  max_turn: 3\n  skills:\n    pth: x\n  rules: []\npoling: {{}}\nzzz: 1\n"
@@ -398,6 +407,7 @@ def test_that_variable_says_true_or_false(refuse: "Refuse", text: str) -> None:
     assert failure.where is None
 
 
+@pytest.mark.conformance("C-9")
 def test_no_other_variable_overrides_anything(parse: "Parse") -> None:
     environment = {"SYMPHONY_POLLING_INTERVAL_MS": "5", "SYMPHONY_AGENT_MAX_TURNS": "1", "HOME": "/h"}
     assert parse(MINIMAL, environment=environment).settings == parse(MINIMAL).settings

@@ -117,6 +117,9 @@ class CodexSession:
             AgentError: `response_timeout`, `response_error`, `turn_timeout` (silence) or `port_exit`.
         """
         yield await self._start_turn(prompt, title)
+        await (
+            self._handle_all()
+        )  # what came with the answer: the agent may be waiting for us, and say no more
         while True:
             while self._events:
                 event = self._events.popleft()

@@ -1,0 +1,126 @@
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from symphony.agents.codex.posture import refused_policy, unguarded
+from symphony.agents.codex.program import missing_program, program_of
+from symphony.agents.registry import remarks
+from symphony.domain.failures import Category
+from symphony.hosts.base import Completed
+from symphony.hosts.local import LocalHost
+from symphony.workflow.settings import CodexSettings
+
+
+@pytest.mark.conformance("L-4")
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"thread_sandbox": "danger-full-access"}, "thread_sandbox"),
+        ({"turn_sandbox_policy": {"type": "dangerFullAccess"}}, "turn_sandbox_policy"),
+        ({"turn_sandbox_policy": {"type": "danger-full-access"}}, "turn_sandbox_policy"),
+        ({"turn_sandbox_policy": {"type": "externalSandbox"}}, "turn_sandbox_policy"),
+        ({"command": "codex --yolo app-server"}, "command"),
+        ({"command": "codex --dangerously-bypass-approvals-and-sandbox app-server"}, "command"),
+        ({"command": "codex --sandbox danger-full-access app-server"}, "command"),
+        ({"command": 'codex -c sandbox_mode="danger-full-access" app-server'}, "command"),
+        ({"on_approval": "accept", "approval_policy": "on-request"}, "on_approval"),
+        ({"on_approval": "accept", "approval_policy": {"granular": {}}}, "on_approval"),
+    ],
+)
+def test_settings_without_a_sandbox_are_known_by_their_key(settings: dict[str, Any], key: str) -> None:
+    remark = unguarded(CodexSettings(**settings))
+    assert remark is not None
+    assert remark.key == key
+    assert remark.hint
+
+
+@pytest.mark.conformance("L-4")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"thread_sandbox": "read-only"},
+        {"thread_sandbox": "something-new"},
+        {"on_approval": "accept"},
+        {"on_approval": "decline", "approval_policy": "on-request"},
+        {"thread_sandbox": "danger-full-access", "turn_sandbox_policy": {"type": "readOnly"}},
+        {"command": "codex app-server # not --yoloish"},
+        {"turn_sandbox_policy": {}},
+    ],
+)
+def test_settings_with_a_sandbox_need_no_word(settings: dict[str, Any]) -> None:
+    assert unguarded(CodexSettings(**settings)) is None
+
+
+@pytest.mark.parametrize("policy", ["never", "on-request", "untrusted", {"granular": {"rules": True}}])
+def test_what_codex_takes_is_passed_on_without_a_word(policy: Any) -> None:
+    assert refused_policy(CodexSettings(approval_policy=policy)) is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "shown"),
+    [
+        ("on-failure", "'on-failure'"),
+        ({"reject": {"sandbox_approval": True}}, "'{reject: …}'"),
+        ({"granular": {}, "x": 1}, "'{granular, x: …}'"),
+        ({}, "'{: …}'"),
+    ],
+)
+def test_what_codex_refuses_is_told_with_what_it_takes(policy: Any, shown: str) -> None:
+    found = remarks(CodexSettings(approval_policy=policy)).doubtful
+    assert found is not None
+    assert found.problem.startswith(f"{shown} is refused by Codex 0.169")
+    assert "never, on-request, untrusted" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        ("codex app-server", "codex"),
+        ("  exec codex app-server", "codex"),
+        ("A=1 B='x y' /opt/codex/bin/codex app-server", "/opt/codex/bin/codex"),
+        ("~/bin/codex app-server", "~/bin/codex"),
+        ("'quoted' x", "quoted"),
+        ("$CODEX app-server", None),
+        ("(cd x; codex)", None),
+        ("./codex app-server", None),
+        ("tools/codex", None),
+        ("'open", None),
+        ("A=1", None),
+        ("", None),
+    ],
+)
+def test_the_program_of_a_command(command: str, program: str | None) -> None:
+    assert program_of(command) == program
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("FOO=1 bash -c x", True),
+        ("no-such-program-here x", False),
+        ("$UNKNOWN x", True),
+        ("/nowhere/codex", False),
+    ],
+)
+async def test_a_program_is_looked_for_as_it_would_be_started(command: str, *, found: bool) -> None:
+    failure = await missing_program(command, host=LocalHost(), environment={"PATH": "/usr/bin:/bin"})
+    assert (failure is None) is found
+    if failure is not None:
+        assert failure.category is Category.CODEX_NOT_FOUND
+        assert failure.hint
+
+
+class Shellless(LocalHost):
+    @override
+    async def run(self, *_: Any, **__: Any) -> Completed:
+        raise FileNotFoundError("bash")
+
+
+@pytest.mark.asyncio
+async def test_without_a_shell_nothing_is_found() -> None:
+    failure = await missing_program("codex", host=Shellless(), environment={})
+    assert failure is not None
+    assert "no program bash" in failure.message

@@ -1,0 +1,261 @@
+"""`symphony check` on files and what lies around them; the shape of its JSON."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.project import Project
+from symphony.cli import main
+from symphony.workflow.errors import WarningCode
+from symphony.workflow.keys import KEYS
+
+ROOT = Path(__file__).parents[3]
+SCHEMA = json.loads((ROOT / "docs" / "schemas" / "check.schema.json").read_text(encoding="utf-8"))
+SECRET = "correct-horse-battery"
+PROMPT = "---\nDo {{ issue.identifier }}.\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    made = Project(root=tmp_path).create()
+    monkeypatch.chdir(made.repo)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    return made
+
+
+def check(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(main, ["check", *arguments], env=environment)
+
+
+def as_json(*arguments: str, **environment: str) -> dict[str, Any]:
+    done = check("--json", *arguments, **environment)
+    report = json.loads(done.stdout)
+    jsonschema.validate(report, SCHEMA)
+    assert done.exit_code == (0 if report["valid"] else 3)
+    assert done.stderr == ""
+    assert isinstance(report, dict)
+    return report
+
+
+def front(project: Project, text: str, body: str = PROMPT) -> Path:
+    return project.write("WORKFLOW.md", f"---\ntracker: {{kind: markdown}}\n{text}{body}")
+
+
+def codes(report: dict[str, Any]) -> list[str]:
+    return [problem["code"] for problem in report["problems"]]
+
+
+GOOD = "codex: {command: bash}\nworkspace: {repo: .}\n"
+
+
+def test_a_good_file_is_one_line(project: Project) -> None:
+    path = front(project, GOOD)
+    done = check()
+    assert done.exit_code == 0
+    assert done.stdout == f"{path}: usable\n"
+
+
+def test_the_effective_settings_are_told_with_every_key(project: Project) -> None:
+    front(project, GOOD)
+    report = as_json()
+    assert report["problems"] == []
+    settings = report["settings"]
+    for name in KEYS:
+        node = settings
+        for part in name.split("."):
+            assert part in node, name
+            node = node[part]
+    assert settings["tracker"]["active_states"] == ["Todo", "In Progress"]
+    assert settings["workspace"]["repo"] == str(project.repo)
+
+
+def test_everything_wrong_is_told_at_once_errors_first_in_the_order_of_the_file(project: Project) -> None:
+    path = project.write(
+        "WORKFLOW.md",
+        "---\n"
+        "tracker:\n"
+        "  kind: markdown\n"
+        "  provider: {path: 3, prefx: A}\n"
+        "codex: {command: /nowhere/codex, read_timeout_ms: 7}\n"
+        "agent: {max_turn: 1, max_turns: 0}\n"
+        "workspace:\n"
+        "  repo: .\n"
+        "  base_branch: release\n"
+        "worker: {ssh_hosts: [a]}\n"
+        "---\n"
+        "{{ issue.titel }}\n",
+    )
+    done = check()
+    assert done.exit_code == 3
+    told = [line for line in done.stdout.splitlines() if not line.startswith("  hint: ")]
+    assert [line.rsplit("[")[-1].rstrip("]") for line in told[:-1]] == [
+        "invalid_tracker_config",
+        "codex_not_found",
+        "invalid_workflow_config",
+        "workspace_repository",
+        "invalid_workflow_config",
+        "template_render_error",
+        "unknown_key",
+        "unknown_key",
+    ]
+    assert [int(line.removeprefix(f"{path}:").split(":")[0]) for line in told[:-1]] == [
+        4,
+        5,
+        6,
+        9,
+        10,
+        12,
+        4,
+        6,
+    ]
+    assert told[0] == (
+        f"{path}:4: error: tracker.provider.path must be the path of a folder [invalid_tracker_config]"
+    )
+    assert told[-1] == f"{path}: not usable (6 errors, 2 warnings)"
+    assert done.stdout.count("  hint: ") == 8
+    assert as_json()["settings"] is None
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "line"),
+    [
+        (b"---\na: [\n---\nx", "workflow_parse_error", 3),
+        (b"---\na: 1\na: 2\n---\nx", "workflow_parse_error", 3),
+        (b"---\n\xff\n---\nx", "workflow_parse_error", 2),
+        (b"---\n- a\n---\nx", "workflow_front_matter_not_a_map", 2),
+        (b"no front matter", "missing_tracker_kind", 1),
+        (b"", "missing_tracker_kind", 1),
+        (b"---\ntracker: {kind: linear}\n---\nx", "unsupported_tracker_kind", 2),
+        (b"---\ntracker: {kind: markdown}\ncodex: {command: bash}\n---\n{% if %}", "template_parse_error", 5),
+    ],
+)
+def test_a_malformed_document_is_one_error_with_its_line(
+    project: Project, data: bytes, code: str, line: int
+) -> None:
+    (project.repo / "WORKFLOW.md").write_bytes(data)
+    report = as_json(PATH=f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    errors = [problem for problem in report["problems"] if problem["code"] != "codex_not_found"]
+    assert [(problem["severity"], problem["code"], problem["line"]) for problem in errors] == [
+        ("error", code, line)
+    ]
+    assert errors[0]["hint"]
+
+
+@pytest.mark.conformance("L-1", "W-4")
+def test_a_missing_file_is_named_absolutely(project: Project) -> None:
+    done = check("else/W.md")
+    assert done.exit_code == 3
+    assert str(project.repo / "else" / "W.md") in done.stdout
+    assert 'hint: run "symphony init"' in done.stdout
+    assert "not usable (1 error)" in done.stdout
+
+
+def test_warnings_leave_the_file_usable(project: Project) -> None:
+    project.write(".symphony/config.yaml", "a: 1\n")
+    project.skill("seen")
+    project.commit("A skill")
+    project.skill("unseen")
+    project.write(".symphony/skills/broken/SKILL.md", "no front matter")
+    front(
+        project,
+        "codex: {command: bash, thread_sandbox: danger-full-access, approval_policy: on-failure}\n"
+        "agent: {max_concurrent_agents_by_state: {Todo: 0}}\n"
+        "workspace: {repo: ., root: $NOT_SET}\n"
+        f"server: {{token: {SECRET}, host: localhost}}\n",
+    )
+    report = as_json()
+    assert report["valid"]
+    assert set(codes(report)) == {
+        "unknown_key",
+        "unset_variable",
+        "ignored_state_limit",
+        "refused_approval_policy",
+        "unguarded",
+        "unused_file",
+        "uncommitted_skills",
+        "skill_problem",
+    }
+    assert all(
+        problem["line"] and problem["hint"]
+        for problem in report["problems"]
+        if problem["code"]
+        in {
+            "unguarded",
+            "unused_file",
+            "uncommitted_skills",
+            "refused_approval_policy",
+        }
+    )
+
+
+def test_every_warning_is_documented() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8").split("## `symphony check --json`")[1]
+    for code in WarningCode:
+        assert f"| `{code.value}` |" in page
+
+
+@pytest.mark.conformance("O-7")
+@pytest.mark.parametrize("flag", ["--json", None])
+def test_no_secret_is_shown(project: Project, flag: str | None) -> None:
+    project.write(
+        "WORKFLOW.md",
+        f"---\ntracker: {{kind: markdown, provider: {{api_key: {SECRET}-1, login: $LOGIN, path: b}}}}\n"
+        f"codex: {{command: 'T=ghp_0123456789abcdefghij {SECRET}-2 bash'}}\n"
+        f"workspace: {{repo: 'https://ann:{SECRET}-3@git.example.test/x.git'}}\n{PROMPT}",
+    )
+    done = check(*([flag] if flag else []), LOGIN=f"{SECRET}-2")
+    assert SECRET not in done.stdout + done.stderr
+    assert "ghp_" not in done.stdout
+    assert done.stdout.count("literal_secret") == 3
+
+
+def test_skills_are_not_looked_at_where_they_are_switched_off(project: Project) -> None:
+    project.write(".symphony/skills/broken/SKILL.md", "no front matter")
+    front(project, f"{GOOD}agent: {{skills: {{enabled: false}}}}\n")
+    assert as_json()["problems"] == []
+
+
+def test_a_repository_on_the_network_is_not_asked(project: Project) -> None:
+    front(project, "codex: {command: bash}\nworkspace: {repo: 'https://unreachable.example.test/x'}\n")
+    assert as_json()["problems"] == []
+
+
+@pytest.mark.parametrize(
+    ("workspace", "said"),
+    [("{repo: ./no-such-folder}", "no-such-folder"), ("{repo: empty}", "no commit yet")],
+)
+def test_a_repository_that_cannot_be_cloned_is_an_error(project: Project, workspace: str, said: str) -> None:
+    empty = project.repo / "empty"
+    empty.mkdir()
+    subprocess.run(["git", "init", "--quiet"], cwd=empty, check=True)
+    front(project, f"codex: {{command: bash}}\nworkspace: {workspace}\n")
+    (problem,) = as_json()["problems"]
+    assert problem["code"] == "workspace_repository"
+    assert said in problem["message"]
+    assert problem["line"] == 4
+
+
+def test_text_of_the_file_cannot_drive_the_terminal(project: Project) -> None:
+    front(project, f'{GOOD}"\\e[31m\\nerror: forged": 1\n')
+    done = check()
+    assert "\x1b" not in done.stdout
+    assert not [line for line in done.stdout.splitlines() if line.startswith("error: forged")]
+
+
+def test_nothing_is_made(project: Project) -> None:
+    front(project, f"{GOOD[:-2]}, root: ./workspaces}}\n")
+    before = sorted(project.repo.rglob("*"))
+    assert check().exit_code == 0
+    assert sorted(project.repo.rglob("*")) == before
+    assert not project.workspaces.exists()
+
+
+@pytest.mark.parametrize("arguments", [("a", "b"), ("--nope",)])
+def test_a_wrong_command_line_is_a_usage_error(arguments: tuple[str, ...]) -> None:
+    assert check(*arguments).exit_code == 2

@@ -1,0 +1,144 @@
+"""What a well-formed file is refused for, and what it is warned of."""
+
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+from symphony.domain.failures import Category
+from symphony.runtime.admission import ACKNOWLEDGEMENT, admit, judge
+from symphony.runtime.bound import redaction_for
+from symphony.trackers.markdown import BoardConfig, MarkdownTracker
+from symphony.workflow.document import Judgement, Stamp, WorkflowFile
+from symphony.workflow.errors import WarningCode, WorkflowError
+
+PATH = Path("/repo/WORKFLOW.md")
+SECRET = "correct-horse-battery"
+
+
+def file(front: str) -> WorkflowFile:
+    data = f"---\n{front}---\nDo it.\n".encode()
+    return WorkflowFile(path=PATH, data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256=""))
+
+
+def judged(front: str, *, acknowledged: bool | None = False) -> Judgement:
+    return judge(file(front), environment={}, acknowledged=acknowledged)
+
+
+@pytest.mark.conformance("C-2")
+def test_what_the_adapter_refuses_stands_beside_what_the_file_gets_wrong_elsewhere() -> None:
+    front = (
+        "tracker:\n  kind: markdown\n  provider:\n    path: 3\n    prefix: '-'\n"
+        "  active_states: [Todo]\nagent: {max_turns: 0}\n"
+    )
+    failures = judged(front).failures
+    assert [(failure.where, failure.message.split()[0]) for failure in failures] == [
+        (f"{PATH}:5", "tracker.provider.path"),
+        (f"{PATH}:6", "tracker.provider.prefix"),
+        (f"{PATH}:8", "agent.max_turns"),
+    ]
+    assert all(failure.hint for failure in failures)
+
+
+def test_a_tracker_section_that_is_wrong_in_itself_is_not_shown_to_the_adapter() -> None:
+    (failure,) = judged("tracker: {kind: markdown, provider: {path: 3}, required_labels: x}\n").failures
+    assert failure.message == "tracker.required_labels must be a list, not text"
+
+
+@pytest.mark.conformance("C-7")
+@pytest.mark.parametrize(
+    ("kind", "key", "hint"),
+    [
+        ("markdown", "pth", 'did you mean "path"?'),
+        ("markdown", "zzz", "markdown knows path, prefix, states"),
+        ("memory", "issue", 'did you mean "issues"?'),
+    ],
+)
+def test_a_provider_key_that_nobody_reads_is_told(kind: str, key: str, hint: str) -> None:
+    (warning,) = judged(f"tracker:\n  kind: {kind}\n  provider:\n    {key}: x\n").warnings
+    assert warning.code is WarningCode.UNKNOWN_KEY
+    assert warning.message == f'unknown key "tracker.provider.{key}" is ignored'
+    assert (warning.where, warning.hint) == (f"{PATH}:5", hint)
+
+
+def test_sessions_meant_for_other_machines_do_not_run_here() -> None:
+    (failure,) = judged("tracker: {kind: markdown}\nworker:\n  ssh_hosts: [build-1]\n").failures
+    assert failure.message.startswith("worker.ssh_hosts names machines")
+    assert failure.where == f"{PATH}:4"
+    assert judged("tracker: {kind: markdown}\nworker: {ssh_hosts: ['', ' ']}\n").failures == ()
+
+
+OPEN = "tracker: {kind: markdown}\ncodex:\n  thread_sandbox: danger-full-access\n"
+
+
+@pytest.mark.conformance("L-4")
+def test_an_open_sandbox_needs_an_acknowledgement() -> None:
+    (failure,) = judged(OPEN, acknowledged=False).failures
+    assert failure.category is Category.INVALID_WORKFLOW_CONFIG
+    assert failure.message == "codex.thread_sandbox lets sessions run without a sandbox"
+    assert failure.where == f"{PATH}:4"
+    assert failure.hint is not None
+    assert ACKNOWLEDGEMENT in failure.hint
+    with pytest.raises(WorkflowError):
+        admit(file(OPEN), environment={}, acknowledged=False)
+
+
+@pytest.mark.conformance("L-4")
+def test_with_the_acknowledgement_it_is_served_without_a_word() -> None:
+    workflow = admit(file(OPEN), environment={}, acknowledged=True)
+    assert workflow.settings.codex.thread_sandbox == "danger-full-access"
+    assert workflow.warnings == ()
+
+
+def test_where_nothing_is_started_an_open_sandbox_is_odd_and_not_wrong() -> None:
+    judgement = judged(OPEN, acknowledged=None)
+    assert judgement.failures == ()
+    assert [warning.code for warning in judgement.warnings] == [WarningCode.UNGUARDED]
+
+
+def test_a_policy_that_codex_refuses_is_odd_and_passed_on() -> None:
+    judgement = judged("tracker: {kind: markdown}\ncodex:\n  approval_policy: on-failure\n")
+    assert judgement.workflow is not None
+    (warning,) = judgement.warnings
+    assert (warning.code, warning.where) == (WarningCode.REFUSED_APPROVAL_POLICY, f"{PATH}:4")
+
+
+def test_a_codex_section_that_is_wrong_in_itself_is_told_once() -> None:
+    (failure,) = judged("tracker: {kind: markdown}\ncodex: 5\n").failures
+    assert failure.message == "codex must be a map, not a number"
+
+
+def test_a_file_that_cannot_be_read_as_text_is_one_failure() -> None:
+    broken = WorkflowFile(path=PATH, data=b"---\n\xff\n---\n", stamp=Stamp(mtime_ns=0, size=9, sha256=""))
+    judgement = judge(broken, environment={}, acknowledged=None)
+    assert [failure.category for failure in judgement.failures] == [Category.WORKFLOW_PARSE_ERROR]
+    assert judgement.workflow is None
+    assert judgement.sections == {}
+
+
+# --- what is masked ---
+
+
+class Fallback(MarkdownTracker):
+    """A tracker that would fall back to a variable of its own."""
+
+    @override
+    def secret_environment_names(self) -> frozenset[str]:
+        return frozenset({"BOARD_LOGIN"})
+
+
+@pytest.mark.conformance("O-7")
+def test_the_log_masks_literals_references_and_what_the_tracker_may_fall_back_to() -> None:
+    front = f"tracker: {{kind: markdown, provider: {{token: {SECRET}-1, login: $LOGIN}}}}\n"
+    environment = {
+        "LOGIN": f"{SECRET}-2",
+        "BOARD_LOGIN": f"{SECRET}-3",
+        "MY_TOKEN": f"{SECRET}-4",
+        "X": "plain",
+    }
+    workflow = admit(file(front), environment=environment, acknowledged=False)
+    tracker = Fallback(BoardConfig(path=Path("/board")))
+    redaction = redaction_for(workflow, environment, tracker=tracker)
+    assert redaction.text(f"{SECRET}-1 {SECRET}-2 {SECRET}-3 {SECRET}-4 plain") == "*** *** *** *** plain"
+    own = redaction_for(workflow, environment)
+    assert own.text(f"{SECRET}-1 {SECRET}-2 {SECRET}-4") == "*** *** ***"

@@ -51,14 +51,18 @@ def test_without_a_path_it_serves_the_file_beside_it(daemon: Daemon) -> None:
     (call,) = daemon.calls
     assert call["workflow"] == Path("WORKFLOW.md")
     assert (call["once"], call["log_format"], call["log_level"]) == (False, "auto", "info")
+    assert call["port"] is None
 
 
 @pytest.mark.conformance("W-1", "L-1")
 def test_options_reach_the_daemon(daemon: Daemon) -> None:
-    assert run("x/W.md", "--once", "--log-format", "json", "--log-level", "debug").exit_code == 0
+    assert (
+        run("x/W.md", "--once", "--log-format", "json", "--log-level", "debug", "--port", "0").exit_code == 0
+    )
     (call,) = daemon.calls
     assert call["workflow"] == Path("x/W.md")
     assert (call["once"], call["log_format"], call["log_level"]) == (True, "json", "debug")
+    assert call["port"] == 0
     assert (call["logs_root"], call["acknowledged"]) == (None, False)
 
 
@@ -83,9 +87,9 @@ def test_the_acknowledgement_is_the_option_that_refusals_name(daemon: Daemon) ->
     assert daemon.calls[0]["acknowledged"] is True
 
 
-@pytest.mark.conformance("L-1")
+@pytest.mark.conformance("L-1", "L-4")
 @pytest.mark.parametrize(
-    "arguments", [("--prot", "1"), ("--port", "65536"), ("a", "b"), ("--log-format", "xml")]
+    "arguments", [("--port", "65536"), ("--port", "-1"), ("--port", "x"), ("a", "b"), ("--log-format", "xml")]
 )
 def test_what_it_does_not_know_is_a_usage_error(daemon: Daemon, arguments: tuple[str, ...]) -> None:
     done = run(*arguments)

@@ -8,7 +8,11 @@ from collections.abc import Iterator
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
 
+from conformance import recorder
 from symphony.hosts import processes
+
+pytest_addoption = recorder.pytest_addoption
+pytest_configure = recorder.pytest_configure
 
 PROCESS_TABLE = [
     name for name in vars(processes.ProcessTable) if callable(getattr(processes.ProcessTable, name))

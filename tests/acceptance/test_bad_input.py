@@ -14,6 +14,7 @@ def _one_error(stderr: str) -> str:
     return line
 
 
+@pytest.mark.conformance("O-1")
 def test_an_agent_that_is_not_installed(project: Project) -> None:
     project.workflow(command="no-such-agent app-server")
     project.issue("SYM-1", [DONE])
@@ -59,6 +60,7 @@ def test_a_repository_that_cannot_be_worked_on(
     assert words in _one_error(done.stderr)
 
 
+@pytest.mark.conformance("O-1")
 def test_a_repository_that_is_lost_while_the_daemon_runs(project: Project) -> None:
     project.git("clone", "--quiet", "--bare", str(project.repo), str(project.root / "origin.git"))
     project.workflow(workspace={"repo": str(project.root / "origin.git")})
@@ -71,6 +73,7 @@ def test_a_repository_that_is_lost_while_the_daemon_runs(project: Project) -> No
         assert daemon.process.poll() is None, "the daemon stays up"
 
 
+@pytest.mark.conformance("L-2")
 def test_a_workspace_root_that_cannot_be_used(project: Project) -> None:
     (project.root / "file").write_text("not a directory")
     project.workflow(workspace={"root": str(project.root / "file" / "workspaces")})
@@ -79,6 +82,7 @@ def test_a_workspace_root_that_cannot_be_used(project: Project) -> None:
     assert str(project.root / "file") in _one_error(done.stderr)
 
 
+@pytest.mark.conformance("O-1")
 def test_a_board_that_is_not_there(project: Project) -> None:
     project.workflow(tracker={"provider": {"path": "no/such/board"}})
     done = project.symphony("run", "--once")
@@ -86,6 +90,7 @@ def test_a_board_that_is_not_there(project: Project) -> None:
     assert "tracker_request" in _one_error(done.stderr)
 
 
+@pytest.mark.conformance("L-2")
 def test_a_state_directory_that_cannot_be_used(project: Project) -> None:
     project.workflow()
     project.environment["SYMPHONY_STATE_DIR"] = "/proc/nowhere"
@@ -107,6 +112,7 @@ def test_hostile_titles_are_data(project: Project, title: str) -> None:
     assert project.state("SYM-1") == "Done"
 
 
+@pytest.mark.conformance("L-2")
 def test_a_usage_error_exits_with_2(project: Project) -> None:
     assert project.symphony("run", "--no-such-option").returncode == 2
     assert project.symphony("no-such-command").returncode == 2

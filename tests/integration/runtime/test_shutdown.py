@@ -33,6 +33,7 @@ async def serve_and_signal(project: Project, when: Callable[[Watcher], bool]) ->
     return watcher
 
 
+@pytest.mark.conformance("L-3")
 async def test_one_signal_ends_an_idle_daemon(project: Project) -> None:
     project.workflow()
     with capture_logs() as logs:
@@ -42,6 +43,7 @@ async def test_one_signal_ends_an_idle_daemon(project: Project) -> None:
     assert told == [("SIGTERM", False)]
 
 
+@pytest.mark.conformance("L-3")
 async def test_a_second_signal_stops_what_the_first_one_let_run(project: Project) -> None:
     project.workflow()
     project.issue("SYM-1", SLEEP)

@@ -1,21 +1,19 @@
 """Logs by structlog: console lines for people, JSON for machines, secrets masked in both (LG1-LG6)."""
 
 import logging
-import re
 import sys
 from collections.abc import Mapping, MutableMapping
 from typing import Any, TextIO
 
 import structlog
 
-from symphony.domain.redaction import MASK, Redaction
+from symphony.domain.redaction import Redaction
+from symphony.observability.masking import masked
 
 __all__ = ["Redactor", "configure"]
 
-_SECRET_KEYS = re.compile(r"(?i)(token|secret|password|passwd|api_?key|authorization|cookie|credential)")
 _IDS_LAST = ("run_id", "issue_id", "session_id")
 _SESSION_CHARS = 12
-_NOT_SECRET_KEYS = re.compile(r"(?i)_tokens$|^tokens$")
 
 
 class Redactor:
@@ -26,22 +24,7 @@ class Redactor:
 
     def __call__(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
         """One log line, masked."""
-        return {key: self._value(key, value) for key, value in event.items()}
-
-    def _value(self, key: str, value: Any) -> Any:
-        if value is None or isinstance(value, bool | int | float):
-            return value
-        if _SECRET_KEYS.search(key) and not _NOT_SECRET_KEYS.search(key):
-            return MASK
-        match value:
-            case str():
-                return self._redaction.text(value)
-            case Mapping():
-                return {str(inner): self._value(str(inner), item) for inner, item in value.items()}
-            case list() | tuple() | set() | frozenset():
-                return [self._value("", item) for item in value]
-            case _:
-                return self._redaction.text(str(value))
+        return {key: masked(value, self._redaction.text, key=key) for key, value in event.items()}
 
 
 def configure(

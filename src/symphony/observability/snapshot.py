@@ -6,8 +6,8 @@ One row per issue the daemon knows of, with the reason why it is not running in 
 from dataclasses import dataclass
 
 from symphony.domain.issue import Issue
+from symphony.observability.waiting import waiting
 from symphony.scheduler import policy
-from symphony.scheduler.policy import Ineligible
 from symphony.scheduler.state import Running, State
 
 __all__ = ["Row", "rows"]
@@ -32,14 +32,7 @@ def rows(state: State) -> tuple[Row, ...]:
     found = [_running(run) for run in state.running.values()]
     found += [_row(retry.issue, "retrying", policy.retry_words(retry)) for retry in state.retrying.values()]
     found += [_row(entry.issue, "blocked", entry.failure.message) for entry in state.blocked.values()]
-    claimed = {*state.running, *state.retrying, *state.blocked}
-    for issue in state.candidates.values():
-        if issue.id not in claimed:
-            verdict = policy.eligible(issue, state)
-            detail = (
-                verdict.message if isinstance(verdict, Ineligible) else "starts as soon as it is refreshed"
-            )
-            found.append(_row(issue, "waiting", detail))
+    found += [_row(issue, "waiting", reason.message) for issue, reason in waiting(state)]
     return tuple(sorted(found, key=lambda row: row.issue_identifier))
 
 

@@ -15,7 +15,7 @@ from symphony.scheduler import blocks, policy, runs
 from symphony.scheduler.commands import CleanWorkspace, FetchCandidates, FinishReason, RefreshIssues
 from symphony.scheduler.inputs import Polled, PollFailed, Refreshed, RefreshFailed, Timer, TimerKind
 from symphony.scheduler.policy import Eligible, Standing
-from symphony.scheduler.state import Cycle, Drain, RefreshInFlight
+from symphony.scheduler.state import Cycle, Drain, RefreshInFlight, State
 from symphony.scheduler.work import Work
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "on_refreshed",
     "send_wanted",
     "wake",
+    "would_coalesce",
 ]
 
 PARKED_EVERY_MS = 600_000
@@ -89,6 +90,11 @@ def wake(work: Work) -> None:
         work.update(poll_again=True)
     elif not work.state.poll_soon:
         begin(work)
+
+
+def would_coalesce(state: State) -> bool:
+    """Whether a wake asked for now brings no poll of its own, but shares one that is under way or due (SC15)."""
+    return state.cycle is not Cycle.IDLE or state.poll_soon
 
 
 def on_polled(work: Work, answer: Polled) -> None:

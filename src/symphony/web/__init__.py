@@ -1,1 +1,1 @@
-"""The HTTP face of the daemon: a JSON API over TCP and a control socket. Sees snapshots, never the runtime."""
+"""The daemon over HTTP: a JSON API over TCP and a control socket. It sees snapshots, never the runtime."""

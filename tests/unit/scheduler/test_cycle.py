@@ -8,6 +8,7 @@ from symphony.domain.failures import Category
 from symphony.domain.issue import Blocker
 from symphony.scheduler import policy
 from symphony.scheduler.commands import CleanWorkspace, FetchCandidates, RefreshIssues, StartRun, StopRun
+from symphony.scheduler.cycle import would_coalesce
 from symphony.scheduler.inputs import (
     DrainAsked,
     OutcomeKind,
@@ -258,6 +259,20 @@ def test_a_wake_during_a_cycle_brings_one_more_cycle_and_not_more() -> None:
     assert len(story.said(FetchCandidates)) == 2
     story.advance(29_999)
     assert len(story.said(FetchCandidates)) == 2
+
+
+def test_a_refresh_asked_for_is_told_whether_it_shares_a_poll() -> None:
+    story = Story(poll_interval_ms=30_000).begin()
+    assert not would_coalesce(story.state), "nothing is under way: it brings a poll of its own"
+    story.slow = True
+    _wake(story)
+    assert would_coalesce(story.state), "a cycle is in progress"
+    _wake(story)
+    story.answer()
+    assert would_coalesce(story.state), "a poll is due in a moment"
+    story.slow = False
+    story.advance(100)
+    assert not would_coalesce(story.state)
 
 
 def test_a_busy_board_is_not_polled_without_a_pause() -> None:

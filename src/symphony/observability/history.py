@@ -1,0 +1,238 @@
+"""What the state alone does not tell: when things happened by the wall clock, and what happened before.
+
+An observer of the service. It keeps a bounded memory per issue and of a bounded number of issues, decides
+nothing, and may be lost at any time: the documents then say less, never something wrong.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from symphony.domain.plain import one_line
+from symphony.scheduler.commands import Command, Notify, StartRun
+from symphony.scheduler.inputs import AgentReported, Input, Polled, RunEnded
+from symphony.scheduler.state import Running, State
+
+__all__ = [
+    "DroppedSkill",
+    "Happening",
+    "History",
+    "IssueHistory",
+    "ListedSkill",
+    "RunSkills",
+    "SkillProblem",
+    "utc_now",
+]
+
+MAX_ISSUES = 1_000
+MAX_EVENTS = 25
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_JUMP_MS = 1_000
+_SILENT = frozenset({"dispatch_skipped", "block_settled"})
+
+
+def utc_now() -> datetime:
+    """The wall clock."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSkill:
+    """A skill in a session's text; `path` is relative to the workspace, `sha256` null if unreadable."""
+
+    name: str
+    path: str
+    sha256: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedSkill:
+    """A usable skill that was not listed, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillProblem:
+    """What is wrong with one file; place and digest are null where there is none."""
+
+    path: str
+    code: str
+    severity: str
+    line: int | None = None
+    column: int | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSkills:
+    """What a run was told of the repository's skills."""
+
+    listed: tuple[ListedSkill, ...] = ()
+    dropped: tuple[DroppedSkill, ...] = ()
+    problems: tuple[SkillProblem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    """Something that happened to an issue; `event` is the name in the log, or the agent's own."""
+
+    at: datetime
+    event: str
+    message: str
+
+
+def _events() -> deque[Happening]:
+    return deque(maxlen=MAX_EVENTS)
+
+
+@dataclass(slots=True, kw_only=True)
+class IssueHistory:
+    """The memory of one issue. Times are of the wall clock, taken when the thing happened.
+
+    `steps` are decisions about the issue, `words` what its agent did: kept apart, so that a talkative agent
+    does not push out why the issue was retried.
+    """
+
+    runs: int = 0
+    started_at: datetime | None = None
+    last_event_at: datetime | None = None
+    blocked_at: datetime | None = None
+    last_error: str | None = None
+    skills: RunSkills | None = None
+    steps: deque[Happening] = field(default_factory=_events)
+    words: deque[Happening] = field(default_factory=_events)
+
+    def recent(self) -> list[Happening]:
+        """What happened last, oldest first."""
+        return sorted([*self.steps, *self.words], key=lambda one: one.at)
+
+
+class History:
+    """Folds the steps of the scheduler. An empty one is valid: it knows nothing."""
+
+    def __init__(
+        self,
+        *,
+        now: Callable[[], datetime] = utc_now,
+        now_ms: Callable[[], int] | None = None,
+        max_issues: int = MAX_ISSUES,
+    ) -> None:
+        self._now = now
+        self._now_ms = now_ms
+        self._max_issues = max_issues
+        self._issues: dict[str, IssueHistory] = {}
+        self._offset_ms: int | None = None
+        self.last_poll_at: datetime | None = None
+
+    def wall(self, moment_ms: int, *, now_ms: int, now: datetime) -> datetime:
+        """The wall-clock time of a monotonic moment, the same in every answer unless the wall clock jumps.
+
+        Two clocks are never read at the same instant, so their distance flickers; the one noted first holds
+        as long as it is about right.
+        """
+        offset_ms = _offset(now, now_ms)
+        if self._offset_ms is not None and abs(self._offset_ms - offset_ms) < _JUMP_MS:
+            offset_ms = self._offset_ms
+        return _EPOCH + timedelta(milliseconds=offset_ms + moment_ms)
+
+    def _note_clocks(self, now: datetime) -> None:
+        if self._now_ms is None:
+            return
+        offset_ms = _offset(now, self._now_ms())
+        if self._offset_ms is None or abs(self._offset_ms - offset_ms) >= _JUMP_MS:
+            self._offset_ms = offset_ms
+
+    def of(self, issue_id: str) -> IssueHistory | None:
+        """What is known of an issue, by its id."""
+        return self._issues.get(issue_id)
+
+    def skills_loaded(self, issue_id: str, skills: RunSkills) -> None:
+        """A run of the issue was told of these skills."""
+        self._entry(issue_id).skills = skills
+
+    def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+        """Fold one step."""
+        at = self._now()
+        self._note_clocks(at)
+        if isinstance(fact, AgentReported):
+            self._reported(before, after, fact.run_id, at)
+        elif isinstance(fact, RunEnded):
+            self._ended(before, fact)
+        elif isinstance(fact, Polled) and before.cycle_request == fact.request:
+            self.last_poll_at = at
+        for command in commands:
+            self._told(command, at)
+        self._claims(before, after, at)
+        self._forget(after)
+
+    def _entry(self, issue_id: str) -> IssueHistory:
+        """The issue's memory, as the one touched last."""
+        entry = self._issues.pop(issue_id, None) or IssueHistory()
+        self._issues[issue_id] = entry
+        return entry
+
+    def _reported(self, before: State, after: State, run_id: str, at: datetime) -> None:
+        was, run = _run(before, run_id), _run(after, run_id)
+        if was is None or run is None:
+            return
+        entry = self._entry(run.issue.id)
+        old, new = was.report, run.report
+        if new.signs != old.signs:
+            entry.last_event_at = at
+        if new.last_message is not None and new.last_message != old.last_message:
+            entry.words.append(
+                Happening(at=at, event=new.last_event or "notification", message=new.last_message)
+            )
+
+    def _ended(self, before: State, fact: RunEnded) -> None:
+        run = _run(before, fact.run_id)
+        if run is not None and fact.outcome.failure is not None:
+            self._entry(run.issue.id).last_error = fact.outcome.failure.line
+
+    def _told(self, command: Command, at: datetime) -> None:
+        if isinstance(command, StartRun):
+            entry = self._entry(command.issue.id)
+            entry.runs += 1
+            entry.started_at, entry.last_event_at, entry.skills = at, None, None
+        elif isinstance(command, Notify) and command.issue_id is not None and command.event not in _SILENT:
+            step = Happening(at=at, event=command.event, message=_words(command))
+            self._entry(command.issue_id).steps.append(step)
+
+    def _claims(self, before: State, after: State, at: datetime) -> None:
+        if after.blocked is not before.blocked:
+            for issue_id in after.blocked.keys() - before.blocked.keys():
+                entry = self._entry(issue_id)
+                entry.blocked_at, entry.last_error = at, after.blocked[issue_id].failure.line
+        if after.retrying is not before.retrying:
+            for issue_id, retry in after.retrying.items():
+                if retry.error is not None and retry is not before.retrying.get(issue_id):
+                    self._entry(issue_id).last_error = retry.error
+
+    def _forget(self, state: State) -> None:
+        """Drop the issues that nothing happened to for longest; those with a claim stay."""
+        excess = len(self._issues) - self._max_issues
+        if excess <= 0:
+            return
+        claimed = {*state.running, *state.retrying, *state.blocked}
+        for issue_id in [key for key in self._issues if key not in claimed][:excess]:
+            del self._issues[issue_id]
+
+
+def _offset(now: datetime, now_ms: int) -> int:
+    """The distance of the two clocks in ms."""
+    return (now - _EPOCH) // timedelta(milliseconds=1) - now_ms
+
+
+def _run(state: State, run_id: str) -> Running | None:
+    return next((run for run in state.running.values() if run.run_id == run_id), None)
+
+
+def _words(notice: Notify) -> str:
+    """The reason, or else the other facts of a log line, on one line."""
+    if reason := notice.fields.get("reason"):
+        return one_line(str(reason))
+    facts = ((name, value) for name, value in notice.fields.items() if value is not None)
+    return one_line(" ".join(f"{name}={value}" for name, value in facts))

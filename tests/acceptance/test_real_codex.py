@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from harness.project import Project
-from symphony.testing import model_server as models
 from harness.real import require_codex
+from symphony.testing import model_server as models
 from symphony.testing.codex_home import codex_home
 
 pytestmark = pytest.mark.real_codex

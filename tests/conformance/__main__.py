@@ -31,8 +31,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--write", is_flag=True, help="Write the page and run nothing.")
 @click.option("--check", is_flag=True, help="Compare the page with what the tests claim, and run nothing.")
 @click.option("--from", "file", type=_FILE, help="Results to judge, instead of running the tests.")
+@click.option("--workers", type=click.IntRange(0), default=2, help="Processes to run the tests in.")
 @click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
-def main(*, root: Path, write: bool, check: bool, file: Path | None, json_: bool) -> None:
+def main(*, root: Path, write: bool, check: bool, file: Path | None, workers: int, json_: bool) -> None:
     """Show which rules of the specification hold, by the tests that show them.
 
     Ends with 1 if anything is wrong.
@@ -46,7 +47,7 @@ def main(*, root: Path, write: bool, check: bool, file: Path | None, json_: bool
     faults = [*faults_of_claims(claims, root), *_faults_of_page(claims, root)]
     if check:
         sys.exit(_complain(faults))
-    results = _results(root, file)
+    results = run(root, workers=workers) if file is None else _read(file)
     require_real = bool(os.environ.get(REQUIRE_REAL))
     faults += faults_of_results(claims, results, require_real=require_real)
     judged = verdicts(claims, results)
@@ -64,9 +65,7 @@ def _faults_of_page(claims: Claims, root: Path) -> list[str]:
     return [f"{PAGE} is out of date; write it with `{REFRESH}`"]
 
 
-def _results(root: Path, file: Path | None) -> frozenset[Result]:
-    if file is None:
-        return run(root)
+def _read(file: Path) -> frozenset[Result]:
     try:
         return read_results(file)
     except (OSError, ValueError) as error:

@@ -23,11 +23,15 @@ def collect(root: Path) -> Claims:
     return claims
 
 
-def run(root: Path) -> frozenset[Result]:
-    """Run the tests that claim something, and return how they ended; what pytest says goes to stderr."""
+def run(root: Path, *, workers: int) -> frozenset[Result]:
+    """Run the tests that claim something, and return how they ended; what pytest says goes to stderr.
+
+    `workers` is the number of processes to share the work, 0 for none but this one.
+    """
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "results.json"
-        arguments = ["-m", MARKER, "-n", "2", "--dist", "worksteal", "-q", OPTION, str(file)]
+        shared = ["-n", str(workers), "--dist", "worksteal"] if workers else []
+        arguments = ["-m", MARKER, *shared, "-q", OPTION, str(file)]
         command = [sys.executable, "-m", "pytest", *arguments]
         subprocess.run(command, cwd=root, check=False, stdout=sys.stderr)
         return read_results(file) if file.exists() else frozenset()

@@ -13,7 +13,7 @@ _NOT_SECRET_KEYS = re.compile(r"(?i)_tokens$|^tokens$")
 
 
 def masked(value: Any, text: Callable[[str], str], *, key: str = "") -> Any:
-    """The value with `text` applied to every text in it; what stands under a telling key is hidden whole."""
+    """The value with `text` applied to every text in it, keys included; what stands under a telling key is hidden whole."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if _SECRET_KEYS.search(key) and not _NOT_SECRET_KEYS.search(key):
@@ -21,8 +21,10 @@ def masked(value: Any, text: Callable[[str], str], *, key: str = "") -> Any:
     match value:
         case str():
             return text(value)
+        case bytes():
+            return text(value.decode("utf-8", "replace"))
         case Mapping():
-            return {str(inner): masked(item, text, key=str(inner)) for inner, item in value.items()}
+            return {text(str(inner)): masked(item, text, key=str(inner)) for inner, item in value.items()}
         case list() | tuple() | set() | frozenset():
             return [masked(item, text) for item in value]
         case _:

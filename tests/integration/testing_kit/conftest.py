@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import symphony
-from symphony.testing.app_server_schema import AppServerSchema
 from harness.real import require_codex
+from symphony.testing.app_server_schema import AppServerSchema
 from symphony.testing.raw_client import RawClient
 
 SOURCE = Path(symphony.__file__).parents[1]

@@ -311,8 +311,8 @@ def _differences() -> Iterator[Choice]:
         "http-errors", group,
         "Which status has a snapshot that is late or not there?",
         "503, with the same body that would otherwise come with 200.",
-        places=("docs/api.md",),
-        tests=(),
+        places=("src/symphony/web/app.py",),
+        tests=("tests/unit/web/test_app.py::test_a_daemon_that_cannot_answer_now",),
     )
     yield _choice(
         "revalidation", group,
@@ -327,13 +327,6 @@ def _differences() -> Iterator[Choice]:
         "No: it skips that issue only; the limit over all ends it.",
         places=("src/symphony/scheduler/cycle.py",),
         tests=("cycle::test_a_full_state_skips_that_issue_and_not_the_rest", "cycle::test_candidates_start_in_order_while_slots_remain"),
-    )
-    yield _choice(
-        "acknowledgement", group,
-        "Must an operator acknowledge that agents run unguarded?",
-        "Only where the settings take the sandbox away; the flag itself is accepted everywhere.",
-        places=("commands",),
-        tests=(),
     )
 # fmt: on
 

@@ -1,6 +1,7 @@
 """A pytest plugin: what the tests of a session claim to show, and how they ended.
 
-It knows a test by place and name without parameters (`tests/unit/test_a.py::test_b`), as report and choices do. Tests that the table of choices names are marked here, so that `-m conformance` runs them too. Under xdist
+It knows a test by place and name without parameters, `tests/unit/test_a.py::test_b`, as the report does.
+Tests that the table of choices names are marked here, so that `-m conformance` runs them too. Under xdist
 every worker collects and the controller hears of the results, so each half works where it can.
 """
 

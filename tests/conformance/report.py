@@ -14,9 +14,9 @@ _HEAD = """\
 # Conformance
 
 Every rule that a conforming implementation of the Symphony service specification has to show, with the tests
-that show it, and every choice that the specification leaves open, with ours. `{refresh}` writes this page
-from the tests' own marks. `make conformance` runs those tests and prints the results; it fails where a rule has no test or
-this page is out of date. [CONTRIBUTING](../CONTRIBUTING.md) tells how to add a rule or a mark.
+that show it, and every choice that the specification leaves open, with ours. `{refresh}` writes this
+page from the marks of the tests. `make conformance` runs those tests and prints the results; it fails where a
+rule has no test or this page is out of date. [CONTRIBUTING](../CONTRIBUTING.md) tells how to add to it.
 
 Below a rule stand the ids that docstrings of the code cite, the kinds of its tests, and what they need beyond
 Python. The kinds are {kinds}.

@@ -24,7 +24,7 @@ def show(verdicts: Iterable[Verdict], faults: Sequence[str], console: Console) -
     verdicts = tuple(verdicts)
     table = Table("id", "result", "tests", "rule", box=None, pad_edge=False)
     for verdict in verdicts:
-        status = Text(verdict.status.value, style=_STYLES[verdict.status])
+        result = Text(verdict.status.value, style=_STYLES[verdict.status])
         told = f"pending: {verdict.pending}" if verdict.status is Status.PENDING else verdict.title
         table.add_row(
             verdict.id, status, str(len(verdict.tests)), Text(told, overflow="ellipsis", no_wrap=True)

@@ -1,4 +1,4 @@
-"""The real programs that some tests drive: found, or a skip that says why, or a failure where they are required."""
+"""The real programs that some tests drive: found, or a skip that says why, or a failure where required."""
 
 import os
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ __all__ = ["require_codex"]
 
 
 def require_codex(environment: Mapping[str, str] = os.environ) -> Path:
-    """The real Codex; skips the test where it is absent, and fails it where `SYMPHONY_REQUIRE_REAL` is set."""
+    """The real Codex; an absent one skips the test, or fails it where `SYMPHONY_REQUIRE_REAL` is set."""
     found = find_codex(environment)
     if found is None:
         reason = "no Codex: put `codex` on PATH or name it in SYMPHONY_TEST_CODEX"

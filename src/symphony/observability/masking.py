@@ -13,7 +13,7 @@ _NOT_SECRET_KEYS = re.compile(r"(?i)_tokens$|^tokens$")
 
 
 def masked(value: Any, text: Callable[[str], str], *, key: str = "") -> Any:
-    """The value with `text` applied to every text in it, keys included; what stands under a telling key is hidden whole."""
+    """The value with `text` applied to all texts in it, keys too; under a telling key all is hidden."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if _SECRET_KEYS.search(key) and not _NOT_SECRET_KEYS.search(key):
@@ -21,11 +21,9 @@ def masked(value: Any, text: Callable[[str], str], *, key: str = "") -> Any:
     match value:
         case str():
             return text(value)
-        case bytes():
-            return text(value.decode("utf-8", "replace"))
         case Mapping():
             return {text(str(inner)): masked(item, text, key=str(inner)) for inner, item in value.items()}
         case list() | tuple() | set() | frozenset():
             return [masked(item, text) for item in value]
         case _:
-            return text(str(value))
+            return text(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))

@@ -1,4 +1,4 @@
-"""What surrounds the agent in every attempt: hooks, the prompt, and the workspace, however the attempt ends."""
+"""What surrounds the agent in every attempt, however it ends: the hooks, the prompt and the workspace."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

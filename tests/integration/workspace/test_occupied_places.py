@@ -93,6 +93,13 @@ def _prepare(base: Path, identifier: str) -> Workspace:
     return anyio.run(manager.prepare, issue, None)
 
 
+def _prepared_or_refused(base: Path, identifier: str) -> Workspace | Category:
+    try:
+        return _prepare(base, identifier)
+    except WorkspaceError as error:
+        return error.failure.category
+
+
 @given(occupant=st.sampled_from(sorted(OCCUPANTS)), identifier=st.text("aZ9._-", min_size=1, max_size=12))
 @example(occupant="a link to the root", identifier="a")
 @example(occupant="a pipe", identifier="-")
@@ -107,9 +114,8 @@ def test_a_workspace_takes_the_place_of_nothing_a_file_or_itself_only(occupant: 
         if occupy is not None:
             occupy(place, base)
 
-        try:
-            made = _prepare(base, identifier)
-        except WorkspaceError:
+        made = _prepared_or_refused(base, identifier)
+        if isinstance(made, Category):
             assert occupant not in WELCOME
             assert place.is_symlink() or place.is_fifo(), "what stood there still stands"
         else:
@@ -129,18 +135,13 @@ def test_a_workspace_takes_the_place_of_nothing_a_file_or_itself_only(occupant: 
 def test_any_identifier_gives_one_plain_directory_below_the_root_or_none_at_all(identifier: str) -> None:
     with tempfile.TemporaryDirectory() as directory:
         base = _world(Path(directory).resolve())
-        try:
-            made = _prepare(base, identifier)
-        except WorkspaceError as error:
-            refusal = error.failure.category
-        else:
-            refusal = None
-        if refusal is not None:
-            assert refusal is Category.WORKSPACE_UNSAFE_KEY
+        made = _prepared_or_refused(base, identifier)
+        assert _intact(base)
+        if isinstance(made, Category):
+            assert made is Category.WORKSPACE_UNSAFE_KEY
             assert _names(base / "root") == ["neighbour"]
         else:
             assert made.path.parent == base / "root"
             assert made.path.is_dir()
             assert re.fullmatch(r"[A-Za-z0-9._-]{1,255}", made.path.name)
             assert made.path.name not in UNSAFE
-        assert _intact(base)

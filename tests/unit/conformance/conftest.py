@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class Suite:
                 file, _, name = test.partition("::")
                 files[file].add(name)
         for file, names in files.items():
-            self.write(file, "\n".join(_stub(name) for name in sorted(names)))
+            self.write(file, _stubs(names))
         return self
 
     def write(self, name: str, text: str) -> None:
@@ -81,10 +82,16 @@ class Suite:
         )
 
 
-def _stub(name: str) -> str:
-    outer, _, inner = name.rpartition("::")
-    return (
-        f"class {outer}:\n    def {inner}(self):\n        pass\n" if outer else f"def {inner}():\n    pass\n"
+def _stubs(names: Iterable[str]) -> str:
+    """Tests of these names, each class written once."""
+    of_class: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(names):
+        outer, _, inner = name.rpartition("::")
+        of_class[outer].append(inner)
+    plain = "".join(f"def {name}():\n    pass\n\n" for name in of_class.pop("", []))
+    return plain + "".join(
+        f"class {outer}:\n" + "".join(f"    def {name}(self):\n        pass\n\n" for name in inner)
+        for outer, inner in of_class.items()
     )
 
 

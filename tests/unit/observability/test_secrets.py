@@ -9,6 +9,7 @@ import pytest
 import structlog
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from harness.scheduling import make_failure
 from symphony.domain.plain import plain
@@ -38,6 +39,7 @@ class Foreign:
     def __init__(self, text: str) -> None:
         self._text = text
 
+    @override
     def __str__(self) -> str:
         return self._text
 

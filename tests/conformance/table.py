@@ -27,7 +27,7 @@ def show(verdicts: Iterable[Verdict], faults: Sequence[str], console: Console) -
         result = Text(verdict.status.value, style=_STYLES[verdict.status])
         told = f"pending: {verdict.pending}" if verdict.status is Status.PENDING else verdict.title
         table.add_row(
-            verdict.id, status, str(len(verdict.tests)), Text(told, overflow="ellipsis", no_wrap=True)
+            verdict.id, result, str(len(verdict.tests)), Text(told, overflow="ellipsis", no_wrap=True)
         )
     console.print(table)
     for status in Status:

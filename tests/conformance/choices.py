@@ -125,6 +125,13 @@ def _policies() -> Iterator[Choice]:
         tests=("logs::test_people_at_a_terminal_get_lines_and_machines_get_json", "logs::test_a_sink_that_refuses_a_line_loses_that_line_only", "tests/acceptance/test_logs.py::test_json_lines_carry_issue_and_run"),
     )
     yield _choice(
+        "http-access", group,
+        "Who may ask over HTTP?",
+        "On the control socket whoever may open its file; on the loopback interface programs of this machine, but no web page of another site; anywhere else only who shows the token.",
+        places=("src/symphony/web/access.py",),
+        tests=("tests/unit/web/test_access.py::test_a_page_of_another_origin_may_not_write", "tests/unit/web/test_access.py::test_off_the_machine_everything_needs_the_token", "tests/unit/web/test_access.py::test_on_the_control_socket_the_name_does_not_matter"),
+    )
+    yield _choice(
         "restart", group,
         "What does a restart bring back?",
         "Nothing from memory yet: tracker and file system are the truth. What a dead daemon left running is ended first, found by the mark it carries; then issues are polled and workspaces used again as they are.",
@@ -210,7 +217,28 @@ def _open() -> Iterator[Choice]:
         "What about keys nobody knows?",
         "They are ignored with one warning that suggests the key that may be meant; a tracker judges its own.",
         places=("workflow-file", "src/symphony/workflow/review.py"),
-        tests=("settings::test_unknown_keys_are_warned_about_with_a_suggestion", "tests/unit/trackers/test_config.py::test_a_key_that_nobody_reads_is_warned_about"),
+        tests=("settings::test_unknown_keys_are_warned_about_with_a_suggestion",),
+    )
+    yield _choice(
+        "literal-secrets", group,
+        "May a secret stand in the workflow file itself?",
+        "It works and is masked everywhere, but an agent can read the file: a warning tells the place, never the value.",
+        places=("src/symphony/workflow/confidential.py",),
+        tests=("tests/unit/workflow/test_confidential.py::test_a_secret_in_the_file_is_told_by_its_place_alone", "tests/unit/workflow/test_confidential.py::test_no_text_form_of_a_workflow_holds_its_secret"),
+    )
+    yield _choice(
+        "flat-keys", group,
+        "Are the flat tracker keys of older files understood?",
+        "For `kind: linear`, where they fill only what `tracker.provider` leaves out; they mean nothing to other trackers.",
+        places=("src/symphony/workflow/legacy.py",),
+        tests=("tests/unit/workflow/test_compatibility.py::test_flat_keys_fill_only_what_is_absent", "tests/unit/workflow/test_compatibility.py::test_flat_keys_mean_nothing_to_other_trackers"),
+    )
+    yield _choice(
+        "pause", group,
+        "What if a tracker asks to be left alone for a while?",
+        "The next request waits as long as it asked, up to a bound; all that waits then shares one request.",
+        places=("src/symphony/scheduler/machine.py",),
+        tests=("tests/unit/scheduler/test_pauses.py::test_the_next_poll_waits_as_long_as_the_tracker_asked", "tests/unit/scheduler/test_pauses.py::test_a_wild_wish_is_cut", "tests/unit/scheduler/test_pauses.py::test_all_that_waits_in_a_pause_is_asked_in_one_request_at_its_end"),
     )
     yield _choice(
         "agent-tools", group,
@@ -285,6 +313,13 @@ def _differences() -> Iterator[Choice]:
         "No: only an agent that was launched and is in a turn can be silent.",
         places=("src/symphony/scheduler/runs.py",),
         tests=("silence::test_time_before_the_agent_is_launched_is_not_silence", "silence::test_time_for_hooks_and_delivery_is_not_silence"),
+    )
+    yield _choice(
+        "machine-sleep", group,
+        "Is an agent silent while the whole machine sleeps?",
+        "No: a clock that jumped is noticed, and the whole limit counts again.",
+        places=("src/symphony/scheduler/machine.py",),
+        tests=("tests/unit/scheduler/test_sleep.py::test_agents_that_slept_with_the_machine_are_not_called_silent", "tests/unit/scheduler/test_sleep.py::test_after_the_sleep_the_whole_limit_counts_again"),
     )
     yield _choice(
         "stderr", group,

@@ -50,6 +50,14 @@ def mask_credentials(text: str) -> str:
     return text
 
 
+def _without_query(found: re.Match[str]) -> str:
+    return found[1] if found[2] is None else f"{found[1]}?{MASK}"
+
+
+def _without_jwt(found: re.Match[str]) -> str:
+    return found[0] if found[1] is None else MASK
+
+
 def _written(value: str) -> Iterator[str]:
     """The value as it stands in a text: itself, and inside the quotes of JSON or of Python."""
     for form in (
@@ -59,14 +67,6 @@ def _written(value: str) -> Iterator[str]:
         repr(value)[1:-1],
     ):
         yield plain(form)
-
-
-def _without_query(found: re.Match[str]) -> str:
-    return found[1] if found[2] is None else f"{found[1]}?{MASK}"
-
-
-def _without_jwt(found: re.Match[str]) -> str:
-    return found[0] if found[1] is None else MASK
 
 
 class Redaction:

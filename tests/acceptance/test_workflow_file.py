@@ -36,7 +36,6 @@ CASES = {
 }
 
 
-@pytest.mark.conformance("L-2", "O-1")
 @pytest.mark.parametrize("case", CASES)
 def test_a_mistake_is_named_with_its_place_and_a_hint(project: Project, case: str) -> None:
     text, place, word = CASES[case]
@@ -51,7 +50,6 @@ def test_a_mistake_is_named_with_its_place_and_a_hint(project: Project, case: st
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.conformance("L-1", "L-2")
 def test_a_missing_file_is_named_absolutely(project: Project) -> None:
     done = project.symphony("run")
     assert done.returncode == 3
@@ -59,7 +57,6 @@ def test_a_missing_file_is_named_absolutely(project: Project) -> None:
     assert 'hint: run "symphony init"' in done.stderr
 
 
-@pytest.mark.conformance("L-2")
 def test_everything_wrong_is_told_at_once(project: Project) -> None:
     project.write(
         "WORKFLOW.md",
@@ -69,7 +66,6 @@ def test_everything_wrong_is_told_at_once(project: Project) -> None:
     assert done.stderr.count("error:") == 2
 
 
-@pytest.mark.conformance("O-1")
 def test_a_running_daemon_keeps_the_last_good_file_and_takes_the_mended_one(project: Project) -> None:
     good = project.workflow(body="Good {{ issue.identifier }}\n{{ issue.description }}").read_text()
     with project.daemon() as daemon:

@@ -363,6 +363,13 @@ def _differences() -> Iterator[Choice]:
         places=("src/symphony/scheduler/cycle.py",),
         tests=("cycle::test_a_full_state_skips_that_issue_and_not_the_rest", "cycle::test_candidates_start_in_order_while_slots_remain"),
     )
+    yield _choice(
+        "acknowledgement", group,
+        "Must an operator acknowledge that agents run unguarded?",
+        "Only where the settings take the sandbox away, at the start and at a reload; elsewhere the option means nothing.",
+        places=("commands", "src/symphony/runtime/admission.py"),
+        tests=("tests/integration/runtime/test_reload.py::test_a_reload_cannot_take_the_sandbox_away_unnoticed",),
+    )
 # fmt: on
 
 

@@ -44,7 +44,6 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["run", *arguments])
 
 
-@pytest.mark.conformance("L-1")
 def test_without_a_path_it_serves_the_file_beside_it(daemon: Daemon) -> None:
     assert run().exit_code == 0
     (call,) = daemon.calls
@@ -52,7 +51,6 @@ def test_without_a_path_it_serves_the_file_beside_it(daemon: Daemon) -> None:
     assert (call["once"], call["log_format"], call["log_level"]) == (False, "auto", "info")
 
 
-@pytest.mark.conformance("L-1")
 def test_options_reach_the_daemon(daemon: Daemon) -> None:
     assert run("x/W.md", "--once", "--log-format", "json", "--log-level", "debug").exit_code == 0
     (call,) = daemon.calls
@@ -148,7 +146,6 @@ def test_after_a_reload_the_log_masks_what_the_new_workflow_refers_to(
     assert lines == {"WakeAsked": SECRET, "SettingsChanged": "***"}
 
 
-@pytest.mark.conformance("L-1", "L-2")
 def test_a_workflow_that_is_missing_is_one_line_with_a_hint(tmp_path: Path) -> None:
     done = run(str(tmp_path / "absent.md"))
     assert done.exit_code == 3

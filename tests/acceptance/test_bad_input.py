@@ -112,7 +112,6 @@ def test_hostile_titles_are_data(project: Project, title: str) -> None:
     assert project.state("SYM-1") == "Done"
 
 
-@pytest.mark.conformance("L-2")
 def test_a_usage_error_exits_with_2(project: Project) -> None:
     assert project.symphony("run", "--no-such-option").returncode == 2
     assert project.symphony("no-such-command").returncode == 2

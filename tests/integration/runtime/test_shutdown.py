@@ -43,7 +43,6 @@ async def test_one_signal_ends_an_idle_daemon(project: Project) -> None:
     assert told == [("SIGTERM", False)]
 
 
-@pytest.mark.conformance("L-3")
 async def test_a_second_signal_stops_what_the_first_one_let_run(project: Project) -> None:
     project.workflow()
     project.issue("SYM-1", SLEEP)

@@ -6,13 +6,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := .ci/constraints.txt
 PYTEST_ARGS ?=
+CONFORMANCE := PYTHONPATH=tests $(BIN)/python -m conformance
+RESULTS := .conformance.json
 
-.PHONY: help demo test check unit fuzz format clean
+.PHONY: help demo test check unit fuzz conformance conformance-report format clean
 
 help: ## Show this help
 	@echo "Symphony for Python"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.runtime ## Watch four issues become commits (no account, no model; about 15 seconds)
 	@$(BIN)/symphony demo
@@ -20,9 +22,10 @@ demo: $(VENV)/.runtime ## Watch four issues become commits (no account, no model
 test: $(VENV)/.dev ## Run every gate and every test, with coverage
 	@$(MAKE) --no-print-directory gates
 	@$(BIN)/coverage erase
-	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report= $(PYTEST_ARGS)
+	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report= --conformance-results $(RESULTS) $(PYTEST_ARGS)
 	$(BIN)/coverage report --fail-under=90 | tail -n 40
 	$(BIN)/coverage report --fail-under=100 --include='src/symphony/scheduler/*,src/symphony/skills/*,src/symphony/frontmatter*,src/symphony/workflow/*,src/symphony/workspace/layout.py,src/symphony/domain/*' | tail -n 12
+	@$(CONFORMANCE) --from $(RESULTS)
 
 check: $(VENV)/.dev ## Run the gates and the fast tests (under 90 seconds)
 	@$(MAKE) --no-print-directory gates
@@ -42,12 +45,18 @@ unit: $(VENV)/.dev ## Run the unit tests only
 fuzz: $(VENV)/.dev ## Try random files on the skills loader for FUZZ_S seconds (60)
 	FUZZ_S=$${FUZZ_S:-60} $(BIN)/pytest -q tests/unit/skills/test_fuzz.py
 
+conformance: $(VENV)/.dev ## Run the tests that show the specification's rules, and judge them
+	@$(CONFORMANCE)
+
+conformance-report: $(VENV)/.dev ## Write docs/CONFORMANCE.md from the marks of the tests
+	@$(CONFORMANCE) --write
+
 format: $(VENV)/.dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format src tests
 	$(BIN)/ruff check --fix src tests
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* $(RESULTS)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or newer is needed" >&2; echo "hint: make PYTHON=/path/to/python3.11 demo" >&2; exit 1; }

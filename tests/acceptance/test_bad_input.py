@@ -16,6 +16,7 @@ def _one_error(stderr: str) -> str:
     return line
 
 
+@pytest.mark.conformance("O-1")
 def test_an_agent_that_is_not_installed(project: Project) -> None:
     project.workflow(command="no-such-agent app-server")
     project.issue("SYM-1", [DONE])
@@ -61,6 +62,7 @@ def test_a_repository_that_cannot_be_worked_on(
     assert words in _one_error(done.stderr)
 
 
+@pytest.mark.conformance("O-1")
 def test_a_repository_that_is_lost_while_the_daemon_runs(project: Project) -> None:
     project.git("clone", "--quiet", "--bare", str(project.repo), str(project.root / "origin.git"))
     project.workflow(workspace={"repo": str(project.root / "origin.git")})
@@ -73,6 +75,7 @@ def test_a_repository_that_is_lost_while_the_daemon_runs(project: Project) -> No
         assert daemon.process.poll() is None, "the daemon stays up"
 
 
+@pytest.mark.conformance("L-2")
 def test_a_workspace_root_that_cannot_be_used(project: Project) -> None:
     (project.root / "file").write_text("not a directory")
     project.workflow(workspace={"root": str(project.root / "file" / "workspaces")})
@@ -81,6 +84,7 @@ def test_a_workspace_root_that_cannot_be_used(project: Project) -> None:
     assert str(project.root / "file") in _one_error(done.stderr)
 
 
+@pytest.mark.conformance("O-1")
 def test_a_board_that_is_not_there(project: Project) -> None:
     project.workflow(tracker={"provider": {"path": "no/such/board"}})
     done = project.symphony("run", "--once")
@@ -88,6 +92,7 @@ def test_a_board_that_is_not_there(project: Project) -> None:
     assert "tracker_request" in _one_error(done.stderr)
 
 
+@pytest.mark.conformance("L-2")
 def test_a_state_directory_that_cannot_be_used(project: Project) -> None:
     project.workflow()
     project.environment["SYMPHONY_STATE_DIR"] = "/proc/nowhere"

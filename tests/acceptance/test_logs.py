@@ -1,11 +1,14 @@
 """Promise: logs are JSON or console lines with issue and run on each, and never a secret."""
 
+import pytest
+
 from harness.project import Project
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 SECRET = "lin_api_0123456789abcdefghij"
 
 
+@pytest.mark.conformance("O-2")
 def test_json_lines_carry_issue_and_run(project: Project) -> None:
     project.workflow()
     project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE])
@@ -30,6 +33,7 @@ def test_console_lines_are_for_people(project: Project) -> None:
     assert not done.stderr.lstrip().startswith("{")
 
 
+@pytest.mark.conformance("O-7")
 def test_no_secret_reaches_the_log_the_hooks_or_the_agent(project: Project) -> None:
     project.environment["BOARD_TOKEN"] = SECRET
     seen = project.root / "seen"

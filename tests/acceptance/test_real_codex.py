@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from harness.project import Project
+from harness.real import require_codex
 from symphony.testing import model_server as models
-from symphony.testing.codex_home import codex_home, find_codex
+from symphony.testing.codex_home import codex_home
 
 pytestmark = pytest.mark.real_codex
 
@@ -21,11 +22,7 @@ WHEN = "Whenever a file is changed in this repository."
 
 @pytest.fixture
 def codex() -> Path:
-    found = find_codex(os.environ)
-    if found is None:
-        assert not os.environ.get("SYMPHONY_REQUIRE_REAL"), "CI installs the real Codex"
-        pytest.skip("the codex binary is not installed (set SYMPHONY_TEST_CODEX)")
-    return found
+    return require_codex()
 
 
 @pytest.fixture

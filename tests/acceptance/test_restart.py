@@ -83,6 +83,7 @@ def test_kill_9_in_mid_run_leaves_one_agent_per_issue_and_finishes_it(
     assert not _alive(pids, "child")
 
 
+@pytest.mark.conformance("L-3")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_stops_at_once_and_leaves_nothing(project: Project, number: signal.Signals) -> None:
     pids = _prepare(project, *STUBBORN)
@@ -100,6 +101,7 @@ def test_a_second_signal_stops_at_once_and_leaves_nothing(project: Project, numb
         assert (project.workspaces / f"SYM-{issue}" / "work.txt").exists(), "work in progress is kept"
 
 
+@pytest.mark.conformance("L-3")
 def test_the_first_signal_lets_running_turns_end(project: Project) -> None:
     pids = _prepare(project)
     with project.daemon() as daemon:
@@ -112,6 +114,7 @@ def test_the_first_signal_lets_running_turns_end(project: Project) -> None:
     assert [project.branch_log(f"SYM-{issue}") for issue in (1, 2, 3)] == [["Work"]] * 3
 
 
+@pytest.mark.conformance("L-2")
 def test_a_second_daemon_is_refused_in_one_line(project: Project) -> None:
     project.workflow()
     with project.daemon() as daemon:

@@ -73,6 +73,7 @@ def test_without_skills_nothing_is_posted_and_the_work_is_done(
     assert project.comments("SYM-1") == []
 
 
+@pytest.mark.conformance("T-12")
 def test_a_board_that_takes_no_comment_does_not_hold_the_work_back(project: Project) -> None:
     project.workflow()
     _malformed(project)

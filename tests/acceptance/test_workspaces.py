@@ -1,5 +1,7 @@
 """Promise: finished work is delivered, unfinished work is never deleted, nothing in `.git` is executed."""
 
+import pytest
+
 from harness.project import Project
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
@@ -26,6 +28,7 @@ def test_uncommitted_work_is_kept_and_reported_even_when_the_issue_is_over(proje
     assert project.branch_log("SYM-1") == ["A"], "what was committed is delivered all the same"
 
 
+@pytest.mark.conformance("K-2")
 def test_a_new_attempt_continues_where_the_last_one_stopped(project: Project) -> None:
     project.workflow()
     project.issue("SYM-1", [{"write": "half", "text": "1"}, {"fail": "not yet"}])

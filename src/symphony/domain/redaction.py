@@ -3,8 +3,9 @@
 Pure, so that every border uses the same rules: logs, failures, comments, and what agents say.
 """
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from symphony.domain.failures import Failure
@@ -65,12 +66,24 @@ def _without_jwt(found: re.Match[str]) -> str:
     return found[0] if found[1] is None else MASK
 
 
+def _written(value: str) -> Iterator[str]:
+    """The value as it stands in a text: itself, and inside the quotes of JSON or of Python."""
+    for form in (
+        value,
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        repr(value)[1:-1],
+    ):
+        yield plain(form)
+
+
 class Redaction:
     """Masks known values as well as shapes. Values shorter than six characters would mask ordinary words."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        long_enough = {plain(value) for value in values if len(plain(value)) >= _MIN_SECRET_CHARS}
-        self._values = sorted(long_enough, key=len, reverse=True)
+        long_enough = {value for value in values if len(plain(value)) >= _MIN_SECRET_CHARS}
+        forms = {form for value in long_enough for form in _written(value)}
+        self._values = sorted(forms, key=len, reverse=True)
 
     def text(self, text: str) -> str:
         """The text, fit to be shown; its lines stay lines."""

@@ -20,7 +20,7 @@ def _is_telling(key: str) -> bool:
 
 
 def masked(value: Any, text: Callable[[str], str], *, key: str = "") -> Any:
-    """The value with `text` applied to every text in it; what stands under a telling key is hidden whole."""
+    """The value with `text` applied to all texts in it, keys too; under a telling key all is hidden."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if _is_telling(key):
@@ -29,8 +29,8 @@ def masked(value: Any, text: Callable[[str], str], *, key: str = "") -> Any:
         case str():
             return text(value)
         case Mapping():
-            return {str(inner): masked(item, text, key=str(inner)) for inner, item in value.items()}
+            return {text(str(inner)): masked(item, text, key=str(inner)) for inner, item in value.items()}
         case list() | tuple() | set() | frozenset():
             return [masked(item, text) for item in value]
         case _:
-            return text(str(value))
+            return text(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))

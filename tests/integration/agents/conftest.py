@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 import symphony
+from harness.real import require_codex
 from symphony.agents.base import SessionRequest
 from symphony.agents.codex.backend import CodexBackend
 from symphony.agents.codex.session import CodexSession
@@ -18,7 +19,7 @@ from symphony.agents.events import AgentEvent
 from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.hosts.base import Identity
 from symphony.hosts.local import LocalHost
-from symphony.testing.codex_home import CodexHome, codex_home, find_codex
+from symphony.testing.codex_home import CodexHome, codex_home
 from symphony.testing.model_server import ModelServer, Scenario
 from symphony.testing.scripted_agent import command
 from symphony.workflow.settings import CodexSettings
@@ -123,10 +124,7 @@ def bench(tmp_path: Path) -> Bench:
 @pytest.fixture(scope="session")
 def codex() -> Path:
     """The real Codex, or a skip that says why."""
-    found = find_codex()
-    if found is None:
-        pytest.skip("no Codex: put `codex` on PATH or name it in SYMPHONY_TEST_CODEX")
-    return found
+    return require_codex()
 
 
 @dataclass

@@ -135,6 +135,7 @@ async def test_failed_starts_leak_no_descriptor(host: LocalHost) -> None:
     assert _descriptors() == before
 
 
+@pytest.mark.conformance("K-9")
 async def test_the_deadline_ends_the_shell_and_all_it_started(host: LocalHost, tmp_path: Path) -> None:
     script = "sleep 600 & echo $!; setsid sleep 600 & sleep 600"
 
@@ -145,6 +146,7 @@ async def test_the_deadline_ends_the_shell_and_all_it_started(host: LocalHost, t
     assert _ended(int(done.stdout.splitlines()[0]))
 
 
+@pytest.mark.conformance("K-9")
 async def test_the_deadline_ends_a_command_that_ignores_sigterm(host: LocalHost, tmp_path: Path) -> None:
     script = "trap '' TERM; while :; do sleep 600; done"
 
@@ -153,6 +155,7 @@ async def test_the_deadline_ends_a_command_that_ignores_sigterm(host: LocalHost,
     assert (done.timed_out, done.exit_code) == (True, -signal.SIGKILL)
 
 
+@pytest.mark.conformance("K-9")
 async def test_the_deadline_reaches_a_grandchild_in_a_session_of_its_own(
     host: LocalHost, tmp_path: Path
 ) -> None:
@@ -210,6 +213,7 @@ async def test_an_escaped_process_that_keeps_stdout_open_does_not_hang_the_comma
     assert (done.exit_code, done.timed_out) == (0, False)
 
 
+@pytest.mark.conformance("K-9")
 async def test_cancelling_a_command_ends_its_group(host: LocalHost, tmp_path: Path) -> None:
     script = "sleep 600 & echo $! > inner; sleep 600"
     _pipe(tmp_path / "inner")

@@ -33,6 +33,7 @@ async def serve_and_signal(project: Project, when: Callable[[Watcher], bool]) ->
     return watcher
 
 
+@pytest.mark.conformance("L-3")
 async def test_one_signal_ends_an_idle_daemon(project: Project) -> None:
     project.workflow()
     with capture_logs() as logs:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import symphony
+from harness.real import require_codex
 from symphony.testing.app_server_schema import AppServerSchema
-from symphony.testing.codex_home import find_codex
 from symphony.testing.raw_client import RawClient
 
 SOURCE = Path(symphony.__file__).parents[1]
@@ -58,10 +58,7 @@ def git(workspace: Path) -> Callable[..., str]:
 @pytest.fixture(scope="session")
 def codex() -> Path:
     """The real Codex, or a skip that says why."""
-    found = find_codex()
-    if found is None:
-        pytest.skip("no Codex: put `codex` on PATH or name it in SYMPHONY_TEST_CODEX")
-    return found
+    return require_codex()
 
 
 @pytest.fixture(scope="session")

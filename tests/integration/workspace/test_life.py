@@ -35,6 +35,7 @@ def _commit(git: Git, workspace: Workspace) -> None:
 
 
 class TestCreation:
+    @pytest.mark.conformance("K-1", "K-2")
     async def test_without_a_repository_it_is_an_empty_directory_then_reused(
         self, make_manager: Make, root: Path, issue: MakeIssue
     ) -> None:
@@ -48,6 +49,7 @@ class TestCreation:
         assert (made.created_now, again.created_now) == (True, False)
         assert (again.path / "kept.txt").read_text() == "kept\n"
 
+    @pytest.mark.conformance("K-4")
     async def test_a_symlinked_root_is_fine_and_the_path_is_the_real_one(
         self, make_manager: Make, made_root: Path, tmp_path: Path, issue: MakeIssue
     ) -> None:
@@ -57,6 +59,7 @@ class TestCreation:
 
         assert made.path == made_root / "MT-1"
 
+    @pytest.mark.conformance("K-3")
     async def test_a_stale_file_in_its_place_is_replaced(
         self, make_manager: Make, made_root: Path, issue: MakeIssue
     ) -> None:
@@ -67,6 +70,7 @@ class TestCreation:
         assert made.created_now
         assert made.path.is_dir()
 
+    @pytest.mark.conformance("K-3", "K-4")
     async def test_a_link_out_of_the_root_is_refused(
         self, make_manager: Make, made_root: Path, tmp_path: Path, issue: MakeIssue
     ) -> None:
@@ -76,6 +80,7 @@ class TestCreation:
         with pytest.raises(WorkspaceError, match="workspace_symlink_escape"):
             await make_manager().prepare(issue("MT-1"), None)
 
+    @pytest.mark.conformance("K-3")
     async def test_a_link_to_another_workspace_is_refused(
         self, make_manager: Make, root: Path, issue: MakeIssue
     ) -> None:
@@ -85,6 +90,7 @@ class TestCreation:
         with pytest.raises(WorkspaceError, match="workspace_path_not_directory"):
             await make_manager().prepare(issue("MT-1"), None)
 
+    @pytest.mark.conformance("K-3")
     async def test_a_special_file_is_refused(
         self, make_manager: Make, made_root: Path, issue: MakeIssue
     ) -> None:
@@ -93,6 +99,7 @@ class TestCreation:
         with pytest.raises(WorkspaceError, match="workspace_path_not_directory"):
             await make_manager().prepare(issue("MT-1"), None)
 
+    @pytest.mark.conformance("K-3")
     @pytest.mark.parametrize("identifier", ["", ".", "..", ".git", ".symphony", "x" * 256])
     async def test_unsafe_identifiers_are_refused_before_anything_is_made(
         self, make_manager: Make, root: Path, issue: MakeIssue, identifier: str
@@ -112,6 +119,7 @@ class TestCreation:
         assert made.created_now
         assert (made.path / "README.md").exists()
 
+    @pytest.mark.conformance("K-2")
     async def test_a_directory_without_a_record_is_adopted(
         self, make_manager: Make, root: Path, repo: Path, issue: MakeIssue
     ) -> None:
@@ -195,6 +203,7 @@ class TestRoot:
 
 
 class TestHooks:
+    @pytest.mark.conformance("K-5")
     async def test_after_create_runs_in_the_populated_directory_and_only_once(
         self, make_manager: Make, repo: Path, issue: MakeIssue
     ) -> None:
@@ -208,6 +217,7 @@ class TestHooks:
         lines = ["hello", f"{made.path}|id-of-MT-1|MT-1", f"{made.path}|2"]
         assert (made.path / "log").read_text().splitlines() == lines
 
+    @pytest.mark.conformance("K-5")
     @pytest.mark.parametrize("population", ["built in", "by hooks"])
     async def test_a_failed_after_create_leaves_nothing_and_runs_again(
         self, make_manager: Make, repo: Path, root: Path, issue: MakeIssue, tmp_path: Path, population: str
@@ -227,6 +237,7 @@ class TestHooks:
         assert (await manager.prepare(issue("MT-1"), 1)).created_now
         assert (tmp_path / "runs").read_text() == "x\nx\n"
 
+    @pytest.mark.conformance("K-5", "K-9")
     async def test_a_hook_that_takes_too_long_ends_with_all_it_started(
         self, make_manager: Make, root: Path, issue: MakeIssue, tmp_path: Path
     ) -> None:
@@ -243,6 +254,7 @@ class TestHooks:
         assert left == []
         assert not _runs(int((tmp_path / "pid").read_text()))
 
+    @pytest.mark.conformance("K-5")
     async def test_a_crash_in_after_create_is_not_taken_for_a_workspace(
         self, make_manager: Make, repo: Path, root: Path, issue: MakeIssue
     ) -> None:
@@ -258,6 +270,7 @@ class TestHooks:
         assert again.created_now
         assert not (again.path / "half.txt").exists()
 
+    @pytest.mark.conformance("K-5")
     async def test_a_cancelled_after_create_leaves_nothing(
         self, make_manager: Make, root: Path, issue: MakeIssue, tmp_path: Path
     ) -> None:
@@ -272,6 +285,7 @@ class TestHooks:
         assert not (root / "MT-1").exists()
         assert await manager.recorded() == ()
 
+    @pytest.mark.conformance("K-6")
     async def test_before_run_runs_each_time_and_its_failure_is_fatal(
         self, make_manager: Make, issue: MakeIssue
     ) -> None:
@@ -288,6 +302,7 @@ class TestHooks:
 
         assert (made.path / "log").read_text() == "0\n1\n2\n"
 
+    @pytest.mark.conformance("K-7")
     @pytest.mark.parametrize("script", ["touch ran; exit 1", "touch ran; sleep 613"])
     async def test_after_run_failures_and_timeouts_are_only_logged(
         self, make_manager: Make, issue: MakeIssue, script: str
@@ -303,6 +318,7 @@ class TestHooks:
         assert failed["hook"] == "after_run"
         assert (failed["issue_id"], failed["issue_identifier"]) == ("id-of-MT-1", "MT-1")
 
+    @pytest.mark.conformance("K-7")
     async def test_after_run_works_shielded_in_a_cancelled_scope(
         self, make_manager: Make, issue: MakeIssue
     ) -> None:
@@ -370,6 +386,7 @@ class TestVerify:
 
         await manager.verify(await manager.prepare(issue("MT-1"), None))
 
+    @pytest.mark.conformance("K-4")
     async def test_any_other_place_is_refused_with_the_reason(
         self, make_manager: Make, root: Path, tmp_path: Path, issue: MakeIssue
     ) -> None:
@@ -483,6 +500,7 @@ class TestRemoval:
         assert not removal.removed
         assert (made.path / "work.txt").exists()
 
+    @pytest.mark.conformance("K-8")
     @pytest.mark.parametrize(
         "script", ["exit 1", "sleep 614", "head -c 300000 /dev/zero | tr '\\0' x; exit 1"]
     )
@@ -501,6 +519,7 @@ class TestRemoval:
         assert (root.parent / "ran").exists()
         assert len(str(logs[-1]["error"])) < 2_200
 
+    @pytest.mark.conformance("K-8")
     async def test_before_remove_may_remove_it_itself_and_is_not_run_without_a_directory(
         self, make_manager: Make, root: Path, issue: MakeIssue
     ) -> None:
@@ -560,6 +579,7 @@ class TestRemoval:
         assert "it cannot be deleted" in (removal.kept_reason or "")
         assert made.path.exists()
 
+    @pytest.mark.conformance("K-10")
     async def test_a_workspace_under_a_former_root_is_removed_there_and_nothing_else_is(
         self, make_manager: Make, tmp_path: Path, repo: Path, issue: MakeIssue, git: Git
     ) -> None:
@@ -577,6 +597,7 @@ class TestRemoval:
         assert git(repo, "log", "-1", "--format=%s", "symphony/MT-1") == "work"
         assert await before.recorded() == ()
 
+    @pytest.mark.conformance("K-4", "K-10")
     async def test_a_record_that_points_out_of_its_root_is_refused(
         self, make_manager: Make, root: Path, tmp_path: Path, issue: MakeIssue
     ) -> None:

@@ -89,6 +89,7 @@ async def test_the_operators_identity_is_taken_where_there_is_one(
     assert git(made.path, "config", "--local", "user.email") == "zoe@example.org"
 
 
+@pytest.mark.conformance("K-2")
 async def test_an_existing_workspace_is_reused_and_never_reset(
     make_manager: Make, git: Git, repo: Path, issue: MakeIssue
 ) -> None:

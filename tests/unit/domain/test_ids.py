@@ -10,6 +10,7 @@ from symphony.domain.ids import UnsafeKeyError, branch_name, session_id, workspa
 _KEYS = st.from_regex(r"[A-Za-z0-9._-]{1,255}", fullmatch=True).filter(lambda key: key not in {".", ".."})
 
 
+@pytest.mark.conformance("K-1")
 @pytest.mark.parametrize(
     ("identifier", "key"),
     [
@@ -23,15 +24,18 @@ def test_the_key_is_the_one_of_the_rule(identifier: str, key: str) -> None:
     assert workspace_key(identifier) == key
 
 
+@pytest.mark.conformance("K-1")
 def test_one_underscore_stands_for_each_code_point() -> None:
     key = workspace_key("ä日")
     assert key == "__--" + hashlib.sha256("ä日".encode()).hexdigest()[:16]
 
 
+@pytest.mark.conformance("K-1")
 def test_a_lone_surrogate_still_has_a_key() -> None:
     assert workspace_key("a\ud800").startswith("a_--")
 
 
+@pytest.mark.conformance("K-3")
 @pytest.mark.parametrize("identifier", ["", ".", "..", "x" * 256, "ä" * 240])
 def test_an_unsafe_key_is_refused_before_it_is_used(identifier: str) -> None:
     with pytest.raises(UnsafeKeyError, match="cannot name a workspace directory"):
@@ -42,6 +46,7 @@ def test_the_longest_name_a_file_system_takes_is_allowed() -> None:
     assert workspace_key("x" * 255) == "x" * 255
 
 
+@pytest.mark.conformance("K-1")
 @given(st.text(min_size=1, max_size=100))
 def test_a_key_is_a_plain_name_and_depends_on_the_identifier_alone(identifier: str) -> None:
     if identifier in {".", ".."}:
@@ -51,6 +56,7 @@ def test_a_key_is_a_plain_name_and_depends_on_the_identifier_alone(identifier: s
     assert key == workspace_key(identifier)
 
 
+@pytest.mark.conformance("K-1")
 @given(
     st.text(alphabet="a/ ._-é", min_size=1, max_size=8), st.text(alphabet="a/ ._-é", min_size=1, max_size=8)
 )

@@ -16,6 +16,7 @@ from symphony.domain.issue import (
 )
 
 
+@pytest.mark.conformance("T-8")
 def test_nothing_is_dispatchable_unless_the_adapter_says_so() -> None:
     with pytest.raises(TypeError, match="dispatchable"):
         Issue(id="1", identifier="A-1", title="t", state="Todo")  # type: ignore[call-arg]
@@ -25,10 +26,12 @@ def test_states_are_compared_without_case_and_outer_space() -> None:
     assert normalise_state("  In Progress\t") == "in progress"
 
 
+@pytest.mark.conformance("T-3")
 def test_labels_are_trimmed_lowered_and_unique_in_order() -> None:
     assert normalise_labels([" Bug", "ui", "", "BUG ", "  "]) == ("bug", "ui")
 
 
+@pytest.mark.conformance("T-3")
 @given(st.lists(st.text()))
 def test_normalising_labels_twice_changes_nothing(labels: list[str]) -> None:
     once = normalise_labels(labels)
@@ -50,6 +53,7 @@ def test_an_issue_the_tracker_withholds_is_not_routable() -> None:
     assert not is_routable(make_issue(dispatchable=False), [])
 
 
+@pytest.mark.conformance("P-1")
 def test_a_template_sees_every_field_as_plain_data() -> None:
     issue = make_issue(
         native_ref={"number": 7},

@@ -70,6 +70,7 @@ def test_masking_takes_time_in_proportion_to_the_text_whatever_an_agent_writes(u
     assert time.process_time() - started < 5
 
 
+@pytest.mark.conformance("O-7")
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

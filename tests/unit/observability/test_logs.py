@@ -99,6 +99,7 @@ def test_an_exception_is_masked_and_its_stack_is_kept() -> None:
 # --- form ---
 
 
+@pytest.mark.conformance("O-2")
 def test_json_lines_carry_event_level_time_and_context() -> None:
     out = to_json()
     with structlog.contextvars.bound_contextvars(issue_id="1", session_id="n/a"):

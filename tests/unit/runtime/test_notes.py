@@ -40,6 +40,7 @@ async def crash() -> NoReturn:
     raise RuntimeError
 
 
+@pytest.mark.conformance("T-12")
 async def test_a_note_is_posted_once_and_edited_in_place(tmp_path: Path) -> None:
     tracker = CommentingTracker()
     bound = make_bound(tmp_path, tracker)
@@ -61,6 +62,7 @@ async def test_notes_of_two_kinds_are_two_comments(tmp_path: Path) -> None:
     assert len(tracker.comments) == 2
 
 
+@pytest.mark.conformance("O-7")
 async def test_a_secret_never_reaches_a_comment(tmp_path: Path) -> None:
     tracker = CommentingTracker()
     await Notes().post(make_bound(tmp_path, tracker), ISSUE, kind="blocked", body=f"it said {SECRET}")
@@ -96,6 +98,7 @@ async def test_a_tracker_without_comments_is_told_apart_from_a_failing_one(tmp_p
     assert [(line["event"], line["log_level"]) for line in logs] == [("comment_skipped", "info")]
 
 
+@pytest.mark.conformance("T-12")
 @pytest.mark.parametrize(("step", "reason"), [(refuse, "turn_failed: no"), (crash, "RuntimeError")])
 async def test_a_failing_comment_is_a_warning_and_nothing_more(
     tmp_path: Path, step: object, reason: str
@@ -108,6 +111,7 @@ async def test_a_failing_comment_is_a_warning_and_nothing_more(
     assert SECRET not in logs[0]["reason"]
 
 
+@pytest.mark.conformance("T-12")
 async def test_a_hanging_comment_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notes, "_TIMEOUT_S", 0.01)
     tracker = CommentingTracker(before_answer=anyio.sleep_forever)

@@ -18,6 +18,7 @@ def issues(board: Board) -> dict[str, str | None]:
     return {issue.id: issue.not_dispatchable_reason for issue in board.all().issues}
 
 
+@pytest.mark.conformance("T-6")
 def test_an_issue_file_becomes_an_issue(board: Board, write: Write) -> None:
     write("SYM-1", body="\nDo it.\r\nNow.\n", priority="2", labels="[A, a]", assignee="ann")
     (issue,) = board.all().issues
@@ -34,6 +35,7 @@ def test_hostile_text_stays_text(board: Board, write: Write) -> None:
     assert board.find("SYM-1").state == "Todo"
 
 
+@pytest.mark.conformance("T-8")
 def test_a_blocker_counts_until_it_is_terminal(board: Board, write: Write) -> None:
     write("SYM-3", state="In Progress")
     write("SYM-4", state="Done")
@@ -47,6 +49,7 @@ def test_a_blocker_counts_until_it_is_terminal(board: Board, write: Write) -> No
     assert issues(board)["SYM-5"] is None
 
 
+@pytest.mark.conformance("T-8")
 def test_an_unknown_or_unreadable_blocker_counts_as_open(board: Board, write: Write) -> None:
     write("SYM-1", blocked_by="[SYM-77, SYM-2]")
     write("SYM-2", state="[")
@@ -58,6 +61,7 @@ def test_blockers_that_cannot_be_understood_stop_the_issue(board: Board, write: 
     assert issues(board)["SYM-1"] == "`blocked_by` is not a list of issue ids"
 
 
+@pytest.mark.conformance("T-8")
 def test_a_cycle_is_told_and_never_dispatched(board: Board, write: Write) -> None:
     write("SYM-1", blocked_by="[SYM-2]")
     write("SYM-2", blocked_by="[SYM-1]")
@@ -76,6 +80,7 @@ def test_a_cycle_through_a_finished_issue_is_none(board: Board, write: Write) ->
     assert issues(board) == {"SYM-1": None, "SYM-2": None}
 
 
+@pytest.mark.conformance("T-8")
 def test_a_state_that_the_board_does_not_have_is_told(board: Board, write: Write) -> None:
     write("SYM-1", state="Tudo")
     assert str(issues(board)["SYM-1"]).startswith("state 'Tudo' is not one of the board's: Backlog, Todo")

@@ -40,6 +40,7 @@ async def upsert(
     return await upsert_comment(thread, "SYM-1", kind=kind, scope=scope, fingerprint=fingerprint, body=body)
 
 
+@pytest.mark.conformance("T-12")
 async def test_the_first_time_a_comment_is_created() -> None:
     thread = Thread()
     assert await upsert(thread) == Upserted(comment_id="c0", outcome=Outcome.CREATED)
@@ -48,6 +49,7 @@ async def test_the_first_time_a_comment_is_created() -> None:
     assert text == "text"
 
 
+@pytest.mark.conformance("T-12")
 async def test_the_same_fingerprint_writes_nothing() -> None:
     thread = Thread()
     await upsert(thread)
@@ -55,6 +57,7 @@ async def test_the_same_fingerprint_writes_nothing() -> None:
     assert thread.writes == 1
 
 
+@pytest.mark.conformance("T-12")
 async def test_another_fingerprint_edits_the_same_comment() -> None:
     thread = Thread()
     await upsert(thread)
@@ -96,6 +99,7 @@ async def test_the_marker_is_found_behind_any_number_of_comments() -> None:
     assert (await upsert(thread)).outcome is Outcome.UNCHANGED
 
 
+@pytest.mark.conformance("T-12")
 async def test_two_of_ours_become_one_and_the_oldest_stays() -> None:
     thread = Thread(racing=["rival"])
     assert await upsert(thread) == Upserted(comment_id="rival", outcome=Outcome.CREATED)

@@ -46,11 +46,13 @@ def test_every_field_is_read() -> None:
     assert fields.description == "Body with --- and {{ liquid }}"
 
 
+@pytest.mark.conformance("T-4")
 @pytest.mark.parametrize("value", ["0", "5", "-1", "high", "2.5", "[1]", '""', "~"])
 def test_a_priority_that_does_not_rank_is_null(value: str) -> None:
     assert parse_issue(f"---\ntitle: a\nstate: b\npriority: {value}\n---\n".encode()).priority is None
 
 
+@pytest.mark.conformance("T-4")
 @pytest.mark.parametrize(
     ("value", "usable"),
     [
@@ -68,6 +70,7 @@ def test_only_rfc_3339_times_count(value: str | None, usable: bool) -> None:  # 
     assert (instant(value) is not None) is usable
 
 
+@pytest.mark.conformance("T-3")
 def test_names_may_be_one_text_with_commas() -> None:
     fields = parse_issue(b"---\ntitle: a\nstate: b\nlabels: One, two\nblocked_by: SYM-1, SYM-2\n---\n")
     assert fields.labels == ("one", "two")
@@ -192,6 +195,7 @@ def test_any_state_can_be_written_into_a_file_and_no_other_line_changes(state: s
     )
 
 
+@pytest.mark.conformance("T-4")
 @given(st.binary(max_size=200), st.text(min_size=1, max_size=5))
 @example(b"\r\x80", "0")
 def test_no_bytes_make_the_reader_or_the_writer_fail_otherwise(noise: bytes, state: str) -> None:

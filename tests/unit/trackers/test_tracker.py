@@ -37,12 +37,14 @@ async def one(tracker: MarkdownTracker, issue_id: str = "SYM-1") -> Issue:
     return issue
 
 
+@pytest.mark.conformance("T-7")
 async def test_it_is_a_tracker_with_comments_and_without_secrets(tracker: MarkdownTracker) -> None:
     contract: Tracker = tracker
     assert isinstance(contract, CommentCapability)
     assert contract.secret_environment_names() == frozenset()
 
 
+@pytest.mark.conformance("T-1")
 async def test_a_list_holds_the_states_asked_for_whatever_their_case(
     tracker: MarkdownTracker, write: Write
 ) -> None:
@@ -53,6 +55,7 @@ async def test_a_list_holds_the_states_asked_for_whatever_their_case(
     assert [(issue.id, issue.dispatchable) for issue in found] == [("SYM-1", True), ("SYM-3", False)]
 
 
+@pytest.mark.conformance("T-2")
 async def test_nothing_asked_for_is_nothing_read(tmp_path: Path) -> None:
     nowhere = MarkdownTracker(BoardConfig(path=tmp_path / "none"))
     assert await nowhere.fetch_issues_by_states([]) == ()
@@ -62,6 +65,7 @@ async def test_nothing_asked_for_is_nothing_read(tmp_path: Path) -> None:
         await nowhere.fetch_issues_by_states(["Todo"])
 
 
+@pytest.mark.conformance("T-5")
 async def test_a_malformed_file_is_skipped_in_a_list_and_logged_once_per_problem(
     tracker: MarkdownTracker, write: Write, folder: Path
 ) -> None:
@@ -77,6 +81,7 @@ async def test_a_malformed_file_is_skipped_in_a_list_and_logged_once_per_problem
     assert [log["where"] for log in logs] == [f"{folder}/SYM-2.md:1"]
 
 
+@pytest.mark.conformance("T-6")
 async def test_a_refresh_omits_what_is_gone_and_gives_each_id_once(
     tracker: MarkdownTracker, write: Write
 ) -> None:
@@ -85,6 +90,7 @@ async def test_a_refresh_omits_what_is_gone_and_gives_each_id_once(
     assert [issue.id for issue in found] == ["SYM-1"]
 
 
+@pytest.mark.conformance("T-5")
 async def test_a_refresh_fails_for_a_malformed_file_and_names_it(
     tracker: MarkdownTracker, write: Write, folder: Path
 ) -> None:
@@ -98,6 +104,7 @@ async def test_a_refresh_fails_for_a_malformed_file_and_names_it(
     assert caught.value.failure.category is Category.TRACKER_RESPONSE
 
 
+@pytest.mark.conformance("T-5")
 async def test_a_refresh_does_not_mind_malformed_files_it_was_not_asked_for(
     tracker: MarkdownTracker, write: Write
 ) -> None:
@@ -153,6 +160,7 @@ async def test_a_malformed_comment_is_logged_and_skipped(
     assert [log["where"] for log in logs] == [f"{place}/x.md:1"]
 
 
+@pytest.mark.conformance("T-12")
 async def test_the_upsert_works_on_the_board_and_a_pasted_marker_changes_nothing(
     tracker: MarkdownTracker, write: Write
 ) -> None:
@@ -176,6 +184,7 @@ async def test_the_upsert_works_on_the_board_and_a_pasted_marker_changes_nothing
     ]
 
 
+@pytest.mark.conformance("T-12")
 async def test_two_daemons_at_once_make_one_comment(config: BoardConfig, write: Write) -> None:
     write("SYM-1")
     trackers = [MarkdownTracker(config) for _ in range(8)]

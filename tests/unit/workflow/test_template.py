@@ -47,6 +47,7 @@ def failed(source: str, *, issue: Issue = ISSUE, clock: Callable[[], float] | No
     return failure
 
 
+@pytest.mark.conformance("P-1")
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
@@ -80,16 +81,19 @@ def test_templates_see_the_whole_issue(source: str, expected: str | None) -> Non
         assert render(source) == expected
 
 
+@pytest.mark.conformance("P-1")
 def test_null_values_are_defined() -> None:
     assert render("{% if issue.description %}x{% else %}none{% endif %}[{{ issue.priority }}]") == "none[]"
 
 
+@pytest.mark.conformance("P-1")
 def test_the_attempt_is_null_at_first_and_a_number_later() -> None:
     source = "{% if attempt %}again, {{ attempt }}{% else %}first{% endif %}"
     assert render(source) == "first"
     assert render(source, attempt=2) == "again, 2"
 
 
+@pytest.mark.conformance("P-1")
 @pytest.mark.parametrize("text", ["{{ issue.id }}", "{% raw %}", "{% include 'x' %}", "}} {{", "{{"])
 def test_issue_text_is_data(text: str) -> None:
     issue = Issue(id="1", identifier="A", title=text, description=text, state="s", dispatchable=True)
@@ -105,6 +109,7 @@ def test_the_body_is_trimmed() -> None:
     assert template.render(ISSUE, None) == "Work."
 
 
+@pytest.mark.conformance("P-3")
 @pytest.mark.parametrize("body", ["", " \n\t\n"])
 def test_an_empty_body_stands_for_the_default_prompt(body: str) -> None:
     prompt = render(body)
@@ -119,6 +124,7 @@ def test_an_empty_body_stands_for_the_default_prompt(body: str) -> None:
     assert "no description" not in prompt
 
 
+@pytest.mark.conformance("P-2")
 @pytest.mark.parametrize(
     ("source", "message", "hint"),
     [
@@ -175,6 +181,7 @@ def test_a_field_chosen_by_data_is_left_to_rendering() -> None:
     )
 
 
+@pytest.mark.conformance("P-2")
 @pytest.mark.parametrize(
     ("source", "message", "hint"),
     [
@@ -243,6 +250,7 @@ def test_a_template_is_not_longer_than_its_limit() -> None:
     assert failure.message == "the prompt is longer than 262144 characters"
 
 
+@pytest.mark.conformance("P-2")
 @pytest.mark.parametrize(
     ("source", "message"),
     [
@@ -319,6 +327,7 @@ def test_an_error_of_python_inside_a_filter_is_told_in_one_line() -> None:
     assert "\n" not in failure.message
 
 
+@pytest.mark.conformance("P-2")
 @settings(deadline=None)
 @given(st.text(alphabet=st.sampled_from("{}%- |.\n'\"issuetlforawdc0[]()=,")))
 def test_any_text_parses_or_is_refused_with_a_place(text: str) -> None:
@@ -332,6 +341,7 @@ def test_any_text_parses_or_is_refused_with_a_place(text: str) -> None:
             assert 4 <= line <= 4 + text.count("\n")
 
 
+@pytest.mark.conformance("P-3")
 def test_later_turns_get_guidance_only() -> None:
     text = continuation_prompt(3, 20)
 

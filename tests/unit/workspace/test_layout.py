@@ -55,6 +55,7 @@ class TestNames:
         assert layout.mirror("/a") == layout.mirror("/a")
         assert layout.mirror("/a").parent == layout.mirrors
 
+    @pytest.mark.conformance("K-3")
     @pytest.mark.parametrize(
         "key", ["", ".", "..", ".git", ".GIT", ".symphony", ".Symphony", "a/b", "a b", "é", "a\n", "x" * 256]
     )
@@ -65,11 +66,13 @@ class TestNames:
             assert caught.value.failure.category is Category.WORKSPACE_UNSAFE_KEY
             assert not caught.value.failure.retryable
 
+    @pytest.mark.conformance("K-3")
     @pytest.mark.parametrize("identifier", ["", ".", "..", ".git", ".symphony", "x" * 256, "/" * 250])
     def test_unsafe_identifiers_are_refused(self, identifier: str) -> None:
         with pytest.raises(WorkspaceError, match="workspace_unsafe_key"):
             key_of(identifier)
 
+    @pytest.mark.conformance("K-3")
     @given(st.text(max_size=120))
     def test_any_other_identifier_names_one_directory_below_the_root(self, identifier: str) -> None:
         try:
@@ -89,11 +92,13 @@ class TestNames:
         assert len(Layout(Path("/r")).record(key).name) <= 255
         assert len(branch_name(key).removeprefix("symphony/")) <= 250
 
+    @pytest.mark.conformance("K-1")
     @given(st.lists(st.text("ab/ ", min_size=1, max_size=6), min_size=2, max_size=2, unique=True))
     def test_different_identifiers_have_different_workspaces(self, pair: list[str]) -> None:
         assert key_of(pair[0]) != key_of(pair[1])
 
 
+@pytest.mark.conformance("K-4")
 class TestContainment:
     def test_a_directory_below_the_root_is_resolved(self, world: Path) -> None:
         assert contained(world / "root" / "a", world / "root") == world / "root" / "a"

@@ -1,0 +1,135 @@
+"""A pytest plugin: what the tests of a session claim to show, and how they ended.
+
+It knows a test by place and name without parameters, `tests/unit/test_a.py::test_b`, as the report does.
+Tests that the table of choices names are marked here, so that `-m conformance` runs them too. Under xdist
+every worker collects and the controller hears of the results, so each half works where it can.
+"""
+
+import json
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.choices import CHOICES, Choice
+
+MARKER = "conformance"
+OPTION = "--conformance-results"
+
+
+class Outcome(StrEnum):
+    """How one run of a test ended."""
+
+    PASSED = "passed"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Result:
+    """Some run of a test ended so; `reason` is why it was skipped, else empty."""
+
+    test: str
+    outcome: Outcome
+    reason: str = ""
+
+
+def name_of(nodeid: str) -> str:
+    """A test's place and name, without the parameters of this one run of it."""
+    return nodeid.partition("[")[0]
+
+
+class Claims:
+    """Collects which tests there are and what they claim: rows by marks, choices by the table of choices.
+
+    `errors` are modules that could not be looked into, because those may hide claims.
+    """
+
+    def __init__(self, choices: tuple[Choice, ...] = CHOICES) -> None:
+        self.tests: set[str] = set()
+        self.errors: list[str] = []
+        self._claimed: dict[str, set[str]] = defaultdict(set)
+        self._chosen: dict[str, list[str]] = defaultdict(list)
+        for choice in choices:
+            for test in choice.tests:
+                self._chosen[test].append(choice.id)
+
+    @property
+    def claimed(self) -> dict[str, tuple[str, ...]]:
+        """The tests of each id, in order."""
+        return {claimed_id: tuple(sorted(tests)) for claimed_id, tests in sorted(self._claimed.items())}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Look at every item before any is deselected."""
+        for item in items:
+            test = name_of(item.nodeid)
+            if chosen := self._chosen.get(test):
+                item.add_marker(pytest.mark.conformance(*chosen))
+            self.tests.add(test)
+            for mark in item.iter_markers(MARKER):
+                for claimed_id in mark.args:
+                    self._claimed[str(claimed_id)].add(test)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Remember what could not be imported, and what was skipped as a whole."""
+        if not report.passed:
+            words = str(report.longrepr).strip().splitlines() or [report.outcome]
+            self.errors.append(f"{report.nodeid}: {words[-1]}")
+
+
+class Recorder:
+    """Writes how the tests ended to a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._results: set[Result] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Of set-up and tear-down only the bad news counts."""
+        if report.when == "call" or not report.passed:
+            reason = _reason(report) if report.skipped else ""
+            test = name_of(report.nodeid)
+            self._results.add(Result(test=test, outcome=Outcome(report.outcome), reason=reason))
+
+    def pytest_sessionfinish(self) -> None:
+        """Write them, in a stable order."""
+        rows = [asdict(result) for result in sorted(self._results)]
+        self._file.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+def _reason(report: pytest.TestReport) -> str:
+    match report.longrepr:
+        case (_, _, str(text)):
+            return text.removeprefix("Skipped: ")
+        case other:
+            return f"expected to fail: {getattr(report, 'wasxfail', '') or other}"
+
+
+def read_results(file: Path) -> frozenset[Result]:
+    """What a session wrote; raises OSError where there is no file, ValueError where it is another one."""
+    rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        return frozenset(
+            Result(test=row["test"], outcome=Outcome(row["outcome"]), reason=row["reason"]) for row in rows
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{file} does not hold results of tests") from error
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that names the file of results."""
+    text = "write how each test ended to FILE, for `python -m conformance --from FILE`"
+    parser.getgroup("conformance").addoption(OPTION, metavar="FILE", type=Path, help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Look at claims always; at results where a file for them is named, but not in a worker of xdist."""
+    if not any(isinstance(plugin, Claims) for plugin in config.pluginmanager.get_plugins()):
+        config.pluginmanager.register(Claims(), "conformance-claims")
+    file: Path | None = config.getoption(OPTION)
+    if file is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Recorder(file), "conformance-recorder")

@@ -1,0 +1,34 @@
+"""The skips that are permitted, each with its reason. Any other skipped test fails the check.
+
+A skip whose program CI installs is permitted only where nobody asked for the real thing: with
+`SYMPHONY_REQUIRE_REAL=1` it is a failure.
+"""
+
+from dataclasses import dataclass
+
+REQUIRE_REAL = "SYMPHONY_REQUIRE_REAL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    """Tests that say `reason` may be skipped, because of `why`; never where the real thing is `required`."""
+
+    reason: str
+    why: str
+    required: bool = False
+
+
+PERMITTED = (
+    Skip(reason="no Codex: put `codex` on PATH or name it in SYMPHONY_TEST_CODEX", why="Codex is not installed everywhere", required=True),
+    Skip(reason="no unshare(1) to take user namespaces away with", why="the case needs a host with that program"),
+    Skip(reason="this machine has no user namespaces to take away", why="the case needs a host that has them"),
+    Skip(reason="not a git checkout, so there is nothing to clone", why="an unpacked archive has no history"),
+)  # fmt: skip
+
+
+def objection(reason: str, *, require_real: bool) -> str | None:
+    """Why a skip for that reason is not permitted; None where it is."""
+    for skip in PERMITTED:
+        if skip.reason == reason:
+            return f"{REQUIRE_REAL} is set" if skip.required and require_real else None
+    return "no such skip is permitted; see tests/conformance/skips.py"

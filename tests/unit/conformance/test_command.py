@@ -1,0 +1,95 @@
+"""The command as people and CI run it, on a small project of its own."""
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from conformance.report import PAGE
+
+if TYPE_CHECKING:
+    from unit.conformance.conftest import Suite
+
+REAL = "no Codex: put `codex` on PATH or name it in SYMPHONY_TEST_CODEX"
+WRONG = {
+    "@pytest.mark.conformance('W-1')\ndef test_red():\n    assert False": "test_red: failed",
+    "@pytest.mark.conformance('S-19')\ndef test_early():\n    pass": "S-19: pending (",
+    "@pytest.mark.conformance('Q-1')\ndef test_odd():\n    pass": "Q-1: there is no such id",
+    "@pytest.mark.conformance('W-1')\ndef test_no():\n    pytest.skip('tired')": "skipped (tired): no such",
+    "@pytest.mark.conformance('W-1')\n@pytest.mark.xfail\ndef test_x():\n    assert 0": "expected to fail",
+    f"@pytest.mark.conformance('A-2')\ndef test_real():\n    pytest.skip({REAL!r})": "SYMPHONY_REQUIRE_REAL",
+}
+
+
+def test_a_whole_project_is_green_and_its_page_is_watched(suite: "Suite") -> None:
+    written = suite.conformance("--write")
+    assert (written.returncode, written.stderr) == (0, "")
+
+    done = suite.conformance("--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    assert told["faults"] == []
+    by_id = {one["id"]: one for one in told["ids"]}
+    assert by_id["W-1"]["status"] == by_id["approval"]["status"] == "green"
+    assert by_id["W-1"]["tests"] == ["tests/test_rules.py::test_all"]
+    assert by_id["X-1"]["status"] == "pending"
+    assert by_id["X-1"]["pending"]
+
+    page = suite.root / PAGE
+    page.write_text(page.read_text().replace("test_all", "test_none"))
+    stale = suite.conformance("--check")
+    assert stale.returncode == 1
+    assert stale.stderr == (
+        "error: docs/CONFORMANCE.md is out of date; write it with `make conformance-report`\n"
+    )
+
+
+@pytest.mark.conformance("R-2")
+def test_each_thing_that_is_wrong_is_one_line_and_fails_the_job(suite: "Suite") -> None:
+    suite.add("\n\n".join(WRONG))
+    assert suite.conformance("--write").returncode == 1
+    done = suite.conformance(SYMPHONY_REQUIRE_REAL="1")
+    assert done.returncode == 1
+    told = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    assert len(told) == len(WRONG)
+    for complaint in WRONG.values():
+        assert sum(complaint in line for line in told) == 1, complaint
+
+
+@pytest.mark.conformance("R-2")
+def test_where_nobody_requires_it_an_absent_program_is_shown_as_skipped(suite: "Suite") -> None:
+    suite.write("tests/test_rules.py", suite.claiming("test_all", without="A-2"))
+    suite.add(f"@pytest.mark.conformance('A-2')\ndef test_real():\n    pytest.skip({REAL!r})")
+    suite.conformance("--write")
+    done = suite.conformance()
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = [line for line in done.stdout.splitlines() if line.startswith("A-2 ")]
+    assert row.split()[1] == "skipped"
+
+
+@pytest.mark.parametrize(
+    "text", ["import no_such_module", "pytest.skip('all of it', allow_module_level=True)"]
+)
+def test_a_module_that_hides_its_tests_fails(suite: "Suite", text: str) -> None:
+    suite.add(text)
+    done = suite.conformance("--write")
+    assert done.returncode == 1
+    assert "tests/test_more.py" in done.stderr
+    assert "it may hide tests" in done.stderr
+
+
+def test_a_rule_that_lost_its_test_fails(suite: "Suite") -> None:
+    suite.write("tests/test_rules.py", suite.claiming("test_some", without="K-9"))
+    done = suite.conformance("--write")
+    assert (done.returncode, done.stderr) == (1, "error: K-9: no test shows it\n")
+
+
+def test_results_of_another_session_can_be_judged(suite: "Suite") -> None:
+    suite.conformance("--write")
+    missing = suite.conformance("--from", str(suite.root / "none.json"))
+    assert missing.returncode == 1
+    assert "cannot be used" in missing.stderr
+    suite.write("results.json", "[]\n")
+    unrun = suite.conformance("--from", str(suite.root / "results.json"))
+    assert unrun.returncode == 1
+    assert "tests/test_rules.py::test_all: did not run" in unrun.stdout

@@ -13,10 +13,12 @@ from rich.console import Console
 from rich.progress import Progress
 
 from symphony.scheduler import machine
+from symphony.testing.simulator.invariants import ALL
 from symphony.testing.simulator.profiles import PROFILES
 from symphony.testing.simulator.recording import RecordingError, read, replay, write
 from symphony.testing.simulator.referee import InvariantBrokenError, Step
 from symphony.testing.simulator.result import Result
+from symphony.testing.simulator.rules import table
 from symphony.testing.simulator.scenario import Scenario, days, minutes
 from symphony.testing.simulator.schedules import run_schedule
 from symphony.testing.simulator.simulation import Simulation
@@ -42,12 +44,18 @@ def _step_named(_: click.Context, __: click.Parameter, name: str | None) -> Step
     """The function `package.module:function`, or the scheduler's own."""
     if name is None:
         return machine.step
-    module, _, function = name.partition(":")
+    module, function = (*name.split(":", 1), "")[:2]
     try:
         found: Step = getattr(import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise click.BadParameter(f"no such function: {name} ({error})") from error
     return found
+
+
+def _print_invariants(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's
+    if wanted:
+        click.echo(table(ALL.values()))
+        context.exit()
 
 
 @click.command(epilog=_EPILOG)
@@ -92,9 +100,7 @@ def _step_named(_: click.Context, __: click.Parameter, name: str | None) -> Step
     type=click.Path(file_okay=False, path_type=Path),
     help="Write the inputs of each life to this folder.",
 )
-@click.option(
-    "--step", metavar="MODULE:FUNCTION", callback=_step_named, help="Judge another step function, as package.module:function."
-)
+@click.option("--step", metavar="MODULE:FUNCTION", callback=_step_named, help="Judge another step function.")
 @click.option("--trace", is_flag=True, help="Print every input and what was said to it.")
 @click.option(
     "--last",
@@ -102,6 +108,14 @@ def _step_named(_: click.Context, __: click.Parameter, name: str | None) -> Step
     default=25,
     show_default=True,
     help="Steps shown before a broken rule.",
+)
+@click.option(
+    "--invariants",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_invariants,
+    help="Print the rules as a Markdown table and exit.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(

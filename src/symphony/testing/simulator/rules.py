@@ -1,12 +1,12 @@
 """What a rule is: a name, words, a source and a check; and a book of rules, in the order of their telling."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from inspect import cleandoc
 
 from symphony.testing.simulator.books import Moment
 
-__all__ = ["Broken", "Check", "Invariant", "Rules"]
+__all__ = ["Broken", "Check", "Invariant", "Rules", "table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +56,9 @@ class Rules:
             if broken := check(moment):
                 return invariant, broken
         return None
+
+
+def table(invariants: Iterable[Invariant]) -> str:
+    """The rules as a Markdown table, for `docs/testing.md`."""
+    rows = (f"| `{each.name}` | {each.rule} | {each.source} |" for each in invariants)
+    return "\n".join(("| name | rule | source |", "|---|---|---|", *rows))

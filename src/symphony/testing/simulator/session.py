@@ -110,7 +110,7 @@ class Session:
         failure = Failure(
             category=Category.PORT_EXIT, blame=Blame.AGENT, message="the agent ended with code 127"
         )
-        return cls(launch_failure=failure, progress=None)
+        return cls(launch_failure=failure, progress=False)
 
     @classmethod
     def workspace_fails(cls, category: Category = Category.WORKSPACE_HOOK_FAILED) -> Self:

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from typing_extensions import override
 
 from harness.scheduling import make_failure, make_issue, make_settings
-from harness.world import RETRY_AFTER_MS, World
+from harness.world import World
 from symphony.domain.failures import Blame, Failure
 from symphony.domain.issue import Blocker
 from symphony.scheduler.inputs import (
@@ -51,6 +51,8 @@ from symphony.scheduler.inputs import (
 )
 
 T = TypeVar("T")
+
+RETRY_AFTER_MS = 123_000
 
 IDS = ("a", "b", "c", "d", "e")
 _ANY = st.integers(min_value=0, max_value=99)
@@ -239,12 +241,10 @@ class Schedules(RuleBasedStateMachine):
     @rule(ids=st.frozensets(_IDS))
     def the_daemon_recovers(self, ids: frozenset[str]) -> None:
         refs = tuple(WorkspaceRef(issue_id=key, identifier=key, path=f"/ws/{key}") for key in sorted(ids))
-        self.world.begun = True
         self.world.tell(Recovered(workspaces=refs))
 
     @rule()
     def somebody_wakes_it(self) -> None:
-        self.world.begun = True
         self.world.tell(WakeAsked(reason="test"))
 
     @rule(options=_SETTINGS)

@@ -1,8 +1,9 @@
 """What the scheduler knows: immutable values, replaced as a whole by each step (DM15-DM18)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 from symphony.domain.failures import Failure
@@ -20,6 +21,7 @@ __all__ = [
     "Running",
     "State",
     "Totals",
+    "altered",
     "initial",
 ]
 
@@ -168,3 +170,21 @@ class State:
 def initial(settings: SchedulerSettings, *, epoch: str) -> State:
     """The state before the first input."""
     return State(settings=settings, epoch=epoch)
+
+
+_SLOTS = {each.name: vars(State)[each.name].__set__ for each in fields(State)}
+_WRITERS = tuple(_SLOTS.values())
+_held = attrgetter(*_SLOTS)
+
+
+def altered(state: State, changes: Mapping[str, Any]) -> State:
+    """A copy of the state with some fields changed: `dataclasses.replace` at half its cost.
+
+    A step makes half a dozen copies, and a simulation of months takes hundreds of thousands of steps.
+    """
+    copy: State = object.__new__(State)
+    for write, value in zip(_WRITERS, _held(state), strict=True):
+        write(copy, value)
+    for name, value in changes.items():
+        _SLOTS[name](copy, value)
+    return copy

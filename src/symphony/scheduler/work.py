@@ -1,19 +1,18 @@
 """One step in progress: the state being replaced and the commands collected so far."""
 
-from dataclasses import replace
 from typing import Any
 
 from symphony.domain.issue import Issue
 from symphony.scheduler.claims import Trigger, move
 from symphony.scheduler.commands import Command, Notify, SetTimer
 from symphony.scheduler.inputs import Timer
-from symphony.scheduler.state import Blocked, Entry, Retry, Running, State
+from symphony.scheduler.state import Blocked, Entry, Retry, Running, State, altered
 
 __all__ = ["Work"]
 
 
 class Work:
-    """Mutable only within one `step`; every change goes through the state's own `replace`."""
+    """Mutable only within one `step`; every change goes is made on a copy of the state."""
 
     __slots__ = ("commands", "now_ms", "state")
 
@@ -28,7 +27,7 @@ class Work:
 
     def update(self, **changes: Any) -> None:
         """Replace fields of the state."""
-        self.state = replace(self.state, **changes)
+        self.state = altered(self.state, changes)
 
     def number(self) -> int:
         """The next serial number."""
@@ -49,8 +48,12 @@ class Work:
 
     def set_timer(self, timer: Timer, due_ms: int) -> None:
         """Arm a timer; an earlier arming of the same one becomes stale."""
-        token = self.number()
-        self.update(timers={**self.state.timers, timer: token}, dues={**self.state.dues, timer: due_ms})
+        token = self.state.serial + 1
+        self.update(
+            serial=token,
+            timers={**self.state.timers, timer: token},
+            dues={**self.state.dues, timer: due_ms},
+        )
         self.emit(SetTimer(timer=timer, token=token, due_ms=due_ms))
 
     def clear_timer(self, timer: Timer) -> None:

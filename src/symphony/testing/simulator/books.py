@@ -1,0 +1,156 @@
+"""The books an outsider keeps: what runs, what was asked and what is armed, counted from inputs and commands.
+
+Nothing here is read from the scheduler's state, so that the two can be compared.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from symphony.domain.failures import Failure
+from symphony.scheduler.commands import (
+    Command,
+    Exit,
+    FetchCandidates,
+    FinishRun,
+    RefreshIssues,
+    SetTimer,
+    StartRun,
+    StopRun,
+)
+from symphony.scheduler.inputs import (
+    Input,
+    Polled,
+    PollFailed,
+    Recovered,
+    Refreshed,
+    RefreshFailed,
+    RunEnded,
+    Timer,
+    TimerFired,
+    WakeAsked,
+)
+from symphony.scheduler.state import State
+
+__all__ = ["Books", "Moment"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Books:
+    """The account of one world, across restarts.
+
+    Attributes:
+        live: run id -> issue id of every run that was started and has not ended.
+        told: run id -> the last word a live run got that ends it, `StopRun` or `FinishRun`.
+        used: how often each run id was given, across restarts.
+        polls, refreshes: requests that were asked and not answered, with the ids of a refresh.
+        timers: the newest arming of every timer that has not fired.
+        begun: whether the daemon was told to begin.
+        owes_poll: somebody woke the daemon and no poll was asked since.
+        patient_until_ms: until when the other side asked us to wait, at most.
+        longest_wait_ms: the longest wait that any failure asked for.
+        exits: how often the daemon of this life was told to end.
+    """
+
+    live: Mapping[str, str] = field(default_factory=dict)
+    told: Mapping[str, type[StopRun | FinishRun]] = field(default_factory=dict)
+    used: Counter[str] = field(default_factory=Counter)
+    polls: set[int] = field(default_factory=set)
+    refreshes: dict[int, frozenset[str]] = field(default_factory=dict)
+    timers: dict[Timer, SetTimer] = field(default_factory=dict)
+    begun: bool = False
+    owes_poll: bool = False
+    patient_until_ms: int = 0
+    longest_wait_ms: int = 0
+    exits: int = 0
+
+    def hear(self, fact: Input, now_ms: int) -> bool:
+        """Book a fact before the scheduler hears it; false for one that belongs to nothing known."""
+        match fact:
+            case RunEnded():
+                known = fact.run_id in self.live
+                self.live = {key: issue for key, issue in self.live.items() if key != fact.run_id}
+                self._heed(fact.outcome.failure, now_ms)
+                return known
+            case Polled() | PollFailed():
+                known = fact.request in self.polls
+                self.polls.discard(fact.request)
+            case Refreshed() | RefreshFailed():
+                known = self.refreshes.pop(fact.request, None) is not None
+            case TimerFired():
+                armed = self.timers.get(fact.timer)
+                known = armed is not None and armed.token == fact.token
+                if known:
+                    del self.timers[fact.timer]
+                return known
+            case Recovered() | WakeAsked():
+                self.begun = self.owes_poll = True
+                return True
+            case _:
+                run_id = getattr(fact, "run_id", None)
+                return run_id is None or run_id in self.live
+        if isinstance(fact, PollFailed | RefreshFailed):
+            self._heed(fact.failure, now_ms)
+        return known
+
+    def _heed(self, failure: Failure | None, now_ms: int) -> None:
+        wait_ms = (failure.retry_after_ms or 0) if failure else 0
+        self.longest_wait_ms = max(self.longest_wait_ms, wait_ms)
+        self.patient_until_ms = max(self.patient_until_ms, now_ms + wait_ms)
+
+    def book(self, commands: Iterable[Command]) -> None:
+        """Book what the scheduler said."""
+        for command in commands:
+            match command:
+                case StartRun():
+                    self.live = {**self.live, command.run_id: command.issue.id}
+                    self.used[command.run_id] += 1
+                case StopRun() | FinishRun():
+                    self.told = {**self.told, command.run_id: type(command)}
+                case FetchCandidates():
+                    self.polls.add(command.request)
+                    self.owes_poll = False
+                case RefreshIssues():
+                    self.refreshes[command.request] = command.ids
+                case SetTimer():
+                    self.timers[command.timer] = command
+                case Exit():
+                    self.exits += 1
+                case _:
+                    pass
+
+    def forget_daemon(self) -> None:
+        """The daemon is gone and its successor has ended what it left: open questions and timers are void."""
+        self.live, self.told = {}, {}
+        self.polls.clear()
+        self.refreshes.clear()
+        self.timers.clear()
+        self.begun = self.owes_poll = False
+        self.exits = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Moment:
+    """One step, for the invariants: the state around it, what came, what was said, and the books after it.
+
+    `live` and `told` are as they stood before the commands; `known` is false for a fact that belongs to no
+    live run, no open request and no armed timer. `asked` are the ids somebody wants or waits for.
+    """
+
+    number: int
+    now_ms: int
+    before: State
+    fact: Input
+    after: State
+    commands: tuple[Command, ...]
+    books: Books
+    known: bool
+    live: Mapping[str, str]
+    told: Mapping[str, type[StopRun | FinishRun]]
+    starts: tuple[StartRun, ...] = ()
+    asked: frozenset[str] = frozenset()
+
+    def armed(self, timer: Timer) -> bool:
+        """Whether the timer will fire with a token that the scheduler still listens to."""
+        pending = self.books.timers.get(timer)
+        return pending is not None and self.after.timers.get(timer) == pending.token

@@ -1,0 +1,56 @@
+"""Short random schedules: a small world each, drawn from the seed, with much happening in little time."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from symphony.scheduler import machine
+from symphony.testing.simulator.dice import Dice
+from symphony.testing.simulator.profiles import PROFILES
+from symphony.testing.simulator.referee import Step
+from symphony.testing.simulator.result import Result
+from symphony.testing.simulator.scenario import Scenario, make_issue, make_settings, minutes
+from symphony.testing.simulator.simulation import Simulation
+
+__all__ = ["run_schedule", "schedule"]
+
+_NAMES = ("storm", "storm", "storm", "restless", "outage", "flaky", "busy", "calm")
+_REPLAYED = 4
+
+
+def schedule(seed: int) -> tuple[Scenario, timedelta]:
+    """The small world of a seed: one to six issues, up to three slots, odd limits, a mix of profiles."""
+    dice = Dice(seed)
+    settings = make_settings(
+        max_concurrent_agents=dice.pick((1, 1, 2, 2, 3, 0)),
+        max_concurrent_by_state=dice.pick(({}, {}, {"todo": 1}, {"todo": 2, "in progress": 1})),
+        max_turns=dice.pick((1, 2, 20)),
+        max_retry_backoff_ms=dice.pick((1, 5_000, 300_000)),
+        stall_timeout_ms=dice.pick((0, 60_000, 300_000)),
+        poll_interval_ms=dice.pick((20_000, 60_000, 300_000)),
+        max_attempts_without_progress=dice.pick((1, 2, 5)),
+        drain_timeout_ms=dice.pick((0, 10_000, 60_000)),
+        required_labels=("x",) if dice.chance(0.1) else (),
+    )
+    profile = PROFILES[dice.pick(_NAMES)]
+    turn_ms = dice.pick(((1_000, 60_000), (10_000, 600_000)))
+    agents = replace(profile.agents, turn_ms=turn_ms, sign_every_ms=dice.pick((30_000, 120_000)))
+    scenario = Scenario(
+        board=tuple(make_issue(f"S-{number}", labels=("x",)) for number in range(dice.between((1, 3)))),
+        issues=dice.between((0, 4)),
+        profile=replace(profile, agents=agents),
+        settings=settings,
+        hurry=dice.pick((30, 100, 300)),
+        max_inputs=dice.between((10, 60)),
+    )
+    return scenario, minutes(dice.between((10, 240)))
+
+
+def run_schedule(seed: int, *, step: Step = machine.step) -> Result:
+    """Live through the schedule of a seed; every fourth one is taken a second time, step by step."""
+    scenario, duration = schedule(seed)
+    replays = seed % _REPLAYED == 0
+    command = f"python -m symphony.testing.simulator --schedules 1 --seed {seed}"
+    simulation = Simulation(
+        scenario, seed=seed, duration=duration, step=step, replays=replays, replay_command=command
+    )
+    return simulation.run()

@@ -1,0 +1,184 @@
+"""The simulation: one world, one seed, one clock; ends at its time, or at the first broken rule."""
+
+import shlex
+from collections.abc import Callable
+from datetime import timedelta
+
+from symphony.domain.issue import normalise_state
+from symphony.scheduler import machine
+from symphony.scheduler.inputs import DrainAsked, SettingsChanged, WakeAsked
+from symphony.scheduler.state import Drain
+from symphony.testing.simulator.books import Moment
+from symphony.testing.simulator.clock import Clock
+from symphony.testing.simulator.daemon import Daemon
+from symphony.testing.simulator.dice import Dice
+from symphony.testing.simulator.invariants import WINDS_DOWN
+from symphony.testing.simulator.liveness import Liveness
+from symphony.testing.simulator.operators import Operators
+from symphony.testing.simulator.people import Agents, People
+from symphony.testing.simulator.referee import InvariantBrokenError, Referee, Step, Violation
+from symphony.testing.simulator.result import Result
+from symphony.testing.simulator.scenario import Scenario, days, make_settings, minutes
+from symphony.testing.simulator.statistics import Tally
+from symphony.testing.simulator.tracker import Tracker
+from symphony.testing.simulator.workers import Workers
+
+__all__ = ["Simulation", "simulate"]
+
+_ONE_DAY = days(1)
+_MINUTE_MS = 60_000
+_LEAVE_MS = 12 * 60 * _MINUTE_MS
+
+
+class Simulation:
+    """A world in virtual time.
+
+    Args:
+        scenario: the board, the limits, the habits.
+        seed: the same seed gives the same history, on any machine.
+        duration: virtual time; it is over in seconds.
+        step: the scheduler that is judged.
+        replays: whether every step is taken again at the end and must give the same.
+        replay_command: the command that gives this simulation again, where the caller knows a better one.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        seed: int,
+        duration: timedelta,
+        step: Step = machine.step,
+        replays: bool = True,
+        replay_command: str | None = None,
+    ) -> None:
+        self._scenario = scenario
+        self._seed = seed
+        self._duration = duration
+        self._replays = replays
+        self._command = replay_command
+        self._violation: Violation | None = None
+        self._finished = 0
+        self._clock = Clock()
+        dice = Dice(seed)
+        profile, settings = scenario.profile, scenario.first_settings()
+        self._tally = Tally()
+        self._tracker = Tracker(self._clock, dice, profile.tracker, tells=profile.people.tells)
+        agents = Agents(dice, profile.agents, scenario.sessions)
+        workers = Workers(self._clock, self._tracker, agents.session)
+        self._referee = Referee(step, watch=self._watch)
+        self._daemon = Daemon(self._clock, dice, self._referee, self._tracker, workers)
+        self._people = People(self._clock, dice, self._tracker, profile.people, hurry=scenario.hurry)
+        self._operators = Operators(
+            self._clock, dice, self._daemon, profile.operators, settings, hurry=scenario.hurry
+        )
+        self._liveness = Liveness(self._clock, self._referee, self._tracker, self._daemon, self._operators)
+        self._people.file(scenario.board, scenario.issues, self.end_ms)
+        self._clock.at(0, self._daemon.start, settings)
+        self._clock.after(1_000, self._liveness.look_now_and_then)
+
+    @property
+    def end_ms(self) -> int:
+        """When it is over."""
+        return round(self._duration.total_seconds() * 1000)
+
+    def run(self, *, progress: Callable[[int], None] | None = None, slices: int = 100) -> Result:
+        """Live to the end or to the first broken rule; `progress` is told the virtual time now and then."""
+        try:
+            for part in range(1, slices + 1 if progress else 2):
+                until_ms = self.end_ms * part // slices if progress else self.end_ms
+                self._clock.run(until_ms, over=self._enough if self._scenario.max_inputs else None)
+                if progress:
+                    progress(until_ms)
+            self._count_finished()
+            if self._scenario.winds_down:
+                self._wind_down()
+            if self._replays:
+                self._referee.replay()
+        except InvariantBrokenError as error:
+            self._violation = error.violation
+        return self._result()
+
+    def _watch(self, moment: Moment) -> None:
+        self._tally.watch(moment)
+        self._liveness.watch(moment)
+
+    def _enough(self) -> bool:
+        return self._scenario.max_inputs is not None and self._referee.count >= self._scenario.max_inputs
+
+    # --- the end -----------------------------------------------------------------------------------------
+
+    def _wind_down(self) -> None:
+        """Everything is done, nobody disturbs: claims must go, and the daemon must end when asked."""
+        self._people.rest()
+        self._tracker.close()
+        self._liveness.rest()
+        daemon = self._daemon
+        if daemon.up and daemon.state.drain is not Drain.NO:
+            self._leave()
+        self._operators.rest()
+        daemon.tell(SettingsChanged(settings=make_settings(poll_interval_ms=_MINUTE_MS)))
+        daemon.tell(WakeAsked(reason="the end"))
+        self._clock.run(self._clock.now_ms + _LEAVE_MS, over=lambda: not self._claimed())
+        if claimed := self._claimed():
+            words = f"{len(claimed)} issues are still claimed though everything is done"
+            raise self._referee.broken(WINDS_DOWN, words, self._clock.now_ms, claimed[0])
+        daemon.tell(DrainAsked())
+        self._leave()
+
+    def _claimed(self) -> list[str]:
+        state = self._daemon.state
+        return sorted({*state.running, *state.retrying, *state.blocked})
+
+    def _leave(self) -> None:
+        self._clock.run(self._clock.now_ms + _LEAVE_MS, over=lambda: not self._daemon.up)
+        if self._daemon.up:
+            raise self._referee.broken(
+                WINDS_DOWN, "the daemon was asked to end and did not", self._clock.now_ms
+            )
+
+    # --- what it came to ---------------------------------------------------------------------------------
+
+    def _result(self) -> Result:
+        statistics = self._tally.statistics(
+            virtual_ms=self._clock.now_ms,
+            inputs=self._referee.count,
+            lives=len(self._referee.lives),
+            issues=len(self._tracker.changed_ms),
+            finished=self._finished,
+        )
+        return Result(
+            seed=self._seed,
+            replay_command=self._replay_command(),
+            violations=() if self._violation is None else (self._violation,),
+            statistics=statistics,
+            lives=self._referee.lives,
+        )
+
+    def _count_finished(self) -> None:
+        terminal = self._scenario.first_settings().terminal_states
+        states = (normalise_state(issue.state) for issue in self._tracker.board.values())
+        self._finished = sum(state in terminal for state in states)
+
+    def _replay_command(self) -> str | None:
+        options = self._scenario.options()
+        if self._command is not None or options is None:
+            return self._command
+        whole_days, rest = divmod(self._duration, days(1))
+        length = ("--minutes", f"{self._duration / minutes(1):.12g}") if rest else ("--days", str(whole_days))
+        program = ("python", "-m", "symphony.testing.simulator")
+        return shlex.join([*program, "--seed", str(self._seed), *length, *options])
+
+
+def simulate(
+    scenario: Scenario,
+    *,
+    seed: int = 0,
+    duration: timedelta = _ONE_DAY,
+    step: Step = machine.step,
+) -> Result:
+    """Live through a scenario in virtual time; `Result.check` raises for a broken rule.
+
+    `seed` decides everything that chance decides; `step` is the scheduler that is judged.
+    """
+    return Simulation(scenario, seed=seed, duration=duration, step=step).run()

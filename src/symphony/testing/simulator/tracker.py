@@ -1,0 +1,160 @@
+"""The tracker: a board that people and sessions change, and answers that are late, old, doubled or absent."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from symphony.domain.failures import Blame, Category, Failure
+from symphony.domain.issue import Issue, normalise_state
+from symphony.scheduler.inputs import Input, Polled, PollFailed, Refreshed, RefreshFailed
+from symphony.testing.simulator.clock import Clock
+from symphony.testing.simulator.dice import Dice
+from symphony.testing.simulator.profiles import TrackerHabits
+
+__all__ = ["Act", "Deliver", "Tracker"]
+
+Act = Callable[[], None]
+Deliver = Callable[[Input], None]
+
+
+class Tracker:
+    """The board and its answers.
+
+    `sound_from_ms` is the moment from which nothing that went wrong here can delay anybody, `changed_ms` when
+    an issue was last changed. `announce` is called after a change that the tracker tells of.
+    """
+
+    def __init__(self, clock: Clock, dice: Dice, habits: TrackerHabits, *, tells: float) -> None:
+        self.habits = habits
+        self.board: dict[str, Issue] = {}
+        self.changed_ms: dict[str, int] = {}
+        self.sound_from_ms = 0
+        self.announce: Act | None = None
+        self._clock = clock
+        self._dice = dice
+        self._tells = tells
+        self._states: dict[str, dict[str, Issue]] = {}
+        self._down_until_ms = 0
+        self._closed = False
+        self._next_outage()
+
+    # --- the board ---------------------------------------------------------------------------------------
+
+    def put(self, issue: Issue) -> None:
+        """Add an issue, or replace it by a changed one."""
+        self.remove(issue.id)
+        self.board[issue.id] = issue
+        self._states.setdefault(normalise_state(issue.state), {})[issue.id] = issue
+        if self._dice.chance(self._tells) and self.announce is not None:
+            self.announce()
+
+    def change(self, issue_id: str, **changes: Any) -> None:
+        """Change an issue, if it is there and the board is open."""
+        if issue_id in self.board and not self._closed:
+            self.put(replace(self.board[issue_id], **changes))
+
+    def remove(self, issue_id: str) -> None:
+        """Take an issue off the board."""
+        self.changed_ms[issue_id] = self._clock.now_ms
+        if issue := self.board.pop(issue_id, None):
+            del self._states[normalise_state(issue.state)][issue_id]
+
+    def in_states(self, states: Iterable[str]) -> tuple[Issue, ...]:
+        """The issues in any of these normalised states, in the order of the states' names."""
+        return tuple(issue for state in sorted(states) for issue in self._states.get(state, {}).values())
+
+    # --- its answers -------------------------------------------------------------------------------------
+
+    def poll(self, request: int, states: frozenset[str], deliver: Deliver) -> None:
+        """Answer `FetchCandidates` in a while."""
+        self._answer(
+            lambda: Polled(request=request, issues=self._doubled(self.in_states(states))),
+            lambda failure: PollFailed(request=request, failure=failure),
+            deliver,
+        )
+
+    def refresh(self, request: int, ids: frozenset[str], deliver: Deliver) -> None:
+        """Answer `RefreshIssues` in a while."""
+        order = sorted(ids)
+
+        def found() -> Input:
+            issues = tuple(self.board[key] for key in order if key in self.board)
+            return Refreshed(request=request, issues=self._doubled(issues))
+
+        def failed(failure: Failure) -> Input:
+            partial = failure.category is Category.TRACKER_RESPONSE and self._dice.chance(0.7)
+            culprits = frozenset({self._dice.pick(order)}) if partial else frozenset[str]()
+            return RefreshFailed(request=request, failure=failure, culprits=culprits)
+
+        self._answer(found, failed, deliver)
+
+    def _answer(
+        self, found: Callable[[], Input], failed: Callable[[Failure], Input], deliver: Deliver
+    ) -> None:
+        dice, habits = self._dice, self.habits
+        wait_ms = dice.between(habits.latency_ms)
+        if dice.chance(habits.hangs):
+            wait_ms = dice.between(habits.hang_ms)
+            self._unsound(wait_ms)
+        failure = self._failure()
+        if failure is not None:
+            self._unsound(wait_ms + (failure.retry_after_ms or 0))
+            self._clock.after(wait_ms, deliver, failed(failure))
+        elif dice.chance(habits.stale):
+            self._unsound(wait_ms)
+            self._clock.after(wait_ms, deliver, found())
+        else:
+            self._clock.after(wait_ms, self._deliver_fresh, found, deliver)
+
+    def _deliver_fresh(self, found: Callable[[], Input], deliver: Deliver) -> None:
+        answer = found()
+        deliver(answer)
+        if self._dice.chance(self.habits.repeats):
+            self._clock.after(self._dice.between(self.habits.latency_ms), deliver, answer)
+
+    def _doubled(self, issues: tuple[Issue, ...]) -> tuple[Issue, ...]:
+        if issues and self._dice.chance(self.habits.doubles):
+            self._unsound(0)
+            return (*issues, self._dice.pick(issues))
+        return issues
+
+    # --- what goes wrong ---------------------------------------------------------------------------------
+
+    def _failure(self) -> Failure | None:
+        dice, habits = self._dice, self.habits
+        if self._clock.now_ms < self._down_until_ms or dice.chance(habits.fails):
+            return _tracker_failure(Category.TRACKER_REQUEST, "no answer")
+        if dice.chance(habits.rate_limits):
+            wait_ms = dice.between(habits.retry_after_ms)
+            return _tracker_failure(
+                Category.TRACKER_RATE_LIMITED, "too many requests", retry_after_ms=wait_ms
+            )
+        if dice.chance(habits.malforms):
+            return _tracker_failure(Category.TRACKER_RESPONSE, "an issue without a title")
+        return None
+
+    def _unsound(self, for_ms: int) -> None:
+        self.sound_from_ms = max(self.sound_from_ms, self._clock.now_ms + for_ms)
+
+    def _next_outage(self) -> None:
+        if self.habits.outage_every_ms is not None:
+            self._clock.after(self._dice.around(self.habits.outage_every_ms), self._break_down)
+
+    def _break_down(self) -> None:
+        if self.habits.outage_every_ms is not None:
+            self._down_until_ms = self._clock.now_ms + self._dice.between(self.habits.outage_ms)
+            self._unsound(self._down_until_ms - self._clock.now_ms)
+            self._next_outage()
+
+    def close(self) -> None:
+        """Every issue is done, nobody changes one any more, and from now on every request goes well."""
+        self._tells = 0
+        for key in tuple(self.board):
+            self.change(key, state="Done", dispatchable=True)
+        self._closed = True
+        self.habits = TrackerHabits()
+        self._down_until_ms = 0
+
+
+def _tracker_failure(category: Category, message: str, *, retry_after_ms: int | None = None) -> Failure:
+    return Failure(category=category, blame=Blame.TRACKER, message=message, retry_after_ms=retry_after_ms)

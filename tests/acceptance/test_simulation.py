@@ -1,0 +1,50 @@
+"""Months of operation are simulated in seconds, and every failure replays from its seed."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+MONTHS = ("--days", "90", "--issues", "500", "--slots", "10", "--poll-s", "900", "--profile", "storm")
+
+
+def _simulator(*words: str) -> tuple[int, dict[str, Any]]:
+    """The command as anybody calls it; without coverage, which costs more than the simulation."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    argv = [sys.executable, "-m", "symphony.testing.simulator", *words, "--json"]
+    found = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    assert found.returncode in {0, 1}, found.stderr
+    return found.returncode, json.loads(found.stdout)
+
+
+@pytest.mark.conformance("S-3", "S-16")
+@pytest.mark.timeout(180)
+def test_ninety_days_of_storm_break_no_rule() -> None:
+    code, told = _simulator("--seed", "4711", *MONTHS)
+    assert told["violations"] == []
+    assert code == 0
+    figures = told["statistics"]
+    assert figures["virtual_ms"] >= 90 * 86_400_000
+    assert figures["issues"] == 500
+    assert figures["finished"] > 250
+    assert figures["max_running"] >= 10
+    assert figures["lives"] > 20
+    assert figures["blocks"] > 20
+
+
+def test_a_failure_is_found_and_its_own_words_replay_it() -> None:
+    broken = ("--step", "harness.broken_steps:forgets_a_claim_on_reload")
+    code, told = _simulator("--seed", "11", "--days", "20", "--issues", "60", *broken)
+    assert code == 1
+    (violation,) = told["violations"]
+    assert violation["invariant"] == "reload-keeps-claims"
+    assert violation["trace"]
+    words = shlex.split(told["replay"])
+    code, again = _simulator(*words[words.index("symphony.testing.simulator") + 1 :], *broken)
+    assert code == 1
+    assert again == told

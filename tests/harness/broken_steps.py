@@ -1,0 +1,304 @@
+"""Schedulers that are broken on purpose, each in one way, with the invariant that must notice it.
+
+Each wraps the real `step`: it lies to it, or changes what it said. `step` is pure, and so are these, but for
+the one that shows that the replay notices it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from symphony.scheduler.commands import (
+    CleanWorkspace,
+    Command,
+    ContinueRun,
+    Exit,
+    FetchCandidates,
+    Notify,
+    RefreshIssues,
+    SetTimer,
+    StartRun,
+    StopRun,
+)
+from symphony.scheduler.inputs import (
+    AgentReported,
+    Input,
+    Polled,
+    PollFailed,
+    Refreshed,
+    RunEnded,
+    RunStage,
+    SchedulerSettings,
+    SettingsChanged,
+    TimerFired,
+    TimerKind,
+    WakeAsked,
+    WorkflowRejected,
+)
+from symphony.scheduler.machine import step
+from symphony.scheduler.state import Cycle, Drain, State
+
+__all__ = ["BROKEN_STEPS", "Broken"]
+
+Commands = tuple[Command, ...]
+Broken = Callable[[State, Input, int], tuple[State, Commands]]
+
+
+def _without(held: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in held.items() if key not in keys}
+
+
+def starts_while_draining(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    if state.drain is not Drain.DRAINING:
+        return step(state, fact, now_ms)
+    after, commands = step(replace(state, drain=Drain.NO), fact, now_ms)
+    return replace(after, drain=Drain.DRAINING), commands
+
+
+def starts_under_an_invalid_workflow(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    if state.hold is None or isinstance(fact, SettingsChanged | WorkflowRejected):
+        return step(state, fact, now_ms)
+    after, commands = step(replace(state, hold=None), fact, now_ms)
+    return replace(after, hold=state.hold), commands
+
+
+def _under(limits: Callable[[SchedulerSettings], SchedulerSettings]) -> Broken:
+    """A step that decides under other limits than the ones in force."""
+
+    def broken(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+        if isinstance(fact, SettingsChanged):
+            return step(state, fact, now_ms)
+        after, commands = step(replace(state, settings=limits(state.settings)), fact, now_ms)
+        return replace(after, settings=state.settings), commands
+
+    return broken
+
+
+def frees_the_slot_at_stop(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    for command in commands:
+        if isinstance(command, StopRun):
+            running = {key: run for key, run in after.running.items() if run.run_id != command.run_id}
+            after = replace(after, running=running)
+    return after, commands
+
+
+def forgets_a_run_that_delivers(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    if isinstance(fact, AgentReported) and fact.report.stage is RunStage.FINISHING:
+        running = {key: run for key, run in after.running.items() if run.run_id != fact.run_id}
+        lost = after.running.keys() - running.keys()
+        said = tuple(Notify(level="info", event="claim_released", issue_id=key) for key in lost)
+        return replace(after, running=running), commands + said
+    return after, commands
+
+
+def forgets_a_claim_on_reload(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    return (replace(after, retrying={}), commands) if isinstance(fact, SettingsChanged) else (after, commands)
+
+
+def forgets_a_retry(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    if isinstance(fact, RunEnded):
+        gained = after.retrying.keys() - state.retrying.keys()
+        return replace(after, retrying=_without(after.retrying, *gained)), commands
+    return after, commands
+
+
+def _drops(kind: type[Command], which: Callable[[Any, Input], bool] = lambda _command, _fact: True) -> Broken:
+    def broken(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+        after, commands = step(state, fact, now_ms)
+        kept = (each for each in commands if not (isinstance(each, kind) and which(each, fact)))
+        return after, tuple(kept)
+
+    return broken
+
+
+def doubles_a_run(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    again = tuple(replace(each, run_id=f"{each.run_id}+") for each in commands if isinstance(each, StartRun))
+    return after, commands + again
+
+
+def uses_a_run_id_again(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    return step(replace(state, epoch="e"), fact, now_ms)
+
+
+def starts_from_the_poll(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    if isinstance(fact, Polled) and after.refresh and after.refresh is not state.refresh:
+        answer = Refreshed(request=after.refresh.request, issues=fact.issues)
+        after, more = step(after, answer, now_ms)
+        return after, tuple(each for each in commands if not isinstance(each, RefreshIssues)) + more
+    return after, commands
+
+
+def starts_what_is_not_eligible(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    if not isinstance(fact, Refreshed):
+        return step(state, fact, now_ms)
+    told = {issue.id: issue for issue in fact.issues}
+    active = tuple(
+        replace(issue, state="Todo") if issue.id in state.picks else issue for issue in fact.issues
+    )
+    after, commands = step(state, replace(fact, issues=active), now_ms)
+    true = (
+        replace(each, issue=told[each.issue.id]) if isinstance(each, StartRun) else each for each in commands
+    )
+    return after, tuple(true)
+
+
+def counts_attempts_wrongly(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    wrong = (
+        replace(each, attempt=1 + (each.attempt or 0)) if isinstance(each, StartRun) else each
+        for each in commands
+    )
+    return after, tuple(wrong)
+
+
+def waits_too_long(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    if after.retrying is state.retrying:
+        return after, commands
+    late = {key: replace(retry, due_ms=retry.due_ms + 10**8) for key, retry in after.retrying.items()}
+    return replace(after, retrying=late), commands
+
+
+def takes_a_stale_timer(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    if isinstance(fact, TimerFired) and fact.timer in state.timers:
+        fact = replace(fact, token=state.timers[fact.timer])
+    return step(state, fact, now_ms)
+
+
+def takes_an_answer_twice(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    if isinstance(fact, Polled) and state.cycle is Cycle.IDLE:
+        state = replace(state, cycle=Cycle.POLLING, cycle_request=fact.request)
+    return step(state, fact, now_ms)
+
+
+def loses_a_wake(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    if isinstance(fact, WakeAsked) and state.cycle is Cycle.POLLING:
+        return state, ()
+    return step(state, fact, now_ms)
+
+
+def asks_twice(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    more = tuple(replace(each, request=-each.request) for each in commands if isinstance(each, RefreshIssues))
+    return after, commands + more
+
+
+def claims_twice(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    kept = {key: retry for key, retry in state.retrying.items() if key in after.running}
+    return replace(after, retrying={**after.retrying, **kept}), commands
+
+
+def cleans_under_a_run(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    issues = {run.run_id: run.issue for run in after.running.values()}
+    stopped = [issues[each.run_id] for each in commands if isinstance(each, StopRun)]
+    more = tuple(
+        CleanWorkspace(issue_id=issue.id, identifier=issue.identifier, path=None) for issue in stopped
+    )
+    return after, commands + more
+
+
+def speaks_to_the_deaf(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    if isinstance(fact, AgentReported):
+        ending = [run for run in after.running.values() if run.run_id == fact.run_id and run.finishing]
+        more = tuple(ContinueRun(run_id=run.run_id, issue=run.issue, turn=run.turn + 1) for run in ending)
+        return after, commands + more
+    return after, commands
+
+
+def raises(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    if isinstance(fact, PollFailed):
+        raise KeyError(fact.request)
+    return step(state, fact, now_ms)
+
+
+def starts_nothing(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    return step(state, replace(fact, issues=()) if isinstance(fact, Polled) else fact, now_ms)
+
+
+def never_unblocks(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    if isinstance(fact, Refreshed):
+        old = tuple(
+            state.blocked[issue.id].issue if issue.id in state.blocked else issue for issue in fact.issues
+        )
+        fact = replace(fact, issues=old)
+    return step(state, fact, now_ms)
+
+
+def remembering() -> Broken:
+    """Not a function of its arguments: it keeps silent now and then, by a count of its own."""
+    calls = 0
+
+    def broken(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+        nonlocal calls
+        calls += 1
+        after, commands = step(state, fact, now_ms)
+        quiet = tuple(
+            each for each in commands if not isinstance(each, Notify) or each.event == "claim_released"
+        )
+        return after, quiet if calls % 3 == 0 else commands
+
+    return broken
+
+
+BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
+    "frees the slot at StopRun": (frees_the_slot_at_stop, "stop-frees-nothing"),
+    "forgets a run that delivers": (forgets_a_run_that_delivers, "runs-answered"),
+    "forgets a claim on reload": (forgets_a_claim_on_reload, "reload-keeps-claims"),
+    "forgets a retry": (forgets_a_retry, "no-silent-loss"),
+    "drops the timer of a retry": (
+        _drops(SetTimer, lambda each, _: each.timer.kind is TimerKind.RETRY),
+        "no-stuck-claim",
+    ),
+    "drops the timer of silence": (
+        _drops(SetTimer, lambda each, _: each.timer.kind is TimerKind.STALL),
+        "no-stuck-claim",
+    ),
+    "drops the timer of the drain": (
+        _drops(SetTimer, lambda each, _: each.timer.kind is TimerKind.DRAIN),
+        "exit-once",
+    ),
+    "drops the next poll after a failure": (
+        _drops(
+            SetTimer, lambda each, fact: each.timer.kind is TimerKind.POLL and isinstance(fact, PollFailed)
+        ),
+        "next-poll",
+    ),
+    "never asks for the poll": (_drops(FetchCandidates), "next-poll"),
+    "never ends": (_drops(Exit), "exit-once"),
+    "starts while draining": (starts_while_draining, "no-start-while-draining"),
+    "starts under an invalid workflow": (
+        starts_under_an_invalid_workflow,
+        "no-start-under-invalid-workflow",
+    ),
+    "ignores the cap": (_under(lambda limits: replace(limits, max_concurrent_agents=99)), "limits"),
+    "ignores the cap of a state": (
+        _under(lambda limits: replace(limits, max_concurrent_by_state={})),
+        "limits",
+    ),
+    "doubles a run": (doubles_a_run, "one-run-per-issue"),
+    "uses a run id again": (uses_a_run_id_again, "one-run-per-issue"),
+    "starts from the poll": (starts_from_the_poll, "fresh-start"),
+    "starts what is not eligible": (starts_what_is_not_eligible, "fresh-start"),
+    "counts attempts wrongly": (counts_attempts_wrongly, "attempts-count"),
+    "waits too long": (waits_too_long, "backoff-cap"),
+    "takes a stale timer": (takes_a_stale_timer, "stale-timer"),
+    "takes an answer twice": (takes_an_answer_twice, "nonsense-changes-nothing"),
+    "loses a wake": (loses_a_wake, "no-lost-wake"),
+    "asks twice": (asks_twice, "one-refresh"),
+    "claims twice": (claims_twice, "one-claim"),
+    "cleans under a run": (cleans_under_a_run, "clean-after-end"),
+    "speaks to the deaf": (speaks_to_the_deaf, "words-are-heard"),
+    "raises": (raises, "total"),
+    "starts nothing": (starts_nothing, "liveness"),
+    "never unblocks": (never_unblocks, "winds-down"),
+    "is no function of its arguments": (remembering(), "replay"),
+}

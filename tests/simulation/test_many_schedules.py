@@ -1,0 +1,44 @@
+"""Ten thousand short random schedules, the same on every machine and in every run.
+
+They run in processes of their own and without coverage, which would cost more than they do and shows
+nothing that a few dozen schedules do not show. `SYMPHONY_SIMULATION_EXAMPLES=100000 pytest tests/simulation`
+looks for so many new ones.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from secrets import randbelow
+
+import pytest
+
+_ASKED = os.environ.get("SYMPHONY_SIMULATION_EXAMPLES")
+CHUNKS = 20
+EACH = (int(_ASKED or 10_000) + CHUNKS - 1) // CHUNKS
+FIRST = randbelow(10**9) if _ASKED else 0
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+
+
+@pytest.mark.conformance("S-3", "S-14", "S-16", "S-20")
+@pytest.mark.timeout(0 if _ASKED else 120)
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_no_rule_is_broken_in_ten_thousand_schedules(chunk: int) -> None:
+    first = FIRST + chunk * EACH
+    argv = [sys.executable, "-m", "symphony.testing.simulator", "--json"]
+    found = subprocess.run(
+        [*argv, "--schedules", str(EACH), "--seed", str(first)],
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode in {0, 1}, found.stderr
+    told = json.loads(found.stdout)
+    again = [broken["replay"] for broken in told["broken"]]
+    assert not told["broken_seeds"], f"replay with: {again}"
+    assert told["schedules"] == EACH
+    assert told["inputs"] > 10 * EACH

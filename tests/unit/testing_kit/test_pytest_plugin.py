@@ -1,0 +1,137 @@
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+PLUGIN = "symphony.testing.pytest_plugin"
+ROOT = Path(__file__).parents[3]
+FAILING = """
+    from symphony.testing.simulator import Scenario, days
+
+    def test_two_days(symphony_simulation):
+        result = symphony_simulation(Scenario(issues=2), duration=days(0.01))
+        assert result.statistics.starts < 0
+"""
+BROKEN = """
+    from harness.broken_steps import doubles_a_run
+    from symphony.testing.simulator import Scenario, days
+
+    def test_it(symphony_simulation):
+        symphony_simulation(Scenario(issues=2), duration=days(0.01), step=doubles_a_run)
+"""
+
+
+@pytest.fixture
+def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A project of somebody else, with the plugin."""
+    monkeypatch.setenv("PYTEST_ADDOPTS", f"-p {PLUGIN} -p no:cacheprovider -p no:asyncio")
+    return pytester
+
+
+def test_it_is_offered_to_pytest_under_its_own_name() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["entry-points"]["pytest11"] == {PLUGIN: PLUGIN}
+    assert import_module(PLUGIN).symphony_simulation
+
+
+def test_loading_it_loads_nothing_else_of_symphony() -> None:
+    program = (
+        f"import sys, {PLUGIN}; "
+        "print(sorted(name for name in sys.modules if name.split('.')[0] == 'symphony'))"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == f"['symphony', 'symphony.testing', '{PLUGIN}']"
+
+
+def test_a_simulation_that_keeps_the_rules_passes(inner: pytest.Pytester) -> None:
+    inner.makepyfile("""
+        from symphony.testing.simulator import Scenario, hours
+
+        def test_it(symphony_simulation):
+            result = symphony_simulation(Scenario(issues=3), duration=hours(8))
+            assert result.statistics.issues == 3
+    """)
+    inner.runpytest_inprocess().assert_outcomes(passed=1)
+
+
+def test_a_test_that_fails_shows_the_seed_and_both_ways_to_replay_it(inner: pytest.Pytester) -> None:
+    inner.makepyfile(FAILING)
+    found = inner.runpytest_inprocess("--symphony-seed", "4711")
+    found.assert_outcomes(failed=1)
+    found.stdout.fnmatch_lines(
+        [
+            "*symphony simulation*",
+            "seed:   4711",
+            "replay: pytest *test_two_days --symphony-seed 4711",
+            "   or:  python -m symphony.testing.simulator --seed 4711 *",
+        ]
+    )
+
+
+def test_a_broken_rule_fails_the_test_with_its_trace(inner: pytest.Pytester) -> None:
+    inner.makepyfile(BROKEN)
+    found = inner.runpytest_inprocess()
+    found.assert_outcomes(failed=1)
+    found.stdout.fnmatch_lines(["*broken: one-run-per-issue*", "*last 25 steps*", "*seed:*", "*replay:*"])
+
+
+def test_the_seed_comes_from_the_option_else_the_marker_else_the_name(inner: pytest.Pytester) -> None:
+    inner.makepyfile("""
+        import pytest
+        from symphony.testing.simulator import Scenario, hours
+
+        @pytest.mark.symphony_seed(7)
+        def test_marked(symphony_simulation):
+            print("marked", symphony_simulation.seed)
+
+        def test_named(symphony_simulation):
+            print("named", symphony_simulation.seed)
+    """)
+    first = inner.runpytest_inprocess("-s", "--strict-markers").outlines
+    assert any("marked 7" in text for text in first)
+    named = [text for text in first if "named" in text]
+    assert named == [text for text in inner.runpytest_inprocess("-s").outlines if "named" in text]
+    third = inner.runpytest_inprocess("-s", "--symphony-seed", "9").outlines
+    assert any("marked 9" in text for text in third)
+    assert any("named 9" in text for text in third)
+
+
+@pytest.mark.parametrize(
+    ("options", "count"), [((), 25), (("--symphony-schedules", "3"), 3), (("--symphony-seed", "5"), 1)]
+)
+def test_many_seeds_are_tried_and_one_when_a_seed_is_replayed(
+    inner: pytest.Pytester, options: tuple[str, ...], count: int
+) -> None:
+    inner.makepyfile(f"""
+        from symphony.testing.simulator import Scenario, minutes
+
+        def test_it(symphony_simulation):
+            results = symphony_simulation.many(Scenario(issues=1), duration=minutes(5))
+            assert len({{result.seed for result in results}}) == {count}
+    """)
+    inner.runpytest_inprocess(*options).assert_outcomes(passed=1)
+
+
+def test_agents_and_model_servers_are_at_hand(inner: pytest.Pytester) -> None:
+    inner.makepyfile("""
+        from urllib.request import urlopen
+
+        def test_agent(symphony_scripted_agent):
+            assert symphony_scripted_agent("--ignore-eof").endswith("scripted_agent --ignore-eof")
+
+        def test_server(symphony_model_server):
+            with urlopen(symphony_model_server().base_url + "/models") as answer:
+                assert answer.status == 200
+    """)
+    inner.runpytest_inprocess().assert_outcomes(passed=2)
+
+
+def test_its_options_are_explained(inner: pytest.Pytester) -> None:
+    inner.runpytest_inprocess("--help").stdout.fnmatch_lines(
+        ["*--symphony-seed=SEED*", "*--symphony-schedules=N*"]
+    )

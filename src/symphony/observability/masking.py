@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from symphony.domain.redaction import MASK
@@ -12,11 +13,17 @@ _SECRET_KEYS = re.compile(r"(?i)(token|secret|password|passwd|api_?key|authoriza
 _NOT_SECRET_KEYS = re.compile(r"(?i)_tokens$|^tokens$")
 
 
+@lru_cache(maxsize=1_024)
+def _is_telling(key: str) -> bool:
+    """Whether a key says that a secret stands under it; the same few keys come again and again."""
+    return bool(_SECRET_KEYS.search(key)) and not _NOT_SECRET_KEYS.search(key)
+
+
 def masked(value: Any, text: Callable[[str], str], *, key: str = "") -> Any:
     """The value with `text` applied to every text in it; what stands under a telling key is hidden whole."""
     if value is None or isinstance(value, bool | int | float):
         return value
-    if _SECRET_KEYS.search(key) and not _NOT_SECRET_KEYS.search(key):
+    if _is_telling(key):
         return MASK
     match value:
         case str():

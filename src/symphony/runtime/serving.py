@@ -9,7 +9,6 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
 
 import anyio
 import structlog
@@ -75,16 +74,17 @@ async def serving(doors: Doors, operator: Operator, access: Access) -> AsyncIter
         SymphonyError: of the body, as it was raised.
     """
     refused: SymphonyError | None = None
-    async with anyio.create_task_group() as tasks:
-        if doors.control is not None:
-            await tasks.start(_serve, doors.control, create_app(operator, CONTROL))
-        if doors.tcp is not None:
-            await tasks.start(_serve, doors.tcp, create_app(operator, access))
-        try:
-            yield
-        except SymphonyError as error:
-            refused = error  # raised below, where no task group wraps it
-        tasks.cancel_scope.cancel()
+    with _logs():
+        async with anyio.create_task_group() as tasks:
+            if doors.control is not None:
+                await tasks.start(_serve, doors.control, create_app(operator, CONTROL))
+            if doors.tcp is not None:
+                await tasks.start(_serve, doors.tcp, create_app(operator, access))
+            try:
+                yield
+            except SymphonyError as error:
+                refused = error  # raised below, where no task group wraps it
+            tasks.cancel_scope.cancel()
     if refused is not None:
         raise refused
 
@@ -93,14 +93,11 @@ async def _serve(
     door: socket.socket, app: ASGIApp, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
 ) -> None:
     server = _Server(_config(app), task_status)
-    with _logs():
-        try:
-            await server.serve(sockets=[door])
-        except OSError as error:  # the daemon works without
-            _log.error("http_failed", reason=str(error.strerror))
-        finally:
-            with anyio.CancelScope(shield=True):
-                await server.end()
+    try:
+        await server.serve(sockets=[door])
+    finally:
+        with anyio.CancelScope(shield=True):
+            await server.end()
 
 
 def _config(app: ASGIApp) -> uvicorn.Config:
@@ -200,7 +197,7 @@ class _Forward(logging.Handler):
 @contextmanager
 def _logs() -> Iterator[None]:
     logger = logging.getLogger("uvicorn.error")
-    forward: Any = _Forward()
+    forward = _Forward()
     before = logger.propagate
     logger.addHandler(forward)
     logger.propagate = False

@@ -288,6 +288,21 @@ async def test_an_issue_tells_the_skills_of_its_run(project: Project) -> None:
     assert [(one["path"], len(one["sha256"])) for one in errors] == [(".symphony/skills/bad/SKILL.md", 64)]
 
 
+@pytest.mark.conformance("O-7")
+async def test_hooks_do_not_get_the_token_of_the_operator(project: Project) -> None:
+    seen = project.root / "seen"
+    project.environment["SYMPHONY_OPERATOR_TOKEN"] = TOKEN
+    project.workflow(hooks={"before_run": f"env > {seen}.part; mv {seen}.part {seen}"})
+    board = project.issue("SYM-1", [{"wait_for": "never"}])
+    async with serving(project) as served:
+        await served.watcher.until(lambda: any(run.agent_ms for run in served.watcher.running))
+        given = await anyio.Path(seen).read_text()
+        await move(board, "Done")
+        await served.watcher.until(lambda: not served.watcher.running)
+    assert "SYMPHONY_ISSUE_ID=SYM-1" in given, "the positive control"
+    assert TOKEN not in given
+
+
 @pytest.mark.conformance("H-1")
 async def test_a_port_that_is_taken_ends_the_start_before_anything_is_dispatched(project: Project) -> None:
     with socket.socket() as other:

@@ -49,16 +49,23 @@ def test_without_a_path_it_serves_the_file_beside_it(daemon: Daemon) -> None:
     (call,) = daemon.calls
     assert call["workflow"] == Path("WORKFLOW.md")
     assert (call["once"], call["log_format"], call["log_level"]) == (False, "auto", "info")
+    assert call["port"] is None
 
 
 def test_options_reach_the_daemon(daemon: Daemon) -> None:
-    assert run("x/W.md", "--once", "--log-format", "json", "--log-level", "debug").exit_code == 0
+    assert (
+        run("x/W.md", "--once", "--log-format", "json", "--log-level", "debug", "--port", "0").exit_code == 0
+    )
     (call,) = daemon.calls
     assert call["workflow"] == Path("x/W.md")
     assert (call["once"], call["log_format"], call["log_level"]) == (True, "json", "debug")
+    assert call["port"] == 0
 
 
-@pytest.mark.parametrize("arguments", [("--port", "1"), ("a", "b"), ("--log-format", "xml")])
+@pytest.mark.conformance("L-4")
+@pytest.mark.parametrize(
+    "arguments", [("--port", "65536"), ("--port", "-1"), ("--port", "x"), ("a", "b"), ("--log-format", "xml")]
+)
 def test_what_it_does_not_know_is_a_usage_error(daemon: Daemon, arguments: tuple[str, ...]) -> None:
     done = run(*arguments)
     assert done.exit_code == 2

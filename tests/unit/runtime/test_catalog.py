@@ -1,6 +1,7 @@
+import hashlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import anyio
@@ -9,6 +10,7 @@ from structlog.testing import capture_logs
 
 from symphony import skills
 from symphony.agents.envelope import assemble
+from symphony.runtime import catalog as runtime_catalog
 from symphony.runtime.catalog import RunCatalog, load_catalog
 from symphony.skills import Severity, SkillOptions, SkillSet
 from symphony.testing.scripted_agent.skill_file import path_of
@@ -133,3 +135,47 @@ async def test_the_scripted_agent_finds_the_file_of_a_listed_skill(tmp_path: Pat
     assert found is not None
     assert Path(found) == path
     assert path_of(envelope, "absent") is None
+
+
+async def test_what_was_listed_or_malformed_is_told_with_its_digest(tmp_path: Path) -> None:
+    good, bad = add(tmp_path, "good"), add(tmp_path, "bad", "no front matter\n")
+    add(tmp_path, "late")
+    told = (await load_catalog(tmp_path, SkillOptions(max_skills_in_prompt=1))).skills
+    sha256 = hashlib.sha256(good.read_bytes()).hexdigest()
+    assert [(one.name, one.path, one.sha256) for one in told.listed] == [
+        ("good", ".symphony/skills/good/SKILL.md", sha256)
+    ]
+    assert [(one.name, one.reason) for one in told.dropped] == [("late", "count")]
+    (error,) = [one for one in told.problems if one.severity == "error"]
+    assert error.code == "missing_front_matter"
+    assert error.sha256 == hashlib.sha256(bad.read_bytes()).hexdigest()
+
+
+async def test_digests_that_fail_cost_nothing_but_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Path, __: Iterable[str]) -> dict[str, str]:
+        raise RuntimeError("a bug")
+
+    add(tmp_path, "greet")
+    monkeypatch.setattr(skills, "digests", broken)
+    with capture_logs() as logs:
+        catalog = await load_catalog(tmp_path, SkillOptions())
+    assert catalog.listed == ("greet",)
+    assert catalog.skills.listed[0].sha256 is None
+    assert "skills_failed" in [line["event"] for line in logs]
+
+
+async def test_digests_that_hang_are_left_behind_at_their_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: threading.Event
+) -> None:
+    def stuck(_: Path, __: Iterable[str]) -> dict[str, str]:
+        gate.wait(30)
+        return {}
+
+    add(tmp_path, "greet")
+    monkeypatch.setattr(skills, "digests", stuck)
+    monkeypatch.setattr(runtime_catalog, "DIGEST_DEADLINE_S", 0.05)
+    with anyio.fail_after(20):
+        catalog = await load_catalog(tmp_path, SkillOptions())
+    assert (catalog.listed, catalog.sha256) == (("greet",), {})

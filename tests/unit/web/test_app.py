@@ -6,6 +6,7 @@ import anyio
 import httpx
 import pytest
 import pytest_asyncio
+from starlette.types import Message
 from structlog.testing import capture_logs
 
 from harness.asking import FakeOperator, asking
@@ -13,7 +14,9 @@ from harness.chronicle import conforms
 from harness.scheduling import make_failure
 from symphony.domain.failures import Category, SymphonyError
 from symphony.web import requests
+from symphony.web.access import CONTROL
 from symphony.web.answers import SECURITY_HEADERS
+from symphony.web.app import create_app
 from symphony.web.port import UnavailableError
 from symphony.web.requests import MAX_BODY_BYTES
 
@@ -239,6 +242,37 @@ async def test_a_body_that_does_not_arrive_is_given_up(
     response = await client.post("/api/v1/refresh", content=silent(), headers=headers)
     refused(response, 408, "request_timeout")
     assert operator.refreshes == 0
+
+
+async def test_a_client_that_goes_away_in_mid_body_changes_nothing(operator: FakeOperator) -> None:
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/v1/refresh",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost")],
+    }
+    await create_app(operator, CONTROL)(scope, receive, send)
+    assert sent[0]["status"] == 400
+    assert operator.refreshes == 0
+
+
+async def test_what_is_not_http_is_left_alone(operator: FakeOperator) -> None:
+    async def receive() -> Message:
+        raise AssertionError("nobody asks")
+
+    async def send(_: Message) -> None:
+        raise AssertionError("nobody answers")
+
+    await create_app(operator, CONTROL)({"type": "websocket", "path": "/"}, receive, send)
 
 
 # --- when the daemon cannot ---

@@ -130,6 +130,7 @@ def test_an_issue_that_nobody_knows_is_answered_with_those_that_may_be_meant(boa
         assert complaint.startswith("error: there is no issue 'sym-3'\nhint: did you mean SYM-3")
 
 
+@pytest.mark.conformance("O-1")
 def test_a_workflow_that_became_invalid_is_shown_while_the_last_good_one_holds(board: Project) -> None:
     with board.daemon() as daemon:
         settled(board, daemon)

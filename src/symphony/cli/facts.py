@@ -70,10 +70,7 @@ class Facts:
             with client:
                 if (document := client.prompt(identifier)) is not None:
                     return {**document, "source": "daemon"}
-        from symphony.runtime.preview import prompt_document
-
-        told = anyio.run(partial(self._offline().prompt, identifier))
-        return None if told is None else prompt_document(told, source="files")
+        return anyio.run(partial(self._offline().prompt, identifier))
 
     def identifiers(self) -> tuple[str, ...]:
         """Every identifier that the tracker lists, to guess what was meant."""

@@ -25,7 +25,7 @@ from symphony.observability.logs import configure
 from symphony.observability.masking import masked
 from symphony.runtime.bound import Bound, bind, redaction_for, scheduler_settings
 from symphony.runtime.clock import monotonic_ms
-from symphony.runtime.preview import PromptPreview, preview
+from symphony.runtime.preview import preview, prompt_document
 from symphony.scheduler import policy
 from symphony.scheduler.commands import Command, FetchCandidates, RefreshIssues
 from symphony.scheduler.inputs import Input, Polled, PollFailed, Recovered, RefreshFailed, WorkspaceRef
@@ -94,15 +94,17 @@ class Offline:
             document["status"] = "inactive"
         return self._shown(document)
 
-    async def prompt(self, identifier: str) -> PromptPreview | None:
-        """What a first dispatch would send now; null for unknown issues.
+    async def prompt(self, identifier: str) -> Document | None:
+        """The document of `/api/v1/<identifier>/prompt` for a first dispatch; null for unknown issues.
 
         Raises:
             SymphonyError: the tracker cannot tell, or the dispatch would fail.
         """
         state, _ = await self._look()
         found = await self._find(identifier, state)
-        return None if found is None else await preview(self.bound, found, None)
+        if found is None:
+            return None
+        return self._shown(prompt_document(await preview(self.bound, found, None), source="files"))
 
     async def identifiers(self) -> tuple[str, ...]:
         """The identifiers of what the tracker lists and of what has a workspace, to guess what was meant."""

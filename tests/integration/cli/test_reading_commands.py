@@ -169,6 +169,16 @@ def test_a_pipe_gets_the_bytes_of_the_prompt(project: Project) -> None:
     assert run("prompt", "SYM-1", "--envelope-only").stdout_bytes == b""
 
 
+def test_secrets_are_masked_in_what_is_printed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "correct-horse-battery")
+    project.issue("SYM-1", title="Use correct-horse-battery", extra=LABEL)
+    for command in (("status",), ("explain", "SYM-1"), ("prompt", "SYM-1")):
+        for form in ((), ("--json",)):
+            done = run(*command, *form)
+            assert done.exit_code == 0
+            assert "correct-horse-battery" not in done.output
+
+
 def test_a_note_goes_to_stderr(project: Project) -> None:
     project.workflow(workspace={"repo": project.repo.as_uri()})
     done = run("prompt", "SYM-1", "--json")

@@ -72,7 +72,9 @@ def _to_reconcile(work: Work) -> frozenset[str]:
 
 def _fetch(work: Work) -> None:
     state = work.state
-    if state.hold is not None or state.drain is not Drain.NO or _quiet_until(work) is not None:
+    paused = _quiet_until(work) is not None
+    if state.hold is not None or state.drain is not Drain.NO or paused:
+        work.update(poll_again=state.poll_again or paused)  # made up for as soon as the pause is over
         _end(work)
         return
     request = work.number()

@@ -45,7 +45,12 @@ _MAKES_ROOM = (Polled, Refreshed, RefreshFailed, RunEnded, SettingsChanged)
 
 
 def step(state: State, fact: Input, now_ms: int) -> tuple[State, tuple[Command, ...]]:
-    """The state after one fact, and what to do about it. Never raises for any input."""
+    """The state after one fact, and what to do about it. Never raises for any input.
+
+    A timer that was armed anew, or is armed no more, does nothing when it fires (RT1, SC4).
+    """
+    if isinstance(fact, TimerFired) and state.timers.get(fact.timer) != fact.token:
+        return state, ()
     work = Work(state, now_ms)
     _take(work, fact)
     if isinstance(fact, _MAKES_ROOM):
@@ -80,12 +85,11 @@ def _take(work: Work, fact: Input) -> None:  # noqa: C901, PLR0912 - one line pe
         case AgentReported() | TurnEnded() | RunEnded():
             _on_run(work, fact)
         case TimerFired():
-            if work.state.timers.get(fact.timer) == fact.token:
-                late_ms = work.late_ms(fact.timer)
-                work.clear_timer(fact.timer)
-                runs.forgive_sleep(work, late_ms)
-                if fact.timer not in work.state.timers:
-                    _on_timer(work, fact.timer)
+            late_ms = work.late_ms(fact.timer)
+            work.clear_timer(fact.timer)
+            runs.forgive_sleep(work, late_ms)
+            if fact.timer not in work.state.timers:
+                _on_timer(work, fact.timer)
         case DrainAsked():
             _on_drain(work)
         case StopAsked():

@@ -98,16 +98,18 @@ def standing(issue: Issue | None, settings: SchedulerSettings) -> Standing:
     return Standing.ACTIVE if in_active_state(issue, settings) else Standing.INACTIVE
 
 
-def sort_key(issue: Issue) -> tuple[int, bool, float, str]:
+def sort_key(issue: Issue) -> tuple[int, bool, float, str, str]:
     """Dispatch order: priority 1..4 then the rest, oldest first, identifier last (SC6, DM9).
 
-    A date without zone counts as UTC, so that the order does not depend on the machine.
+    A date without zone counts as UTC, so that the order does not depend on the machine. The id settles what
+    identifiers should: sets of ids are sorted by this key too, and have no order of their own.
     """
     rank = issue.priority if issue.priority in _RANKS else _UNRANKED
     created = issue.created_at
     if created is not None and created.tzinfo is None:
         created = created.replace(tzinfo=UTC)
-    return (rank or _UNRANKED, created is None, created.timestamp() if created else 0.0, issue.identifier)
+    age = created.timestamp() if created else 0.0
+    return (rank or _UNRANKED, created is None, age, issue.identifier, issue.id)
 
 
 def backoff_ms(attempt: int, cap_ms: int) -> int:

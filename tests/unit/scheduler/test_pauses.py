@@ -89,10 +89,17 @@ def test_the_longer_of_two_wishes_counts() -> None:
     story.fail_refresh(failure=_later(60_000))
     assert story.state.quiet_until_ms == 60_000
     assert not story.polls, "a refused refresh is not followed by a poll at once"
-    story.now = 60_000
-    _wake(story)
+    story.advance(60_000)
     story.fail_refresh(failure=_later(30_000))
     assert story.state.quiet_until_ms == 90_000
+
+
+def test_a_cycle_that_a_pause_cut_short_is_made_up_for_when_it_is_over() -> None:
+    story = Story(make_issue("1"), poll_interval_ms=600_000).begin().streams("1")
+    story.slow = True
+    _wake(story)
+    story.fail_refresh(failure=_later(60_000))
+    assert story.state.next_poll_ms == 60_000, "the wake is not lost until the next regular poll"
 
 
 def test_a_turn_that_ends_in_a_pause_waits_for_its_end_and_goes_on() -> None:

@@ -60,7 +60,7 @@ def _judge_tracker(review: Review) -> None:
     if not isinstance(tracker, TrackerSettings) or tracker.kind not in SUPPORTED_KINDS:
         return
     known = provider_keys(tracker.kind)
-    for key in tracker.provider.keys() - set(known):
+    for key in sorted(tracker.provider.keys() - set(known)):
         location = ("tracker", "provider", key)
         review.warn(
             location,

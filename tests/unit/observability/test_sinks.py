@@ -99,6 +99,19 @@ def test_a_file_that_cannot_be_written_is_told_once_to_what_remains(
 
 
 @pytest.mark.conformance("O-3")
+def test_a_file_that_cannot_be_opened_is_told_as_well(
+    tmp_path: Path, shown: io.StringIO, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "log" / "symphony.log").mkdir(parents=True)
+    file = LogFile(tmp_path)
+    logger(file, shown, as_json=True).info("line")
+    told = [json.loads(line) for line in shown.getvalue().splitlines()]
+    assert [line["event"] for line in told] == ["line", "log_sink_failed"]
+    assert capfd.readouterr().err == "", "the standard library prints a stack here unless it is told not to"
+    file.close()
+
+
+@pytest.mark.conformance("O-3")
 def test_a_file_that_can_be_written_again_is_used_again(tmp_path: Path, shown: io.StringIO) -> None:
     blocker = tmp_path / "log"
     blocker.write_text("in the way")

@@ -93,7 +93,7 @@ def wake(work: Work) -> None:
 
 
 def would_coalesce(state: State) -> bool:
-    """Whether a wake asked for now brings no poll of its own, but shares one that is under way or due (SC15)."""
+    """Whether a wake would bring no poll of its own, as one is under way or due in a moment (SC15)."""
     return state.cycle is not Cycle.IDLE or state.poll_soon
 
 

@@ -27,6 +27,8 @@ from symphony.web.port import Document, RefreshAnswer, UnavailableError
 __all__ = ["ServiceOperator"]
 
 SNAPSHOT_TIMEOUT_S = 15.0
+PREVIEW_TIMEOUT_S = 60.0
+_PREVIEWS = 2
 _REASON = "operator"
 _KEPT_TEXTS = 50_000
 _MAX_KEPT_CHARS = 300
@@ -36,7 +38,7 @@ class ServiceOperator:
     """The port of one service; also an observer of it, to know which refreshes are still in its mailbox.
 
     `state` and `bound` give what holds now. A state is made into a document in a thread of its own, one at a
-    time, so that neither a large board nor a crowd of clients slows the loop.
+    time, and few prompts are looked ahead at together: neither a large board nor a crowd slows the loop.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class ServiceOperator:
         now_ms: Callable[[], int],
         now: Callable[[], datetime] = utc_now,
         timeout_s: float = SNAPSHOT_TIMEOUT_S,
+        preview_timeout_s: float = PREVIEW_TIMEOUT_S,
     ) -> None:
         self._current = state
         self._history = history
@@ -57,8 +60,10 @@ class ServiceOperator:
         self._now_ms = now_ms
         self._now = now
         self._timeout_s = timeout_s
+        self._preview_timeout_s = preview_timeout_s
         self._asked = False
         self._one_at_a_time = CapacityLimiter(1)
+        self._previews = anyio.Semaphore(_PREVIEWS)
         self._mask = _Mask()
 
     def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
@@ -97,10 +102,16 @@ class ServiceOperator:
         if found is None:
             return None
         try:
-            seen = await preview(bound, *found)
+            with anyio.fail_after(self._preview_timeout_s):
+                async with self._previews:
+                    seen = await preview(bound, *found)
+                    document = prompt_document(seen, source="daemon")
+                    return await to_thread.run_sync(_shown, document, bound.redaction)
         except SymphonyError as error:
             raise SymphonyError(bound.redaction.failure(error.failure)) from error
-        return _shown(prompt_document(seen, source="daemon"), bound.redaction)
+        except TimeoutError:
+            message = f"no prompt within {self._preview_timeout_s:g} s: the workspace or the disk is slow"
+            raise UnavailableError("snapshot_timeout", message) from None
 
     def refresh(self) -> RefreshAnswer:
         """See `web.port.Operator`. A burst of requests puts one fact into the mailbox."""

@@ -182,6 +182,31 @@ async def test_why_a_prompt_cannot_be_made_is_told_without_secrets(
     assert SECRET not in failed.value.failure.line
 
 
+async def test_few_prompts_are_made_together_and_a_slow_one_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = 0
+
+    async def slow(*_: object) -> PromptPreview:
+        nonlocal begun
+        begun += 1
+        await anyio.sleep_forever()
+        raise AssertionError("not reached")
+
+    async def ask() -> None:
+        with pytest.raises(UnavailableError) as refused:
+            await desk.operator.prompt("SYM-1")
+        assert refused.value.code == "snapshot_timeout"
+
+    monkeypatch.setattr(module, "preview", slow)
+    desk = Desk(tmp_path, preview_timeout_s=0.05)
+    async with anyio.create_task_group() as group:
+        for _ in range(10):
+            group.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        assert begun == 2
+
+
 # --- refreshing ---
 
 

@@ -42,7 +42,7 @@ encode = msgspec.json.encode
 
 def front_matter(path: Path) -> dict[str, Any]:
     head = path.read_text("utf-8").split("---\n")[1]
-    found: dict[str, Any] = yaml.load(head, Loader=yaml.CSafeLoader)  # noqa: S506 - the safe loader, in C
+    found: dict[str, Any] = yaml.load(head, Loader=yaml.CSafeLoader)
     return found
 
 
@@ -60,6 +60,7 @@ class Session(asyncio.SubprocessProtocol):
         self.stdin.write(encode({"method": method, "id": number, "params": params}) + b"\n")
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
+        del fd
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
             message = decode(line)
@@ -67,11 +68,15 @@ class Session(asyncio.SubprocessProtocol):
             if method is None:
                 self.answered(message.id)
             elif message.id is not None:
-                self.stdin.write(encode({"id": message.id, "result": {"success": True, "contentItems": []}}) + b"\n")
+                self.stdin.write(
+                    encode({"id": message.id, "result": {"success": True, "contentItems": []}}) + b"\n"
+                )
             else:
                 self.events += 1
                 if method == "thread/tokenUsage/updated":
-                    self.tokens = max(self.tokens, decode_usage(message.params).token_usage.total.total_tokens)
+                    self.tokens = max(
+                        self.tokens, decode_usage(message.params).token_usage.total.total_tokens
+                    )
                 elif method == "turn/completed":
                     self.stdin.close()
 

@@ -28,8 +28,12 @@ def footprint(place: Path, agent: tuple[str, ...], *, sessions: int) -> Footprin
 _KINDS: tuple[Kind, Kind] = ("floor", "symphony")
 
 
-def _measure(place: Path, agent: tuple[str, ...], kind: Kind, sessions: int) -> tuple[float, float, tuple[int, int]]:
-    scene = Scene(place=place, agent=agent, limit=sessions, switches=("--hold",), settings={"stall_timeout_ms": 0})
+def _measure(
+    place: Path, agent: tuple[str, ...], kind: Kind, sessions: int
+) -> tuple[float, float, tuple[int, int]]:
+    scene = Scene(
+        place=place, agent=agent, limit=sessions, switches=("--hold",), settings={"stall_timeout_ms": 0}
+    )
     with scene.run(kind) as program:
         if kind == "symphony":
             scene.wait_told("fetch", 1)

@@ -1,4 +1,4 @@
-"""What every measurement needs: a place, the fast agent, the two programs as processes, and their journals."""
+"""What every measurement needs: a place, the fast agent, both programs as processes, their journals."""
 
 import json
 import os
@@ -119,7 +119,14 @@ class Scene:
         self.gate.mkdir(parents=True)
         self.board.mkdir(parents=True)
         (self.place / "home").mkdir()
-        command = [*self.agent, "--journal", str(self.agent_journal), "--gate", str(self.gate), *self.switches]
+        command = [
+            *self.agent,
+            "--journal",
+            str(self.agent_journal),
+            "--gate",
+            str(self.gate),
+            *self.switches,
+        ]
         front = {
             "tracker": {"kind": "markdown"},
             "polling": {"interval_ms": self.poll_ms},
@@ -196,7 +203,9 @@ class Scene:
         try:
             yield Program(kind=kind, scene=self, process=process, started_ns=started_ns)
             if process.poll() is not None:
-                raise RuntimeError(f"{kind} ended early: {(self.place / 'log.txt').read_text('utf-8')[-2000:]}")
+                raise RuntimeError(
+                    f"{kind} ended early: {(self.place / 'log.txt').read_text('utf-8')[-2000:]}"
+                )
         finally:
             _end(process)
 
@@ -214,8 +223,8 @@ def environment(place: Path) -> dict[str, str]:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """By the program's own way (two signals: stop now), and by force for whatever is left of its children."""
-    family = [process_ for process_ in _family(process.pid)]
+    """Two signals, which the daemon reads as "stop now"; force for whatever is left of its children."""
+    family = _family(process.pid)
     for _ in range(2):
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)

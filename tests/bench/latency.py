@@ -15,7 +15,9 @@ class Delay:
     ms: dict[Kind, float]
 
 
-def slot_gap(place: Path, agent: tuple[str, ...], *, issues: int, rounds: int, repo: Path | None = None) -> Delay:
+def slot_gap(
+    place: Path, agent: tuple[str, ...], *, issues: int, rounds: int, repo: Path | None = None
+) -> Delay:
     """From the last word of an agent (its turn has ended) to the first instruction of the next, limit 1.
 
     The poll interval is 30 s: whoever waits for the next poll shows it here.
@@ -23,7 +25,9 @@ def slot_gap(place: Path, agent: tuple[str, ...], *, issues: int, rounds: int, r
     gaps: dict[Kind, list[float]] = {"floor": [], "symphony": []}
     for number in range(rounds):
         for kind in _KINDS:
-            scene = Scene(place=place / f"{kind}-{number}", agent=agent, switches=("--move", "Done"), repo=repo)
+            scene = Scene(
+                place=place / f"{kind}-{number}", agent=agent, switches=("--move", "Done"), repo=repo
+            )
             for issue in range(issues):
                 scene.issue(f"GAP-{number}-{issue:03}")
             with scene.run(kind):
@@ -41,7 +45,9 @@ def seen_to_start(place: Path, agent: tuple[str, ...], *, issues: int) -> tuple[
     """
     waits: dict[Kind, list[float]] = {"floor": [], "symphony": []}
     saved_ms: list[float] = []
-    scenes = {kind: Scene(place=place / kind, agent=agent, limit=1, switches=("--move", "Done")) for kind in _KINDS}
+    scenes = {
+        kind: Scene(place=place / kind, agent=agent, limit=1, switches=("--move", "Done")) for kind in _KINDS
+    }
     with scenes["floor"].run("floor") as floor, scenes["symphony"].run("symphony") as daemon:
         scenes["symphony"].wait_told("fetch", 1)
         for number in range(1, issues + 1):

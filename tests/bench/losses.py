@@ -10,7 +10,7 @@ _ISSUE = "LOSS-1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """Over all tries: notifications that agents wrote, how many were not counted, token totals that differ."""
+    """Over all tries: what agents wrote, how many of it were not counted, token totals that differ."""
 
     sent: int
     events: int

@@ -42,6 +42,7 @@ def pump(place: Path, agent: tuple[str, ...], *, events: int, bursts: int) -> Pu
     return Pumped(
         cpu_s={kind: median(taken[1:]) / 1e9 / events * 10_000 for kind, taken in spent.items()},
         growth_mb={
-            kind: (sizes[-1] - sizes[0]) / 1024 / (bursts * events) * 100_000 for kind, sizes in memory.items()
+            kind: (sizes[-1] - sizes[0]) / 1024 / (bursts * events) * 100_000
+            for kind, sizes in memory.items()
         },
     )

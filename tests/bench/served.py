@@ -46,7 +46,9 @@ class Recorder:
                 self._note("refresh", "-", len(command.ids))
 
     def _note(self, event: str, issue: str, *figures: int) -> None:
-        os.write(self._journal, " ".join(map(str, (time.monotonic_ns(), event, issue, *figures, "\n"))).encode())
+        os.write(
+            self._journal, " ".join(map(str, (time.monotonic_ns(), event, issue, *figures, "\n"))).encode()
+        )
 
 
 if __name__ == "__main__":

@@ -86,7 +86,9 @@ async def _measure(place: Path, repository: Path, rounds: int, count: int) -> Wo
     for number in range(rounds):
         target = place / f"worktree-{number}"
         worktree_ms.append(
-            await _timed_git(place, "-C", repository, "worktree", "add", "--quiet", "-b", f"b{number}", target, "main")
+            await _timed_git(
+                place, "-C", repository, "worktree", "add", "--quiet", "-b", f"b{number}", target, "main"
+            )
         )
         begun = time.perf_counter()
         made = await ours.prepare(_issue(f"BIG-{number}"), None)
@@ -136,7 +138,9 @@ async def _timed_git(place: Path, *arguments: str | Path) -> float:
 
 
 def _git(place: Path, *arguments: str) -> None:
-    subprocess.run(["git", "-C", str(place), *arguments], check=True, env=_env(place), stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["git", "-C", str(place), *arguments], check=True, env=_env(place), stdout=subprocess.DEVNULL
+    )
 
 
 def _size(folder: Path) -> int:

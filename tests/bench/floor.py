@@ -6,6 +6,7 @@ logs, no safety. A bound, not a product.
 """
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from typing import Any
 
 import msgspec
 import yaml
+from typing_extensions import override
 
 
 class Envelope(msgspec.Struct):
@@ -52,6 +54,7 @@ class Session(asyncio.SubprocessProtocol):
         self.rest, self.events, self.tokens = b"", 0, 0
         self.stdin: Any = None
 
+    @override
     def connection_made(self, transport: Any) -> None:
         self.stdin = transport.get_pipe_transport(0)
         self.ask("initialize", 1, {"clientInfo": {"name": "floor", "version": "1"}})
@@ -59,6 +62,7 @@ class Session(asyncio.SubprocessProtocol):
     def ask(self, method: str, number: int, params: dict[str, Any]) -> None:
         self.stdin.write(encode({"method": method, "id": number, "params": params}) + b"\n")
 
+    @override
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         del fd
         *lines, self.rest = (self.rest + data).split(b"\n")
@@ -87,6 +91,7 @@ class Session(asyncio.SubprocessProtocol):
             text = {"type": "text", "text": f"{self.issue}: work on it"}
             self.ask("turn/start", 3, {"threadId": "t", "input": [text]})
 
+    @override
     def process_exited(self) -> None:
         self.pool.ended(self)
 
@@ -112,7 +117,7 @@ class Pool:
 
     def seen(self) -> None:
         """One line of stdin names an issue that there is now."""
-        for issue in sys.stdin.buffer.raw.read(65536).decode().split():  # type: ignore[attr-defined] - raw
+        for issue in os.read(0, 65536).decode().split():
             self.note("seen", issue)
             self.waiting.append(issue)
         self.fill()

@@ -23,10 +23,18 @@ _MILESTONES = (SessionStarted, ItemStarted, ToolCalled, TurnEnded, InputRequired
 
 
 class Pulse:
-    """Between the agent's stream, which may be fast, and the scheduler, which must not be flooded."""
+    """Between the agent's stream, which may be fast, and the scheduler, which must not be flooded.
+
+    `soon` calls back when what one read brought has been taken in: all the milestones in it make one report.
+    """
 
     def __init__(
-        self, run_id: str, post: Callable[[Input], None], now_ms: Callable[[], int], redaction: Redaction
+        self,
+        run_id: str,
+        post: Callable[[Input], None],
+        now_ms: Callable[[], int],
+        redaction: Redaction,
+        soon: Callable[[Callable[[], object]], object] = lambda beat: beat(),
     ) -> None:
         self._run_id = run_id
         self._post = post
@@ -39,6 +47,8 @@ class Pulse:
         self._tool_calls = 0
         self._told_limits: Mapping[str, Any] | None = None
         self._told_ms = 0
+        self._soon = soon
+        self._due = False
 
     def place(self, workspace_path: str, branch: str | None) -> None:
         """The workspace exists."""
@@ -68,11 +78,19 @@ class Pulse:
     def feel(self, event: AgentEvent) -> None:
         """Take one event of the agent; report if it is a milestone or the last report is old."""
         self._progress.add(event)
+        if self._due:
+            return
         if isinstance(event, _MILESTONES) or self._now_ms() - self._told_ms >= INTERVAL_MS:
+            self._due = True
+            self._soon(self._beat_if_due)
+
+    def _beat_if_due(self) -> None:
+        if self._due:
             self.beat()
 
     def beat(self) -> None:
         """Report now."""
+        self._due = False
         self._told_ms = self._now_ms()
         now = self._progress.snapshot()
         limits = now.rate_limits if now.rate_limits is not self._told_limits else None

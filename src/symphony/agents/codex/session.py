@@ -17,10 +17,10 @@ import anyio
 
 from symphony.agents.base import AgentError, SessionRequest
 from symphony.agents.codex import params
-from symphony.agents.codex.codec import Chatter, Garbled, Message, Notification, ServerRequest
+from symphony.agents.codex.codec import Chatter, Garbled, Message, Muted, Notification, ServerRequest
 from symphony.agents.codex.connection import Connection
 from symphony.agents.codex.errors import UNEXPLAINED
-from symphony.agents.codex.mapping import Translation, translate
+from symphony.agents.codex.mapping import Translation, means_nothing, translate
 from symphony.agents.codex.policy import NOBODY_THERE, Policy, ToolCall, decide, tool_answer
 from symphony.agents.events import (
     Activity,
@@ -187,7 +187,10 @@ class CodexSession:
 
     async def _handle_all(self) -> None:
         while (message := self._connection.take()) is not None:
-            await self._handle(message)
+            if isinstance(message, ServerRequest):
+                await self._answer(message)
+            else:
+                self._absorb(message)
         self._flush_quiet()
 
     async def _handle(self, message: Message) -> None:
@@ -198,23 +201,28 @@ class CodexSession:
 
     def _absorb(self, message: Message) -> None:
         """Everything that needs no answer."""
-        match message:
-            case Notification(method):
-                if method.startswith(_PROGRESS):
-                    self._error_deadline = None
-                self._learn(translate(message))
-            case Chatter(text):
-                level = "warning" if _LOOKS_BAD.search(text) else "info"
-                self._emit(Notice(level=level, message=redact(text)))
-            case Garbled(excerpt):
-                self._emit(Malformed(excerpt=redact(excerpt)))
-            case _:
+        if isinstance(message, Muted):
+            self._error_deadline = None
+            self._quiet += message.count
+        elif isinstance(message, Notification):
+            if self._error_deadline is not None and message.method.startswith(_PROGRESS):
+                self._error_deadline = None
+            if means_nothing(message.method):
+                self._connection.mute(message.method)
+            told = translate(message)
+            if told.events or told.turn_started:
+                self._learn(told)
+            else:
                 self._quiet += 1
+        elif isinstance(message, Chatter):
+            level = "warning" if _LOOKS_BAD.search(message.text) else "info"
+            self._emit(Notice(level=level, message=redact(message.text)))
+        elif isinstance(message, Garbled):
+            self._emit(Malformed(excerpt=redact(message.excerpt)))
+        else:
+            self._quiet += 1
 
     def _learn(self, told: Translation) -> None:
-        if not told.events and not told.turn_started:
-            self._quiet += 1
-            return
         if self._thread_id is not None and told.thread_id not in {None, self._thread_id}:
             self._quiet += 1  # a thread that the agent opened on its own; its end is not the end of our turn
             return

@@ -1,5 +1,6 @@
 """How long until the next agent lives: after a slot is freed, after an issue is seen, after the launch."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,9 +54,12 @@ def seen_to_start(place: Path, agent: tuple[str, ...], *, issues: int) -> tuple[
         for number in range(1, issues + 1):
             for program in (floor, daemon):
                 program.settle()
+                saved_ns = time.monotonic_ns()
                 program.appear(f"SEEN-{number}")
                 start = program.scene.wait_agents("start", number)[-1]
                 seen = program.scene.wait_told("seen", number)[-1]
+                if program is daemon:
+                    saved_ms.append((start.at_ns - saved_ns) / 1e6)
                 waits[program.kind].append((start.at_ns - seen.at_ns) / 1e6)
                 program.scene.wait_told("ended", number)
     return Delay(ms={kind: median(found) for kind, found in waits.items()}), median(saved_ms or [0.0])

@@ -19,7 +19,7 @@ class Round:
         cpu_ms: processor time of the program per issue; launching it and reading the board once not counted.
         peak: most agents alive at a time.
         repeated: issues that were started more than once.
-        requests: what the tracker was asked by id, per session, beyond one request per poll.
+        requests: what the tracker was asked by id because of sessions, per session.
         per_poll: requests per poll that no session caused: the poll and its reconciliation.
     """
 
@@ -27,8 +27,8 @@ class Round:
     cpu_ms: float
     peak: int
     repeated: int
-    requests: float = 0.0
-    polls: int = 0
+    requests: float
+    per_poll: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Sessions:
     peak: dict[Kind, int]
     repeated: int
     requests: float
-    polls: int
+    per_poll: float
 
 
 def sessions(place: Path, agent: tuple[str, ...], *, issues: int, limit: int, rounds: int) -> Sessions:
@@ -56,7 +56,7 @@ def sessions(place: Path, agent: tuple[str, ...], *, issues: int, limit: int, ro
         peak={kind: max(one.peak for one in found) for kind, found in done.items()},
         repeated=max(one.repeated for one in ours),
         requests=median(one.requests for one in ours),
-        polls=max(one.polls for one in ours),
+        per_poll=max(one.per_poll for one in ours),
     )
 
 
@@ -74,12 +74,13 @@ def _round(place: Path, agent: tuple[str, ...], kind: Kind, *, issues: int, limi
     starts, exits = scene.agents("start"), scene.agents("exit")
     span_s = (exits[-1].at_ns - starts[0].at_ns) / 1e9
     polls, refreshes = len(scene.told("fetch")), len(scene.told("refresh"))
+    reconciled = min(polls, refreshes)  # a poll that finds something running asks about it, once
     times = sorted([(entry.at_ns, 1) for entry in starts] + [(entry.at_ns, -1) for entry in exits])
     return Round(
         rate=issues / span_s,
         cpu_ms=spent / 1e6 / issues,
         peak=max(accumulate(change for _, change in times)),
         repeated=sum(count > 1 for count in Counter(entry.issue for entry in starts).values()),
-        requests=max(refreshes - polls, 0) / issues,
-        polls=polls,
+        requests=max(refreshes - reconciled, 0) / issues,
+        per_poll=(polls + reconciled) / polls if polls else 0.0,
     )

@@ -31,6 +31,7 @@ from symphony.agents.events import (
     SessionStarted,
     TurnEnded,
     TurnStatus,
+    Usage,
 )
 from symphony.agents.process import AgentProcess
 from symphony.agents.redaction import redact
@@ -76,6 +77,7 @@ class CodexSession:
         )
         self._events: deque[AgentEvent] = deque()
         self._quiet = 0
+        self._late_usage: Usage | None = None
         self._thread_id: str | None = None
         self._named = False
         self._turn_open = False
@@ -116,6 +118,7 @@ class CodexSession:
             AgentError: `response_timeout`, `response_error`, `turn_timeout` (silence) or `port_exit`.
         """
         yield await self._start_turn(prompt, title)
+        await self._handle_all()  # a short turn may be over in the read that brought the answer
         while True:
             while self._events:
                 event = self._events.popleft()
@@ -131,6 +134,7 @@ class CodexSession:
                 if not self._stopping:
                     self._stopping = True
                     await self._end()
+        self._flush_usage()
         unseen = tuple(self._events)
         self._events.clear()
         return unseen
@@ -263,17 +267,34 @@ class CodexSession:
         self._emit(event)
 
     def _emit(self, event: AgentEvent) -> None:
-        """Queue an event; when too many wait, it is dropped, unless the turn would never end without it."""
+        """Queue an event; when too many wait, its words are dropped and it only counts.
+
+        Never dropped are the end of the turn, without which it would not end, and the newest totals.
+        """
         ends = isinstance(event, TurnEnded | InputRequired)
         if ends:
             self._flush_quiet()
+            self._flush_usage()
         if ends or len(self._events) < MAX_WAITING_EVENTS:
             self._events.append(event)
+        elif isinstance(event, Usage) and self._late_usage is None:
+            self._late_usage = event
+        else:
+            self._quiet += 1
+            self._late_usage = event if isinstance(event, Usage) else self._late_usage
 
     def _flush_quiet(self) -> None:
         if self._quiet:
-            count, self._quiet = self._quiet, 0
-            self._events.append(Activity(count=count))
+            if self._events and isinstance(last := self._events[-1], Activity):
+                self._quiet += last.count
+                self._events.pop()
+            self._events.append(Activity(count=self._quiet))
+            self._quiet = 0
+
+    def _flush_usage(self) -> None:
+        if self._late_usage is not None:
+            self._events.append(self._late_usage)
+            self._late_usage = None
 
     async def _answer(self, request: ServerRequest) -> None:
         if self._stopping:

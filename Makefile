@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 CONSTRAINTS := .ci/constraints.txt
 PYTEST_ARGS ?=
 
-.PHONY: help demo test check unit format clean
+.PHONY: help demo test check unit bench format clean
 
 help: ## Show this help
 	@echo "Symphony for Python"
@@ -38,6 +38,9 @@ gates: $(VENV)/.dev
 
 unit: $(VENV)/.dev ## Run the unit tests only
 	$(BIN)/pytest -q tests/unit
+
+bench: $(VENV)/.dev ## Measure beside a bare floor and write docs/PERFORMANCE.md (5 minutes)
+	@PYTHONPATH=tests $(BIN)/python -m bench
 
 format: $(VENV)/.dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format src tests

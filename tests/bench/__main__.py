@@ -131,7 +131,7 @@ def main(arguments: Sequence[str]) -> int:
         size = SMOKE if asked.smoke else FULL
         found = measure(Path(place), size, only=asked.only, say=say)
     if asked.json:
-        print(report.as_json(found))
+        sys.stdout.write(f"{report.as_json(found)}\n")
     else:
         report.show(found, Console())
     if not (asked.no_write or asked.smoke or asked.only):

@@ -17,7 +17,18 @@ from typing import Any, Literal, TypeVar
 
 import psutil
 
-__all__ = ["DEADLINE_S", "Entry", "Kind", "Program", "Scene", "agent_argv", "cpu_ns", "median", "until"]
+__all__ = [
+    "DEADLINE_S",
+    "PYTHON_AGENT",
+    "Entry",
+    "Kind",
+    "Program",
+    "Scene",
+    "agent_argv",
+    "cpu_ns",
+    "median",
+    "until",
+]
 
 T = TypeVar("T")
 Kind = Literal["floor", "symphony"]
@@ -25,6 +36,7 @@ Kind = Literal["floor", "symphony"]
 DEADLINE_S = 60.0
 _HERE = Path(__file__).parent
 _SRC = _HERE.parent.parent / "src"
+PYTHON_AGENT = (sys.executable, "-S", "-E", str(_HERE / "fast_agent.py"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +56,7 @@ def agent_argv(place: Path) -> tuple[str, ...]:
         binary = place / "fast_agent"
         subprocess.run([compiler, "-O2", "-o", binary, _HERE / "fast_agent.c"], check=True)
         return (str(binary),)
-    return (sys.executable, "-S", "-E", str(_HERE / "fast_agent.py"))
+    return PYTHON_AGENT
 
 
 def cpu_ns(pid: int) -> int:

@@ -45,8 +45,11 @@ Exit codes: 0 done, 1 failure (with --once: an issue is blocked), 2 usage, 3 con
 def run(workflow: Path, *, once: bool, log_format: str, log_level: str) -> None:
     """Work on the issues of a board as WORKFLOW.md says."""
     # Imported here: `--help` of any command stays fast.
-    from symphony.cli.farewell import Farewell
-    from symphony.cli.serving import serve
+    from symphony.cli.lean import lean_imports
+
+    with lean_imports():
+        from symphony.cli.farewell import Farewell
+        from symphony.cli.serving import serve
 
     tally = serve(
         workflow,

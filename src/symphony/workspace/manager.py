@@ -77,7 +77,7 @@ class WorkspaceManager:
             WorkspaceError: `workspace_prepare_failed`, blame `config`, with a hint.
         """
         layout = await self._root()
-        await self._on_disk(lambda: try_writing(layout))
+        await to_thread.run_sync(self._on_disk, lambda: try_writing(layout))
         await to_thread.run_sync(clear_leftovers, layout)
 
     async def check_repository(self) -> None:
@@ -98,21 +98,14 @@ class WorkspaceManager:
             WorkspaceError: unsafe key, containment, repository or hook. A new directory is gone then (RT8).
         """
         key = key_of(issue.identifier)
-        layout = await self._root()
-        path = await to_thread.run_sync(checked, layout, key)
-        entry = await to_thread.run_sync(read_entry, layout, key)
+        layout, path, known, exists = await to_thread.run_sync(self._find, key)
         try:
-            exists = await to_thread.run_sync(
-                lambda: clear_way(layout, path, entry, populated=self._settings.repo is not None)
-            )
             if exists:
-                entry = await self._adopt(layout, issue, key, entry)
+                entry = await self._adopt(layout, issue, key, known)
             else:
                 entry = await self._create(layout, path, issue, attempt, run_id)
         except OSError as error:
-            raise WorkspaceError.of(
-                Category.WORKSPACE_PREPARE_FAILED, f"workspace {path} cannot be made: {error}"
-            ) from error
+            raise _cannot_be_made(path, error) from error
         return Workspace(
             key=key,
             path=path,
@@ -127,9 +120,12 @@ class WorkspaceManager:
         Raises:
             WorkspaceError: `invalid_workspace_cwd` with the sub-reason.
         """
-        layout = await self._root()
+        await to_thread.run_sync(self._verify, workspace)
+
+    def _verify(self, workspace: Workspace) -> None:
+        layout = self._open_root()
         try:
-            real = await to_thread.run_sync(launchable, workspace.path, layout.root)
+            real = launchable(workspace.path, layout.root)
         except WorkspaceError as error:
             raise _invalid_cwd(workspace, error.failure.category.value) from error
         if not real:
@@ -149,9 +145,11 @@ class WorkspaceManager:
 
     async def mark(self, workspace: Workspace) -> ProgressMark:
         """Where the work stands. Never raises: what git cannot tell is told by a walk over the files."""
-        layout, entry = await self._recorded(workspace.path)
+        layout = Layout(workspace.path.parent)
+        entry, seen = await to_thread.run_sync(
+            lambda: (read_entry(layout, workspace.path.name), glance(workspace.path, None))
+        )
         sealed = None if entry is None else entry.sealed
-        seen = await to_thread.run_sync(glance, workspace.path, None)
         if entry is not None and entry.repo is not None and seen.usable:
             objects = self._mirror(layout, entry.repo).objects
             try:
@@ -216,14 +214,31 @@ class WorkspaceManager:
                 return f"it cannot be deleted: {error}"
         return reason
 
+    def _find(self, key: str) -> tuple[Layout, Path, Entry | None, bool]:
+        """Where the workspace of a key is, what is recorded of it, and whether it exists as a whole.
+
+        Blocking, and in one go: each way to a thread and back costs more than what is done here.
+        """
+        layout = self._open_root()
+        path = checked(layout, key)
+        entry = read_entry(layout, key)
+        try:
+            exists = clear_way(layout, path, entry, populated=self._settings.repo is not None)
+        except OSError as error:
+            raise _cannot_be_made(path, error) from error
+        return layout, path, entry, exists
+
     async def _root(self) -> Layout:
         """The layout below the resolved root, made if need be."""
-        return await self._on_disk(lambda: open_root(self._settings.root))
+        return await to_thread.run_sync(self._open_root)
 
-    async def _on_disk(self, step: Callable[[], _T]) -> _T:
-        """A step that needs a writable root."""
+    def _open_root(self) -> Layout:
+        return self._on_disk(lambda: open_root(self._settings.root))
+
+    def _on_disk(self, step: Callable[[], _T]) -> _T:
+        """A blocking step that needs a writable root."""
         try:
-            return await to_thread.run_sync(step)
+            return step()
         except OSError as error:
             raise WorkspaceError.of(
                 Category.WORKSPACE_PREPARE_FAILED,
@@ -265,9 +280,7 @@ class WorkspaceManager:
             populated = await self._populate(layout, path, begun)
             made = True
             await self._hooks.run(Hook.AFTER_CREATE, _call(issue, path, attempt, run_id))
-            sealed = await to_thread.run_sync(seal, path / ".git")
-            entry = replace(populated, ready=True, sealed=sealed)
-            await to_thread.run_sync(write_entry, layout, entry)
+            entry = await to_thread.run_sync(_complete, layout, path, populated)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await to_thread.run_sync(lambda: _undo(layout, path, made=made))
@@ -323,6 +336,17 @@ def _record(layout: Layout, entry: Entry) -> WorkspaceRecord:
         key=entry.key,
         path=layout.workspace(entry.key),
     )
+
+
+def _complete(layout: Layout, path: Path, populated: Entry) -> Entry:
+    """The record of a workspace that is whole, written."""
+    entry = replace(populated, ready=True, sealed=seal(path / ".git"))
+    write_entry(layout, entry)
+    return entry
+
+
+def _cannot_be_made(path: Path, error: OSError) -> WorkspaceError:
+    return WorkspaceError.of(Category.WORKSPACE_PREPARE_FAILED, f"workspace {path} cannot be made: {error}")
 
 
 def _undo(layout: Layout, path: Path, *, made: bool) -> None:

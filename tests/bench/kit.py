@@ -237,6 +237,8 @@ def environment(place: Path) -> dict[str, str]:
 def _end(process: "subprocess.Popen[bytes]") -> None:
     """Two signals, which the daemon reads as "stop now"; force for whatever is left of its children."""
     family = _family(process.pid)
+    if process.stdin is not None:
+        process.stdin.close()
     for _ in range(2):
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)

@@ -156,6 +156,7 @@ def of_delay(key: str, title: str, found: Delay, *, ratio: float | None, limit_m
 def of_footprint(found: Footprint, *, sessions: int) -> Sequence[Figure]:
     idle, each = found.idle_mb, found.per_session_mb
     before, after = found.threads["symphony"]
+    few = max(sessions // 10, 1)
     return (
         Figure(
             key="memory_idle",
@@ -167,7 +168,7 @@ def of_footprint(found: Footprint, *, sessions: int) -> Sequence[Figure]:
         ),
         Figure(
             key="memory_session",
-            title=f"Memory per further session ({sessions} idle ones)",
+            title=f"Memory per further session, from {few} to {sessions} silent ones",
             unit="MB",
             ours=each["symphony"],
             floor=each["floor"],
@@ -175,7 +176,7 @@ def of_footprint(found: Footprint, *, sessions: int) -> Sequence[Figure]:
         ),
         Figure(
             key="threads",
-            title=f"Threads added by {sessions - 1} further sessions",
+            title=f"Threads added by those {sessions - few} sessions",
             unit="",
             ours=after - before,
             aims=(_at_most(after - before, 0, ""),),

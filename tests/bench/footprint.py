@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.kit import Kind, Scene
+from bench.kit import Kind, Program, Scene
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """Resident memory in MB without sessions, per session in MB, and threads without and with sessions."""
+    """Resident memory in MB without sessions, per further session, and threads with few and with many."""
 
     idle_mb: dict[Kind, float]
     per_session_mb: dict[Kind, float]
@@ -16,7 +16,7 @@ class Footprint:
 
 
 def footprint(place: Path, agent: tuple[str, ...], *, sessions: int) -> Footprint:
-    """One session first, because the first one loads what all of them use; then many, all silent."""
+    """A few sessions first, because they load and start what all of them use; then many, all silent."""
     found = {kind: _measure(place / kind, agent, kind, sessions) for kind in _KINDS}
     return Footprint(
         idle_mb={kind: one[0] for kind, one in found.items()},
@@ -38,14 +38,17 @@ def _measure(
         if kind == "symphony":
             scene.wait_told("fetch", 1)
         program.settle()
-        idle_kb, idle_threads = program.rss_kb, program.threads
-        program.appear("IDLE-0")
-        scene.wait_agents("turn", 1)
-        program.settle()
-        one_kb = program.rss_kb
-        for number in range(1, sessions):
-            program.appear(f"IDLE-{number}")
-        scene.wait_agents("turn", sessions)
-        program.settle()
-        grown_kb = program.rss_kb - one_kb
-        return idle_kb / 1024, grown_kb / 1024 / (sessions - 1), (idle_threads, program.threads)
+        idle_kb = program.rss_kb
+        few = max(sessions // 10, 1)
+        few_kb, few_threads = _grow(program, range(few))
+        many_kb, many_threads = _grow(program, range(few, sessions))
+        return idle_kb / 1024, (many_kb - few_kb) / 1024 / (sessions - few), (few_threads, many_threads)
+
+
+def _grow(program: Program, numbers: range) -> tuple[int, int]:
+    """Memory in KB and threads when these sessions have come as well, and all is quiet."""
+    for number in numbers:
+        program.appear(f"IDLE-{number}")
+    program.scene.wait_agents("turn", numbers.stop)
+    program.settle()
+    return program.rss_kb, program.threads

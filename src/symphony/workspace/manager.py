@@ -42,7 +42,7 @@ from symphony.workspace.places import (
 )
 from symphony.workspace.records import Entry, read_entries, read_entry, write_entry
 from symphony.workspace.seal import seal
-from symphony.workspace.shadow import MAX_ENTRIES, glance, open_shadow
+from symphony.workspace.shadow import MAX_ENTRIES, Glance, glance, open_shadow
 
 __all__ = ["WorkspaceManager"]
 
@@ -146,20 +146,18 @@ class WorkspaceManager:
     async def mark(self, workspace: Workspace) -> ProgressMark:
         """Where the work stands. Never raises: what git cannot tell is told by a walk over the files."""
         layout = Layout(workspace.path.parent)
-        entry, seen = await to_thread.run_sync(
-            lambda: (read_entry(layout, workspace.path.name), glance(workspace.path, None))
-        )
-        sealed = None if entry is None else entry.sealed
-        if entry is not None and entry.repo is not None and seen.usable:
+        entry, seen, tree = await to_thread.run_sync(_seen, layout, workspace.path)
+        if tree is None and entry is not None and entry.repo is not None:
             objects = self._mirror(layout, entry.repo).objects
             try:
                 async with open_shadow(
-                    self._git, layout.staging, workspace.path, seen.head, sealed=sealed, objects=objects
+                    self._git, layout.staging, workspace.path, seen.head, sealed=entry.sealed, objects=objects
                 ) as shadow:
                     return ProgressMark(head=seen.head, tree=await shadow.tree_mark())
             except (GitError, OSError) as error:
                 _log.warning("workspace_status_unknown", key=workspace.key, error=str(error))
-        tree = await to_thread.run_sync(lambda: fingerprint(workspace.path, max_entries=MAX_ENTRIES))
+        if tree is None:
+            tree = await to_thread.run_sync(_walked, workspace.path)
         return ProgressMark(head=seen.head, tree=tree)
 
     async def deliver(self, workspace: Workspace) -> Delivery:
@@ -336,6 +334,17 @@ def _record(layout: Layout, entry: Entry) -> WorkspaceRecord:
         key=entry.key,
         path=layout.workspace(entry.key),
     )
+
+
+def _seen(layout: Layout, path: Path) -> tuple[Entry | None, Glance, str | None]:
+    """What is recorded and what files tell; the walk over them too, where git will not be asked."""
+    entry, seen = read_entry(layout, path.name), glance(path, None)
+    git_knows = entry is not None and entry.repo is not None and seen.usable
+    return entry, seen, None if git_knows else _walked(path)
+
+
+def _walked(path: Path) -> str:
+    return fingerprint(path, max_entries=MAX_ENTRIES)
 
 
 def _complete(layout: Layout, path: Path, populated: Entry) -> Entry:

@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 CONFORMANCE := PYTHONPATH=tests $(BIN)/python -m conformance
 RESULTS := .conformance.json
 
-.PHONY: help demo test check unit fuzz conformance conformance-report format clean
+.PHONY: help demo test check unit fuzz bench conformance conformance-report format clean
 
 help: ## Show this help
 	@echo "Symphony for Python"
@@ -50,6 +50,9 @@ conformance: $(VENV)/.dev ## Run the tests that show the specification's rules, 
 
 conformance-report: $(VENV)/.dev ## Write docs/CONFORMANCE.md from the marks of the tests
 	@$(CONFORMANCE) --write
+
+bench: $(VENV)/.dev ## Measure beside a bare floor and write docs/PERFORMANCE.md (5 minutes)
+	@PYTHONPATH=tests $(BIN)/python -m bench
 
 format: $(VENV)/.dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format src tests

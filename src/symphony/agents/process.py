@@ -29,6 +29,10 @@ _STDERR_TAIL_BYTES = 8_192
 _LAST_BYTES_S = 0.5
 _WIDEN_PATH = 'PATH="$PATH:$1"; shift'
 _SWEEPS = 3
+# More reads in a row than any exchange of question and answer has, which shall not wait.
+_HASTY_READS = 8
+_BREATH_S = 0.002
+_FULL_BYTES = 32_768
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +83,8 @@ class AgentProcess:
         self._stderr_start = stderr_start
         self._grace_s = grace_ms / 1000
         self._family: dict[Identity, None] = {}
+        self._hasty_reads = 0
+        self._read_s = 0.0
 
     @classmethod
     async def start(cls, host: Host, launch: Launch, *, grace_ms: int) -> "AgentProcess":
@@ -110,8 +116,19 @@ class AgentProcess:
         return self._grace_s
 
     async def receive(self) -> bytes:
-        """Next bytes of stdout; `b""` at its end. Safe to cancel."""
-        return await self._child.receive()
+        """Next bytes of stdout; `b""` at its end. Safe to cancel.
+
+        Each read costs as much as a hundred events, and an agent that streams writes them one by one: so in
+        the middle of a stream we take breath before reading again, and the pipe gathers meanwhile.
+        """
+        if self._hasty_reads >= _HASTY_READS:
+            await anyio.sleep(_BREATH_S)
+        data = await self._child.receive()
+        now_s = anyio.current_time()
+        hasty = len(data) < _FULL_BYTES and now_s - self._read_s < 2 * _BREATH_S
+        self._hasty_reads = self._hasty_reads + 1 if hasty else 0
+        self._read_s = now_s
+        return data
 
     async def send(self, data: bytes) -> None:
         """Write to stdin. A child that is gone is not an error here: the end of its stdout says so."""

@@ -74,8 +74,11 @@ def run(
 ) -> None:
     """Work on the issues of a board as WORKFLOW.md says."""
     # Imported here: `--help` of any command stays fast.
-    from symphony.cli.farewell import Farewell
-    from symphony.cli.serving import serve
+    from symphony.cli.lean import lean_imports
+
+    with lean_imports():
+        from symphony.cli.farewell import Farewell
+        from symphony.cli.serving import serve
 
     tally = serve(
         workflow,

@@ -16,6 +16,8 @@ _BLANKS = re.compile(r"[ \t\n]+")
 
 def plain(text: str) -> str:
     """The text with its lines and tabs, each run of other control characters one blank."""
+    if text.isprintable():  # holds for most lines, and then none of the patterns finds anything
+        return text
     return _CONTROL.sub(" ", _BREAKS.sub("\n", _ESCAPES.sub("", text)))
 
 

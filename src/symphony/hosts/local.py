@@ -17,7 +17,8 @@ __all__ = ["LocalHost", "LocalProcess"]
 _GROUP_GRACE_MS: Final = 500
 _LAST_BYTES_S: Final = 0.5
 _KILL_WAIT_S: Final = 2.0
-_CHUNK_BYTES: Final = 262_144
+# What a pipe holds. A larger buffer is mapped and unmapped by every read, which costs more than the reading.
+_CHUNK_BYTES: Final = 65_536
 
 
 class LocalProcess:

@@ -13,6 +13,7 @@ import anyio
 import psutil
 
 from symphony.hosts.base import Identity
+from symphony.hosts.procfs import ProcFs, Stat
 
 __all__ = ["RUN_ID_VARIABLE", "ProcessTable"]
 
@@ -22,37 +23,33 @@ _PROC = Path("/proc")
 _KILL_WAIT_MS = 2_000
 _FIRST_LOOK_MS = 2
 _SLOWEST_LOOK_MS = 50
+_TICKS = os.sysconf("SC_CLK_TCK")
 _UNREADABLE = (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess, OSError)
 
 
 class ProcessTable:
-    """The process table of this machine, read on demand."""
+    """The process table of this machine, read on demand; by psutil where there is no `/proc`."""
 
     def __init__(self, *, proc: Path = _PROC) -> None:
         self._proc = proc
+        self._fs = ProcFs(proc)
         self._boot_id = self._read_boot_id()
 
     def identify(self, pid: int) -> Identity | None:
         """Who has this number now; null when nobody has."""
-        try:
-            return Identity(boot_id=self._boot_id, pid=pid, started=self._started(pid))
-        except _UNREADABLE:
-            return None
+        found = self._look(pid)
+        return None if found is None else found[0]
 
     def alive(self, identity: Identity) -> bool:
         """Whether exactly this process still runs. A zombie has ended and only waits to be reaped."""
-        if self.identify(identity.pid) != identity:
-            return False
-        try:
-            return psutil.Process(identity.pid).status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
-        except _UNREADABLE:
-            return False
+        found = self._look(identity.pid)
+        return found is not None and found[0] == identity and not found[1]
 
     def family(self, pid: int, run_id: str | None = None) -> tuple[Identity, ...]:
         """The process, all below it, and all that carry the run id with all below them; the process first."""
-        pids = dict.fromkeys([pid, *_below(pid)])
+        pids = dict.fromkeys([pid, *self._below(pid)])
         for marked in self._marked_pids([] if run_id is None else [run_id]):
-            pids.update(dict.fromkeys([marked, *_below(marked)]))
+            pids.update(dict.fromkeys([marked, *self._below(marked)]))
         return self._living(pids)
 
     def marked(self, run_ids: Iterable[str]) -> tuple[Identity, ...]:
@@ -92,27 +89,36 @@ class ProcessTable:
 
     def _marked_pids(self, run_ids: Iterable[str]) -> Iterator[int]:
         wanted = frozenset(run_ids)
+        if not wanted:
+            return
+        if self._fs.mounted():
+            pids = self._fs.marked(RUN_ID_VARIABLE, wanted)
+        else:
+            pids = (pid for pid in psutil.pids() if _run_id(pid) in wanted)
         own = os.getpid()
-        for pid in psutil.pids() if wanted else ():
-            if pid != own and _run_id(pid) in wanted:
-                yield pid
+        yield from (pid for pid in pids if pid != own and _is_ours(pid))
 
     def _living(self, pids: Iterable[int]) -> tuple[Identity, ...]:
-        found = (self.identify(pid) for pid in pids)
-        return tuple(identity for identity in found if identity is not None and self.alive(identity))
+        found = (self._look(pid) for pid in pids)
+        return tuple(one[0] for one in found if one is not None and not one[1])
 
-    def _started(self, pid: int) -> float:
-        """Seconds from boot to the start of the process.
+    def _below(self, pid: int) -> list[int]:
+        below = self._fs.below(pid) if self._fs.mounted() else None
+        return _children(pid) if below is None else below
 
-        Not `psutil.create_time`: that one adds the wall-clock time of the boot, which moves when the clock is
-        set, and then a process that was never restarted would look like another one.
-        """
+    def _look(self, pid: int) -> tuple[Identity, bool] | None:
+        """Who has this number, and whether it has ended; null when nobody has it."""
         try:
-            stat = (self._proc / str(pid) / "stat").read_bytes()
-        except FileNotFoundError:
-            return psutil.Process(pid).create_time()
-        fields_after_name = stat[stat.rindex(b")") + 2 :].split()
-        return int(fields_after_name[19]) / os.sysconf("SC_CLK_TCK")
+            found = self._fs.stat(pid) or (None if self._fs.mounted() else _asked(pid))
+        except _UNREADABLE:
+            return None
+        if found is None:
+            return None
+        # Not psutil's time of creation: that one adds the wall-clock time of the boot, which moves when the
+        # clock is set, and then a process that was never restarted would look like another one.
+        started = found.started_ticks / _TICKS if isinstance(found, Stat) else found[0]
+        ended = found.ended if isinstance(found, Stat) else found[1]
+        return Identity(boot_id=self._boot_id, pid=pid, started=started), ended
 
     def _read_boot_id(self) -> str:
         try:
@@ -121,7 +127,13 @@ class ProcessTable:
             return str(psutil.boot_time())
 
 
-def _below(pid: int) -> list[int]:
+def _asked(pid: int) -> tuple[float, bool]:
+    """Seconds of the start, and whether it has ended, as psutil says."""
+    process = psutil.Process(pid)
+    return process.create_time(), process.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+
+
+def _children(pid: int) -> list[int]:
     try:
         return [child.pid for child in psutil.Process(pid).children(recursive=True)]
     except _UNREADABLE:
@@ -130,10 +142,16 @@ def _below(pid: int) -> list[int]:
 
 def _run_id(pid: int) -> str | None:
     try:
-        process = psutil.Process(pid)
-        return process.environ().get(RUN_ID_VARIABLE) if process.uids().real == os.getuid() else None
+        return psutil.Process(pid).environ().get(RUN_ID_VARIABLE)
     except _UNREADABLE:
         return None
+
+
+def _is_ours(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).uids().real == os.getuid()
+    except _UNREADABLE:
+        return False
 
 
 def _group_of(pid: int) -> int | None:

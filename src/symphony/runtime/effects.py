@@ -83,6 +83,7 @@ class Effects:
         self._workers: dict[str, Worker] = {}
         self._places: dict[str, anyio.Lock] = {}
         self._notes = Notes()
+        self._ended_runs = 0
         self._background = 0
         self._quiet = anyio.Event()
 
@@ -185,9 +186,16 @@ class Effects:
         try:
             async with self._place(command.issue.id):
                 await worker.run()
-            await to_thread.run_sync(self._state_dir.trim_logs)
+            await to_thread.run_sync(self._tidy, command.run_id)
         finally:
             self._workers.pop(command.run_id, None)
+
+    def _tidy(self, run_id: str) -> None:
+        """Drop the run's log where it says nothing; look through all of them now and then only."""
+        self._state_dir.drop_empty_log(run_id)
+        self._ended_runs += 1
+        if self._ended_runs % _TRIM_EVERY == 0:
+            self._state_dir.trim_logs()
 
     def _report_problems(self, issue: Issue, problems: tuple[Problem, ...]) -> None:
         self._beside(self._notes.report_skills, self.bound, issue, problems)
@@ -248,6 +256,7 @@ class Effects:
 
 _LEAVE_S = 35.0
 _TRACKER_S = 120.0
+_TRIM_EVERY = 50
 
 
 @contextmanager

@@ -45,7 +45,10 @@ def on_the_loop(delay_s: float, call: Callable[[], None]) -> Pending:
 
 
 class Pulse:
-    """Between the agent's stream, which may be fast, and the scheduler, which must not be flooded."""
+    """Between the agent's stream, which may be fast, and the scheduler, which must not be flooded.
+
+    `soon` calls back when what one read brought has been taken in: all the milestones in it make one report.
+    """
 
     def __init__(
         self,
@@ -54,6 +57,7 @@ class Pulse:
         now_ms: Callable[[], int],
         redaction: Redaction,
         *,
+        soon: Callable[[Callable[[], object]], object] = lambda beat: beat(),
         later: Later | None = None,
     ) -> None:
         self._run_id = run_id
@@ -67,6 +71,8 @@ class Pulse:
         self._tool_calls = 0
         self._told_limits: Mapping[str, Any] | None = None
         self._told_ms = 0
+        self._soon = soon
+        self._due = False
         self._later = later
         self._owed: Pending | None = None
 
@@ -98,11 +104,18 @@ class Pulse:
     def feel(self, event: AgentEvent) -> None:
         """Take one event of the agent; report if it is a milestone or the last report is old, else later."""
         self._progress.add(event)
+        if self._due:
+            return
         since_ms = self._now_ms() - self._told_ms
         if isinstance(event, _MILESTONES) or since_ms >= INTERVAL_MS:
-            self.beat()
+            self._due = True
+            self._soon(self._beat_if_due)
         elif self._owed is None and self._later is not None:
             self._owed = self._later((INTERVAL_MS - since_ms) / 1000, self.beat)
+
+    def _beat_if_due(self) -> None:
+        if self._due:
+            self.beat()
 
     def end(self) -> None:
         """Report nothing more by itself."""
@@ -113,6 +126,7 @@ class Pulse:
     def beat(self) -> None:
         """Report now."""
         self.end()
+        self._due = False
         self._told_ms = self._now_ms()
         now = self._progress.snapshot()
         limits = now.rate_limits if now.rate_limits is not self._told_limits else None

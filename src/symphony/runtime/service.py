@@ -48,6 +48,8 @@ __all__ = ["Observer", "Service"]
 
 _RECHECK_S = 1.0
 _REFUSED_AGAIN_MS = 30_000
+# For short work on files. More of them only fight for the interpreter, and the number stays as sessions grow.
+_THREADS = 12
 _log = structlog.get_logger(__name__)
 
 
@@ -132,6 +134,7 @@ class Service:
         Raises:
             SymphonyError: start-up failed; nothing was dispatched.
         """
+        to_thread.current_default_thread_limiter().total_tokens = _THREADS
         await to_thread.run_sync(self._state_dir.create)
         with self._put, self._inbox, self._state_dir.lock():
             await reap_predecessor(self._state_dir, self._host)

@@ -150,6 +150,13 @@ class StateDirectory:
         """Where the agent of a run writes its stderr."""
         return self.logs / f"{run_id}.stderr.log"
 
+    def drop_empty_log(self, run_id: str) -> None:
+        """Remove the stderr log of an ended run that said nothing."""
+        log = self.stderr_log(run_id)
+        with suppress(OSError):
+            if log.stat().st_size == 0:
+                log.unlink()
+
     def trim_logs(self, *, keep: int = _KEPT_LOGS) -> None:
         """Drop empty stderr logs of ended runs and all but the newest `keep` others."""
         live = {path.stem for path in self.runs.glob("*.json")}

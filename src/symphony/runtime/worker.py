@@ -6,6 +6,7 @@ The worker decides nothing about scheduling: after each turn it waits for a dire
 any await, and it answers with exactly one `RunEnded` when none of its processes is alive any more.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -68,7 +69,14 @@ class Worker:
         self._post = post
         self._report_problems = report_problems
         self._on_skills = on_skills
-        self._pulse = Pulse(command.run_id, post, now_ms, bound.redaction, later=on_the_loop)
+        self._pulse = Pulse(
+            command.run_id,
+            post,
+            now_ms,
+            bound.redaction,
+            soon=asyncio.get_running_loop().call_soon,
+            later=on_the_loop,
+        )
         self._live = LiveRun(
             run_id=command.run_id, issue_id=command.issue.id, issue_identifier=command.issue.identifier
         )

@@ -95,7 +95,7 @@ class Simulations:
         return result.check() if check else result
 
     def many(self, scenario: Scenario, *, duration: timedelta) -> list[Result]:
-        """Simulate with `--symphony-schedules` seeds, this test's first; with `--symphony-seed` only that one."""
+        """Simulate with `--symphony-schedules` seeds; with `--symphony-seed` only with that one."""
         return [self(scenario, duration=duration, seed=self.seed + number) for number in range(self._count)]
 
 
@@ -120,7 +120,7 @@ def symphony_simulation(request: pytest.FixtureRequest) -> Simulations:
 
 @pytest.fixture
 def symphony_scripted_agent() -> Callable[..., str]:
-    """Give the scripted agent's shell command, for `codex.command`: `symphony_scripted_agent("--ignore-eof")`."""
+    """Give the scripted agent's command, for `codex.command`: `symphony_scripted_agent("--ignore-eof")`."""
     from symphony.testing.scripted_agent import command  # noqa: PLC0415 - as above
 
     return command

@@ -45,7 +45,7 @@ from symphony.workspace.places import (
 )
 from symphony.workspace.records import Entry, read_entries, read_entry, write_entry
 from symphony.workspace.seal import seal
-from symphony.workspace.shadow import MAX_ENTRIES, glance, open_shadow
+from symphony.workspace.shadow import MAX_ENTRIES, Glance, glance, open_shadow
 
 __all__ = ["WorkspaceManager"]
 
@@ -80,7 +80,7 @@ class WorkspaceManager:
             WorkspaceError: `workspace_prepare_failed`, blame `config`, with a hint.
         """
         layout = await self._root()
-        await self._on_disk(lambda: try_writing(layout))
+        await to_thread.run_sync(self._on_disk, lambda: try_writing(layout))
         await to_thread.run_sync(clear_leftovers, layout)
 
     async def check_repository(self) -> None:
@@ -101,21 +101,14 @@ class WorkspaceManager:
             WorkspaceError: unsafe key, containment, repository or hook. A new directory is gone then (RT8).
         """
         key = key_of(issue.identifier)
-        layout = await self._root()
-        path = await to_thread.run_sync(checked, layout, key)
-        entry = await to_thread.run_sync(read_entry, layout, key)
+        layout, path, known, exists = await to_thread.run_sync(self._find, key)
         try:
-            exists = await to_thread.run_sync(
-                lambda: clear_way(layout, path, entry, populated=self._settings.repo is not None)
-            )
             if exists:
-                entry = await self._adopt(layout, issue, key, entry)
+                entry = await self._adopt(layout, issue, key, known)
             else:
                 entry = await self._create(layout, path, issue, attempt, run_id)
         except OSError as error:
-            raise WorkspaceError.of(
-                Category.WORKSPACE_PREPARE_FAILED, f"workspace {path} cannot be made: {error}"
-            ) from error
+            raise _cannot_be_made(path, error) from error
         return Workspace(
             key=key,
             path=path,
@@ -130,9 +123,12 @@ class WorkspaceManager:
         Raises:
             WorkspaceError: `invalid_workspace_cwd` with the sub-reason.
         """
-        layout = await self._root()
+        await to_thread.run_sync(self._verify, workspace)
+
+    def _verify(self, workspace: Workspace) -> None:
+        layout = self._open_root()
         try:
-            real = await to_thread.run_sync(launchable, workspace.path, layout.root)
+            real = launchable(workspace.path, layout.root)
         except WorkspaceError as error:
             raise _invalid_cwd(workspace, error.failure.category.value) from error
         if not real:
@@ -152,19 +148,19 @@ class WorkspaceManager:
 
     async def mark(self, workspace: Workspace) -> ProgressMark:
         """Where the work stands. Never raises: what git cannot tell is told by a walk over the files."""
-        layout, entry = await self._recorded(workspace.path)
-        sealed = None if entry is None else entry.sealed
-        seen = await to_thread.run_sync(glance, workspace.path, None)
-        if entry is not None and entry.repo is not None and seen.usable:
+        layout = Layout(workspace.path.parent)
+        entry, seen, tree = await to_thread.run_sync(_seen, layout, workspace.path)
+        if tree is None and entry is not None and entry.repo is not None:
             objects = self._mirror(layout, entry.repo).objects
             try:
                 async with open_shadow(
-                    self._git, layout.staging, workspace.path, seen.head, sealed=sealed, objects=objects
+                    self._git, layout.staging, workspace.path, seen.head, sealed=entry.sealed, objects=objects
                 ) as shadow:
                     return ProgressMark(head=seen.head, tree=await shadow.tree_mark())
             except (GitError, OSError) as error:
                 _log.warning("workspace_status_unknown", key=workspace.key, error=str(error))
-        tree = await to_thread.run_sync(lambda: fingerprint(workspace.path, max_entries=MAX_ENTRIES))
+        if tree is None:
+            tree = await to_thread.run_sync(_walked, workspace.path)
         return ProgressMark(head=seen.head, tree=tree)
 
     async def deliver(self, workspace: Workspace) -> Delivery:
@@ -242,14 +238,31 @@ class WorkspaceManager:
                 return f"it cannot be deleted: {error}"
         return reason
 
+    def _find(self, key: str) -> tuple[Layout, Path, Entry | None, bool]:
+        """Where the workspace of a key is, what is recorded of it, and whether it exists as a whole.
+
+        Blocking, and in one go: each way to a thread and back costs more than what is done here.
+        """
+        layout = self._open_root()
+        path = checked(layout, key)
+        entry = read_entry(layout, key)
+        try:
+            exists = clear_way(layout, path, entry, populated=self._settings.repo is not None)
+        except OSError as error:
+            raise _cannot_be_made(path, error) from error
+        return layout, path, entry, exists
+
     async def _root(self) -> Layout:
         """The layout below the resolved root, made if need be."""
-        return await self._on_disk(lambda: open_root(self._settings.root))
+        return await to_thread.run_sync(self._open_root)
 
-    async def _on_disk(self, step: Callable[[], _T]) -> _T:
-        """A step that needs a writable root."""
+    def _open_root(self) -> Layout:
+        return self._on_disk(lambda: open_root(self._settings.root))
+
+    def _on_disk(self, step: Callable[[], _T]) -> _T:
+        """A blocking step that needs a writable root."""
         try:
-            return await to_thread.run_sync(step)
+            return step()
         except OSError as error:
             raise WorkspaceError.of(
                 Category.WORKSPACE_PREPARE_FAILED,
@@ -291,9 +304,7 @@ class WorkspaceManager:
             populated = await self._populate(layout, path, begun)
             made = True
             await self._hooks.run(Hook.AFTER_CREATE, _call(issue, path, attempt, run_id))
-            sealed = await to_thread.run_sync(seal, path / ".git")
-            entry = replace(populated, ready=True, sealed=sealed)
-            await to_thread.run_sync(write_entry, layout, entry)
+            entry = await to_thread.run_sync(_complete, layout, path, populated)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await to_thread.run_sync(lambda: _undo(layout, path, made=made))
@@ -349,6 +360,28 @@ def _record(layout: Layout, entry: Entry) -> WorkspaceRecord:
         key=entry.key,
         path=layout.workspace(entry.key),
     )
+
+
+def _seen(layout: Layout, path: Path) -> tuple[Entry | None, Glance, str | None]:
+    """What is recorded and what files tell; the walk over them too, where git will not be asked."""
+    entry, seen = read_entry(layout, path.name), glance(path, None)
+    git_knows = entry is not None and entry.repo is not None and seen.usable
+    return entry, seen, None if git_knows else _walked(path)
+
+
+def _walked(path: Path) -> str:
+    return fingerprint(path, max_entries=MAX_ENTRIES)
+
+
+def _complete(layout: Layout, path: Path, populated: Entry) -> Entry:
+    """The record of a workspace that is whole, written."""
+    entry = replace(populated, ready=True, sealed=seal(path / ".git"))
+    write_entry(layout, entry)
+    return entry
+
+
+def _cannot_be_made(path: Path, error: OSError) -> WorkspaceError:
+    return WorkspaceError.of(Category.WORKSPACE_PREPARE_FAILED, f"workspace {path} cannot be made: {error}")
 
 
 def _undo(layout: Layout, path: Path, *, made: bool) -> None:

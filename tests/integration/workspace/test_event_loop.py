@@ -7,12 +7,13 @@ from blockbuster import BlockBuster, blockbuster_ctx
 
 from symphony.domain.issue import Issue
 from symphony.hosts.local import LocalHost
+from symphony.hosts.processes import ProcessTable
 from symphony.workflow.settings import HooksSettings
 from symphony.workspace.manager import WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
 
-_PROCESS_TABLE = {"_read_boot_id", "_started", "alive", "_run_id", "_below", "_marked_pids", "_group_of"}
+_PROCESS_TABLE = {name for name, value in vars(ProcessTable).items() if callable(value)}
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
+from symphony.agents.fold import Progress
 from symphony.agents.process import AgentProcess, Launch
 from symphony.domain.failures import Category
 from symphony.domain.tools import ToolResult, ToolSpec
@@ -519,12 +520,61 @@ async def test_last_words_after_stdin_closed_are_heard(tmp_path: Path) -> None:
     assert Notice(level="warning", message="end") in left
 
 
-async def test_a_flood_while_stopping_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_flood_while_stopping_is_bounded_and_all_of_it_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("symphony.agents.codex.session.MAX_WAITING_EVENTS", 10)
     session, child = await open_session(well_behaved(), tmp_path)
     await session.start()
     child.say(*[told("warning", message=str(number)) for number in range(50)])
-    assert len(await session.stop()) <= 11
+    left = await session.stop()
+    assert len(left) <= 11
+    assert sum(event.count if isinstance(event, Activity) else 1 for event in left) == 50
+
+
+async def test_the_newest_totals_survive_a_flood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("symphony.agents.codex.session.MAX_WAITING_EVENTS", 10)
+    session, child = await open_session(well_behaved(), tmp_path)
+    await session.start()
+    for number in range(1, 21):
+        usage = {"tokenUsage": {"total": {"totalTokens": number}}}
+        child.say(told("warning", message="x"), told("thread/tokenUsage/updated", threadId="th", **usage))
+    progress = Progress()
+    for event in await session.stop():
+        progress.add(event)
+    assert progress.snapshot().events == 40
+    assert progress.snapshot().tokens.total_tokens == 20
+
+
+async def test_a_turn_may_be_over_in_the_read_that_brings_its_answer(tmp_path: Path) -> None:
+    def frames_of(frame: Frame) -> list[Frame]:
+        return [message for message in well_behaved(ended())(frame) if isinstance(message, dict)]
+
+    def agent(frame: Frame) -> Reply:
+        lines = [json.dumps(message).encode() + b"\n" for message in frames_of(frame)]
+        return [b"".join(lines)] if lines else []
+
+    session, _ = await open_session(agent, tmp_path)
+    await session.start()
+    assert (await turn_of(session))[-1] == COMPLETED
+    assert (await turn_of(session))[-1] == COMPLETED
+
+
+async def test_work_that_is_only_counted_makes_a_retry_forgotten(tmp_path: Path) -> None:
+    delta = told("item/agentMessage/delta", **IDS, delta="x")
+    retry = told("error", **IDS, error={"message": "again"}, willRetry=True)
+    session, child = await open_session(well_behaved(delta), tmp_path, stall_timeout_ms=150)
+    await session.start()
+    child.agent = well_behaved(delta, retry, delta)
+    async with anyio.create_task_group() as tasks:
+
+        async def end_later() -> None:
+            await anyio.sleep(0.3)  # longer than the patience that the retry began
+            child.say(ended())
+
+        tasks.start_soon(end_later)
+        events = await turn_of(session)
+    assert events[-1] == COMPLETED
 
 
 async def test_every_message_is_counted_in_events_or_activity(tmp_path: Path) -> None:
@@ -556,5 +606,5 @@ async def test_a_flood_of_chatter_does_not_drown_the_end_of_the_turn(tmp_path: P
 
     events = await turn_of(session)
 
-    assert len(events) <= MAX_WAITING_EVENTS + 2
+    assert len(events) <= MAX_WAITING_EVENTS + 3  # the start, what is only counted, the end
     assert events[-1] == COMPLETED

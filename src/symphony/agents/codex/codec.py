@@ -4,7 +4,7 @@ One JSON object per line, JSON-RPC 2.0 without the `jsonrpc` member (AG2). Both 
 from small integers, so an id alone does not say whose it is: a message with `method` and `id` is a request of
 the server, one with `id` only answers a request of ours.
 
-    receive(bytes) -> Notification | ServerRequest | Response | Refusal | Chatter | Garbled
+    receive(bytes) -> Notification | ServerRequest | Response | Refusal | Chatter | Garbled | Muted
     request(method, params) -> (id, bytes)      answer/refuse(id, ...) -> bytes
 
 `params` and `result` stay undecoded: most of a stream is output deltas that nobody reads, and leaving them
@@ -24,6 +24,7 @@ __all__ = [
     "Codec",
     "Garbled",
     "Message",
+    "Muted",
     "Notification",
     "Refusal",
     "Response",
@@ -33,6 +34,7 @@ __all__ = [
 
 MAX_LINE_BYTES = 10 * 1024 * 1024
 EXCERPT_CHARS = 1_000
+_MAX_MUTED = 256
 
 RequestId = int | str
 _NOTHING = msgspec.Raw(b"{}")
@@ -82,7 +84,13 @@ class Garbled(msgspec.Struct, frozen=True):
     excerpt: str
 
 
-Message = Notification | ServerRequest | Response | Refusal | Chatter | Garbled
+class Muted(msgspec.Struct, frozen=True):
+    """So many notifications in a row whose methods were muted."""
+
+    count: int
+
+
+Message = Notification | ServerRequest | Response | Refusal | Chatter | Garbled | Muted
 
 
 class _Error(msgspec.Struct):
@@ -126,6 +134,7 @@ class Codec:
         self._skipping = False
         self._last_id = 0
         self._pending: dict[RequestId, str] = {}
+        self._muted: set[str | None] = set()
 
     def request(self, method: str, params: Mapping[str, Any]) -> tuple[int, bytes]:
         """Number a request of ours; returns its id and its line."""
@@ -149,9 +158,25 @@ class Codec:
         """The messages completed by `data`, in order; an unfinished last line is kept for the next call."""
         lines = data.split(b"\n")
         tail = lines.pop()
-        messages = [message for line in lines if (message := self._finish(line)) is not None]
+        found: list[Message | None] = [self._finish(lines.pop(0))] if lines and self._partial else []
+        muted = 0
+        for line in lines:
+            envelope = _envelope(line) if len(line) <= self._max_line_bytes else None
+            if envelope is not None and envelope.method in self._muted and envelope.id is None:
+                muted += 1
+                continue
+            if muted:
+                found.append(Muted(muted))
+                muted = 0
+            found.append(self._finish(line) if envelope is None else self._sort(envelope, line))
+        found.append(Muted(muted) if muted else None)
         self._keep(tail)
-        return messages
+        return [message for message in found if message is not None]
+
+    def mute(self, method: str) -> None:
+        """From now on only count notifications of this method: most of a stream is output in pieces."""
+        if len(self._muted) < _MAX_MUTED:
+            self._muted.add(method)
 
     def close(self) -> list[Message]:
         """What the stream's end leaves: an unfinished line counts as a whole one."""
@@ -180,10 +205,10 @@ class Codec:
         return self._message(line)
 
     def _message(self, line: bytes) -> Message | None:
-        try:
-            envelope = _decoder.decode(line)
-        except _UNREADABLE:
-            return _unreadable(line)
+        envelope = _envelope(line)
+        return _unreadable(line) if envelope is None else self._sort(envelope, line)
+
+    def _sort(self, envelope: _Envelope, line: bytes) -> Message:
         if envelope.method is not None:
             if envelope.id is None:
                 return Notification(envelope.method, envelope.params)
@@ -194,6 +219,14 @@ class Codec:
         if envelope.error is not None:
             return Refusal(envelope.id, method, envelope.error.code, envelope.error.message)
         return Response(envelope.id, method, envelope.result)
+
+
+def _envelope(line: bytes) -> _Envelope | None:
+    """The envelope in a line; null when it is no message."""
+    try:
+        return _decoder.decode(line)
+    except _UNREADABLE:
+        return None
 
 
 def _unreadable(line: bytes) -> Message | None:

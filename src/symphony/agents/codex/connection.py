@@ -92,8 +92,13 @@ class Connection:
     def feed(self, data: bytes) -> None:
         """Take bytes that somebody else read; `b""` stands for the end of the stream."""
         messages = self._codec.receive(data) if data else self._codec.close()
-        self._heard = self._heard or any(isinstance(message, Response | Refusal) for message in messages)
+        if not self._heard:
+            self._heard = any(isinstance(message, Response | Refusal) for message in messages)
         self._inbox.extend(messages)
+
+    def mute(self, method: str) -> None:
+        """Only count notifications of this method from now on."""
+        self._codec.mute(method)
 
     def take(self) -> Message | None:
         """The next message that has been read, or null."""

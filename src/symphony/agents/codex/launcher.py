@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import anyio
+from anyio import to_thread
 
 from symphony.agents.base import AgentError
 from symphony.agents.codex.errors import INSTALL_HINT
@@ -110,13 +110,17 @@ async def resolve_workspace(cwd: Path) -> Path:
         AgentError: `invalid_workspace_cwd`.
     """
     try:
-        resolved = await anyio.Path(cwd).resolve(strict=True)
-        usable = cwd.is_absolute() and await resolved.is_dir()
+        resolved = await to_thread.run_sync(_directory, cwd)
     except OSError as error:
         raise AgentError(_invalid_cwd(cwd)) from error
-    if not usable:
+    if resolved is None:
         raise AgentError(_invalid_cwd(cwd))
-    return Path(resolved)
+    return resolved
+
+
+def _directory(cwd: Path) -> Path | None:
+    resolved = cwd.resolve(strict=True)
+    return resolved if cwd.is_absolute() and resolved.is_dir() else None
 
 
 def _invalid_cwd(cwd: Path) -> Failure:

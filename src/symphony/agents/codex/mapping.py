@@ -25,7 +25,7 @@ from symphony.agents.events import (
 from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
 
-__all__ = ["Translation", "translate"]
+__all__ = ["Translation", "means_nothing", "translate"]
 
 Params = Mapping[str, Any]
 
@@ -75,13 +75,18 @@ def translate(message: Notification) -> Translation:
     return handler(params)
 
 
+def means_nothing(method: str) -> bool:
+    """Whether notifications of this method are signs of life and nothing else, whatever they hold."""
+    return method.startswith("item/") and method not in _HANDLERS
+
+
 def _fallback(message: Notification) -> Callable[[Params], Translation] | None:
     method = message.method
     if method in _INPUT_METHODS:
         return _input_required
     if method.startswith("turn/"):
         return _other_turn
-    if method.startswith("item/"):
+    if means_nothing(method):
         return None
     raw = bytes(message.params)
     return _figures if any(word in raw for word in _TELLING) else None

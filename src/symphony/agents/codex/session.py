@@ -17,10 +17,10 @@ import anyio
 
 from symphony.agents.base import AgentError, SessionRequest
 from symphony.agents.codex import params
-from symphony.agents.codex.codec import Chatter, Garbled, Message, Notification, ServerRequest
+from symphony.agents.codex.codec import Chatter, Garbled, Message, Muted, Notification, ServerRequest
 from symphony.agents.codex.connection import Connection
 from symphony.agents.codex.errors import UNEXPLAINED
-from symphony.agents.codex.mapping import Translation, translate
+from symphony.agents.codex.mapping import Translation, means_nothing, translate
 from symphony.agents.codex.policy import NOBODY_THERE, Policy, ToolCall, decide, tool_answer
 from symphony.agents.events import (
     Activity,
@@ -31,6 +31,7 @@ from symphony.agents.events import (
     SessionStarted,
     TurnEnded,
     TurnStatus,
+    Usage,
 )
 from symphony.agents.process import AgentProcess
 from symphony.agents.redaction import redact
@@ -77,6 +78,7 @@ class CodexSession:
         )
         self._events: deque[AgentEvent] = deque()
         self._quiet = 0
+        self._late_usage: Usage | None = None
         self._thread_id: str | None = None
         self._named = False
         self._turn_open = False
@@ -117,9 +119,7 @@ class CodexSession:
             AgentError: `response_timeout`, `response_error`, `turn_timeout` (silence) or `port_exit`.
         """
         yield await self._start_turn(prompt, title)
-        await (
-            self._handle_all()
-        )  # what came with the answer: the agent may be waiting for us, and say no more
+        await self._handle_all()  # a short turn may be over in the read that brought the answer
         while True:
             while self._events:
                 event = self._events.popleft()
@@ -135,6 +135,7 @@ class CodexSession:
                 if not self._stopping:
                     self._stopping = True
                     await self._end()
+        self._flush_usage()
         unseen = tuple(self._events)
         self._events.clear()
         return unseen
@@ -194,7 +195,10 @@ class CodexSession:
 
     async def _handle_all(self) -> None:
         while (message := self._connection.take()) is not None:
-            await self._handle(message)
+            if isinstance(message, ServerRequest):
+                await self._answer(message)
+            else:
+                self._absorb(message)
         self._flush_quiet()
 
     async def _handle(self, message: Message) -> None:
@@ -205,23 +209,28 @@ class CodexSession:
 
     def _absorb(self, message: Message) -> None:
         """Everything that needs no answer."""
-        match message:
-            case Notification(method):
-                if method.startswith(_PROGRESS):
-                    self._error_deadline = None
-                self._learn(translate(message))
-            case Chatter(text):
-                level = "warning" if _LOOKS_BAD.search(text) else "info"
-                self._emit(Notice(level=level, message=redact(text)))
-            case Garbled(excerpt):
-                self._emit(Malformed(excerpt=redact(excerpt)))
-            case _:
+        if isinstance(message, Muted):
+            self._error_deadline = None
+            self._quiet += message.count
+        elif isinstance(message, Notification):
+            if self._error_deadline is not None and message.method.startswith(_PROGRESS):
+                self._error_deadline = None
+            if means_nothing(message.method):
+                self._connection.mute(message.method)
+            told = translate(message)
+            if told.events or told.turn_started:
+                self._learn(told)
+            else:
                 self._quiet += 1
+        elif isinstance(message, Chatter):
+            level = "warning" if _LOOKS_BAD.search(message.text) else "info"
+            self._emit(Notice(level=level, message=redact(message.text)))
+        elif isinstance(message, Garbled):
+            self._emit(Malformed(excerpt=redact(message.excerpt)))
+        else:
+            self._quiet += 1
 
     def _learn(self, told: Translation) -> None:
-        if not told.events and not told.turn_started:
-            self._quiet += 1
-            return
         if self._thread_id is not None and told.thread_id not in {None, self._thread_id}:
             self._quiet += 1  # a thread that the agent opened on its own; its end is not the end of our turn
             return
@@ -262,17 +271,34 @@ class CodexSession:
         self._emit(event)
 
     def _emit(self, event: AgentEvent) -> None:
-        """Queue an event; when too many wait, it is dropped, unless the turn would never end without it."""
+        """Queue an event; when too many wait, its words are dropped and it only counts.
+
+        Never dropped are the end of the turn, without which it would not end, and the newest totals.
+        """
         ends = isinstance(event, TurnEnded | InputRequired)
         if ends:
             self._flush_quiet()
+            self._flush_usage()
         if ends or len(self._events) < MAX_WAITING_EVENTS:
             self._events.append(event)
+        elif isinstance(event, Usage) and self._late_usage is None:
+            self._late_usage = event
+        else:
+            self._quiet += 1
+            self._late_usage = event if isinstance(event, Usage) else self._late_usage
 
     def _flush_quiet(self) -> None:
         if self._quiet:
-            count, self._quiet = self._quiet, 0
-            self._events.append(Activity(count=count))
+            if self._events and isinstance(last := self._events[-1], Activity):
+                self._quiet += last.count
+                self._events.pop()
+            self._events.append(Activity(count=self._quiet))
+            self._quiet = 0
+
+    def _flush_usage(self) -> None:
+        if self._late_usage is not None:
+            self._events.append(self._late_usage)
+            self._late_usage = None
 
     async def _answer(self, request: ServerRequest) -> None:
         if self._stopping:

@@ -21,6 +21,7 @@ from symphony.trackers.markdown.watch import folder_changes
 __all__ = ["MarkdownTracker"]
 
 _READ_LIMIT_S = 30.0
+_READERS = 4
 _LOG = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 
@@ -36,6 +37,8 @@ class MarkdownTracker:
         self._notes = Notes(config.path, now=self._board.now)
         self._read_limit_s = read_limit_s
         self._told: dict[str, frozenset[str]] = {}
+        # Readings that hang on a dead disk hold threads of ours and not everybody's.
+        self._readers = anyio.CapacityLimiter(_READERS)
 
     async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[Issue]:
         """Issues in these states, in id order; malformed files are skipped and logged with `path:line`."""
@@ -121,7 +124,7 @@ class MarkdownTracker:
         """Run a reading in a worker thread; a file system that hangs fails the call instead of the daemon."""
         try:
             with anyio.fail_after(self._read_limit_s):
-                return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
+                return await anyio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=self._readers)
         except TimeoutError as error:
             raise TrackerError(
                 Failure(

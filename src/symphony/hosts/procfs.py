@@ -1,0 +1,126 @@
+"""The process table as Linux shows it in `/proc`, read with as few system calls as will do.
+
+Ending a session asks twice who belongs to it. Reading every process's environment each time took most of the
+daemon's processor time when many sessions were short, so what cannot change is remembered: a process that has
+been seen with a mark keeps it, and one without keeps being without. A number that is used again is another
+process, and its directory has another inode, which listing `/proc` tells for nothing.
+"""
+
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["ProcFs", "Stat"]
+
+_KERNEL_THREAD = 0x00200000
+_MAX_BYTES = 1024 * 1024
+_ENDED = frozenset({b"Z", b"X", b"x"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What `/proc/<pid>/stat` tells: ticks from boot to the start, has it ended, is it a kernel thread."""
+
+    started_ticks: int
+    ended: bool
+    kernel: bool
+
+
+class ProcFs:
+    """One mounted `proc` file system. Whatever cannot be read is as if it were not there."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = os.fspath(root)
+        self._known: dict[int, tuple[int, bytes | None]] = {}
+
+    def mounted(self) -> bool:
+        """Whether there is one at all."""
+        return os.path.exists(f"{self._root}/self/stat")  # noqa: PTH110 - asked for every process
+
+    def stat(self, pid: int) -> Stat | None:
+        """The state of a process; null when there is none of this number.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        try:
+            text = _read(f"{self._root}/{pid}/stat")
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        fields = text[text.rindex(b")") + 2 :].split()
+        return Stat(
+            started_ticks=int(fields[19]),
+            ended=fields[0] in _ENDED,
+            kernel=bool(int(fields[6]) & _KERNEL_THREAD),
+        )
+
+    def below(self, pid: int) -> list[int] | None:
+        """Every descendant of a process, parents first; null where this kernel does not list children."""
+        found: list[int] = []
+        pending = [pid]
+        while pending:
+            children = self._children(pending.pop())
+            if children is None:
+                return None
+            found += children
+            pending += children
+        return found
+
+    def marked(self, name: str, values: Collection[str]) -> Iterator[int]:
+        """Processes that were started with the variable `name` at one of these values."""
+        wanted = {os.fsencode(value) for value in values}
+        key = os.fsencode(name) + b"="
+        seen: dict[int, tuple[int, bytes | None]] = {}
+        for pid, inode in self._listing():
+            known = self._known.get(pid)
+            if known is None or known[0] != inode:
+                known = self._mark(pid, inode, key)
+            if known is not None:
+                seen[pid] = known
+                if known[1] in wanted:
+                    yield pid
+        self._known = seen
+
+    def _listing(self) -> list[tuple[int, int]]:
+        with os.scandir(self._root) as entries:
+            return [(int(entry.name), entry.inode()) for entry in entries if entry.name.isdecimal()]
+
+    def _mark(self, pid: int, inode: int, key: bytes) -> tuple[int, bytes | None] | None:
+        """The mark of a process; null where it is not settled: unreadable, or in the middle of an `exec`."""
+        try:
+            block = _read(f"{self._root}/{pid}/environ")
+            if not block:
+                stat = self.stat(pid)
+                return (inode, None) if stat is not None and stat.kernel else None
+        except OSError:
+            return None
+        _, found, rest = (b"\0" + block).partition(b"\0" + key)
+        return inode, rest.partition(b"\0")[0] if found else None
+
+    def _children(self, pid: int) -> list[int] | None:
+        """Children of all threads of a process; null where the kernel does not tell."""
+        found: list[int] = []
+        try:
+            threads = os.listdir(f"{self._root}/{pid}/task")  # noqa: PTH208 - names are all that is needed
+        except OSError:
+            return []
+        for thread in threads:
+            try:
+                found += map(int, _read(f"{self._root}/{pid}/task/{thread}/children").split())
+            except (FileNotFoundError, ProcessLookupError):
+                if os.path.exists(f"{self._root}/{pid}/task/{thread}"):  # noqa: PTH110 - as above
+                    return None
+        return found
+
+
+def _read(path: str) -> bytes:
+    """All of a file of `/proc`: what a single process can put there is bounded. Raises `OSError`."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pieces = [os.read(fd, _MAX_BYTES)]
+        while pieces[-1]:
+            pieces.append(os.read(fd, _MAX_BYTES))
+    finally:
+        os.close(fd)
+    return b"".join(pieces)

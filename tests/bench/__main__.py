@@ -1,0 +1,144 @@
+"""`make bench`: measure, print the table, write it into docs/PERFORMANCE.md."""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from bench import figures, report
+from bench.figures import Figure
+from bench.footprint import footprint
+from bench.kit import agent_argv
+from bench.latency import launch, seen_to_start, slot_gap
+from bench.losses import losses
+from bench.pump import pump
+from bench.sessions import sessions
+from bench.workspaces import workspaces
+
+__all__ = ["FULL", "SMOKE", "Size", "measure"]
+
+_PAGE = Path(__file__).parents[2] / "docs" / "PERFORMANCE.md"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How much is done; the figures mean something at the full size only."""
+
+    events: int
+    bursts: int
+    tries: int
+    issues: int
+    slots: int
+    rounds: int
+    gap_issues: int
+    gap_rounds: int
+    seen: int
+    launches: int
+    idle: int
+    files: int
+    commits: int
+    checkouts: int
+    small: int
+
+
+FULL = Size(
+    events=50_000, bursts=5, tries=3, issues=500, slots=50, rounds=2, gap_issues=30, gap_rounds=3, seen=20,
+    launches=7, idle=200, files=2_000, commits=12_000, checkouts=7, small=50,
+)  # fmt: skip
+SMOKE = Size(
+    events=500, bursts=1, tries=1, issues=6, slots=2, rounds=1, gap_issues=3, gap_rounds=1, seen=1,
+    launches=1, idle=3, files=20, commits=30, checkouts=1, small=2,
+)  # fmt: skip
+
+Part = Callable[[], Sequence[Figure]]
+
+
+def parts(place: Path, agent: tuple[str, ...], size: Size) -> dict[str, Part]:
+    """What can be measured, by name."""
+
+    def latency() -> Sequence[Figure]:
+        gap = slot_gap(place / "gap", agent, issues=size.gap_issues, rounds=size.gap_rounds)
+        seen, saved_ms = seen_to_start(place / "seen", agent, issues=size.seen)
+        return (
+            figures.of_delay("slot_gap", "Slot freed to next agent, median", gap, ratio=2.5, limit_ms=25),
+            figures.of_delay("seen_to_start", "Issue seen to its agent, median", seen, ratio=2, limit_ms=20),
+            Figure(
+                key="saved_to_start",
+                title="Issue saved on the board to its agent, median",
+                unit="ms",
+                ours=saved_ms,
+            ),
+        )
+
+    def at_launch() -> Sequence[Figure]:
+        found = launch(place / "launch", agent, rounds=size.launches)
+        return (figures.of_delay("launch", "Launch to first agent, median", found, ratio=2, limit_ms=500),)
+
+    def many() -> Sequence[Figure]:
+        found = sessions(place / "many", agent, issues=size.issues, limit=size.slots, rounds=size.rounds)
+        return figures.of_sessions(found, issues=size.issues, limit=size.slots)
+
+    def trees() -> Sequence[Figure]:
+        found = workspaces(
+            place / "trees", files=size.files, commits=size.commits, rounds=size.checkouts, count=size.small
+        )
+        return figures.of_workspaces(found)
+
+    return {
+        "pump": lambda: figures.of_pump(pump(place / "pump", agent, events=size.events, bursts=size.bursts)),
+        "losses": lambda: figures.of_losses(
+            losses(place / "losses", agent, events=size.events, tries=size.tries)
+        ),
+        "sessions": many,
+        "latency": latency,
+        "launch": at_launch,
+        "footprint": lambda: figures.of_footprint(
+            footprint(place / "footprint", agent, sessions=size.idle), sessions=size.idle
+        ),
+        "workspaces": trees,
+    }
+
+
+def measure(place: Path, size: Size, *, only: Sequence[str] = (), say: Callable[[str], None]) -> list[Figure]:
+    """All figures, or those of the parts named."""
+    found: list[Figure] = []
+    for name, part in parts(place, agent_argv(place), size).items():
+        if not only or name in only:
+            begun = time.monotonic()
+            found += part()
+            say(f"{name}: {time.monotonic() - begun:.0f} s")
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    parser.add_argument("--check", action="store_true", help="exit with 1 when an aim is missed")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes: only to see that it runs")
+    parser.add_argument("--no-write", action="store_true", help="leave docs/PERFORMANCE.md alone")
+    parser.add_argument(
+        "only", nargs="*", metavar="PART", help="pump, losses, sessions, latency, launch, ..."
+    )
+    asked = parser.parse_args(arguments)
+    say = partial(print, file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="symphony-bench-", ignore_cleanup_errors=True) as place:
+        size = SMOKE if asked.smoke else FULL
+        found = measure(Path(place), size, only=asked.only, say=say)
+    if asked.json:
+        sys.stdout.write(f"{report.as_json(found)}\n")
+    else:
+        report.show(found, Console())
+    if not (asked.no_write or asked.smoke or asked.only):
+        report.write(found, _PAGE)
+        say("written to docs/PERFORMANCE.md")
+    return 1 if asked.check and report.missed(found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,209 @@
+"""From measurements to the rows of the table: what was found, what we aim at, and whether it was met."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.footprint import Footprint
+from bench.latency import Delay
+from bench.losses import Lost
+from bench.pump import Pumped
+from bench.sessions import Sessions
+from bench.workspaces import Workspaces
+
+__all__ = ["Aim", "Figure"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aim:
+    """A bound in words, and whether the figure keeps it."""
+
+    text: str
+    met: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One row. `floor` and `ours` are in `unit`; `ratio` is ours by the floor's where that says something.
+
+    A row without aims is told for the reader and judges nothing.
+    """
+
+    key: str
+    title: str
+    unit: str
+    ours: float
+    floor: float | None = None
+    aims: tuple[Aim, ...] = ()
+
+    @property
+    def ratio(self) -> float | None:
+        return self.ours / self.floor if self.floor else None
+
+    @property
+    def met(self) -> bool:
+        return all(aim.met for aim in self.aims)
+
+
+def _at_most(value: float, limit: float, unit: str) -> Aim:
+    return Aim(text=f"≤ {limit:g} {unit}".rstrip(), met=value <= limit)
+
+
+def _ratio_at_most(ours: float, floor: float, limit: float, what: str = "floor") -> Aim:
+    return Aim(text=f"≤ {limit:g} x {what}", met=ours <= limit * floor)
+
+
+def of_pump(found: Pumped) -> Sequence[Figure]:
+    ours, floor = found.cpu_s["symphony"], found.cpu_s["floor"]
+    growth = found.growth_mb["symphony"]
+    return (
+        Figure(
+            key="pump_cpu",
+            title="Processor time per 10,000 streamed events",
+            unit="ms",
+            ours=ours * 1000,
+            floor=floor * 1000,
+            aims=(_ratio_at_most(ours, floor, 3), _at_most(ours * 1000, 50, "ms")),
+        ),
+        Figure(
+            key="pump_memory",
+            title="Growth of memory per 100,000 events",
+            unit="MB",
+            ours=growth,
+            floor=found.growth_mb["floor"],
+            aims=(_at_most(growth, 10, "MB"),),
+        ),
+    )
+
+
+def of_losses(found: Lost) -> Sequence[Figure]:
+    return (
+        Figure(
+            key="events_lost",
+            title=f"Events lost of {found.sent:,}, issues finished in mid-burst",
+            unit="",
+            ours=found.events,
+            aims=(_at_most(found.events, 0, ""),),
+        ),
+        Figure(
+            key="tokens_off",
+            title="Tokens by which the totals of those runs are wrong",
+            unit="",
+            ours=found.tokens,
+            aims=(_at_most(found.tokens, 0, ""),),
+        ),
+    )
+
+
+def of_sessions(found: Sessions, *, issues: int, limit: int) -> Sequence[Figure]:
+    rate, cpu = found.rate, found.cpu_ms
+    peak = found.peak["symphony"]
+    return (
+        Figure(
+            key="session_rate",
+            title=f"{issues} issues, {limit} slots: sessions per second",
+            unit="/s",
+            ours=rate["symphony"],
+            floor=rate["floor"],
+            aims=(Aim(text="≥ 0.6 x floor", met=rate["symphony"] >= 0.6 * rate["floor"]),),
+        ),
+        Figure(
+            key="session_cpu",
+            title="Processor time per issue",
+            unit="ms",
+            ours=cpu["symphony"],
+            floor=cpu["floor"],
+            aims=(_at_most(cpu["symphony"], 6, "ms"),),
+        ),
+        Figure(
+            key="session_peak",
+            title="Most agents alive at a time",
+            unit="",
+            ours=peak,
+            floor=found.peak["floor"],
+            aims=(Aim(text=f"= {limit}", met=peak == limit),),
+        ),
+        Figure(
+            key="session_repeats",
+            title="Issues started more than once",
+            unit="",
+            ours=found.repeated,
+            aims=(_at_most(found.repeated, 0, ""),),
+        ),
+        Figure(
+            key="requests_tick",
+            title="Tracker requests per poll (the poll and its reconciliation)",
+            unit="",
+            ours=found.per_poll,
+            aims=(_at_most(found.per_poll, 2, ""),),
+        ),
+        Figure(
+            key="requests_session",
+            title="Further tracker requests per session",
+            unit="",
+            ours=found.requests,
+            aims=(_at_most(found.requests, 0.6, ""),),
+        ),
+    )
+
+
+def of_delay(key: str, title: str, found: Delay, *, ratio: float | None, limit_ms: float | None) -> Figure:
+    ours, floor = found.ms["symphony"], found.ms["floor"]
+    aims = [] if ratio is None else [_ratio_at_most(ours, floor, ratio)]
+    aims += [] if limit_ms is None else [_at_most(ours, limit_ms, "ms")]
+    return Figure(key=key, title=title, unit="ms", ours=ours, floor=floor, aims=tuple(aims))
+
+
+def of_footprint(found: Footprint, *, sessions: int) -> Sequence[Figure]:
+    idle, each = found.idle_mb, found.per_session_mb
+    before, after = found.threads["symphony"]
+    few = max(sessions // 10, 1)
+    return (
+        Figure(
+            key="memory_idle",
+            title="Memory without a session",
+            unit="MB",
+            ours=idle["symphony"],
+            floor=idle["floor"],
+            aims=(_at_most(idle["symphony"], 60, "MB"),),
+        ),
+        Figure(
+            key="memory_session",
+            title=f"Memory per further session, from {few} to {sessions} silent ones",
+            unit="MB",
+            ours=each["symphony"],
+            floor=each["floor"],
+            aims=(_at_most(each["symphony"], 0.1, "MB"),),
+        ),
+        Figure(
+            key="threads",
+            title=f"Threads added by those {sessions - few} sessions",
+            unit="",
+            ours=after - before,
+            aims=(_at_most(after - before, 0, ""),),
+        ),
+    )
+
+
+def of_workspaces(found: Workspaces) -> Sequence[Figure]:
+    ours = found.ours_ms
+    return (
+        Figure(
+            key="workspace",
+            title=f"Workspace of a {found.repository_mb:.0f} MB repository (floor: git worktree add)",
+            unit="ms",
+            ours=ours,
+            floor=found.worktree_ms,
+            aims=(
+                _ratio_at_most(ours, found.worktree_ms, 1.3, "git worktree add"),
+                Aim(text="≤ 1/20 of a full clone", met=ours * 20 <= found.clone_ms),
+            ),
+        ),
+        Figure(key="clone", title="Full clone of it", unit="ms", ours=found.clone_ms),
+        Figure(
+            key="object_stores",
+            title=f"Object stores behind {found.count} workspaces ({found.own_kb:.1f} KB of git data each)",
+            unit="",
+            ours=found.stores,
+            aims=(Aim(text="= 1", met=found.stores == 1),),
+        ),
+    )

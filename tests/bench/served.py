@@ -1,0 +1,61 @@
+"""The real daemon, as `symphony run` composes it, with an observer that writes down what the bench asks for.
+
+    python -m bench.served WORKFLOW.md JOURNAL
+
+Lines of the journal: `<monotonic ns> <event> <issue> <figures>`. `seen`: a poll brought the issue for the
+first time. `ended`: signs of life and total tokens that were counted for the run. `fetch`, `refresh`: a
+request to the tracker, with the number of ids.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from symphony.cli.serving import serve
+from symphony.scheduler.commands import Command, FetchCandidates, RefreshIssues
+from symphony.scheduler.inputs import Input, Polled, RunEnded
+from symphony.scheduler.state import State
+
+
+class Recorder:
+    """An observer that writes a line for what is rare and nothing for what is frequent."""
+
+    def __init__(self, journal: Path) -> None:
+        self._journal = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._seen = set[str]()
+
+    def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+        del after
+        match fact:
+            case Polled():
+                new = [issue.id for issue in fact.issues if issue.id not in self._seen]
+                self._seen.update(new)
+                for issue in new:
+                    self._note("seen", issue)
+            case RunEnded():
+                for run in before.running.values():
+                    if run.run_id == fact.run_id:
+                        self._note("ended", run.issue.id, run.report.signs, run.report.total_tokens)
+            case _:
+                pass
+        for command in commands:
+            if isinstance(command, FetchCandidates):
+                self._note("fetch", "-")
+            elif isinstance(command, RefreshIssues):
+                self._note("refresh", "-", len(command.ids))
+
+    def _note(self, event: str, issue: str, *figures: int) -> None:
+        os.write(
+            self._journal, " ".join(map(str, (time.monotonic_ns(), event, issue, *figures, "\n"))).encode()
+        )
+
+
+if __name__ == "__main__":
+    serve(
+        Path(sys.argv[1]),
+        environment=dict(os.environ),
+        once=False,
+        log_format="json",
+        observers=(Recorder(Path(sys.argv[2])),),
+    )

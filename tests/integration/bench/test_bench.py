@@ -1,0 +1,97 @@
+"""The benchmark at a tiny size: that it runs and counts right. Never how fast anything is."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from bench import report
+from bench.figures import Aim, Figure
+from bench.kit import PYTHON_AGENT
+from bench.losses import losses
+
+TESTS = Path(__file__).parents[2]
+MET = Figure(
+    key="a", title="Good", unit="ms", ours=12.345, floor=10, aims=(Aim(text="≤ 2 x floor", met=True),)
+)
+MISSED = Figure(key="b", title="Bad", unit="", ours=3, aims=(Aim(text="≤ 0", met=False),))
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "--smoke", "--json"],
+        env={**os.environ, "PYTHONPATH": f"{TESTS.parent / 'src'}{os.pathsep}{TESTS}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    printed: dict[str, Any] = json.loads(done.stdout)
+    return printed
+
+
+@pytest.mark.timeout(180)
+def test_nothing_is_lost_and_no_limit_is_broken(found: dict[str, Any]) -> None:
+    values = {figure["key"]: figure["ours"] for figure in found["figures"]}
+    assert values["events_lost"] == 0
+    assert values["tokens_off"] == 0
+    assert values["session_repeats"] == 0
+    assert values["session_peak"] == 2
+    assert values["object_stores"] == 1
+    assert values["requests_tick"] <= 2
+
+
+@pytest.mark.timeout(180)
+def test_every_aim_has_its_row(found: dict[str, Any]) -> None:
+    judged = {figure["key"] for figure in found["figures"] if figure["aims"]}
+    assert judged == {
+        *("pump_cpu", "pump_memory", "events_lost", "tokens_off"),
+        *("session_rate", "session_cpu", "session_peak", "session_repeats"),
+        *("requests_tick", "requests_session", "slot_gap", "seen_to_start", "launch"),
+        *("memory_idle", "memory_session", "threads", "workspace", "object_stores"),
+    }
+    assert found["missed"] == sum(not figure["met"] for figure in found["figures"])
+
+
+def test_the_agent_in_python_can_take_the_place_of_the_one_in_c(tmp_path: Path) -> None:
+    found = losses(tmp_path, PYTHON_AGENT, events=300, tries=1)
+    assert (found.events, found.tokens) == (0, 0)
+    assert found.sent > 300
+
+
+def test_a_missed_aim_is_printed_as_missed_and_stands_in_the_page(tmp_path: Path) -> None:
+    printed = io.StringIO()
+    report.show([MET, MISSED], Console(file=printed, width=120))
+    assert "MISSED" in printed.getvalue()
+    assert "1 of 2 aims MISSED" in printed.getvalue()
+
+    page = tmp_path / "PERFORMANCE.md"
+    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n", "utf-8")
+    for _ in range(2):
+        report.write([MET, MISSED], page)
+    text = page.read_text("utf-8")
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "| Good, ms | 10.0 | 12.3 | 1.23 x | ≤ 2 x floor | met |" in text
+    assert "| Bad |  | 3.00 |  | ≤ 0 | **MISSED** |" in text
+    assert "old" not in text
+    assert text.count("Missed: 1.") == 1
+
+
+def test_a_page_without_a_place_for_the_table_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "PERFORMANCE.md"
+    page.write_text("no place here\n", "utf-8")
+    with pytest.raises(ValueError, match="no place for the table"):
+        report.write([MET], page)
+
+
+def test_the_page_of_the_project_has_a_place_for_the_table() -> None:
+    text = (TESTS.parent / "docs" / "PERFORMANCE.md").read_text("utf-8")
+    assert text.count(report.BEGIN) == text.count(report.END) == 1

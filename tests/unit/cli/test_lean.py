@@ -1,0 +1,47 @@
+"""What is loaded when a workflow is served, and that looking away from the rest leaves no trace."""
+
+import gc
+import os
+import subprocess
+import sys
+
+import pytest
+
+from symphony.cli.lean import lean_imports
+
+NEEDLESS = ("rich.console", "httpx", "starlette", "uvicorn")
+
+
+def test_serving_loads_neither_a_screen_nor_a_web_server_before_it_needs_them() -> None:
+    program = (
+        "from symphony.cli.lean import lean_imports\n"
+        "with lean_imports():\n    import symphony.cli.serving\n"
+        f"import sys; print([name for name in {NEEDLESS!r} if name in sys.modules])\n"
+        "import rich.console; print('rich' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["[]", "True"]
+
+
+@pytest.mark.parametrize("asked", [None, "logfire"])
+def test_afterwards_everything_is_as_it_was(monkeypatch: pytest.MonkeyPatch, asked: str | None) -> None:
+    monkeypatch.delitem(sys.modules, "rich", raising=False)
+    if asked is None:
+        monkeypatch.delenv("PYDANTIC_DISABLE_PLUGINS", raising=False)
+    else:
+        monkeypatch.setenv("PYDANTIC_DISABLE_PLUGINS", asked)
+    with lean_imports():
+        assert sys.modules["rich"] is None
+        assert os.environ["PYDANTIC_DISABLE_PLUGINS"] == (asked or "__all__")
+        assert not gc.isenabled()
+    assert "rich" not in sys.modules
+    assert os.environ.get("PYDANTIC_DISABLE_PLUGINS") == asked
+    assert gc.isenabled()
+
+
+def test_what_is_loaded_already_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = object()
+    monkeypatch.setitem(sys.modules, "rich", loaded)
+    with lean_imports():
+        assert sys.modules["rich"] is loaded
+    assert sys.modules["rich"] is loaded

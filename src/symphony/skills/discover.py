@@ -118,6 +118,8 @@ class _Scan:
                 items.append(old.parsed)
             elif (item := self._directory(descriptor, name)) is not None:
                 items.append(item)
+                if is_link:  # what it leads to can change, and its own status stays
+                    self._fresh.pop(name, None)
         if not hits == len(known) == len(self._fresh):
             self._memory.roots.put(key, self._fresh, sum(one.size for one in self._fresh.values()))
         return tuple(items)

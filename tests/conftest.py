@@ -7,12 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
-from hypothesis import settings
 
 from symphony.hosts import processes
-
-settings.register_profile("patient", deadline=None)  # no test asserts how long something takes by the clock
-settings.load_profile("patient")
 
 PROCESS_TABLE = [
     name for name in vars(processes.ProcessTable) if callable(getattr(processes.ProcessTable, name))

@@ -183,7 +183,7 @@ class _Scan:
         )
         parsed = parse(found, self._rules, self._memory.sheets)
         if max(status.st_mtime_ns, status.st_ctime_ns) < self._settled:
-            self._fresh[name] = Remembered(_status(status), parsed, 2_000 + 2 * len(data))
+            self._fresh[name] = Remembered(_status(status), parsed, _cost(parsed))
         return parsed
 
 
@@ -197,6 +197,13 @@ def _status_of_file(root: int, name: str) -> Status | None:
 
 def _status(of: os.stat_result) -> Status:
     return of.st_dev, of.st_ino, of.st_mtime_ns, of.st_ctime_ns, of.st_size
+
+
+def _cost(parsed: Parsed) -> int:
+    """About how many bytes it takes to remember this: the objects, and the texts of the skill."""
+    skill = parsed.skill
+    texts = 0 if skill is None else len(skill.description) + len(skill.when_to_use)
+    return 1_500 + 500 * len(parsed.problems) + texts
 
 
 def _beginning(descriptor: int, size: int) -> bytes:

@@ -118,6 +118,8 @@ class _Scan:
                 items.append(old.parsed)
             elif (item := self._directory(descriptor, name)) is not None:
                 items.append(item)
+                if is_link:  # what it leads to can change, and its own status stays
+                    self._fresh.pop(name, None)
         if not hits == len(known) == len(self._fresh):
             self._memory.roots.put(key, self._fresh, sum(one.size for one in self._fresh.values()))
         return tuple(items)
@@ -181,7 +183,7 @@ class _Scan:
         )
         parsed = parse(found, self._rules, self._memory.sheets)
         if max(status.st_mtime_ns, status.st_ctime_ns) < self._settled:
-            self._fresh[name] = Remembered(_status(status), parsed, 2_000 + 2 * len(data))
+            self._fresh[name] = Remembered(_status(status), parsed, _cost(parsed))
         return parsed
 
 
@@ -195,6 +197,13 @@ def _status_of_file(root: int, name: str) -> Status | None:
 
 def _status(of: os.stat_result) -> Status:
     return of.st_dev, of.st_ino, of.st_mtime_ns, of.st_ctime_ns, of.st_size
+
+
+def _cost(parsed: Parsed) -> int:
+    """About how many bytes it takes to remember this: the objects, and the texts of the skill."""
+    skill = parsed.skill
+    texts = 0 if skill is None else len(skill.description) + len(skill.when_to_use)
+    return 1_500 + 500 * len(parsed.problems) + texts
 
 
 def _beginning(descriptor: int, size: int) -> bytes:

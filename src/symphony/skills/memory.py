@@ -18,6 +18,7 @@ V = TypeVar("V")
 
 _MAX_ENTRIES: Final = 4_096
 _MAX_BYTES: Final = 16 * 1024 * 1024
+_MAX_STATUS_BYTES: Final = 2 * _MAX_BYTES
 _SETTLED_S: Final = 2.0
 
 # Device, inode, mtime_ns, ctime_ns, size: what tells one state of a file from another; no program can set the
@@ -85,11 +86,12 @@ class Memory:
         *,
         max_entries: int = _MAX_ENTRIES,
         max_bytes: int = _MAX_BYTES,
+        max_status_bytes: int = _MAX_STATUS_BYTES,
         settled_s: float = _SETTLED_S,
     ) -> None:
         self.sheets: Lru[bytes, Sheet] = Lru(max_entries=max_entries, max_bytes=max_bytes)
         self.roots: Lru[Hashable, Mapping[str, Remembered]] = Lru(
-            max_entries=max_entries, max_bytes=max_bytes
+            max_entries=max_entries, max_bytes=max_status_bytes
         )
         self.settled_ns = int(settled_s * 1e9)
 

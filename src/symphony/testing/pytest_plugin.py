@@ -59,8 +59,8 @@ class Simulations:
     """Runs simulations for one test: call it for one, `many` for one per seed.
 
     The seed is `--symphony-seed`, else that of the marker `symphony_seed`, else one that depends on the test's
-    name alone. A broken rule fails the test with the trace, and the report of any test that fails shows seed and
-    replay command of its last simulation.
+    name alone. A broken rule fails the test with the trace, and the report of any test that fails shows seed
+    and replay command of its last simulation.
     """
 
     def __init__(self, request: pytest.FixtureRequest) -> None:

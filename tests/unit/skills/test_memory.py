@@ -44,6 +44,15 @@ def test_an_unchanged_file_is_not_opened_again(shelf: Shelf, reads: list[int]) -
     assert len(reads) == 2
 
 
+def test_what_a_link_leads_to_is_looked_at_every_time(shelf: Shelf, reads: list[int]) -> None:
+    shelf.root.mkdir(parents=True)
+    shelf.write("../elsewhere", "---\nname: a\ndescription: d\n---\n")
+    (shelf.root / "a").symlink_to("../elsewhere")
+    memory = eager()
+    assert load_after_a_tick(shelf, memory) == load_after_a_tick(shelf, memory)
+    assert len(reads) == 2
+
+
 def test_a_file_that_has_just_changed_is_not_trusted(shelf: Shelf, reads: list[int]) -> None:
     shelf.skill("a")
     memory = Memory()

@@ -11,6 +11,7 @@ Supplied by the repository. Read `/w s/.symphony/skills/<directory>/SKILL.md` be
 - ship (directory `ship it`) — (directory: elsewhere)
 - tidy — before each commit
 - tidy-more
+- mine (file: /home/u/my skills/mine/SKILL.md) — (file: /etc/SKILL.md)
 
 # Something else
 - later — not a skill
@@ -25,6 +26,7 @@ Supplied by the repository. Read `/w s/.symphony/skills/<directory>/SKILL.md` be
         ("tidy-more", "/w s/.symphony/skills/tidy-more/SKILL.md"),
         ("release", "/w s/.symphony/skills/rel (2)/SKILL.md"),
         ("ship", "/w s/.symphony/skills/ship it/SKILL.md"),
+        ("mine", "/home/u/my skills/mine/SKILL.md"),
         ("later", None),
         ("tid", None),
     ],

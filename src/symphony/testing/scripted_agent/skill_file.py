@@ -7,6 +7,7 @@ __all__ = ["path_of", "value_in"]
 _HEADING = re.compile(r"^## Available skills[ \t]*$", re.MULTILINE)
 _ROOT = re.compile(r"(/[^`\n]*)/(?:<\w+>|\{\w+\})/SKILL\.md")
 _DIRECTORY = re.compile(r"[ \t]*\(directory:? `?([^`\n]*?)`?\)(?=[ \t]|$)")
+_FILE = re.compile(r"[ \t]*\(file: (/[^\n]*?/SKILL\.md)\)(?=[ \t]|$)")
 _USUAL_KEYS = ("commit-prefix", "signed-off-by", "signed-off")
 
 
@@ -14,7 +15,7 @@ def path_of(instructions: str, name: str) -> str | None:
     """Where the `## Available skills` block says that SKILL.md of `name` is; null when it lists none such.
 
     The line on use names the root, as in `/skills-root/{directory}/SKILL.md`; an entry names its directory in
-    parentheses where that differs from the skill.
+    parentheses where that differs from the skill, or the whole path of a file below another root.
     """
     heading = _HEADING.search(instructions)
     if heading is None:
@@ -24,6 +25,9 @@ def path_of(instructions: str, name: str) -> str | None:
     entry = re.search(rf"^- `?{re.escape(name)}`?(?=$|[ \t(]|:)(.*)$", body, re.MULTILINE)
     if root is None or entry is None:
         return None
+    file = _FILE.match(entry[1])
+    if file is not None:
+        return file[1]
     said = _DIRECTORY.match(entry[1])
     return f"{root[1]}/{said[1] if said else name}/SKILL.md"
 

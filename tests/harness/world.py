@@ -59,6 +59,8 @@ class World(Story):
             self.put(key, state="Done")
         self.slow = False
         for _ in range(60):
+            if not self.live and not self.state.retrying and not self.state.blocked:
+                return
             self.advance(20_000)
             self.answer()
             for run_id in [key for key in self.live if key in self._referee.books.told]:

@@ -1,8 +1,8 @@
 """Ten thousand short random schedules, the same on every machine and in every run.
 
-They run in processes of their own and without coverage, which would cost more than they do and shows
-nothing that a few dozen schedules do not show. `SYMPHONY_SIMULATION_EXAMPLES=100000 pytest tests/simulation`
-looks for so many new ones.
+They run in processes of their own and without coverage, which would cost more than they do and shows nothing
+that a few dozen schedules do not show. To look for new ones:
+`SYMPHONY_SIMULATION_EXAMPLES=100000 pytest tests/simulation`.
 """
 
 import json

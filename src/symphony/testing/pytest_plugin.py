@@ -58,9 +58,9 @@ def pytest_configure(config: pytest.Config) -> None:
 class Simulations:
     """Runs simulations for one test: call it for one, `many` for one per seed.
 
-    The seed is `--symphony-seed`, else that of the marker `symphony_seed`, else one that depends on the test's
-    name alone. A broken rule fails the test with the trace, and the report of any test that fails shows seed
-    and replay command of its last simulation.
+    The seed is `--symphony-seed`, else that of the marker `symphony_seed`, else one of the test's name.
+    A broken rule fails the test with the trace, and the report of any test that fails shows seed and replay
+    command of its last simulation.
     """
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
@@ -120,7 +120,7 @@ def symphony_simulation(request: pytest.FixtureRequest) -> Simulations:
 
 @pytest.fixture
 def symphony_scripted_agent() -> Callable[..., str]:
-    """Give the scripted agent's command, for `codex.command`: `symphony_scripted_agent("--ignore-eof")`."""
+    """Give the scripted agent's command for `codex.command`: `symphony_scripted_agent("--ignore-eof")`."""
     from symphony.testing.scripted_agent import command  # noqa: PLC0415 - as above
 
     return command

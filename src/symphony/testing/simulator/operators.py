@@ -87,7 +87,7 @@ class Operators:
         slots = first.max_concurrent_agents
         self.settings = replace(
             first,
-            max_concurrent_agents=dice.pick((slots, slots, slots + 1, max(1, slots // 2), 1)),
+            max_concurrent_agents=dice.pick((slots, slots, slots + 1, max(1, slots // 2))),
             max_concurrent_by_state=dice.pick(
                 ({}, {}, {"todo": 1}, {"todo": max(1, slots - 1), "in progress": 1})
             ),

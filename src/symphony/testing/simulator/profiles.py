@@ -133,8 +133,8 @@ _RESTLESS = OperatorHabits(
     reload_every_ms=8 * HOUR_MS,
     break_every_ms=DAY_MS,
     wake_every_ms=2 * HOUR_MS,
-    drain_every_ms=2 * DAY_MS,
-    kill_every_ms=2 * DAY_MS,
+    drain_every_ms=DAY_MS,
+    kill_every_ms=DAY_MS,
     suspend_every_ms=DAY_MS,
 )
 

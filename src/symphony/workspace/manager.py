@@ -173,7 +173,7 @@ class WorkspaceManager:
 
     async def recorded(self) -> tuple[WorkspaceRecord, ...]:
         """Every workspace remembered under the root, which need not exist; unreadable records are skipped."""
-        layout = await self._on_disk(lambda: Layout(resolve(self._settings.root)))
+        layout = await to_thread.run_sync(self._on_disk, lambda: Layout(resolve(self._settings.root)))
         entries = await to_thread.run_sync(read_entries, layout)
         return tuple(_record(layout, entry) for entry in entries)
 
@@ -194,10 +194,10 @@ class WorkspaceManager:
             WorkspaceError: what would fail an attempt as well: an unsafe key, containment, the repository.
         """
         key, repo = key_of(identifier), self._settings.repo
-        layout = await self._on_disk(lambda: Layout(resolve(self._settings.root)))
+        layout = await to_thread.run_sync(self._on_disk, lambda: Layout(resolve(self._settings.root)))
         path = await to_thread.run_sync(checked, layout, key)
         entry = await to_thread.run_sync(read_entry, layout, key)
-        if await self._on_disk(lambda: is_whole(path, entry, populated=repo is not None)):
+        if await to_thread.run_sync(self._on_disk, lambda: is_whole(path, entry, populated=repo is not None)):
             yield Foresight(path=path, exists=True, tree=path)
         elif repo is None:
             yield Foresight(path=path, exists=False, tree=None, note=NOT_POPULATED)

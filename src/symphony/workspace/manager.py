@@ -31,6 +31,8 @@ from symphony.workspace.model import (
     Workspace,
     WorkspaceError,
     WorkspaceRecord,
+    cannot_be_made,
+    invalid_cwd,
 )
 from symphony.workspace.places import (
     checked,
@@ -108,7 +110,7 @@ class WorkspaceManager:
             else:
                 entry = await self._create(layout, path, issue, attempt, run_id)
         except OSError as error:
-            raise _cannot_be_made(path, error) from error
+            raise cannot_be_made(path, error) from error
         return Workspace(
             key=key,
             path=path,
@@ -130,9 +132,9 @@ class WorkspaceManager:
         try:
             real = launchable(workspace.path, layout.root)
         except WorkspaceError as error:
-            raise _invalid_cwd(workspace, error.failure.category.value) from error
+            raise invalid_cwd(workspace.path, error.failure.category.value) from error
         if not real:
-            raise _invalid_cwd(workspace, "it is no directory")
+            raise invalid_cwd(workspace.path, "it is no directory")
 
     async def before_run(
         self, workspace: Workspace, issue: Issue, attempt: int | None, *, run_id: str | None = None
@@ -249,7 +251,7 @@ class WorkspaceManager:
         try:
             exists = clear_way(layout, path, entry, populated=self._settings.repo is not None)
         except OSError as error:
-            raise _cannot_be_made(path, error) from error
+            raise cannot_be_made(path, error) from error
         return layout, path, entry, exists
 
     async def _root(self) -> Layout:
@@ -380,10 +382,6 @@ def _complete(layout: Layout, path: Path, populated: Entry) -> Entry:
     return entry
 
 
-def _cannot_be_made(path: Path, error: OSError) -> WorkspaceError:
-    return WorkspaceError.of(Category.WORKSPACE_PREPARE_FAILED, f"workspace {path} cannot be made: {error}")
-
-
 def _undo(layout: Layout, path: Path, *, made: bool) -> None:
     """Take back a creation; a directory that somebody else put there meanwhile is not ours to delete."""
     if made and is_directory(path):
@@ -393,12 +391,3 @@ def _undo(layout: Layout, path: Path, *, made: bool) -> None:
 
 def _call(issue: Issue, path: Path, attempt: int | None, run_id: str | None) -> HookCall:
     return HookCall(issue_id=issue.id, identifier=issue.identifier, path=path, attempt=attempt, run_id=run_id)
-
-
-def _invalid_cwd(workspace: Workspace, reason: str) -> WorkspaceError:
-    return WorkspaceError.of(
-        Category.INVALID_WORKSPACE_CWD,
-        f"no agent may be started in {workspace.path}: {reason}",
-        blame=Blame.AGENT,
-        retryable=False,
-    )

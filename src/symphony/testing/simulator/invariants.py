@@ -371,9 +371,6 @@ def _no_lost_wake(moment: Moment) -> Broken | None:
     after = moment.after
     if not moment.books.owes_poll or after.drain is not Drain.NO:
         return None
-    if after.hold is not None:
-        moment.books.owes_poll = False  # an invalid workflow is not polled for; its mending is
-        return None
     noted = after.cycle is Cycle.RECONCILING or after.poll_again or after.poll_soon
     patient = moment.now_ms < moment.books.patient_until_ms
     return None if noted or patient else Broken("a wake was lost")

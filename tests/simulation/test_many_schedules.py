@@ -23,7 +23,7 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("COV")}
 
 
-@pytest.mark.conformance("S-3", "S-14", "S-16", "S-20")
+@pytest.mark.conformance("S-3", "S-9", "S-14", "S-16", "S-20")
 @pytest.mark.timeout(0 if _ASKED else 120)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_no_rule_is_broken_in_ten_thousand_schedules(chunk: int) -> None:

@@ -26,8 +26,6 @@ from symphony.testing.simulator.rules import Broken, Invariant, Rules
 __all__ = ["ALL", "LIVENESS", "REPLAY", "TOTAL", "WINDS_DOWN", "first_broken"]
 
 _POLL = Timer(TimerKind.POLL)
-
-
 _RULES = Rules()
 _invariant = _RULES.invariant
 
@@ -121,12 +119,9 @@ def _limits(moment: Moment) -> Broken | None:
         return Broken(words, moment.starts[-1].issue.id)
     used = Counter(normalise_state(start.issue.state) for start in moment.starts)
     for key, run in moment.after.running.items():
-        was = moment.before.running.get(key)
-        state = normalise_state(run.issue.state)
-        if (
-            was is not None and normalise_state(was.issue.state) == state
-        ):  # a state that changed now was no reason
-            used[state] += 1
+        was, state = moment.before.running.get(key), normalise_state(run.issue.state)
+        # A run whose state changed in this very step was no reason for or against a start.
+        used[state] += was is not None and normalise_state(was.issue.state) == state
     for start in moment.starts:
         state = normalise_state(start.issue.state)
         cap = settings.max_concurrent_by_state.get(state)

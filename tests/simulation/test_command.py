@@ -42,7 +42,7 @@ def test_a_broken_rule_gives_exit_code_one_and_the_replay() -> None:
 
 
 def test_the_command_that_is_shown_shows_the_same_again() -> None:
-    broken = ("--step", "harness.broken_steps:loses_a_wake")
+    broken = ("--step", "harness.broken_steps:doubles_a_run")
     first = _call("--schedules", "5", *broken)
     assert first.return_value == 1
     command = next(text for text in first.output.splitlines() if text.startswith("replay:")).split()

@@ -12,7 +12,7 @@ __all__ = ["Work"]
 
 
 class Work:
-    """Mutable only within one `step`; every change goes is made on a copy of the state."""
+    """Mutable only within one `step`; every change is made on a copy of the state."""
 
     __slots__ = ("commands", "now_ms", "state")
 

@@ -195,7 +195,7 @@ def _schedules(first: int, count: int, step: Step, options: dict[str, Any]) -> i
             inputs += result.statistics.inputs
             if result.violations:
                 broken.append(result)
-            if options["trace"]:
+            if options["trace"] and not options["as_json"]:
                 for told in result.history:
                     click.echo(line(told))
             _keep(result, options["record"])

@@ -26,8 +26,6 @@ from symphony.testing.simulator.rules import Broken, Invariant, Rules
 __all__ = ["ALL", "LIVENESS", "REPLAY", "TOTAL", "WINDS_DOWN", "first_broken"]
 
 _POLL = Timer(TimerKind.POLL)
-
-
 _RULES = Rules()
 _invariant = _RULES.invariant
 
@@ -121,12 +119,9 @@ def _limits(moment: Moment) -> Broken | None:
         return Broken(words, moment.starts[-1].issue.id)
     used = Counter(normalise_state(start.issue.state) for start in moment.starts)
     for key, run in moment.after.running.items():
-        was = moment.before.running.get(key)
-        state = normalise_state(run.issue.state)
-        if (
-            was is not None and normalise_state(was.issue.state) == state
-        ):  # a state that changed now was no reason
-            used[state] += 1
+        was, state = moment.before.running.get(key), normalise_state(run.issue.state)
+        # A run whose state changed in this very step was no reason for or against a start.
+        used[state] += was is not None and normalise_state(was.issue.state) == state
     for start in moment.starts:
         state = normalise_state(start.issue.state)
         cap = settings.max_concurrent_by_state.get(state)
@@ -370,9 +365,6 @@ def _no_lost_wake(moment: Moment) -> Broken | None:
     """After a wake a poll follows that is asked later than the wake: prepared, noted, or due in a moment."""
     after = moment.after
     if not moment.books.owes_poll or after.drain is not Drain.NO:
-        return None
-    if after.hold is not None:
-        moment.books.owes_poll = False  # an invalid workflow is not polled for; its mending is
         return None
     noted = after.cycle is Cycle.RECONCILING or after.poll_again or after.poll_soon
     patient = moment.now_ms < moment.books.patient_until_ms

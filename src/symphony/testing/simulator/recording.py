@@ -59,12 +59,13 @@ def write(recording: Recording) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """JSON of a value; what equals its default is left out, sets are sorted."""
+    """JSON of a value, sets sorted; what equals its default is left out, except in settings."""
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
         given = ((field, getattr(value, field.name)) for field in fields(value))
-        return {field.name: _plain(held) for field, held in given if held != field.default}
+        whole = isinstance(value, SchedulerSettings)
+        return {field.name: _plain(held) for field, held in given if whole or held != field.default}
     if isinstance(value, frozenset | set):
         return sorted(value)
     if isinstance(value, Mapping):

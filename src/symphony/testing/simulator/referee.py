@@ -87,6 +87,8 @@ class Referee:
         life.state = after
         life.steps.append((now_ms, fact, commands))
         books.book(commands)
+        if after.hold is not None:
+            books.owes_poll = False  # an invalid workflow is not polled for
         moment = Moment(
             number=self.count,
             now_ms=now_ms,

@@ -1,7 +1,6 @@
 """The result of a simulation: what happened, the figures, what was broken, and how to see it again."""
 
 import hashlib
-import json
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -100,5 +99,5 @@ class Result:
             "replay": self.replay_command,
             "digest": self.digest,
             "violations": [{**asdict(found), "trace": self.trace()} for found in self.violations],
-            "statistics": json.loads(json.dumps(asdict(self.statistics))),
+            "statistics": asdict(self.statistics),
         }

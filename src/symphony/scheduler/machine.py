@@ -141,9 +141,10 @@ def _on_timer(work: Work, timer: Timer) -> None:
 def _on_settings(work: Work, settings: SchedulerSettings) -> None:
     """Live settings hold at once; the limits that count from now are counted again (CF8, CF10).
 
-    They may name another tracker or another credential, so a pause that was asked for ends.
+    They may name another tracker or another credential, so a pause that was asked for ends. A file that was
+    mended is polled for at once: somebody is waiting for it.
     """
-    before = work.state.settings
+    before, mended = work.state.settings, work.state.hold is not None
     work.update(settings=settings, hold=None, quiet_until_ms=None)
     if settings.stall_timeout_ms != before.stall_timeout_ms:
         for run in tuple(work.state.running.values()):
@@ -152,6 +153,8 @@ def _on_settings(work: Work, settings: SchedulerSettings) -> None:
     if work.state.next_poll_ms is not None and due_ms < work.state.next_poll_ms:
         work.update(next_poll_ms=due_ms)
         work.set_timer(Timer(TimerKind.POLL), due_ms)
+    if mended:
+        cycle.wake(work)
 
 
 def _on_drain(work: Work) -> None:

@@ -631,6 +631,15 @@ def test_a_pick_under_way_does_not_start_into_an_invalid_workflow() -> None:
     assert story.started() == ["SYM-1"]
 
 
+def test_a_mended_workflow_is_polled_for_at_once_and_another_change_is_not() -> None:
+    story = Story().begin()
+    story.tell(WorkflowRejected(failure=make_failure()))
+    story.forget().tell(SettingsChanged(settings=make_settings()))
+    assert len(story.said(FetchCandidates)) == 1
+    story.forget().tell(SettingsChanged(settings=make_settings(max_turns=3)))
+    assert not story.said(FetchCandidates)
+
+
 def test_a_live_run_goes_on_with_its_turns_while_the_workflow_is_invalid() -> None:
     story = Story(make_issue("1")).begin().streams()
     story.tell(WorkflowRejected(failure=make_failure()))

@@ -127,9 +127,7 @@ def _limiter() -> CapacityLimiter:
 
 
 def _load(workspace: Path, options: SkillOptions, tree: Path | None) -> RunCatalog:
-    found = skills.load(tree or workspace, options)
-    if tree is not None:
-        found = replace(found, root=workspace / found.root.relative_to(tree))
+    found = skills.load(tree or workspace, options, root=workspace)
     block = skills.render(found, options)
     paths = {skill.name: skill.path for skill in found.skills}
     return RunCatalog(

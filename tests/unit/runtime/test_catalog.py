@@ -49,7 +49,7 @@ async def test_no_folder_and_switched_off_give_the_same_envelope(tmp_path: Path)
 async def test_switched_off_nothing_is_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Path] = []
 
-    def spy(workspace: Path, _: SkillOptions) -> SkillSet:
+    def spy(workspace: Path, _: SkillOptions, **__: object) -> SkillSet:
         calls.append(workspace)
         return SkillSet(root=workspace)
 
@@ -63,7 +63,7 @@ async def test_switched_off_nothing_is_walked(tmp_path: Path, monkeypatch: pytes
 async def test_a_loader_that_breaks_costs_a_warning_and_not_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_: Path, __: SkillOptions) -> SkillSet:
+    def broken(_: Path, __: SkillOptions, **___: object) -> SkillSet:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(skills, "load", broken)
@@ -77,7 +77,7 @@ async def test_a_loader_that_breaks_costs_a_warning_and_not_the_run(
 async def test_a_loader_that_hangs_is_left_behind_at_the_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: threading.Event
 ) -> None:
-    def stuck(workspace: Path, _: SkillOptions) -> SkillSet:
+    def stuck(workspace: Path, _: SkillOptions, **__: object) -> SkillSet:
         gate.wait(30)
         return SkillSet(root=workspace)
 

@@ -49,7 +49,7 @@ class Size:
 
 FULL = Size(
     events=50_000, bursts=5, tries=3, issues=500, slots=50, rounds=2, gap_issues=30, gap_rounds=3, seen=20,
-    launches=7, idle=200, files=2_000, commits=12_000, checkouts=7, small=50,
+    launches=7, idle=200, files=500, commits=36_000, checkouts=7, small=50,
 )  # fmt: skip
 SMOKE = Size(
     events=500, bursts=1, tries=1, issues=6, slots=2, rounds=1, gap_issues=3, gap_rounds=1, seen=1,

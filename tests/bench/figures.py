@@ -189,7 +189,7 @@ def of_workspaces(found: Workspaces) -> Sequence[Figure]:
     return (
         Figure(
             key="workspace",
-            title=f"Workspace of a {found.repository_mb:.0f} MB repository (floor: git worktree add)",
+            title=f"Workspace of {found.files:,} files, {found.repository_mb:.0f} MB of history",
             unit="ms",
             ours=ours,
             floor=found.worktree_ms,

@@ -20,7 +20,7 @@ from symphony.workspace.manager import WorkspaceManager
 
 __all__ = ["Workspaces", "big_repository", "workspaces"]
 
-_FILE_BYTES = 12_000
+_FILE_BYTES = 6_000
 _SLIM = "slim"
 
 
@@ -31,6 +31,7 @@ class Workspaces:
     `stores` counts the object stores that those borrow from.
     """
 
+    files: int
     worktree_ms: float
     ours_ms: float
     clone_ms: float
@@ -41,7 +42,7 @@ class Workspaces:
 
 
 def big_repository(place: Path, *, files: int, commits: int) -> Path:
-    """A bare-looking repository with much history; branch `main` has all files, `slim` a few."""
+    """A repository with much history; branch `main` has all files, `slim` one."""
     place.mkdir(parents=True)
     _git(place, "init", "--quiet", "--initial-branch=main")
     importer = subprocess.Popen(
@@ -65,19 +66,19 @@ def _stream(files: int, commits: int) -> Iterator[bytes]:
         yield b"commit refs/heads/main\n" + who + b"data 1\nx\n"
         names = range(files) if first else [chance.randrange(files)]
         for name in names:
-            body = chance.randbytes(_FILE_BYTES // 2).hex().encode()
+            body = chance.randbytes(_FILE_BYTES)
             path = b"d%02d/f%04d.txt" % (name % 40, name)
             yield b"M 100644 inline %b\ndata %d\n%b\n" % (path, len(body), body)
     yield b"commit refs/heads/slim\n" + who + b"data 1\nx\nM 100644 inline README.md\ndata 2\nx\n\n"
 
 
 def workspaces(place: Path, *, files: int, commits: int, rounds: int, count: int) -> Workspaces:
-    """`git worktree add`, ours and (less often) a full clone by turns; then many small workspaces."""
+    """`git worktree add` and ours by turns; then a full clone, and many small workspaces."""
     repository = big_repository(place / "repository", files=files, commits=commits)
-    return anyio.run(_measure, place, repository, rounds, count)
+    return anyio.run(_measure, place, repository, files, rounds, count)
 
 
-async def _measure(place: Path, repository: Path, rounds: int, count: int) -> Workspaces:
+async def _measure(place: Path, repository: Path, files: int, rounds: int, count: int) -> Workspaces:
     ours = _manager(place, place / "big", repository, "main")
     worktree_ms: list[float] = []
     ours_ms: list[float] = []
@@ -85,24 +86,28 @@ async def _measure(place: Path, repository: Path, rounds: int, count: int) -> Wo
     await ours.prepare(_issue("WARM-1"), None)  # makes the mirror, once per repository
     for number in range(rounds):
         target = place / f"worktree-{number}"
+        await _written_back()
         worktree_ms.append(
             await _timed_git(
                 place, "-C", repository, "worktree", "add", "--quiet", "-b", f"b{number}", target, "main"
             )
         )
+        await _written_back()
         begun = time.perf_counter()
         made = await ours.prepare(_issue(f"BIG-{number}"), None)
         ours_ms.append((time.perf_counter() - begun) * 1000)
-        if number < _CLONES:
-            address = f"file://{repository}"
-            clone_ms.append(await _timed_git(place, "clone", "--quiet", address, place / f"clone-{number}"))
-            await anyio.to_thread.run_sync(shutil.rmtree, place / f"clone-{number}")
         await anyio.to_thread.run_sync(shutil.rmtree, target)
         await anyio.to_thread.run_sync(shutil.rmtree, made.path)
+    for number in range(_CLONES):
+        await _written_back()
+        address = f"file://{repository}"
+        clone_ms.append(await _timed_git(place, "clone", "--quiet", address, place / f"clone-{number}"))
+        await anyio.to_thread.run_sync(shutil.rmtree, place / f"clone-{number}")
     small = _manager(place, place / "small", repository, _SLIM)
     made_small = [await small.prepare(_issue(f"SMALL-{number}"), None) for number in range(count)]
     lenders = {(one.path / ".git/objects/info/alternates").read_text("utf-8") for one in made_small}
     return Workspaces(
+        files=files,
         worktree_ms=median(worktree_ms),
         ours_ms=median(ours_ms),
         clone_ms=median(clone_ms),
@@ -114,6 +119,11 @@ async def _measure(place: Path, repository: Path, rounds: int, count: int) -> Wo
 
 
 _CLONES = 2
+
+
+async def _written_back() -> None:
+    """Wait for the disk, so that nobody pays for what another has written before."""
+    await anyio.to_thread.run_sync(os.sync)
 
 
 def _manager(place: Path, root: Path, repository: Path, branch: str) -> WorkspaceManager:

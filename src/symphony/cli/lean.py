@@ -1,7 +1,8 @@
 """Loads what serves a workflow without what its libraries load along and the daemon never uses.
 
 structlog loads rich for tracebacks that we do not let it draw, and pydantic looks through every installed
-package for plugins. The collector of cycles, which finds nothing in modules, is at rest meanwhile.
+package for plugins. The collector of cycles finds nothing in modules: it is at rest meanwhile, and does not
+look at them again.
 """
 
 import gc
@@ -36,6 +37,7 @@ def lean_imports() -> Iterator[None]:
     try:
         yield
     finally:
+        gc.freeze()
         if collecting:
             gc.enable()
         if spared:

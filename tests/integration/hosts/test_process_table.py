@@ -1,4 +1,6 @@
 import os
+import signal
+import subprocess
 from pathlib import Path
 
 import psutil
@@ -39,3 +41,28 @@ def test_the_own_process_is_never_found_by_its_mark() -> None:
         assert ProcessTable().marked(["mine"]) == ()
     finally:
         del os.environ["SYMPHONY_RUN_ID"]
+
+
+def test_where_there_is_no_proc_file_system_psutil_finds_and_judges_processes(tmp_path: Path) -> None:
+    table = ProcessTable(proc=tmp_path)
+    marked = {**os.environ, "SYMPHONY_RUN_ID": "by-psutil"}
+    with subprocess.Popen(["sleep", "611"], env=marked) as child:
+        [found] = table.marked(["by-psutil"])
+        assert found.pid == child.pid
+        assert found in table.family(os.getpid())
+        assert table.family(child.pid, "by-psutil") == (found,)
+        assert table.alive(found)
+        table.send(signal.SIGKILL, [found])
+        child.wait()
+    assert not table.alive(found)
+    assert table.identify(child.pid) is None
+    assert table.family(child.pid) == ()
+
+
+def test_a_zombie_is_not_alive(tmp_path: Path) -> None:
+    with subprocess.Popen(["true"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        for table in (ProcessTable(), ProcessTable(proc=tmp_path)):
+            who = table.identify(child.pid)
+            assert who is not None
+            assert not table.alive(who)

@@ -11,6 +11,7 @@ from symphony.agents.codex.codec import (
     Codec,
     Garbled,
     Message,
+    Muted,
     Notification,
     Refusal,
     Response,
@@ -191,3 +192,27 @@ def test_for_any_chunking_the_messages_are_the_same(lines: list[bytes], cuts: li
     shown = [comparable(m) for m in pieces if not isinstance(m, Garbled)]
     assert shown == [comparable(m) for m in whole if not isinstance(m, Garbled)]
     assert len(pieces) == len(whole)
+
+
+def test_muted_notifications_are_counted_in_their_place() -> None:
+    codec = Codec()
+    codec.mute("item/delta")
+    quiet, loud = b'{"method":"item/delta","params":{}}', b'{"method":"turn/started","params":{}}'
+    asked = b'{"method":"item/delta","id":1,"params":{}}'
+    told = codec.receive(b"\n".join([quiet, quiet, loud, quiet, asked, b"not json", quiet, b""]))
+    assert [message.count if isinstance(message, Muted) else type(message).__name__ for message in told] == [
+        2,
+        "Notification",
+        1,
+        "ServerRequest",
+        "Chatter",
+        1,
+    ]
+
+
+def test_an_agent_cannot_make_us_remember_methods_without_end() -> None:
+    codec = Codec()
+    for number in range(1_000):
+        codec.mute(f"item/{number}")
+    told = codec.receive(b'{"method":"item/1","params":{}}\n{"method":"item/999","params":{}}\n')
+    assert [type(message).__name__ for message in told] == ["Muted", "Notification"]

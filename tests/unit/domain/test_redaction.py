@@ -1,7 +1,11 @@
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from symphony.domain import plain as plain_text
+from symphony.domain import redaction
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.redaction import MASK, Redaction, mask_credentials
 
@@ -112,3 +116,43 @@ def test_a_failure_is_one_line_in_each_of_its_texts() -> None:
 def test_a_secret_of_several_lines_is_found_however_its_lines_end() -> None:
     assert Redaction(["line one\r\nline two"]).text("it is line one\nline two!") == "it is ***!"
     assert Redaction(["line one\r\nline two"]).text("it is line one\r\nline two!") == "it is ***!"
+
+
+FRAGMENTS = st.lists(
+    st.sampled_from(
+        [
+            *(
+                "https://",
+                "user:pw@",
+                "host/x?token=abcdef",
+                "Bearer ",
+                "basic ",
+                "abcdefgh",
+                "secret",
+                "=",
+                ":",
+            ),
+            *(
+                "sk-abcdefgh",
+                "ghp_abcdefghijklmnopqrst",
+                "AKIAABCDEFGHIJKL",
+                "ATATTabcdefghijklmnopq",
+                " ",
+                "\n",
+            ),
+            *("eyJabcdefghij.abcdefghijk.abc", "\x1b[31m", "\u202e", "\x00", "\u2028", "grün", "basi"),
+        ]
+    )
+).map("".join)
+
+
+@given(FRAGMENTS | st.text())
+def test_what_is_spared_the_search_has_nothing_to_find(text: str) -> None:
+    masked = redaction._JWT.sub(
+        redaction._without_jwt, redaction._ADDRESS.sub(redaction._without_query, text)
+    )
+    for _, pattern, mask in redaction._CREDENTIALS:
+        masked = pattern.sub(mask, masked)
+    assert mask_credentials(text) == masked
+    bare = plain_text._ESCAPES.sub("", text)
+    assert plain_text.plain(text) == plain_text._CONTROL.sub(" ", plain_text._BREAKS.sub("\n", bare))

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,6 +19,9 @@ from symphony.agents.events import (
 from symphony.domain.redaction import MASK, Redaction
 from symphony.runtime.pulse import INTERVAL_MS, Pulse
 from symphony.scheduler.inputs import AgentReported, Input, RunReport, RunStage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 STARTED = SessionStarted(session_id="t-1", thread_id="t", turn_id="1")
 TOOL = ToolCalled(name="board_move", success=True)
@@ -197,3 +201,28 @@ def test_what_the_agent_says_is_masked() -> None:
     assert "correct-horse" not in patient.last.last_message
     assert "sk-abc" not in patient.last.last_message
     assert MASK in patient.last.last_message
+
+
+def test_the_milestones_of_one_read_make_one_report() -> None:
+    facts: list[Input] = []
+    later: list[Callable[[], object]] = []
+    pulse = Pulse("e-1", facts.append, lambda: 0, Redaction(), soon=later.append)
+    for event in MILESTONES:
+        pulse.feel(event)
+    assert facts == []
+    assert len(later) == 1
+    later[0]()
+    later[0]()
+    [told] = facts
+    assert isinstance(told, AgentReported)
+    assert told.report.signs == len(MILESTONES)
+
+
+def test_a_report_in_between_takes_the_place_of_the_one_that_was_due() -> None:
+    facts: list[Input] = []
+    later: list[Callable[[], object]] = []
+    pulse = Pulse("e-1", facts.append, lambda: 0, Redaction(), soon=later.append)
+    pulse.feel(STARTED)
+    pulse.beat()
+    later[0]()
+    assert len(facts) == 1

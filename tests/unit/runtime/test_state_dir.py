@@ -248,3 +248,14 @@ def test_a_log_that_cannot_be_looked_at_or_removed_stops_nothing(state: StateDir
     state.trim_logs(keep=0)
     assert stubborn.exists()
     assert not gone.exists()
+
+
+def test_the_log_of_a_run_that_said_nothing_is_dropped(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path)
+    state.create()
+    state.stderr_log("silent").touch()
+    state.stderr_log("talking").write_text("something")
+    for run_id in ("silent", "talking", "never-there"):
+        state.drop_empty_log(run_id)
+    assert not state.stderr_log("silent").exists()
+    assert state.stderr_log("talking").exists()

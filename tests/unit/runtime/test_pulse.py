@@ -1,6 +1,5 @@
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,9 +18,6 @@ from symphony.agents.events import (
 from symphony.domain.redaction import MASK, Redaction
 from symphony.runtime.pulse import INTERVAL_MS, Pulse
 from symphony.scheduler.inputs import AgentReported, Input, RunReport, RunStage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 STARTED = SessionStarted(session_id="t-1", thread_id="t", turn_id="1")
 TOOL = ToolCalled(name="board_move", success=True)

@@ -210,6 +210,8 @@ def send_wanted(work: Work) -> None:
         if state.dues.get(_QUIET) != quiet_until_ms:
             work.set_timer(_QUIET, quiet_until_ms)
         return
+    if _QUIET in state.timers:
+        return  # it fires in a moment: facts that mean nothing must not end a pause
     request = work.number()
     work.update(refresh=RefreshInFlight(request=request, ids=state.wanted), wanted=frozenset())
     if state.cycle is Cycle.RECONCILING and state.cycle_request is None:

@@ -65,8 +65,7 @@ def step(state: State, fact: Input, now_ms: int) -> tuple[State, tuple[Command, 
 def _take(work: Work, fact: Input) -> None:  # noqa: C901, PLR0912 - one line per kind of fact
     match fact:
         case Recovered():
-            work.update(parked={ref.issue_id: ref for ref in fact.workspaces}, parked_ms=None)
-            cycle.wake(work)
+            _on_recovered(work, fact)
         case SettingsChanged():
             _on_settings(work, fact.settings)
         case WorkflowRejected():
@@ -138,6 +137,15 @@ def _on_timer(work: Work, timer: Timer) -> None:
             assert_never(timer.kind)
 
 
+def _on_recovered(work: Work, fact: Recovered) -> None:
+    """Workspaces of issues that are claimed are not left over, whenever somebody says so."""
+    state = work.state
+    claimed = {*state.running, *state.retrying, *state.blocked}
+    parked = {ref.issue_id: ref for ref in fact.workspaces if ref.issue_id not in claimed}
+    work.update(parked=parked, parked_ms=None)
+    cycle.wake(work)
+
+
 def _on_settings(work: Work, settings: SchedulerSettings) -> None:
     """Live settings hold at once; the limits that count from now are counted again (CF8, CF10).
 
@@ -146,6 +154,7 @@ def _on_settings(work: Work, settings: SchedulerSettings) -> None:
     """
     before, mended = work.state.settings, work.state.hold is not None
     work.update(settings=settings, hold=None, quiet_until_ms=None)
+    work.clear_timer(Timer(TimerKind.QUIET))
     if settings.stall_timeout_ms != before.stall_timeout_ms:
         for run in tuple(work.state.running.values()):
             runs.judge_silence(work, run)

@@ -48,7 +48,7 @@ _NOT_ASKED = Failure(
 def open_offline(workflow: Path, environment: Mapping[str, str]) -> "Offline":
     """Load the workflow as a daemon would; of its log only errors are shown, on stderr.
 
-    Settings without a sandbox are fine here: nothing is started, so there is nothing to take responsibility for.
+    Settings without a sandbox are fine here: nothing is started, so nobody has to answer for it.
 
     Raises:
         SymphonyError: the workflow is not usable.

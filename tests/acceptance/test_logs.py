@@ -22,6 +22,12 @@ def test_json_lines_carry_issue_and_run(project: Project) -> None:
         assert line["issue_id"] == line["issue_identifier"] == "SYM-1"
         if line["event"] in {"run_started", "run_ended"}:
             assert line["run_id"]
+    within = [line for line in lines if line["event"] in {"turn_started", "tool_called", "turn_ended"}]
+    assert {line["event"] for line in within} == {"turn_started", "tool_called", "turn_ended"}
+    for line in within:
+        assert (line["issue_id"], line["issue_identifier"]) == ("SYM-1", "SYM-1")
+        assert line["run_id"]
+        assert line["session_id"] not in {"", "n/a"}
 
 
 def test_console_lines_are_for_people(project: Project) -> None:

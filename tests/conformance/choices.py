@@ -120,9 +120,9 @@ def _policies() -> Iterator[Choice]:
     yield _choice(
         "log-sinks", group,
         "Where do logs go?",
-        "To stderr, as lines for people on a terminal and as one JSON object per line elsewhere; a service manager or a shell keeps them. A sink that refuses a line loses that line and nothing else.",
+        "To stderr, as lines for people on a terminal and as one JSON object per line elsewhere; a service manager or a shell keeps them. With `--logs-root` also to a file that rotates. A sink that refuses a line loses that line and nothing else.",
         places=("commands", "src/symphony/observability/logs.py"),
-        tests=("logs::test_people_at_a_terminal_get_lines_and_machines_get_json", "logs::test_a_sink_that_refuses_a_line_loses_that_line_only", "tests/acceptance/test_logs.py::test_json_lines_carry_issue_and_run"),
+        tests=("logs::test_people_at_a_terminal_get_lines_and_machines_get_json", "logs::test_a_sink_that_refuses_a_line_loses_that_line_only", "tests/unit/observability/test_sinks.py::test_the_file_is_rotated_and_five_old_ones_are_kept", "tests/acceptance/test_logs.py::test_json_lines_carry_issue_and_run"),
     )
     yield _choice(
         "http-access", group,
@@ -264,7 +264,7 @@ def _open() -> Iterator[Choice]:
     yield _choice(
         "exit-codes", group,
         "Which exit codes are there?",
-        "0 done, 1 failure, 2 a wrong command line, 3 an invalid configuration, 4 not authenticated.",
+        "0 done, 1 failure, 2 a wrong command line, 3 an invalid configuration, 4 not authenticated, 5 the daemon cannot be reached.",
         places=("commands", "src/symphony/cli/failures.py"),
         tests=("tests/acceptance/test_bad_input.py::test_a_usage_error_exits_with_2", "tests/acceptance/test_workflow_file.py::test_a_mistake_is_named_with_its_place_and_a_hint"),
     )

@@ -26,7 +26,6 @@ def test_there_are_recordings() -> None:
     assert REPLAYS
 
 
-@pytest.mark.conformance("S-14")
 @pytest.mark.parametrize("seed", range(40))
 def test_a_recording_holds_everything_that_was_told(seed: int) -> None:
     for life, recording in zip((result := run_schedule(seed)).lives, result.recordings, strict=True):

@@ -1,5 +1,8 @@
 """The command line. Each subcommand lives in its own module and is imported only when it is used."""
 
+import io
+import sys
+
 import click
 
 from symphony import __version__
@@ -30,5 +33,7 @@ COMMANDS = {
 @click.pass_context
 def main(ctx: click.Context) -> None:
     """Turn tracker issues into supervised coding-agent sessions."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a file name need not be text, and must not end a command
+        sys.stdout.reconfigure(errors="backslashreplace")
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

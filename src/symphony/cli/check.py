@@ -1,6 +1,5 @@
 """`symphony check`: everything that is wrong with a workflow file, at once, as a linter tells it."""
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from symphony.cli.failures import ExitCode
+from symphony.cli.workflow_option import print_json
 from symphony.domain.plain import one_line
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def check(workflow: Path, *, as_json: bool) -> int:
 
     report = examine(workflow, dict(os.environ))
     if as_json:
-        click.echo(json.dumps(report.as_json(), indent=2, ensure_ascii=False))
+        print_json(report.as_json())
     else:
         _show(report)
     return ExitCode.OK if report.valid else ExitCode.CONFIGURATION

@@ -48,11 +48,13 @@ _NOT_ASKED = Failure(
 def open_offline(workflow: Path, environment: Mapping[str, str]) -> "Offline":
     """Load the workflow as a daemon would; of its log only errors are shown, on stderr.
 
+    Settings without a sandbox are fine here: nothing is started, so nobody has to answer for it.
+
     Raises:
         SymphonyError: the workflow is not usable.
     """
     configure(stream=sys.stderr, level="error")
-    loaded = open_store(workflow, environment).current()
+    loaded = open_store(workflow, environment, acknowledged=True).current()
     configure(stream=sys.stderr, level="error", redaction=redaction_for(loaded, environment))
     return Offline(bind(loaded, host=LocalHost(), environment=environment))
 
@@ -104,7 +106,8 @@ class Offline:
         found = await self._find(identifier, state)
         if found is None:
             return None
-        return self._shown(prompt_document(await preview(self.bound, found, None), source="files"))
+        seen = await preview(self.bound, found, None)
+        return prompt_document(seen, source="files", redaction=self.bound.redaction)
 
     async def identifiers(self) -> tuple[str, ...]:
         """The identifiers of what the tracker lists and of what has a workspace, to guess what was meant."""

@@ -45,8 +45,11 @@ _CREDENTIALS: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
 
 def mask_credentials(text: str) -> str:
     """The text with credentials masked: in addresses, headers, assignments, and known token shapes."""
-    if "://" in text:
-        text = _ADDRESS.sub(_without_query, text)
+    return _mask_shapes(_ADDRESS.sub(_without_query, text) if "://" in text else text)
+
+
+def _mask_shapes(text: str) -> str:
+    """As `mask_credentials`, but the query of an address is masked only where it names a secret."""
     if "eyJ" in text:
         text = _JWT.sub(_without_jwt, text)
     for needed, pattern, mask in _CREDENTIALS:
@@ -90,6 +93,7 @@ class Redaction:
         long_enough = {value for value in values if len(plain(value)) >= _MIN_SECRET_CHARS}
         forms = {form for value in long_enough for form in _written(value)}
         self._values = sorted(forms, key=len, reverse=True)
+        self._raw_values = sorted(forms | long_enough, key=len, reverse=True)
 
     def text(self, text: str) -> str:
         """The text, fit to be shown; its lines stay lines."""
@@ -97,6 +101,15 @@ class Redaction:
         for value in self._values:
             text = text.replace(value, MASK)
         return mask_credentials(text)
+
+    def verbatim(self, text: str) -> str:
+        """The text as it is but for its secrets: control characters and harmless queries stay.
+
+        For what people want to see exactly, such as a prompt; whoever shows it on a terminal cleans it.
+        """
+        for value in self._raw_values:
+            text = text.replace(value, MASK)
+        return _mask_shapes(text)
 
     def failure(self, failure: Failure) -> Failure:
         """The failure with texts that are fit to be shown, one line each."""

@@ -70,7 +70,7 @@ def _listen_tcp(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         bound = socket.socket(family, kind, protocol)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter for a name that cannot be looked up at all
         raise _unreachable(host, port, error) from error
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -83,7 +83,10 @@ def _listen_tcp(host: str, port: int) -> socket.socket:
 
 
 def _unreachable(host: str, port: int, error: Exception) -> SymphonyError:
-    reason = getattr(error, "strerror", None) or str(error)
+    if isinstance(error, UnicodeError):
+        reason = "no machine can have this name"
+    else:
+        reason = getattr(error, "strerror", None) or str(error)
     return SymphonyError(
         Failure(
             category=Category.HTTP_SERVER,

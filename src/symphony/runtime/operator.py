@@ -105,8 +105,8 @@ class ServiceOperator:
             with anyio.fail_after(self._preview_timeout_s):
                 async with self._previews:
                     seen = await preview(bound, *found)
-                    document = prompt_document(seen, source="daemon")
-                    return await to_thread.run_sync(_shown, document, bound.redaction)
+                    build = partial(prompt_document, seen, source="daemon", redaction=bound.redaction)
+                    return await to_thread.run_sync(build)
         except SymphonyError as error:
             raise SymphonyError(bound.redaction.failure(error.failure)) from error
         except TimeoutError:

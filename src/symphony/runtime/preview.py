@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from symphony.domain.issue import Issue
+from symphony.domain.redaction import Redaction
 from symphony.observability.documents import skills_document
+from symphony.observability.masking import masked
 from symphony.runtime import briefing
 from symphony.runtime.bound import Bound, skill_options
 from symphony.runtime.catalog import RunCatalog, read_catalog
 
 __all__ = ["PromptPreview", "preview", "prompt_document"]
+
+_MASKED = "what looks like a secret is masked here; a session gets the texts as they are"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,14 +68,19 @@ async def _catalog(bound: Bound, issue: Issue) -> tuple[RunCatalog, str | None]:
         return await read_catalog(seen.path, options, tree=tree), seen.note
 
 
-def prompt_document(seen: PromptPreview, *, source: str) -> dict[str, Any]:
-    """The preview as JSON (DESIGN 11a); `source` is `daemon`, or `files` where none runs. Not yet masked."""
+def prompt_document(seen: PromptPreview, *, source: str, redaction: Redaction) -> dict[str, Any]:
+    """The preview as JSON (DESIGN 11a); `source` is `daemon`, or `files` where none runs.
+
+    The two texts are as they would be sent, but for secrets; where one is masked the note says so.
+    """
+    exact = {"envelope": seen.envelope, "prompt": seen.prompt}
+    shown = {name: None if text is None else redaction.verbatim(text) for name, text in exact.items()}
+    notes = [seen.note, None if shown == exact else _MASKED]
     return {
-        "issue_identifier": seen.issue_identifier,
+        "issue_identifier": redaction.text(seen.issue_identifier),
         "source": source,
         "attempt": seen.attempt,
-        "envelope": seen.envelope,
-        "prompt": seen.prompt,
-        "skills": skills_document(seen.catalog.skills),
-        "note": seen.note,
+        **shown,
+        "skills": masked(skills_document(seen.catalog.skills), redaction.text),
+        "note": redaction.text("; ".join(filter(None, notes))) or None,
     }

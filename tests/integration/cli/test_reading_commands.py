@@ -179,6 +179,24 @@ def test_secrets_are_masked_in_what_is_printed(project: Project, monkeypatch: py
             assert "correct-horse-battery" not in done.output
 
 
+def test_the_prompt_is_exact_but_for_its_secrets_and_says_that_some_are_masked(project: Project) -> None:
+    project.workflow(body="See https://host.example/a?page=2 \u202e {{ issue.title }}")
+    exact = run("prompt", "SYM-1", "--prompt-only")
+    assert exact.stdout_bytes == "See https://host.example/a?page=2 \u202e First".encode()
+    assert exact.stderr == ""
+    project.issue("SYM-1", title="Use ghp_0123456789abcdefghij", extra=LABEL)
+    hidden = run("prompt", "SYM-1", "--prompt-only")
+    assert hidden.stdout_bytes.endswith(b" Use ***")
+    assert "what looks like a secret is masked here" in hidden.stderr
+
+
+@pytest.mark.parametrize("command", [("status",), ("explain", "SYM-1"), ("prompt", "SYM-1")])
+def test_settings_without_a_sandbox_can_be_asked_about(project: Project, command: tuple[str, ...]) -> None:
+    project.workflow(codex={"thread_sandbox": "danger-full-access"})
+    done = run(*command)
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
 def test_a_note_goes_to_stderr(project: Project) -> None:
     project.workflow(workspace={"repo": project.repo.as_uri()})
     done = run("prompt", "SYM-1", "--json")

@@ -150,7 +150,7 @@ async def test_after_run_follows_every_attempt_that_had_a_workspace(project: Pro
     assert after.read_text() == "SYM-1\n"
 
 
-@pytest.mark.conformance("K-7")
+@pytest.mark.conformance("K-7", "S-5")
 async def test_after_run_follows_an_attempt_that_was_stopped(project: Project) -> None:
     after = project.root / "after"
     project.workflow(hooks={"after_run": f"echo $SYMPHONY_ISSUE_IDENTIFIER >> {after}"})
@@ -164,6 +164,7 @@ async def test_after_run_follows_an_attempt_that_was_stopped(project: Project) -
         await watcher.until_seen(RunEnded)
     assert watcher.outcomes == ["canceled"]
     assert after.read_text() == "SYM-1\n"
+    assert (project.workspaces / "SYM-1" / ".git").exists(), "it merely left, so what it did stays"
 
 
 @pytest.mark.conformance("K-5", "K-7")

@@ -123,6 +123,42 @@ async def test_a_reload_whose_agent_is_missing_is_rejected_and_the_old_one_works
     assert watcher.all(SettingsChanged) == []
 
 
+# --- starting ---
+
+
+@pytest.mark.conformance("S-17")
+async def test_the_workspace_of_an_issue_that_ended_meanwhile_is_swept_at_the_start(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its first life the daemon works on two issues; one of them ends while no daemon runs."""
+    project.workflow()
+    for name in ("SYM-1", "SYM-2"):
+        await to_thread.run_sync(project.issue, name, [{"wait_for": "never"}])
+    async with serving(project) as served:
+        watcher = served.watcher
+        await watcher.until(
+            lambda: [run.report.stage for run in watcher.running] == [RunStage.STREAMING_TURN] * 2
+        )
+    places = [project.workspaces / name for name in ("SYM-1", "SYM-2")]
+    assert all(place.exists() for place in places)
+    await to_thread.run_sync(lambda: project.issue("SYM-1", state="Done"))
+    await to_thread.run_sync(lambda: project.issue("SYM-2", state="Backlog"))
+
+    refresh = MarkdownTracker.fetch_issues_by_ids
+    monkeypatch.setattr(MarkdownTracker, "fetch_issues_by_ids", _down)
+    with capture_logs() as logs:
+        async with serving(project) as served:
+            await served.watcher.until_seen(Polled)
+    assert [line["log_level"] for line in logs if line["event"] == "refresh_failed"] == ["warning"]
+    assert all(place.exists() for place in places), "a tracker that fails costs a warning, and no workspace"
+
+    monkeypatch.setattr(MarkdownTracker, "fetch_issues_by_ids", refresh)
+    async with serving(project) as served:
+        await served.watcher.until_seen(Polled)
+        assert len(served.watcher.all(CleanWorkspace)) == 1
+    assert [place.exists() for place in places] == [False, True]
+
+
 # --- ending ---
 
 
@@ -184,6 +220,10 @@ async def test_a_stop_ends_an_agent_in_mid_turn(project: Project) -> None:
         await served.ended()
     assert served.watcher.outcomes == ["canceled"]
     await no_process_of(served.watcher.run_ids)
+
+
+async def _down(*_: object) -> NoReturn:
+    raise SymphonyError(make_failure("the board is away"))
 
 
 def _streaming(watcher: Watcher) -> bool:

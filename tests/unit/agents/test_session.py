@@ -26,7 +26,7 @@ from symphony.agents.events import (
 )
 from symphony.agents.fold import Progress
 from symphony.agents.process import AgentProcess, Launch
-from symphony.domain.failures import Category
+from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.hosts.base import Completed, HostProcess, Identity
 from symphony.workflow.settings import CodexSettings
@@ -369,6 +369,10 @@ async def test_a_silence_that_is_noticed_far_too_late_is_not_held_against_the_ag
         assert (await turn_of(session))[-1] == COMPLETED
 
 
+def refusal(category: Category) -> SymphonyError:
+    return SymphonyError(Failure(category=category, blame=Blame.TRACKER, message="no"))
+
+
 def call(name: str = "board") -> Frame:
     return {"id": 0, "method": "item/tool/call", "params": {**IDS, "tool": name, "arguments": {"a": 1}}}
 
@@ -390,9 +394,21 @@ async def test_a_call_that_comes_with_the_answer_to_the_turn_is_answered(tmp_pat
 
 
 @pytest.mark.conformance("A-13")
-async def test_a_tool_that_raises_is_a_failed_call_and_nothing_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("odd token=abcdefgh"), "odd token=***"),
+        (refusal(Category.MISSING_TRACKER_SECRET), "missing_tracker_secret: no"),
+        (refusal(Category.TRACKER_REQUEST), "tracker_request: no"),
+    ],
+    ids=["a bug", "no rights", "no way through"],
+)
+async def test_a_tool_that_raises_is_a_failed_call_and_nothing_more(
+    tmp_path: Path, error: Exception, said: str
+) -> None:
     async def broken(name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        raise ValueError(f"{name}{arguments} token=abcdefgh")
+        assert (name, arguments) == ("board", {"a": 1})
+        raise error
 
     session, child = await open_session(well_behaved(call(), ended()), tmp_path, run_tool=broken)
     await session.start()
@@ -401,7 +417,8 @@ async def test_a_tool_that_raises_is_a_failed_call_and_nothing_more(tmp_path: Pa
     assert events[-1] == COMPLETED
     answer = child.sent[-1]["result"]
     assert answer["success"] is False
-    assert "abcdefgh" not in answer["output"]
+    assert json.loads(answer["output"]) == {"error": {"message": f"tool board failed: {said}"}}
+    assert answer["contentItems"] == [{"type": "inputText", "text": answer["output"]}]
 
 
 async def test_a_tool_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

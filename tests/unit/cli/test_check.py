@@ -1,6 +1,7 @@
 """`symphony check` on files and what lies around them; the shape of its JSON."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -213,6 +214,17 @@ def test_no_secret_is_shown(project: Project, flag: str | None) -> None:
     assert SECRET not in done.stdout + done.stderr
     assert "ghp_" not in done.stdout
     assert done.stdout.count("literal_secret") == 3
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_path_that_is_no_text_steers_no_terminal_and_breaks_nothing(
+    project: Project, form: tuple[str, ...]
+) -> None:
+    path = Path(os.fsdecode(os.fsencode(project.repo) + b"/W\xff\xc2\x9b31m.md"))
+    path.write_text(f"---\ntracker: {{kind: markdown}}\n{GOOD}{PROMPT}")
+    done = check(*form, str(path))
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "\x9b" not in done.stdout
 
 
 def test_skills_are_not_looked_at_where_they_are_switched_off(project: Project) -> None:

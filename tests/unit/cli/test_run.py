@@ -186,7 +186,7 @@ def test_after_a_reload_the_log_masks_what_the_new_workflow_refers_to(
     assert lines == {"WakeAsked": SECRET, "SettingsChanged": "***"}
 
 
-@pytest.mark.conformance("L-4", "O-3")
+@pytest.mark.conformance("L-4")
 def test_lines_go_to_the_log_file_as_well(workflow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def make(**_: object) -> Callable[[], None]:
         return lambda: structlog.get_logger("x").info("hello", credential=SECRET)

@@ -51,6 +51,14 @@ def test_known_values_are_masked_wherever_they_stand_longest_first() -> None:
     assert redaction.text("swordfish-and-more, swordfish, short") == f"{MASK}, {MASK}, short"
 
 
+def test_what_is_shown_exactly_keeps_everything_but_its_secrets() -> None:
+    redaction = Redaction(["sword\r\nfish"])
+    text = "GET https://host/a?page=2 \x1b[1m\r\n tab\t"
+    assert redaction.verbatim(text) == text
+    secrets = f"sword\r\nfish sword\nfish {SHAPES['jwt']} https://me:pass@host/x?api_key=abcdef"
+    assert redaction.verbatim(secrets) == f"{MASK} {MASK} {MASK} https://{MASK}@host/x?api_key={MASK}"
+
+
 def test_a_failure_keeps_all_but_its_secrets() -> None:
     failure = Failure(
         category=Category.PORT_EXIT, blame=Blame.AGENT, message="it printed swordfish", hint="not swordfish"

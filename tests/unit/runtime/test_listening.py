@@ -191,6 +191,18 @@ def test_a_free_port_is_found_and_told(state_dir: StateDirectory) -> None:
         assert (note(state_dir)["host"], note(state_dir)["port"]) == (HERE, doors.port)
 
 
+@pytest.mark.parametrize("host", ["a..b", "x" * 300])
+def test_a_name_that_no_machine_can_have_is_one_clear_failure(state_dir: StateDirectory, host: str) -> None:
+    with (
+        pytest.raises(SymphonyError) as refused,
+        open_doors(state_dir, host=host, port=0, environment={}),
+    ):
+        pass
+    failure = refused.value.failure
+    assert failure.category is Category.HTTP_SERVER
+    assert failure.message == f"cannot listen on {host} port 0: no machine can have this name"
+
+
 @pytest.mark.conformance("H-1")
 def test_a_port_that_is_taken_is_one_clear_failure_and_leaves_nothing(state_dir: StateDirectory) -> None:
     with socket.socket() as other:

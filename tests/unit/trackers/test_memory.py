@@ -64,6 +64,7 @@ def test_issues_of_the_file_that_do_not_fit_are_told_at_once(issues: Any, proble
     assert all(problem.failure.hint for problem in caught.value.problems)
 
 
+@pytest.mark.conformance("T-7")
 @pytest.mark.asyncio
 async def test_issues_of_code_come_back_as_they_are() -> None:
     issue = make_issue("1", labels=("a",), blocked_by=(Blocker(id="2", state="Todo"),), native_ref={"n": 1})

@@ -256,6 +256,7 @@ async def test_a_session_moves_its_own_issue_to_configured_states_only(
     assert (await one(tracker)).state == "Human Review"
 
 
+@pytest.mark.conformance("A-13")
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -283,6 +284,7 @@ async def test_nonsense_is_answered_and_changes_nothing(
     assert names(folder) == ["SYM-1.md"]
 
 
+@pytest.mark.conformance("A-13")
 async def test_a_tool_answers_even_when_the_issue_is_gone_or_the_code_is_wrong(
     tracker: MarkdownTracker, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

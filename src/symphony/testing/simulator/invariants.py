@@ -29,10 +29,10 @@ _POLL = Timer(TimerKind.POLL)
 _RULES = Rules()
 _invariant = _RULES.invariant
 
-TOTAL = Invariant(name="total", source="DESIGN 4", rule="`step` never raises, whatever it is told.")
+TOTAL = Invariant(name="total", source="ours", rule="`step` never raises, whatever it is told.")
 REPLAY = Invariant(
     name="replay",
-    source="DESIGN 4",
+    source="ours",
     rule="A recorded list of inputs gives the same commands and states again.",
 )
 LIVENESS = Invariant(
@@ -285,7 +285,7 @@ def _stale_timer(moment: Moment) -> Broken | None:
     return Broken(f"a stale {fact.timer.kind.value} timer was acted upon", fact.timer.id) if acted else None
 
 
-@_invariant("nonsense-changes-nothing", "DESIGN 4")
+@_invariant("nonsense-changes-nothing", "ours")
 def _nonsense(moment: Moment) -> Broken | None:
     """An answer nobody waits for and the end of an unknown run leave the state as it is."""
     if moment.known or isinstance(moment.fact, TimerFired) or moment.after == moment.before:

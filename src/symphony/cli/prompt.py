@@ -15,7 +15,7 @@ __all__ = ["SEPARATOR", "prompt"]
 
 SEPARATOR = "----- prompt -----"
 _SHAPE = ("issue_identifier", "source", "envelope", "prompt", "skills")
-_EPILOG = f"""\\b
+_EPILOG = f"""\b
 Examples:
   symphony prompt SYM-3
   symphony prompt SYM-3 --envelope-only    the system-level text: which skills are listed

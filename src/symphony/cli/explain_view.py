@@ -52,7 +52,7 @@ def _facts(document: Document, explanation: Explanation) -> Table:
 def _standing(document: Document, explanation: Explanation) -> dict[str, Any]:
     attempts, run = _part(document, "attempts"), _part(document, "running")
     return {
-        "status": f"{document.get('status')} ({explanation.code})",
+        "status": _status(document.get("status"), explanation.code),
         "state": document.get("state"),
         "since": explanation.since,
         "attempt": _attempt(attempts),
@@ -60,6 +60,10 @@ def _standing(document: Document, explanation: Explanation) -> dict[str, Any]:
         "said last": run.get("last_message"),
         "url": document.get("issue_url"),
     }
+
+
+def _status(status: Any, code: str) -> str:
+    return code if status == code else f"{status} ({code})"
 
 
 def _attempt(attempts: Document) -> str | None:

@@ -13,7 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from symphony.cli.explanation import UNBLOCK
+from symphony.cli.explanation import UNBLOCK, after
 from symphony.cli.wording import ago, cell, count, lasting, plural, seconds_between
 from symphony.domain.failures import Category, Failure
 
@@ -198,7 +198,7 @@ def _running(rows: Sequence[Document], now: Any, space: "_Space") -> "_Block":
 def _retrying(rows: Sequence[Document], now: Any, space: "_Space") -> "_Block":
     block = _Block("RETRYING", rows, "yellow", (("ATTEMPT", "right"), ("DUE IN", "right")), "WHY", space)
     for row in rows:
-        wait, error = seconds_between(now, row.get("due_at")), row.get("error")
+        wait, error = seconds_between(now, row.get("due_at")), after(row.get("error"), row.get("last_error"))
         why = f"after: {error}" if error else "the last attempt ended well; it is looked at once more"
         block.add(
             row,

@@ -141,6 +141,7 @@ class _View:
         return {
             **_identity(retry.issue),
             **self._retry(retry),
+            "last_error": self._of(retry.issue).last_error,
             "worker_host": None,
             "workspace_path": retry.workspace_path,
         }

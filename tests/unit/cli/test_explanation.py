@@ -49,6 +49,20 @@ def test_a_retry_tells_when_and_a_block_what_to_do() -> None:
     )
 
 
+def test_a_retry_without_a_slot_still_tells_what_the_last_run_failed_of() -> None:
+    retry = {"attempt": 3, "due_at": "2026-03-01T12:00:00Z", "error": "no available orchestrator slots"}
+    told = explain_document(document("SYM-2", retry=retry))
+    assert told.answer == (
+        "It waits for attempt 3, after: no available orchestrator slots; before that: turn_failed: it broke."
+    )
+
+
+def test_a_question_is_not_introduced_twice() -> None:
+    block = {"error": "the agent needs a person: the agent asks: Which colour?"}
+    told = explain_document(document("SYM-3", blocked=block))
+    assert told.answer == "It waits for a person: the agent asks: Which colour?"
+
+
 def test_a_clean_end_is_no_failure() -> None:
     retry = {"attempt": 1, "due_at": "2026-03-01T12:00:00Z", "error": None}
     told = explain_document(document("SYM-2", retry=retry))
@@ -94,7 +108,7 @@ Next: Nothing, as long as it stays like this.
 You can: answer it; to have it tried again, change its state, labels, title or
 description
 
-status      blocked (blocked)
+status      blocked
 state       Todo
 since       2026-03-01T12:00:01Z
 attempt     first; runs since the daemon began: 1
@@ -152,7 +166,8 @@ def test_a_document_that_says_little_is_shown() -> None:
 @pytest.mark.parametrize(
     ("identifier", "known", "hint"),
     [
-        ("sym-12", ["SYM-12", "SYM-1", "OPS-9"], "did you mean SYM-12, SYM-1?"),
+        ("sym-12", ["SYM-12", "SYM-1", "OPS-9"], "did you mean SYM-12? Identifiers are compared exactly"),
+        ("SYM-13", ["SYM-12", "SYM-1", "OPS-9"], "did you mean SYM-1, SYM-12?"),
         ("nothing", ["SYM-2", "SYM-1"], "the tracker lists SYM-1, SYM-2"),
         (
             "nothing",

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from symphony.cli.failures import warn
+from symphony.cli.lean import lean_imports
 from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
 
 __all__ = ["SEPARATOR", "prompt"]
@@ -39,7 +40,8 @@ def prompt(*, issue: str, only: str | None, as_json: bool, workflow: Path) -> No
     if as_json and only:
         raise click.UsageError("--json and --envelope-only or --prompt-only exclude each other")
     # Imported here: `--help` of any command stays fast.
-    from symphony.cli.facts import Facts
+    with lean_imports():
+        from symphony.cli.facts import Facts
 
     facts = Facts(workflow, os.environ)
     document = facts.prompt(issue)

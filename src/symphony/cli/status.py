@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from symphony.cli.lean import lean_imports
 from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
 from symphony.domain.failures import SymphonyError
 
@@ -46,7 +47,8 @@ the daemon and ends with Ctrl-C.
 def status(*, watch: bool, interval: float, as_json: bool, workflow: Path) -> None:
     """Show what runs and what waits, and why."""
     # Imported here: `--help` of any command stays fast.
-    from symphony.cli.facts import Facts
+    with lean_imports():
+        from symphony.cli.facts import Facts
 
     facts = Facts(workflow, os.environ)
     if not watch:

@@ -13,18 +13,14 @@ from typing import Any
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue
 from symphony.observability.history import History, IssueHistory, RunSkills
+from symphony.observability.moments import utc_text
 from symphony.observability.waiting import Reason, waiting
 from symphony.scheduler.inputs import RunReport
 from symphony.scheduler.state import Blocked, Cycle, Drain, Retry, Running, State
 
-__all__ = ["issue_document", "skills_document", "state_document", "utc_text"]
+__all__ = ["issue_document", "skills_document", "state_document"]
 
 Document = dict[str, Any]
-
-
-def utc_text(moment: datetime) -> str:
-    """The moment as the API shows it: UTC, ISO-8601, to the second."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def state_document(state: State, history: History, *, now_ms: int, now: datetime) -> Document:

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from symphony.domain.failures import SymphonyError
-from symphony.observability.documents import utc_text
+from symphony.observability.moments import utc_text
 from symphony.observability.history import utc_now
 from symphony.web.access import Access
 from symphony.web.answers import SECURITY_HEADERS, RefusedError, answer, refusal

@@ -31,6 +31,7 @@ def explain(*, issue: str, as_json: bool, workflow: Path) -> None:
     """
     # Imported here: `--help` of any command stays fast.
     from symphony.cli.explanation import explain_document
+
     with lean_imports():
         from symphony.cli.facts import Facts
 

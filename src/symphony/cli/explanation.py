@@ -80,7 +80,7 @@ ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
 
 
 def after(error: Any, last_error: Any) -> str | None:
-    """What an attempt follows: why it waits now, and what the last run failed of where that is something else."""
+    """What came before: why it waits now, and how the last run failed where that is something else."""
     told = [str(one) for one in (error, last_error) if one]
     return "; before that: ".join(dict.fromkeys(told)) if error else None
 

@@ -1,8 +1,8 @@
 """`symphony status --watch`: what of a status to show on a screen that cannot be scrolled.
 
 All of it where it fits. Else each text gets one line; and where that is too much as well, every kind of issue
-shows as many rows as there is room for and says how many it leaves out. Issues that need a person are the last to
-go; the head counts even those of which nothing is shown.
+shows as many rows as there is room for and says how many it leaves out. Issues that need a person are the
+last to go; the head counts even those of which nothing is shown.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,10 @@ def status_screen(console: Console, document: Mapping[str, Any], *, workflow: st
 
 def _shared_out(counts: Mapping[str, int], room: int, width: int) -> dict[str, int]:
     """How many issues of each kind, by importance: one of each that fits, and then as many as there are."""
-    if sum(_BLOCK_LINES + counts[kind] * lines_per_row(kind, width) for kind in KINDS if counts[kind]) <= room:
+    if (
+        sum(_BLOCK_LINES + counts[kind] * lines_per_row(kind, width) for kind in KINDS if counts[kind])
+        <= room
+    ):
         return dict(counts)
     most = dict.fromkeys(counts, 0)
     for kind in _BY_IMPORTANCE:

@@ -1,8 +1,8 @@
 """`symphony status` for people: a head, then one block per kind of issue.
 
 Nothing that matters is cut: long texts wrap in their own column. Only a screen that has no room for that
-(`status_screen`) asks for the brief form, which says what it leaves out. Without a terminal there is no colour,
-and the same document gives the same bytes.
+(`status_screen`) asks for the brief form, which says what it leaves out. Without a terminal there is no
+colour, and the same document gives the same bytes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,17 @@ from symphony.cli.explanation import UNBLOCK, after
 from symphony.cli.wording import ago, cell, count, lasting, plural, seconds_between
 from symphony.domain.failures import Category, Failure
 
-__all__ = ["KINDS", "Most", "console_for", "head_view", "lines_per_row", "rows", "show", "status_view", "trouble_view"]
+__all__ = [
+    "KINDS",
+    "Most",
+    "console_for",
+    "head_view",
+    "lines_per_row",
+    "rows",
+    "show",
+    "status_view",
+    "trouble_view",
+]
 
 Document = Mapping[str, Any]
 Most = Mapping[str, int]
@@ -52,9 +62,7 @@ def show(console: Console, *pictures: RenderableType) -> None:
     console.file.flush()
 
 
-def status_view(
-    document: Document, *, workflow: str, width: int, most: Most | None = None
-) -> RenderableType:
+def status_view(document: Document, *, workflow: str, width: int, most: Most | None = None) -> RenderableType:
     """The whole picture, for so many columns; with `most` the brief one, on which every text has one line."""
     now = document.get("generated_at")
     blocks = [head_view(document, workflow=workflow)]

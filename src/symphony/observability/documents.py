@@ -7,7 +7,7 @@ The texts are what trackers and agents wrote: whoever lets a document out masks 
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from symphony.domain.failures import Failure

@@ -87,9 +87,7 @@ Nothing to do: the tracker lists no issue in an active state.
 EMPTY: dict[str, object] = {"running": [], "retrying": [], "blocked": [], "waiting": []}
 
 
-def picture(
-    document: dict[str, object], width: int, *, terminal: bool = False
-) -> str:
+def picture(document: dict[str, object], width: int, *, terminal: bool = False) -> str:
     view = status_view(document, workflow="/app/WORKFLOW.md", width=width)
     return drawn(view, width=width, terminal=terminal)
 

@@ -34,6 +34,7 @@ def explain(*, issue: str, as_json: bool, workflow: Path) -> None:
 
     with lean_imports():
         from symphony.cli.facts import Facts
+        from symphony.runtime.state_place import locate
 
     facts = Facts(workflow, os.environ)
     document = facts.issue(issue)
@@ -48,4 +49,4 @@ def explain(*, issue: str, as_json: bool, workflow: Path) -> None:
     from symphony.cli.explain_view import explain_view
     from symphony.cli.status_view import console_for, show
 
-    show(console_for(), explain_view(document, explanation))
+    show(console_for(), explain_view(document, explanation, state_dir=locate(workflow, os.environ)))

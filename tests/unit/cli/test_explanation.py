@@ -1,5 +1,6 @@
 """The answer to "why is it (not) running?", and how it is shown."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,7 +128,7 @@ What happened last (UTC)
 
 
 def shown(found: dict[str, Any], width: int = 80) -> str:
-    return drawn(explain_view(found, explain_document(found)), width=width)
+    return drawn(explain_view(found, explain_document(found), state_dir=Path("/state")), width=width)
 
 
 def test_the_picture_of_a_blocked_issue() -> None:
@@ -151,6 +152,11 @@ def test_the_source_is_told_and_foreign_text_stays_text() -> None:
     assert "No daemon is running; this is what the tracker and the files say." in text
     assert "\x1b" not in text
     assert text.startswith("[x] two lines  [x] two lines\n")
+
+
+def test_the_log_of_the_agent_can_be_opened_from_where_it_is_shown() -> None:
+    logs = {"codex_session_logs": [{"label": "stderr", "path": "logs/r-1.stderr.log", "url": None}]}
+    assert "agent's log  /state/logs/r-1.stderr.log\n" in shown(document("SYM-1", logs=logs))
 
 
 def test_a_document_that_says_little_is_shown() -> None:

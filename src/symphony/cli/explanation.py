@@ -80,9 +80,9 @@ ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
 
 
 def after(error: Any, last_error: Any) -> str | None:
-    """What came before: why it waits now, and how the last run failed where that is something else."""
-    told = [str(one) for one in (error, last_error) if one]
-    return "; before that: ".join(dict.fromkeys(told)) if error else None
+    """What came before: how the last run failed, and why it waits now where that is something else."""
+    told = [str(one) for one in (last_error, error) if one]
+    return "; then: ".join(dict.fromkeys(told)) if error else None
 
 
 def explain_document(document: Document) -> Explanation:

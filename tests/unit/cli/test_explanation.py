@@ -54,7 +54,7 @@ def test_a_retry_without_a_slot_still_tells_what_the_last_run_failed_of() -> Non
     retry = {"attempt": 3, "due_at": "2026-03-01T12:00:00Z", "error": "no available orchestrator slots"}
     told = explain_document(document("SYM-2", retry=retry))
     assert told.answer == (
-        "It waits for attempt 3, after: no available orchestrator slots; before that: turn_failed: it broke."
+        "It waits for attempt 3, after: turn_failed: it broke; then: no available orchestrator slots."
     )
 
 

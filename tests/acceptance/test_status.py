@@ -105,7 +105,7 @@ def test_people_read_it(board: Project) -> None:
         (line,) = [line for line in shown.splitlines() if line.startswith("SYM-2")]
         assert "Which colour?" in line
         why = told(board, "explain", "SYM-2")
-        assert "It waits for a person: the agent needs a person" in why
+        assert "It waits for a person: the agent asks: Which colour?" in why
         assert "change its state, labels, title or description" in why
         assert "malformed   .symphony/skills/broken/SKILL.md:3 (missing_description)" in why
         text = told(board, "prompt", "SYM-3")

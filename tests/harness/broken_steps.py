@@ -52,7 +52,7 @@ def starts_while_draining(state: State, fact: Input, now_ms: int) -> tuple[State
     if state.drain is not Drain.DRAINING:
         return step(state, fact, now_ms)
     after, commands = step(replace(state, drain=Drain.NO), fact, now_ms)
-    return replace(after, drain=Drain.DRAINING), commands
+    return after if after.drain is Drain.EXITED else replace(after, drain=Drain.DRAINING), commands
 
 
 def starts_under_an_invalid_workflow(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:

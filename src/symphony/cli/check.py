@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from symphony.cli.failures import ExitCode
-from symphony.cli.workflow_option import print_json
+from symphony.cli.workflow_option import print_json, workflow_to_use
 from symphony.domain.plain import one_line
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _MAX_CHARS = 4_000
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("workflow", default="WORKFLOW.md", type=click.Path(path_type=Path))
+@workflow_to_use
 @click.option(
     "--json", "as_json", is_flag=True, help="One JSON object, with the settings as they would hold."
 )

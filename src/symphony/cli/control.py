@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.runtime.state_dir import locate
+from symphony.runtime.state_place import locate
 
 __all__ = ["Control", "UnreachableError", "find_daemon", "unreachable"]
 

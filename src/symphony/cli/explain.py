@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from symphony.cli.lean import lean_imports
 from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
 
 __all__ = ["explain"]
@@ -30,7 +31,10 @@ def explain(*, issue: str, as_json: bool, workflow: Path) -> None:
     """
     # Imported here: `--help` of any command stays fast.
     from symphony.cli.explanation import explain_document
-    from symphony.cli.facts import Facts
+
+    with lean_imports():
+        from symphony.cli.facts import Facts
+        from symphony.runtime.state_place import locate
 
     facts = Facts(workflow, os.environ)
     document = facts.issue(issue)
@@ -45,4 +49,4 @@ def explain(*, issue: str, as_json: bool, workflow: Path) -> None:
     from symphony.cli.explain_view import explain_view
     from symphony.cli.status_view import console_for, show
 
-    show(console_for(), explain_view(document, explanation))
+    show(console_for(), explain_view(document, explanation, state_dir=locate(workflow, os.environ)))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -20,8 +21,8 @@ _COLOURS = {"running": "green", "retrying": "yellow", "blocked": "red"}
 _SOURCE_FILES = "No daemon is running; this is what the tracker and the files say."
 
 
-def explain_view(document: Document, explanation: Explanation) -> RenderableType:
-    """The whole picture of one issue."""
+def explain_view(document: Document, explanation: Explanation, *, state_dir: Path) -> RenderableType:
+    """The whole picture of one issue; paths of logs are below the daemon's state directory."""
     colour = _COLOURS.get(str(document.get("status")), "cyan")
     head = Text.assemble(
         cell(document.get("issue_identifier"), f"bold {colour}"), "  ", cell(document.get("title"), "bold")
@@ -32,17 +33,17 @@ def explain_view(document: Document, explanation: Explanation) -> RenderableType
         blocks.append(Text.assemble(("You can: ", "bold"), cell(explanation.advice)))
     if document.get("daemon") is None:
         blocks.append(Text(_SOURCE_FILES, style="dim"))
-    blocks += [Text(), _facts(document, explanation)]
+    blocks += [Text(), _facts(document, explanation, state_dir)]
     if events := document.get("recent_events"):
         blocks += [Text(), Text("What happened last (UTC)", style="bold"), _events(events)]
     return Group(*blocks)
 
 
-def _facts(document: Document, explanation: Explanation) -> Table:
+def _facts(document: Document, explanation: Explanation, state_dir: Path) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    facts = {**_standing(document, explanation), **_traces(document), **_skills(document)}
+    facts = {**_standing(document, explanation), **_traces(document, state_dir), **_skills(document)}
     for name, value in facts.items():
         if value not in {None, ""}:
             table.add_row(name, cell(value))
@@ -52,7 +53,7 @@ def _facts(document: Document, explanation: Explanation) -> Table:
 def _standing(document: Document, explanation: Explanation) -> dict[str, Any]:
     attempts, run = _part(document, "attempts"), _part(document, "running")
     return {
-        "status": f"{document.get('status')} ({explanation.code})",
+        "status": _status(document.get("status"), explanation.code),
         "state": document.get("state"),
         "since": explanation.since,
         "attempt": _attempt(attempts),
@@ -60,6 +61,10 @@ def _standing(document: Document, explanation: Explanation) -> dict[str, Any]:
         "said last": run.get("last_message"),
         "url": document.get("issue_url"),
     }
+
+
+def _status(status: Any, code: str) -> str:
+    return code if status == code else f"{status} ({code})"
 
 
 def _attempt(attempts: Document) -> str | None:
@@ -70,15 +75,13 @@ def _attempt(attempts: Document) -> str | None:
     return f"{number}; runs since the daemon began: {runs}"
 
 
-def _traces(document: Document) -> dict[str, Any]:
-    workspace, logs = _part(document, "workspace"), _part(document, "logs").get("codex_session_logs")
+def _traces(document: Document, state_dir: Path) -> dict[str, Any]:
+    workspace, logs = _part(document, "workspace"), _items(_part(document, "logs"), "codex_session_logs")
     return {
         "workspace": workspace.get("path"),
         "branch": workspace.get("branch"),
         "last error": document.get("last_error"),
-        "agent's log": next((one.get("path") for one in logs if isinstance(one, Mapping)), None)
-        if logs
-        else None,
+        "agent's log": next((str(state_dir / str(one.get("path"))) for one in logs), None),
     }
 
 

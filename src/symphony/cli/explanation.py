@@ -11,7 +11,7 @@ from typing import Any, Final
 from symphony.cli.wording import ago, lasting, seconds_between
 from symphony.domain.plain import one_line
 
-__all__ = ["ADVICE", "UNBLOCK", "Explanation", "explain_document"]
+__all__ = ["ADVICE", "UNBLOCK", "Explanation", "after", "explain_document"]
 
 Document = Mapping[str, Any]
 
@@ -43,6 +43,7 @@ class Explanation:
         return asdict(self)
 
 
+_NEEDS_A_PERSON: Final = "the agent needs a person: "
 _AT_A_POLL: Final = "It is looked at again with every poll of the tracker."
 _NOTHING: Final = "Nothing, as long as it stays like this."
 ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
@@ -78,6 +79,12 @@ ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
 """By reason code: what happens next, and what a person can do."""
 
 
+def after(error: Any, last_error: Any) -> str | None:
+    """What came before: how the last run failed, and why it waits now where that is something else."""
+    told = [str(one) for one in (last_error, error) if one]
+    return "; then: ".join(dict.fromkeys(told)) if error else None
+
+
 def explain_document(document: Document) -> Explanation:
     """The explanation of a document of `/api/v1/<identifier>` with its `source` and `daemon`."""
     now = document.get("generated_at")
@@ -85,7 +92,7 @@ def explain_document(document: Document) -> Explanation:
         case "running":
             return _running(_part(document, "running"), now)
         case "retrying":
-            return _retrying(_part(document, "retry"), now)
+            return _retrying(_part(document, "retry"), document.get("last_error"), now)
         case "blocked":
             return _blocked(_part(document, "blocked"))
         case _:
@@ -112,8 +119,8 @@ def _running(run: Document, now: Any) -> Explanation:
     )
 
 
-def _retrying(retry: Document, now: Any) -> Explanation:
-    error, wait = retry.get("error"), seconds_between(now, retry.get("due_at"))
+def _retrying(retry: Document, last_error: Any, now: Any) -> Explanation:
+    error, wait = after(retry.get("error"), last_error), seconds_between(now, retry.get("due_at"))
     due = "now" if wait is not None and wait <= 0 else f"in {lasting(wait)}"
     if error:
         answer = _sentence(f"It waits for attempt {retry.get('attempt')}, after: {error}")
@@ -129,7 +136,7 @@ def _blocked(block: Document) -> Explanation:
     return Explanation(
         running=False,
         code="blocked",
-        answer=_sentence(f"It waits for a person: {block.get('error')}"),
+        answer=_sentence(f"It waits for a person: {str(block.get('error')).removeprefix(_NEEDS_A_PERSON)}"),
         since=block.get("blocked_at"),
         next=ADVICE["blocked"][0],
         advice=f"{one_line(str(hint))}; {UNBLOCK}" if hint else UNBLOCK,

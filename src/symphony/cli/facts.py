@@ -13,7 +13,7 @@ import anyio
 
 from symphony.cli.client import Client, reach
 from symphony.cli.control import Control
-from symphony.observability.documents import utc_text
+from symphony.observability.moments import utc_text
 
 if TYPE_CHECKING:
     from symphony.cli.offline import Offline

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from symphony.cli.status_view import show
 from symphony.domain.issue import Issue
 from symphony.trackers.markdown import Board, Note, Snapshot, printable
 
@@ -86,7 +87,7 @@ def print_listing(issues: Sequence[Issue]) -> None:
             _line(", ".join(issue.labels)),
             _line(issue.not_dispatchable_reason or ""),
         )
-    _console().print(table)
+    show(_console(), table)
 
 
 def print_issue(board: Board, issue: Issue, notes: Sequence[Note]) -> None:

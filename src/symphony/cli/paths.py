@@ -6,7 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from symphony.runtime.state_dir import locate
+from symphony.runtime.state_place import locate
 
 __all__ = ["program", "workspace_root_for"]
 

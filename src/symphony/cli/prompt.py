@@ -9,13 +9,14 @@ from typing import Any
 import click
 
 from symphony.cli.failures import warn
+from symphony.cli.lean import lean_imports
 from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
 
 __all__ = ["SEPARATOR", "prompt"]
 
 SEPARATOR = "----- prompt -----"
 _SHAPE = ("issue_identifier", "source", "envelope", "prompt", "skills")
-_EPILOG = f"""\\b
+_EPILOG = f"""\b
 Examples:
   symphony prompt SYM-3
   symphony prompt SYM-3 --envelope-only    the system-level text: which skills are listed
@@ -39,7 +40,8 @@ def prompt(*, issue: str, only: str | None, as_json: bool, workflow: Path) -> No
     if as_json and only:
         raise click.UsageError("--json and --envelope-only or --prompt-only exclude each other")
     # Imported here: `--help` of any command stays fast.
-    from symphony.cli.facts import Facts
+    with lean_imports():
+        from symphony.cli.facts import Facts
 
     facts = Facts(workflow, os.environ)
     document = facts.prompt(issue)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from symphony.cli.lean import lean_imports
 from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
 
 __all__ = ["refresh"]
@@ -24,8 +25,9 @@ Exit codes: 0 asked for, 5 no daemon is running, or it does not answer.
 def refresh(*, as_json: bool, workflow: Path) -> None:
     """Have the daemon poll the tracker now."""
     # Imported here: `--help` of any command stays fast.
-    from symphony.cli.client import reach
-    from symphony.cli.control import unreachable
+    with lean_imports():
+        from symphony.cli.client import reach
+        from symphony.cli.control import unreachable
 
     client = reach(workflow, os.environ)
     if client is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from symphony.cli.failures import ExitCode
+from symphony.cli.workflow_option import workflow_to_use
 
 if TYPE_CHECKING:
     from symphony.observability.tally import Tally
@@ -28,7 +29,7 @@ Exit codes: 0 done, 1 failure (with --once: an issue is blocked or given up), 2 
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("workflow", default="WORKFLOW.md", type=click.Path(path_type=Path))
+@workflow_to_use
 @click.option("--once", is_flag=True, help="End when nothing is running, retrying or eligible.")
 @click.option(
     "--port",

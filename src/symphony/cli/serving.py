@@ -18,7 +18,8 @@ from symphony.runtime.admission import admit
 from symphony.runtime.bound import redaction_for
 from symphony.runtime.service import Observer, Service
 from symphony.runtime.shutdown import serve_until_signalled
-from symphony.runtime.state_dir import StateDirectory, locate
+from symphony.runtime.state_dir import StateDirectory
+from symphony.runtime.state_place import locate
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import Input, SettingsChanged
 from symphony.scheduler.state import State

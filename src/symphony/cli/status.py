@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from symphony.cli.lean import lean_imports
 from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
 from symphony.domain.failures import SymphonyError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from symphony.cli.facts import Facts
 
@@ -29,8 +30,6 @@ Examples:
 Without a daemon it says so, and tells what the tracker and the files say. --watch goes on over a restart of
 the daemon and ends with Ctrl-C.
 """
-_HEAD_LINES = 6
-_LINES_PER_ROW = 3
 
 
 @click.command(epilog=_EPILOG)
@@ -48,7 +47,8 @@ _LINES_PER_ROW = 3
 def status(*, watch: bool, interval: float, as_json: bool, workflow: Path) -> None:
     """Show what runs and what waits, and why."""
     # Imported here: `--help` of any command stays fast.
-    from symphony.cli.facts import Facts
+    with lean_imports():
+        from symphony.cli.facts import Facts
 
     facts = Facts(workflow, os.environ)
     if not watch:
@@ -83,22 +83,24 @@ def _watch(facts: "Facts", interval: float) -> None:
 
     console = console_for()
     if not console.is_terminal or console.is_dumb_terminal:
-        _repeat(lambda: show(console, _picture(facts, console.width, None), Text()), interval)
+        _repeat(lambda: show(console, _picture(facts, console, endless=True), Text()), interval)
     with Live(console=console, auto_refresh=False, screen=True) as live:
-        _repeat(lambda: live.update(_picture(facts, console.width, console.height), refresh=True), interval)
+        _repeat(lambda: live.update(_picture(facts, console, endless=False), refresh=True), interval)
 
 
-def _picture(facts: "Facts", width: int, height: int | None) -> "RenderableType":
+def _picture(facts: "Facts", console: "Console", *, endless: bool) -> "RenderableType":
     """What there is to see now; trouble is shown too, because it may pass."""
+    from symphony.cli.status_screen import status_screen
     from symphony.cli.status_view import status_view, trouble_view
 
     try:
         document = facts.state()
     except SymphonyError as error:
         return trouble_view(error.failure)
-    others = sum(len(document[kind]) for kind in ("running", "retrying", "blocked"))
-    room = None if height is None else max((height - _HEAD_LINES - _LINES_PER_ROW * others) // 2, 1)
-    return status_view(document, workflow=str(facts.workflow), width=width, max_waiting=room)
+    workflow = str(facts.workflow)
+    if endless:
+        return status_view(document, workflow=workflow, width=console.width)
+    return status_screen(console, document, workflow=workflow)
 
 
 def _watch_json(facts: "Facts", interval: float) -> None:

@@ -1,24 +1,42 @@
 """`symphony status` for people: a head, then one block per kind of issue.
 
-Nothing that matters is cut: long texts wrap in their own column. Without a terminal there is no colour, and
-the same document gives the same bytes.
+Nothing that matters is cut: long texts wrap in their own column. Only a screen that has no room for that
+(`status_screen`) asks for the brief form, which says what it leaves out. Without a terminal there is no
+colour, and the same document gives the same bytes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from symphony.cli.explanation import UNBLOCK
+from symphony.cli.explanation import UNBLOCK, after
 from symphony.cli.wording import ago, cell, count, lasting, plural, seconds_between
 from symphony.domain.failures import Category, Failure
 
-__all__ = ["console_for", "show", "status_view", "trouble_view"]
+__all__ = [
+    "KINDS",
+    "Most",
+    "console_for",
+    "head_view",
+    "lines_per_row",
+    "rows",
+    "show",
+    "status_view",
+    "trouble_view",
+]
 
 Document = Mapping[str, Any]
+Most = Mapping[str, int]
+"""By kind, how many issues there is room for; each of them then gets as few lines as possible."""
+
 _Column = tuple[str, Literal["left", "right"]]
+
+KINDS: Final = ("running", "retrying", "blocked", "waiting")
+"""In the order in which they are shown."""
 
 _PIPE_WIDTH: Final = 160
 _WIDE: Final = 100
@@ -44,23 +62,38 @@ def show(console: Console, *pictures: RenderableType) -> None:
     console.file.flush()
 
 
-def status_view(
-    document: Document, *, workflow: str, width: int, max_waiting: int | None = None
-) -> RenderableType:
-    """The whole picture, for so many columns; with `max_waiting`, only so many of those that wait."""
+def status_view(document: Document, *, workflow: str, width: int, most: Most | None = None) -> RenderableType:
+    """The whole picture, for so many columns; with `most` the brief one, on which every text has one line."""
     now = document.get("generated_at")
-    kinds = {kind: _rows(document, kind) for kind in ("running", "retrying", "blocked", "waiting")}
-    blocks = [_head(document, workflow)]
-    if problems := list(_problems(document)):
-        blocks.append(Group(*problems))
-    for kind, picture in (("running", _running), ("retrying", _retrying), ("blocked", _blocked)):
-        if kinds[kind]:
-            blocks.append(picture(kinds[kind], now, width))
-    if kinds["waiting"]:
-        blocks.append(_waiting(kinds["waiting"], max_waiting, width))
-    if not any(kinds.values()):
+    blocks = [head_view(document, workflow=workflow)]
+    for kind in KINDS:
+        found = rows(document, kind)
+        if shown := found if most is None else found[: most[kind]]:
+            block = _BLOCKS[kind](shown, now, _Space(width=width, brief=most is not None))
+            blocks.append(_with_the_rest(block.table, len(found) - len(shown), kind))
+    if not any(rows(document, kind) for kind in KINDS):
         blocks.append(Text(_nothing(document)))
     return _spaced(blocks)
+
+
+def head_view(document: Document, *, workflow: str) -> RenderableType:
+    """What stands above the issues: how the daemon is, and what is wrong."""
+    problems = list(_problems(document))
+    return _spaced([_head(document, workflow), *([Group(*problems)] if problems else [])])
+
+
+def rows(document: Document, kind: str) -> Sequence[Document]:
+    """The issues of one kind."""
+    found = document.get(kind)
+    return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
+
+
+def lines_per_row(kind: str, width: int) -> int:
+    """How many lines an issue takes in the brief form, at most."""
+    words = 2 if kind == "blocked" else 1
+    if width >= _WIDE:
+        return words
+    return words + (2 if width < _NARROW else 1)
 
 
 def trouble_view(failure: Failure) -> RenderableType:
@@ -144,14 +177,14 @@ def _nothing(document: Document) -> str:
 # --- the issues ------------------------------------------------------------------------------------------
 
 
-def _running(rows: Sequence[Document], now: Any, width: int) -> RenderableType:
+def _running(rows: Sequence[Document], now: Any, space: "_Space") -> "_Block":
     columns: list[_Column] = [
         ("TURN", "right"),
         ("AGE", "right"),
         ("SIGN OF LIFE", "left"),
         ("TOKENS", "right"),
     ]
-    block = _Block("RUNNING", rows, "green", columns, "LAST WORD", width)
+    block = _Block("RUNNING", rows, "green", columns, "LAST WORD", space)
     for row in rows:
         quiet = seconds_between(row.get("last_event_at"), now)
         said = row.get("last_message") or str(row.get("stage") or "").replace("_", " ")
@@ -167,13 +200,13 @@ def _running(rows: Sequence[Document], now: Any, width: int) -> RenderableType:
             Text(count(_map(row, "tokens").get("total_tokens"))),
             words=[cell(said, "dim")],
         )
-    return block.table
+    return block
 
 
-def _retrying(rows: Sequence[Document], now: Any, width: int) -> RenderableType:
-    block = _Block("RETRYING", rows, "yellow", (("ATTEMPT", "right"), ("DUE IN", "right")), "WHY", width)
+def _retrying(rows: Sequence[Document], now: Any, space: "_Space") -> "_Block":
+    block = _Block("RETRYING", rows, "yellow", (("ATTEMPT", "right"), ("DUE IN", "right")), "WHY", space)
     for row in rows:
-        wait, error = seconds_between(now, row.get("due_at")), row.get("error")
+        wait, error = seconds_between(now, row.get("due_at")), after(row.get("error"), row.get("last_error"))
         why = f"after: {error}" if error else "the last attempt ended well; it is looked at once more"
         block.add(
             row,
@@ -181,11 +214,11 @@ def _retrying(rows: Sequence[Document], now: Any, width: int) -> RenderableType:
             Text("now" if wait is not None and wait <= 0 else lasting(wait)),
             words=[cell(why, "dim")],
         )
-    return block.table
+    return block
 
 
-def _blocked(rows: Sequence[Document], now: Any, width: int) -> RenderableType:
-    block = _Block("BLOCKED", rows, "red", (("FOR", "right"),), "WHY, AND WHAT TO DO", width)
+def _blocked(rows: Sequence[Document], now: Any, space: "_Space") -> "_Block":
+    block = _Block("BLOCKED", rows, "red", (("FOR", "right"),), "WHY, AND WHAT TO DO", space)
     for row in rows:
         hint = _map(row, "failure").get("hint") or UNBLOCK
         block.add(
@@ -193,18 +226,34 @@ def _blocked(rows: Sequence[Document], now: Any, width: int) -> RenderableType:
             Text(lasting(seconds_between(row.get("blocked_at"), now))),
             words=[cell(row.get("error"), "red"), Text.assemble(("→ ", "bold"), cell(hint))],
         )
-    return block.table
+    return block
 
 
-def _waiting(rows: Sequence[Document], most: int | None, width: int) -> RenderableType:
-    shown = rows if most is None else rows[:most]
-    block = _Block("WAITING", shown, "cyan", (("STATE", "left"),), "WHY", width)
-    for row in shown:
+def _waiting(rows: Sequence[Document], _now: Any, space: "_Space") -> "_Block":
+    block = _Block("WAITING", rows, "cyan", (("STATE", "left"),), "WHY", space)
+    for row in rows:
         block.add(row, cell(row.get("state")), words=[cell(_map(row, "reason").get("message"), "dim")])
-    if len(shown) < len(rows):
-        more = f"and {len(rows) - len(shown)} more; `symphony status` without --watch lists all"
-        return Group(block.table, Text(more, style="dim"))
-    return block.table
+    return block
+
+
+def _with_the_rest(table: Table, left_out: int, kind: str) -> RenderableType:
+    if not left_out:
+        return table
+    words = f"and {left_out} more {kind}; `symphony status` lists all"
+    return Group(table, Text(words, style="dim", no_wrap=True, overflow="ellipsis"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Space:
+    """How much room there is.
+
+    Attributes:
+        width: columns of the screen.
+        brief: whether each text has to do with one line.
+    """
+
+    width: int
+    brief: bool
 
 
 class _Block:
@@ -221,9 +270,10 @@ class _Block:
         style: str,
         facts: Sequence[_Column],
         words: str,
-        width: int,
+        space: _Space,
     ) -> None:
-        self._style, self._wide, self._narrow = style, width >= _WIDE, width < _NARROW
+        self._style, self._brief = style, space.brief
+        self._wide, self._narrow = space.width >= _WIDE, space.width < _NARROW
         self._names = [name.lower() for name, _ in facts]
         self.table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=f"bold {style}")
         widest = max((len(cell(row.get("issue_identifier")).plain) for row in rows), default=0)
@@ -239,16 +289,26 @@ class _Block:
         identifier, title = cell(row.get("issue_identifier"), self._style), cell(row.get("title"))
         said = [text for text in words if text.plain]
         if self._wide:
-            self.table.add_row(identifier, *facts, title, _lines(*said))
+            self.table.add_row(identifier, *facts, self._lines(title), self._lines(*said))
         elif self._narrow:
             named = (Text(f"{name} ") + fact for name, fact in zip(self._names, facts, strict=True))
-            self.table.add_row(identifier, _lines(title, Text(" · ").join(named), *said))
+            self.table.add_row(identifier, self._lines(title, Text(" · ").join(named), *said))
         else:
-            self.table.add_row(identifier, *facts, _lines(title, *said))
+            self.table.add_row(identifier, *facts, self._lines(title, *said))
+
+    def _lines(self, *texts: Text) -> Text:
+        lines = Text("\n").join(texts)
+        if self._brief:
+            lines.no_wrap, lines.overflow = True, "ellipsis"
+        return lines
 
 
-def _lines(*texts: Text) -> Text:
-    return Text("\n").join(texts)
+_BLOCKS: Final[Mapping[str, Callable[[Sequence[Document], Any, _Space], _Block]]] = {
+    "running": _running,
+    "retrying": _retrying,
+    "blocked": _blocked,
+    "waiting": _waiting,
+}
 
 
 def _spaced(blocks: Sequence[RenderableType]) -> RenderableType:
@@ -256,11 +316,6 @@ def _spaced(blocks: Sequence[RenderableType]) -> RenderableType:
     for block in blocks:
         spaced += [Text(""), block] if spaced else [block]
     return Group(*spaced)
-
-
-def _rows(document: Document, kind: str) -> Sequence[Document]:
-    found = document.get(kind)
-    return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
 
 
 def _map(document: Document, name: str) -> Document:

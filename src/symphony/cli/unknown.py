@@ -15,7 +15,9 @@ def unknown_issue(identifier: str, known: Sequence[str]) -> CommandError:
     """`known` are identifiers of the tracker, in any order."""
     folded = {one.casefold(): one for one in known}
     near = [folded[one] for one in get_close_matches(identifier.casefold(), folded, n=_MOST, cutoff=0.6)]
-    if near:
+    if identifier.casefold() in folded:
+        hint = f"did you mean {one_line(folded[identifier.casefold()])}? Identifiers are compared exactly"
+    elif near:
         hint = f"did you mean {', '.join(map(one_line, near))}?"
     elif known:
         shown = sorted(known)[:_MOST]

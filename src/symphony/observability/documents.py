@@ -7,24 +7,20 @@ The texts are what trackers and agents wrote: whoever lets a document out masks 
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue
 from symphony.observability.history import History, IssueHistory, RunSkills
+from symphony.observability.moments import utc_text
 from symphony.observability.waiting import Reason, waiting
 from symphony.scheduler.inputs import RunReport
 from symphony.scheduler.state import Blocked, Cycle, Drain, Retry, Running, State
 
-__all__ = ["issue_document", "skills_document", "state_document", "utc_text"]
+__all__ = ["issue_document", "skills_document", "state_document"]
 
 Document = dict[str, Any]
-
-
-def utc_text(moment: datetime) -> str:
-    """The moment as the API shows it: UTC, ISO-8601, to the second."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def state_document(state: State, history: History, *, now_ms: int, now: datetime) -> Document:
@@ -141,6 +137,7 @@ class _View:
         return {
             **_identity(retry.issue),
             **self._retry(retry),
+            "last_error": self._of(retry.issue).last_error,
             "worker_host": None,
             "workspace_path": retry.workspace_path,
         }

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from symphony.domain.plain import one_line
 from symphony.scheduler.commands import Command, Notify, StartRun
 from symphony.scheduler.inputs import AgentReported, Input, Polled, RunEnded
+from symphony.scheduler.runs import NO_SLOT_ERROR
 from symphony.scheduler.state import Running, State
 
 __all__ = [
@@ -215,7 +216,8 @@ class History:
                 entry.blocked_at, entry.last_error = at, after.blocked[issue_id].failure.line
         if after.retrying is not before.retrying:
             for issue_id, retry in after.retrying.items():
-                if retry.error is not None and retry is not before.retrying.get(issue_id):
+                # That no slot was free says nothing about the issue, and the failure of its last run does.
+                if retry.error not in {None, NO_SLOT_ERROR} and retry is not before.retrying.get(issue_id):
                     self._entry(issue_id).last_error = retry.error
 
     def _forget(self, state: State) -> None:

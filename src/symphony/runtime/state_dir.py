@@ -1,14 +1,12 @@
-"""The state directory: where it is, who holds it, and one small file per live run (DESIGN 10).
+"""The state directory: who holds it, and one small file per live run (DESIGN 10).
 
 The files are memory for one purpose: that a successor can find what a killed daemon left running. A damaged
 one costs nothing but that help, because the child also carries its run id in `SYMPHONY_RUN_ID`.
 """
 
 import fcntl
-import hashlib
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -20,11 +18,10 @@ import structlog
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.hosts.base import Identity
 
-__all__ = ["LiveRun", "StateDirectory", "StateDirectoryError", "locate"]
+__all__ = ["LiveRun", "StateDirectory", "StateDirectoryError"]
 
 _KEPT_LOGS = 200
 _log = structlog.get_logger(__name__)
-_UNSAFE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class StateDirectoryError(SymphonyError):
@@ -40,21 +37,6 @@ class LiveRun:
     issue_identifier: str
     workspace_path: str | None = None
     agent: Identity | None = None
-
-
-def locate(workflow_path: Path, environment: Mapping[str, str]) -> Path:
-    """The state directory of a workflow file; nothing is created.
-
-    A service manager may name several directories, separated by colons: ours is the first.
-    """
-    managed = environment.get("STATE_DIRECTORY", "").split(":")[0]
-    if given := environment.get("SYMPHONY_STATE_DIR") or managed:
-        return Path(given).expanduser().absolute()
-    home = environment.get("XDG_STATE_HOME") or "~/.local/state"
-    real = os.path.realpath(workflow_path)
-    name = _UNSAFE_NAME.sub("-", Path(real).parent.name).strip("-.") or "workflow"
-    digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:12]
-    return Path(home).expanduser().absolute() / "symphony" / f"{name}-{digest}"
 
 
 class StateDirectory:

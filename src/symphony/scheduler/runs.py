@@ -30,6 +30,7 @@ from symphony.scheduler.state import Drain, Retry, Running, Totals
 from symphony.scheduler.work import Work
 
 __all__ = [
+    "NO_SLOT_ERROR",
     "finish",
     "forgive_sleep",
     "judge_silence",

@@ -17,8 +17,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from symphony.domain.failures import SymphonyError
-from symphony.observability.documents import utc_text
 from symphony.observability.history import utc_now
+from symphony.observability.moments import utc_text
 from symphony.web.access import Access
 from symphony.web.answers import SECURITY_HEADERS, RefusedError, answer, refusal
 from symphony.web.openapi import description

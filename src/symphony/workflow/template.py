@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from liquid import BoundTemplate
-from liquid.exceptions import LiquidError
+from liquid.exceptions import LiquidError, OutputStreamLimitError
 from liquid.token import TOKEN_TAG, Token
 
 from symphony.domain.failures import Category, Failure
@@ -15,7 +15,13 @@ from symphony.domain.issue import Issue, template_view
 from symphony.workflow.errors import WorkflowError, config_failure, did_you_mean
 from symphony.workflow.prompts import DEFAULT_PROMPT
 from symphony.workflow.template_analysis import findings
-from symphony.workflow.template_limits import FILE_TAGS, BoundedEnvironment, check_markup, render_bounded
+from symphony.workflow.template_limits import (
+    FILE_TAGS,
+    MAX_OUTPUT_BYTES,
+    BoundedEnvironment,
+    check_markup,
+    render_bounded,
+)
 
 __all__ = ["PromptTemplate"]
 
@@ -119,11 +125,18 @@ def _refuse_unknown_names(template: BoundTemplate, origin: _Origin) -> None:
 
 def _render_failure(error: Exception, origin: _Origin) -> Failure:
     token = error.token if isinstance(error, LiquidError) else None
-    return config_failure(
+    message, hint = (
         _reason(error),
+        "the prompt template could not be filled in for this issue; edit it and save",
+    )
+    if isinstance(error, OutputStreamLimitError):
+        message = f"the prompt would be longer than {MAX_OUTPUT_BYTES} bytes"
+        hint = "shorten the issue's description; if it is short, the template writes too much"
+    return config_failure(
+        message,
         category=Category.TEMPLATE_RENDER_ERROR,
         where=origin.where(_index(token)),
-        hint="the prompt template could not be filled in for this issue; edit it and save",
+        hint=hint,
         retryable=True,
     )
 

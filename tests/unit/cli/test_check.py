@@ -268,6 +268,6 @@ def test_nothing_is_made(project: Project) -> None:
     assert not project.workspaces.exists()
 
 
-@pytest.mark.parametrize("arguments", [("a", "b"), ("--nope",)])
+@pytest.mark.parametrize("arguments", [("a", "b"), ("a", "--workflow", "a"), ("--nope",)])
 def test_a_wrong_command_line_is_a_usage_error(arguments: tuple[str, ...]) -> None:
     assert check(*arguments).exit_code == 2

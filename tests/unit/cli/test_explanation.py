@@ -1,5 +1,6 @@
 """The answer to "why is it (not) running?", and how it is shown."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,20 @@ def test_a_retry_tells_when_and_a_block_what_to_do() -> None:
     )
 
 
+def test_a_retry_without_a_slot_still_tells_what_the_last_run_failed_of() -> None:
+    retry = {"attempt": 3, "due_at": "2026-03-01T12:00:00Z", "error": "no available orchestrator slots"}
+    told = explain_document(document("SYM-2", retry=retry))
+    assert told.answer == (
+        "It waits for attempt 3, after: turn_failed: it broke; then: no available orchestrator slots."
+    )
+
+
+def test_a_question_is_not_introduced_twice() -> None:
+    block = {"error": "the agent needs a person: the agent asks: Which colour?"}
+    told = explain_document(document("SYM-3", blocked=block))
+    assert told.answer == "It waits for a person: the agent asks: Which colour?"
+
+
 def test_a_clean_end_is_no_failure() -> None:
     retry = {"attempt": 1, "due_at": "2026-03-01T12:00:00Z", "error": None}
     told = explain_document(document("SYM-2", retry=retry))
@@ -94,7 +109,7 @@ Next: Nothing, as long as it stays like this.
 You can: answer it; to have it tried again, change its state, labels, title or
 description
 
-status      blocked (blocked)
+status      blocked
 state       Todo
 since       2026-03-01T12:00:01Z
 attempt     first; runs since the daemon began: 1
@@ -113,7 +128,7 @@ What happened last (UTC)
 
 
 def shown(found: dict[str, Any], width: int = 80) -> str:
-    return drawn(explain_view(found, explain_document(found)), width=width)
+    return drawn(explain_view(found, explain_document(found), state_dir=Path("/state")), width=width)
 
 
 def test_the_picture_of_a_blocked_issue() -> None:
@@ -139,6 +154,11 @@ def test_the_source_is_told_and_foreign_text_stays_text() -> None:
     assert text.startswith("[x] two lines  [x] two lines\n")
 
 
+def test_the_log_of_the_agent_can_be_opened_from_where_it_is_shown() -> None:
+    logs = {"codex_session_logs": [{"label": "stderr", "path": "logs/r-1.stderr.log", "url": None}]}
+    assert "agent's log  /state/logs/r-1.stderr.log\n" in shown(document("SYM-1", logs=logs))
+
+
 def test_a_document_that_says_little_is_shown() -> None:
     bare: dict[str, Any] = {
         "issue_identifier": "A",
@@ -152,7 +172,8 @@ def test_a_document_that_says_little_is_shown() -> None:
 @pytest.mark.parametrize(
     ("identifier", "known", "hint"),
     [
-        ("sym-12", ["SYM-12", "SYM-1", "OPS-9"], "did you mean SYM-12, SYM-1?"),
+        ("sym-12", ["SYM-12", "SYM-1", "OPS-9"], "did you mean SYM-12? Identifiers are compared exactly"),
+        ("SYM-13", ["SYM-12", "SYM-1", "OPS-9"], "did you mean SYM-1, SYM-12?"),
         ("nothing", ["SYM-2", "SYM-1"], "the tracker lists SYM-1, SYM-2"),
         (
             "nothing",

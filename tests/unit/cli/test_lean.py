@@ -23,6 +23,17 @@ def test_serving_loads_neither_a_screen_nor_a_web_client_before_it_needs_them() 
     assert done.stdout.split("\n")[:2] == ["[]", "True"]
 
 
+def test_asking_a_daemon_loads_neither_its_log_nor_its_scheduler_nor_a_screen() -> None:
+    needless = ("structlog", "symphony.scheduler", "pydantic", "rich.console")
+    program = (
+        "from symphony.cli.lean import lean_imports\n"
+        "with lean_imports():\n    import symphony.cli.facts\n"
+        f"import sys; print([name for name in {needless!r} if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 @pytest.mark.parametrize("asked", [None, "logfire"])
 def test_afterwards_everything_is_as_it_was(monkeypatch: pytest.MonkeyPatch, asked: str | None) -> None:
     monkeypatch.delitem(sys.modules, "rich", raising=False)

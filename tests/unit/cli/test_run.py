@@ -54,6 +54,16 @@ def test_without_a_path_it_serves_the_file_beside_it(daemon: Daemon) -> None:
     assert call["port"] is None
 
 
+@pytest.mark.parametrize(
+    "arguments", [("x/W.md",), ("--workflow", "x/W.md"), ("--workflow=x/W.md", "--once")]
+)
+def test_the_file_is_named_as_the_other_commands_name_it_too(
+    daemon: Daemon, arguments: tuple[str, ...]
+) -> None:
+    assert run(*arguments).exit_code == 0
+    assert daemon.calls[0]["workflow"] == Path("x/W.md")
+
+
 @pytest.mark.conformance("W-1", "L-1")
 def test_options_reach_the_daemon(daemon: Daemon) -> None:
     assert (
@@ -89,7 +99,15 @@ def test_the_acknowledgement_is_the_option_that_refusals_name(daemon: Daemon) ->
 
 @pytest.mark.conformance("L-1", "L-4")
 @pytest.mark.parametrize(
-    "arguments", [("--port", "65536"), ("--port", "-1"), ("--port", "x"), ("a", "b"), ("--log-format", "xml")]
+    "arguments",
+    [
+        ("--port", "65536"),
+        ("--port", "-1"),
+        ("--port", "x"),
+        ("a", "b"),
+        ("a", "--workflow", "b"),
+        ("--log-format", "xml"),
+    ],
 )
 def test_what_it_does_not_know_is_a_usage_error(daemon: Daemon, arguments: tuple[str, ...]) -> None:
     done = run(*arguments)

@@ -87,10 +87,8 @@ Nothing to do: the tracker lists no issue in an active state.
 EMPTY: dict[str, object] = {"running": [], "retrying": [], "blocked": [], "waiting": []}
 
 
-def picture(
-    document: dict[str, object], width: int, *, most: int | None = None, terminal: bool = False
-) -> str:
-    view = status_view(document, workflow="/app/WORKFLOW.md", width=width, max_waiting=most)
+def picture(document: dict[str, object], width: int, *, terminal: bool = False) -> str:
+    view = status_view(document, workflow="/app/WORKFLOW.md", width=width)
     return drawn(view, width=width, terminal=terminal)
 
 
@@ -147,12 +145,6 @@ def test_no_width_cuts_a_word(width: int) -> None:
         "required label missing: 'agent'",
     ):
         assert set(words.split()) <= set(shown.split())
-
-
-def test_a_long_queue_is_cut_only_where_it_would_not_fit() -> None:
-    assert "and 1 more; `symphony status` without --watch lists all" in picture(busy(), 80, most=1)
-    assert "SYM-21" not in picture(busy(), 80, most=1)
-    assert "more;" not in picture(busy(), 80, most=2)
 
 
 def test_colours_are_for_terminals() -> None:

@@ -58,6 +58,14 @@ def test_runs_are_counted_and_the_last_error_stays_until_there_is_another() -> N
     assert (memory.runs, memory.last_error) == (3, "turn_failed: it broke")
 
 
+def test_a_retry_without_a_slot_keeps_what_the_last_run_failed_of() -> None:
+    story = Chronicle(make_issue("1"), make_issue("2", priority=4), max_concurrent_agents=1).begin()
+    story.fails()
+    story.advance(10_000)
+    (row,) = story.document()["retrying"]
+    assert (row["error"], row["last_error"]) == ("no available orchestrator slots", "turn_failed: it broke")
+
+
 def test_the_oldest_issues_without_a_claim_are_forgotten_first() -> None:
     story = Chronicle(make_issue("claimed"))
     story.history = History(now=story.wall, max_issues=3)

@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 
 from symphony.domain.failures import Category
 from symphony.hosts.base import Identity
-from symphony.runtime.state_dir import LiveRun, StateDirectory, StateDirectoryError, locate
+from symphony.runtime.state_dir import LiveRun, StateDirectory, StateDirectoryError
+from symphony.runtime.state_place import locate
 
 HOLD = """\
 import sys

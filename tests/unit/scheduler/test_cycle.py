@@ -900,3 +900,12 @@ def test_candidates_without_a_claim_follow_what_a_refresh_says() -> None:
     _wake(story)
     assert story.state.candidates["1"].title == "Reworded"
     assert story.state.candidates["2"] == replace(make_issue("2"))
+
+
+def test_the_workspace_of_a_claimed_issue_is_not_left_over_whoever_says_so() -> None:
+    story = Story(make_issue("1")).begin().streams("1")
+    story.tell(Recovered(workspaces=(WorkspaceRef(issue_id="1", identifier="SYM-1", path="/ws/1"),)))
+    assert not story.state.parked
+    story.put("1", state="Done")
+    story.advance(60_000)
+    assert not story.said(CleanWorkspace), "its run is still alive"

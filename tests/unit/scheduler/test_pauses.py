@@ -4,7 +4,17 @@ from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.scheduler.commands import ContinueRun, FetchCandidates, FinishRun, RefreshIssues, StopRun
 from symphony.scheduler.cycle import LONGEST_QUIET_MS, would_coalesce
-from symphony.scheduler.inputs import DrainAsked, SettingsChanged, Timer, TimerFired, TimerKind, WakeAsked
+from symphony.scheduler.inputs import (
+    DrainAsked,
+    Outcome,
+    OutcomeKind,
+    RunEnded,
+    SettingsChanged,
+    Timer,
+    TimerFired,
+    TimerKind,
+    WakeAsked,
+)
 from symphony.scheduler.machine import idle
 
 _QUIET = Timer(TimerKind.QUIET)
@@ -177,3 +187,13 @@ def test_the_end_of_a_pause_that_nobody_waits_for_says_nothing() -> None:
     assert len(story.refreshes) == 1, "the retry that came due is asked for"
     story.forget().tell(TimerFired(timer=_QUIET, token=quiet.token))
     assert not story.told
+
+
+def test_a_fact_that_means_nothing_does_not_end_a_pause_before_its_timer() -> None:
+    story = _refused_poll()
+    story.slow = True
+    _wake(story)
+    story.now = 60_000
+    before = story.state
+    story.tell(RunEnded(run_id="unknown", outcome=Outcome(kind=OutcomeKind.SUCCEEDED)))
+    assert story.state == before

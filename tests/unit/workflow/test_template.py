@@ -276,7 +276,7 @@ def test_a_template_is_not_longer_than_its_limit() -> None:
         ),
         (
             "x\n\n{% for i in (1..20000) %}{{ issue.labels | join: '" + "-" * 40 + "' }}{% endfor %}",
-            "output stream limit reached",
+            "the prompt would be longer than 524288 bytes",
         ),
     ],
 )

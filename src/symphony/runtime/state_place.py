@@ -1,0 +1,29 @@
+"""Where the state directory of a workflow file is (DESIGN 10).
+
+Apart from the directory itself, because a command that only asks a daemon needs the place and nothing else.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["locate"]
+
+_UNSAFE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def locate(workflow_path: Path, environment: Mapping[str, str]) -> Path:
+    """The state directory of a workflow file; nothing is created.
+
+    A service manager may name several directories, separated by colons: ours is the first.
+    """
+    managed = environment.get("STATE_DIRECTORY", "").split(":")[0]
+    if given := environment.get("SYMPHONY_STATE_DIR") or managed:
+        return Path(given).expanduser().absolute()
+    home = environment.get("XDG_STATE_HOME") or "~/.local/state"
+    real = os.path.realpath(workflow_path)
+    name = _UNSAFE_NAME.sub("-", Path(real).parent.name).strip("-.") or "workflow"
+    digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:12]
+    return Path(home).expanduser().absolute() / "symphony" / f"{name}-{digest}"

@@ -22,7 +22,7 @@ from symphony.workflow.resolve import (
     resolve_root,
 )
 from symphony.workflow.review import FrontMatter, Location, Review, dotted
-from symphony.workflow.settings import OPAQUE_KEYS, Section, Settings
+from symphony.workflow.settings import NULL_KEYS, OPAQUE_KEYS, Section, Settings
 from symphony.workflow.values import MAX_NUMBER
 from symphony.workflow.wording import wording
 
@@ -103,12 +103,14 @@ def _mask_provider(raw: Mapping[str, Any]) -> None:
 
 
 def _without_nulls(value: Any, location: Location) -> Any:
-    """A null means "default" and is dropped (WF8), except inside maps that belong to the agent."""
+    """A null means "default" and is dropped (WF8), but for `NULL_KEYS` and maps that belong to the agent."""
     if location in OPAQUE_KEYS:
         return value
     if isinstance(value, dict):
         return {
-            key: _without_nulls(item, (*location, key)) for key, item in value.items() if item is not None
+            key: _without_nulls(item, (*location, key))
+            for key, item in value.items()
+            if item is not None or (*location, key) in NULL_KEYS
         }
     if isinstance(value, list):
         return [_without_nulls(item, (*location, index)) for index, item in enumerate(value)]

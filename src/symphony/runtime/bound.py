@@ -144,10 +144,5 @@ def skill_options(settings: Settings) -> SkillOptions:
 
 def comment_severity(settings: Settings) -> Severity | None:
     """The mildest problem of a skill that is worth a comment; null where none is."""
-    match settings.agent.skills.comment_on:
-        case "error":
-            return Severity.ERROR
-        case "warning":
-            return Severity.WARNING
-        case "never":
-            return None
+    severity = settings.agent.skills.comment_on
+    return None if severity == "never" else Severity(severity)

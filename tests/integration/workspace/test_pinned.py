@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
 from symphony.workspace import pinned, shelf
+from symphony.workspace.layout import Layout
 from symphony.workspace.manager import WorkspaceManager
 from symphony.workspace.model import WorkspaceError
 
@@ -51,6 +52,11 @@ def _modes(path: Path) -> dict[str, str]:
     """Each mode in octal, of the directory itself as `.`."""
     found = [one for one in (path, *_everything(path)) if not one.is_symlink()]
     return {str(one.relative_to(path)): f"{stat.S_IMODE(one.lstat().st_mode):o}" for one in found}
+
+
+def _write(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text("in the way")
 
 
 async def test_what_is_committed_on_the_base_branch_is_pinned_and_nothing_else(
@@ -223,6 +229,22 @@ async def test_what_was_never_fetched_and_what_does_not_exist_is_an_error(
         with pytest.raises(WorkspaceError) as refused:
             await manager.pin(PATHS)
         assert refused.value.failure.category is Category.WORKSPACE_REPOSITORY
+
+
+@pytest.mark.parametrize("occupied", ["all places", "this place"])
+async def test_a_place_that_cannot_be_made_is_an_error_and_leaves_nothing(
+    make_manager: Make, git: Git, repo: Path, root: Path, occupied: str
+) -> None:
+    layout = Layout(root)
+    target = layout.pinned(_commit(git, repo, {FILE: "A"}), PATHS)
+    file = layout.pins if occupied == "all places" else target
+    await to_thread.run_sync(_write, file)
+    with pytest.raises(WorkspaceError) as refused:
+        await make_manager(repo=str(repo)).pin(PATHS)
+    assert refused.value.failure.category is Category.WORKSPACE_REPOSITORY
+    assert file.read_text() == "in the way"
+    assert list(layout.staging.iterdir()) == []
+    assert occupied == "all places" or list(layout.pins.iterdir()) == [target]
 
 
 async def test_the_look_ahead_names_the_place_and_makes_nothing(

@@ -13,6 +13,7 @@ from harness.project import Project
 from harness.real import require_codex
 from symphony.testing import model_server as models
 from symphony.testing.codex_home import codex_home
+from symphony.workspace.layout import Layout
 
 pytestmark = pytest.mark.real_codex
 
@@ -114,3 +115,37 @@ def test_a_codex_on_the_path_of_the_terminal_is_found_and_a_missing_login_is_sai
     assert done.returncode == 4
     assert "Codex is not logged in" in done.stderr
     assert "hint: run `codex login`" in done.stderr
+
+
+def test_skills_of_the_base_branch_can_be_read_in_the_sandbox_and_not_be_changed(
+    project: Project, codex: Path
+) -> None:
+    project.workflow(
+        command=f"{shlex.quote(str(codex))} app-server",
+        codex={"read_timeout_ms": 30_000},
+        agent={"skills": {"source": "base_branch"}},
+    )
+    project.skill("style", body=BODY)
+    project.commit("Add a skill")
+    commit = project.git("rev-parse", "HEAD")
+    pinned = Layout(project.workspaces).pinned(commit, (".symphony/skills",))
+    file = pinned / ".symphony/skills/style/SKILL.md"
+    steps = (
+        models.shell(f"cat {file}"),
+        models.shell(f"chmod -R u+w {pinned}; echo forged >> {file}; touch {pinned}/new; rm -rf {pinned}"),
+        models.tool("board_move", {"state": "Done"}),
+        models.say("Tried."),
+    )
+    project.issue("SYM-1", text="[[try]]")
+    with models.ModelServer({"try": steps}) as server, codex_home(server.base_url) as home:
+        project.environment.update(home.env)
+        with project.daemon("--once") as daemon:
+            assert daemon.end() == 0, daemon.log.read_text()
+        everything = json.dumps([item.body for item in server.requests])
+    assert BODY in everything, "the session has read the file"
+    assert str(file.parent.parent) in everything, "and was told where it is"
+    assert file.read_text(encoding="utf-8").strip().endswith(BODY), "and could not change it"
+    assert sorted(pinned.iterdir()) == [pinned / ".symphony"]
+    seen = [line["name"] for line in daemon.events() if line["event"] == "skill_seen"]
+    assert seen == ["style"]
+    assert daemon.wait_for("skills_listed")["commit"] == commit

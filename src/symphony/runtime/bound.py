@@ -14,7 +14,7 @@ from symphony.domain.redaction import Redaction
 from symphony.hosts.base import Host
 from symphony.runtime.token import TOKEN_VARIABLE
 from symphony.scheduler.inputs import SchedulerSettings
-from symphony.skills import SkillOptions
+from symphony.skills import Format, Severity, SkillOptions, Validation
 from symphony.trackers.base import Tracker
 from symphony.trackers.registry import create_tracker, with_default_states
 from symphony.workflow.confidential import secret_values
@@ -25,6 +25,7 @@ from symphony.workspace.manager import WorkspaceManager
 __all__ = [
     "Bound",
     "bind",
+    "comment_severity",
     "provider_redaction",
     "redaction_for",
     "scheduler_settings",
@@ -126,5 +127,22 @@ def skill_options(settings: Settings) -> SkillOptions:
     """The skills section in the words of the skills package."""
     skills = settings.agent.skills
     return SkillOptions(
-        enabled=skills.enabled, path=skills.path, max_skills_in_prompt=skills.max_skills_in_prompt
+        enabled=skills.enabled,
+        path=skills.path,
+        user_path=skills.user_path,
+        extra_paths=skills.extra_paths,
+        max_skills_in_prompt=skills.max_skills_in_prompt,
+        max_prompt_chars=skills.max_prompt_chars,
+        format=Format(skills.format),
+        validation=Validation(skills.validation),
+        name_fallback=skills.name_fallback,
+        reserved_words=skills.reserved_words,
+        include=skills.include,
+        disabled_skills=skills.disabled_skills,
     )
+
+
+def comment_severity(settings: Settings) -> Severity | None:
+    """The mildest problem of a skill that is worth a comment; null where none is."""
+    severity = settings.agent.skills.comment_on
+    return None if severity == "never" else Severity(severity)

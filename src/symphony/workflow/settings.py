@@ -26,12 +26,16 @@ from symphony.workflow.values import (
     Reload,
     Script,
     Shape,
+    SkillNames,
     SkillsPath,
+    SkillsPaths,
     States,
+    UserPath,
     Whole,
 )
 
 __all__ = [
+    "NULL_KEYS",
     "OPAQUE_KEYS",
     "AgentSettings",
     "BudgetSettings",
@@ -50,6 +54,9 @@ __all__ = [
 
 OPAQUE_KEYS: Final = frozenset({("codex", "approval_policy"), ("codex", "turn_sandbox_policy")})
 """Maps handed to the agent unchanged (AG14), nulls included."""
+
+NULL_KEYS: Final = frozenset({("agent", "skills", "user_path")})
+"""Keys that have a default and can be switched off: there a null means "none" and not "default" (WF8)."""
 
 _LIVE: Final = Reload.LIVE
 _SESSION: Final = Reload.SESSION
@@ -113,11 +120,29 @@ class BudgetSettings(Section):
 
 
 class SkillsSettings(Section):
-    """`agent.skills`: the catalog of repository skills in the envelope; `path` is below the workspace."""
+    """`agent.skills`: the catalog of skills in the envelope.
+
+    `path` and `extra_paths` are below the workspace. `user_path` is absolute or below the home of the account
+    that the daemon runs as; null switches that scope off. `search_above` null means that all are listed.
+    """
 
     enabled: Annotated[Flag, _LIVE] = True
     path: Annotated[SkillsPath, _LIVE] = ".symphony/skills"
+    user_path: Annotated[UserPath | None, Shape("absolute path"), _LIVE] = "~/.symphony/skills"
+    extra_paths: Annotated[SkillsPaths, _LIVE] = ()
     max_skills_in_prompt: Annotated[Positive, _LIVE] = 50
+    max_prompt_chars: Annotated[Positive, _LIVE] = 8_000
+    format: Annotated[Literal["compact", "full", "xml"], _LIVE] = "compact"
+    validation: Annotated[Literal["lenient", "strict"], _LIVE] = "lenient"
+    comment_on: Annotated[Literal["error", "warning", "never"], _LIVE] = "error"
+    name_fallback: Annotated[Flag, _LIVE] = False
+    reserved_words: Annotated[SkillNames, _LIVE] = ()
+    include: Annotated[SkillNames, _LIVE] = ()
+    disabled_skills: Annotated[SkillNames, _LIVE] = ()
+    native: Annotated[Literal["auto", "always"], _LIVE] = "auto"
+    activation: Annotated[Literal["read", "tool"], _LIVE] = "read"
+    search_above: Annotated[Positive | None, Shape("number > 0"), _LIVE] = None
+    source: Annotated[Literal["workspace", "base_branch"], _LIVE] = "workspace"
 
 
 class AgentSettings(Section):

@@ -22,7 +22,7 @@ from symphony.workflow.resolve import (
     resolve_root,
 )
 from symphony.workflow.review import FrontMatter, Location, Review, dotted
-from symphony.workflow.settings import OPAQUE_KEYS, Section, Settings
+from symphony.workflow.settings import NULL_KEYS, OPAQUE_KEYS, Section, Settings
 from symphony.workflow.values import MAX_NUMBER
 from symphony.workflow.wording import wording
 
@@ -72,6 +72,7 @@ def review_settings(
     _override_skills(review, raw, environment)
     _mask_provider(raw)
     settings = _typed(review, raw, skip=() if has_kind else ("tracker", "kind"))
+    _check_skills_source(review, settings)
     review.settings = None if review.failures else settings
     return review
 
@@ -103,12 +104,14 @@ def _mask_provider(raw: Mapping[str, Any]) -> None:
 
 
 def _without_nulls(value: Any, location: Location) -> Any:
-    """A null means "default" and is dropped (WF8), except inside maps that belong to the agent."""
+    """A null means "default" and is dropped (WF8), but for `NULL_KEYS` and maps that belong to the agent."""
     if location in OPAQUE_KEYS:
         return value
     if isinstance(value, dict):
         return {
-            key: _without_nulls(item, (*location, key)) for key, item in value.items() if item is not None
+            key: _without_nulls(item, (*location, key))
+            for key, item in value.items()
+            if item is not None or (*location, key) in NULL_KEYS
         }
     if isinstance(value, list):
         return [_without_nulls(item, (*location, index)) for index, item in enumerate(value)]
@@ -261,6 +264,16 @@ def _override_skills(review: Review, raw: dict[str, Any], environment: Mapping[s
     skills = agent.setdefault("skills", {}) if isinstance(agent, dict) else None
     if isinstance(skills, dict):
         skills["enabled"] = value
+
+
+def _check_skills_source(review: Review, settings: Settings | None) -> None:
+    """Without a repository nothing is committed anywhere, and a workspace is no replacement for it."""
+    if settings and settings.agent.skills.source == "base_branch" and settings.workspace.repo is None:
+        review.fail(
+            ("agent", "skills", "source"),
+            "can be base_branch only where workspace.repo names a repository",
+            hint="set workspace.repo, or leave the source out to read skills in the workspace",
+        )
 
 
 def _typed(review: Review, raw: Mapping[str, Any], *, skip: Location) -> Settings | None:

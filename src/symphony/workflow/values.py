@@ -29,9 +29,12 @@ __all__ = [
     "Reload",
     "Script",
     "Shape",
+    "SkillNames",
     "SkillsPath",
+    "SkillsPaths",
     "States",
     "Text",
+    "UserPath",
     "Whole",
 ]
 
@@ -112,6 +115,13 @@ def _inside_workspace(text: str) -> str:
     return text
 
 
+def _home_or_absolute(text: str) -> str:
+    """Not taken from a workspace or from this file: it is the same directory for all sessions."""
+    if not (text.startswith(("/", "~/")) or text == "~"):
+        raise ValueError("must be an absolute path, or begin with ~/")
+    return text
+
+
 def _text_or_map(value: object) -> object:
     if not isinstance(value, str | dict):
         raise ValueError("must be text or a map")  # noqa: TRY004 - pydantic reports ValueError only
@@ -133,6 +143,7 @@ GitName = Annotated[Name, AfterValidator(_no_option)]
 Host = Annotated[Name, AfterValidator(_one_word)]
 Script = Annotated[Text | None, AfterValidator(_blank_to_null), Shape("script")]
 SkillsPath = Annotated[Text, AfterValidator(_inside_workspace), Shape("relative path")]
+UserPath = Annotated[Name, AfterValidator(_home_or_absolute), Shape("absolute path")]
 Flag = Annotated[bool, Shape("true or false")]
 Whole = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER), Shape("number")]
 Positive = Annotated[int, Field(gt=0, le=MAX_NUMBER), Shape("number > 0")]
@@ -143,6 +154,8 @@ _Names = Annotated[tuple[Text, ...], Field(strict=False), Shape("list of text")]
 States = Annotated[_Names | None, AfterValidator(_trimmed), Shape("list of text")]
 Labels = Annotated[_Names, AfterValidator(_labels)]
 Hosts = Annotated[_Names, AfterValidator(_unique)]
+SkillNames = Annotated[tuple[Name, ...], Field(strict=False), Shape("list of text")]
+SkillsPaths = Annotated[tuple[SkillsPath, ...], Field(strict=False), Shape("list of relative paths")]
 
 OpaqueMap = Annotated[dict[str, Any] | None, AfterValidator(_json_safe), Shape("map")]
 OpaqueTextOrMap = Annotated[

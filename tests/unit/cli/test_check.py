@@ -233,6 +233,25 @@ def test_skills_are_not_looked_at_where_they_are_switched_off(project: Project) 
     assert as_json()["problems"] == []
 
 
+def test_the_users_own_skills_and_further_directories_are_looked_at(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = project.root / "home"
+    monkeypatch.setenv("HOME", str(home))
+    theirs = home / ".symphony" / "skills" / "broken" / "SKILL.md"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("no front matter")
+    project.write(".agents/skills/further/SKILL.md", "no front matter")
+    front(project, f"{GOOD}agent: {{skills: {{extra_paths: [.agents/skills]}}}}\n")
+    problems = as_json()["problems"]
+    assert {one["path"] for one in problems if one["code"] == "skill_problem"} == {
+        str(theirs),
+        str(project.repo / ".agents/skills/further/SKILL.md"),
+    }
+    (uncommitted,) = [one for one in problems if one["code"] == "uncommitted_skills"]
+    assert ".agents/skills/further/SKILL.md" in uncommitted["message"]
+
+
 def test_a_repository_on_the_network_is_not_asked(project: Project) -> None:
     front(project, "codex: {command: bash}\nworkspace: {repo: 'https://unreachable.example.test/x'}\n")
     assert as_json()["problems"] == []

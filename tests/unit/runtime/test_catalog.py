@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 from symphony import skills
 from symphony.agents.envelope import assemble
 from symphony.runtime import catalog as runtime_catalog
-from symphony.runtime.catalog import RunCatalog, load_catalog
-from symphony.skills import Severity, SkillOptions, SkillSet
+from symphony.runtime.catalog import RunCatalog, anchored, load_catalog
+from symphony.skills import Scope, Severity, SkillOptions, SkillSet
 from symphony.testing.scripted_agent.skill_file import path_of
 
 pytestmark = pytest.mark.asyncio
@@ -41,7 +41,10 @@ async def test_no_folder_and_switched_off_give_the_same_envelope(tmp_path: Path)
     add(with_skills, "greet")
     off = await load_catalog(with_skills, SkillOptions(enabled=False))
     absent = await load_catalog(without, SkillOptions())
-    assert off == absent == RunCatalog()
+    assert off == RunCatalog()
+    assert (absent.block, absent.skills, absent.problems) == (off.block, off.skills, off.problems)
+    assert absent.complete, "there was nothing, which is not the same as not knowing"
+    assert not off.complete
     assert assemble(skills_block=off.block) is assemble(skills_block=absent.block) is None
     assert (await load_catalog(with_skills, SkillOptions())).block is not None, "the positive control"
 
@@ -94,10 +97,77 @@ async def test_dropped_skills_are_logged_by_name(tmp_path: Path) -> None:
         add(tmp_path, name)
     with capture_logs() as logs:
         catalog = await load_catalog(tmp_path, SkillOptions(max_skills_in_prompt=1))
-    assert catalog.listed == ("a",)
+    assert catalog.names == ("a",)
     assert [dropped.name for dropped in catalog.dropped] == ["b", "c"]
     (line,) = [line for line in logs if line["event"] == "skills_dropped"]
     assert (line["names"], line["limit"], line["log_level"]) == (("b", "c"), 1, "info")
+    assert line["reasons"] == {"count": ["b", "c"]}
+
+
+async def test_what_the_operator_left_out_is_no_news(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        add(tmp_path, name)
+    with capture_logs() as logs:
+        catalog = await load_catalog(tmp_path, SkillOptions(include=("a", "b"), disabled_skills=("b",)))
+    assert catalog.names == ("a",)
+    (line,) = [line for line in logs if line["event"] == "skills_dropped"]
+    assert (line["reasons"], line["log_level"]) == ({"disabled": ["b"], "not_included": ["c"]}, "debug")
+
+
+async def test_texts_that_were_cut_are_logged_by_name(tmp_path: Path) -> None:
+    add(tmp_path, "long", f"---\nname: long\ndescription: {'word ' * 200}\n---\n")
+    add(tmp_path, "short")
+    with capture_logs() as logs:
+        catalog = await load_catalog(tmp_path, SkillOptions(max_prompt_chars=700))
+    assert (catalog.names, catalog.shortened) == (("long", "short"), ("long",))
+    (line,) = [line for line in logs if line["event"] == "skills_shortened"]
+    assert (line["names"], line["limit"], line["log_level"]) == (("long",), 700, "info")
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+async def test_the_users_skills_have_digests_and_their_own_place(tmp_path: Path, slash: str) -> None:
+    workspace, user = tmp_path / "workspace", tmp_path / "user"
+    add(workspace, "greet")
+    theirs = {name: user / name / "SKILL.md" for name in ("greet", "house", "bad")}
+    for name, path in theirs.items():
+        path.parent.mkdir(parents=True)
+        path.write_text("no front matter\n" if name == "bad" else GOOD.format(name=name))
+    options = SkillOptions(user_path=f"{user}{slash}")
+    with capture_logs() as logs:
+        catalog = await load_catalog(workspace, options)
+    assert [one.path for one in catalog.listed] == [".symphony/skills/greet/SKILL.md", str(theirs["house"])]
+    files = {".symphony/skills/greet/SKILL.md": workspace / ".symphony/skills/greet/SKILL.md"}
+    files |= {str(path): path for path in theirs.values()}
+    assert catalog.sha256 == {
+        shown: hashlib.sha256(path.read_bytes()).hexdigest() for shown, path in files.items()
+    }
+    (hidden,) = [line for line in logs if line["event"] == "skill_shadowed"]
+    assert (hidden["name"], hidden["path"], hidden["by"], hidden["log_level"]) == (
+        "greet",
+        str(theirs["greet"]),
+        ".symphony/skills/greet/SKILL.md",
+        "debug",
+    )
+
+
+@pytest.mark.parametrize(
+    ("scope", "user_path", "path", "expected"),
+    [
+        (Scope.PROJECT, "/u", "a/SKILL.md", ("/w", "a/SKILL.md")),
+        (Scope.EXTRA, "/u", ".agents/skills/a/SKILL.md", ("/w", ".agents/skills/a/SKILL.md")),
+        (Scope.USER, "/u", "/u/a/SKILL.md", ("/u", "a/SKILL.md")),
+        (Scope.USER, "/", "/a/SKILL.md", ("/", "a/SKILL.md")),
+        (Scope.USER, "~/s", "~/s/a/SKILL.md", ("/home/ann/s", "a/SKILL.md")),
+        (Scope.USER, "~", "~/a/SKILL.md", ("/home/ann", "a/SKILL.md")),
+        (Scope.USER, None, "a", ("/w", "a")),
+    ],
+)
+async def test_every_file_has_an_anchor(
+    monkeypatch: pytest.MonkeyPatch, scope: Scope, user_path: str | None, path: str, expected: tuple[str, str]
+) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    anchor, below = anchored(scope, path, Path("/w"), SkillOptions(user_path=user_path))
+    assert (str(anchor), below) == expected
 
 
 async def test_malformed_skills_are_logged_with_their_place_and_stop_nothing(tmp_path: Path) -> None:
@@ -106,7 +176,7 @@ async def test_malformed_skills_are_logged_with_their_place_and_stop_nothing(tmp
     add(tmp_path, "bare", "no front matter\n")
     with capture_logs() as logs:
         catalog = await load_catalog(tmp_path, SkillOptions())
-    assert catalog.listed == ("good",)
+    assert catalog.names == ("good",)
     warned = {line["path"].split("/")[2]: line["path"] for line in logs if line["log_level"] == "warning"}
     assert set(warned) == {"bad", "bare"}
     assert warned["bad"].rpartition(":")[2].isdigit(), "with its line"
@@ -118,7 +188,7 @@ async def test_what_is_merely_odd_is_not_worth_a_warning(tmp_path: Path) -> None
     add(tmp_path, "greet", directory="other")
     with capture_logs() as logs:
         catalog = await load_catalog(tmp_path, SkillOptions())
-    assert catalog.listed == ("greet",)
+    assert catalog.names == ("greet",)
     odd = [line for line in logs if line["event"] == "skill_problem"]
     assert odd
     assert {line["log_level"] for line in odd} == {"debug"}
@@ -161,7 +231,7 @@ async def test_digests_that_fail_cost_nothing_but_themselves(
     monkeypatch.setattr(skills, "digests", broken)
     with capture_logs() as logs:
         catalog = await load_catalog(tmp_path, SkillOptions())
-    assert catalog.listed == ("greet",)
+    assert catalog.names == ("greet",)
     assert catalog.skills.listed[0].sha256 is None
     assert "skills_failed" in [line["event"] for line in logs]
 
@@ -178,4 +248,4 @@ async def test_digests_that_hang_are_left_behind_at_their_deadline(
     monkeypatch.setattr(runtime_catalog, "DIGEST_DEADLINE_S", 0.05)
     with anyio.fail_after(20):
         catalog = await load_catalog(tmp_path, SkillOptions())
-    assert (catalog.listed, catalog.sha256) == (("greet",), {})
+    assert (catalog.names, catalog.sha256) == (("greet",), {})

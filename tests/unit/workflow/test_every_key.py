@@ -25,6 +25,7 @@ BY_SHAPE = {
     "path": (*NOT_TEXT, *BLANK, NUL, "~no-such-user-here/x"),
     "path or URL": (*NOT_TEXT, *BLANK, NUL, "-x", "--upload-pack=x"),
     "relative path": (*NOT_TEXT, *BLANK, NUL, "/etc", "..", "a/../../b", "'~/x'"),
+    "absolute path": (*NOT_TEXT, *BLANK, NUL, "a/b", "./x", "..", "'~other/x'", "$HOME/x"),
     "shell command": (*NOT_TEXT, *BLANK, NUL),
     "true or false": ("0", "1", "'yes'", "'true'", "''", "[]", "{}", ".nan", "1.0"),
     "number": NOT_A_NUMBER,
@@ -35,6 +36,7 @@ BY_SHAPE = {
     "map of state to number > 0": NOT_A_MAP,
     "text or map": ("true", "7", "1.5", "[a]", ".nan"),
     "list of text": NOT_A_LIST,
+    "list of relative paths": NOT_A_LIST,
 }
 """What a value of each shape must not be. A new shape without an entry here fails every case of its keys."""
 

@@ -6,6 +6,7 @@ from pydantic import ValidationError
 
 from symphony.domain.failures import Blame, Category
 from symphony.workflow.keys import KEYS
+from symphony.workflow.settings import NULL_KEYS
 
 if TYPE_CHECKING:
     from unit.workflow.conftest import Parse, Refuse
@@ -45,7 +46,21 @@ DEFAULTS: dict[str, object] = {
     "agent.budget.max_attempts_without_progress": 5,
     "agent.skills.enabled": True,
     "agent.skills.path": ".symphony/skills",
+    "agent.skills.user_path": "~/.symphony/skills",
+    "agent.skills.extra_paths": (),
     "agent.skills.max_skills_in_prompt": 50,
+    "agent.skills.max_prompt_chars": 8_000,
+    "agent.skills.format": "compact",
+    "agent.skills.validation": "lenient",
+    "agent.skills.comment_on": "error",
+    "agent.skills.name_fallback": False,
+    "agent.skills.reserved_words": (),
+    "agent.skills.include": (),
+    "agent.skills.disabled_skills": (),
+    "agent.skills.native": "auto",
+    "agent.skills.activation": "read",
+    "agent.skills.search_above": None,
+    "agent.skills.source": "workspace",
     "codex.command": "codex app-server",
     "codex.model": None,
     "codex.approval_policy": "never",
@@ -94,7 +109,8 @@ def test_an_omitted_key_has_its_default(parse: "Parse", key: str, default: objec
 def test_a_key_without_a_value_has_its_default(parse: "Parse", key: str, default: object) -> None:
     workflow = parse(_yaml(key, ""))
 
-    assert _value(workflow.settings, key) == default
+    off = tuple(key.split(".")) in NULL_KEYS
+    assert _value(workflow.settings, key) == (None if off else default)
     assert workflow.warnings == ()
 
 
@@ -114,6 +130,8 @@ POSITIVE = [
     "agent.max_retry_backoff_ms",
     "agent.budget.max_attempts_without_progress",
     "agent.skills.max_skills_in_prompt",
+    "agent.skills.max_prompt_chars",
+    "agent.skills.search_above",
     "codex.turn_timeout_ms",
     "codex.read_timeout_ms",
     "worker.max_concurrent_agents_per_host",
@@ -290,6 +308,48 @@ def test_the_skills_stay_inside_the_workspace(refuse: "Refuse", path: str) -> No
 @pytest.mark.parametrize("path", [".agents/skills", "skills", "a..b/c", "."])
 def test_skills_may_lie_anywhere_below_the_workspace(parse: "Parse", path: str) -> None:
     assert parse(_yaml("agent.skills.path", path)).settings.agent.skills.path == path
+
+
+@pytest.mark.parametrize("path", ["/srv/skills", "~/skills", "~"])
+def test_the_users_skills_lie_outside_of_every_workspace(parse: "Parse", path: str) -> None:
+    assert parse(_yaml("agent.skills.user_path", f"'{path}'")).settings.agent.skills.user_path == path
+
+
+def test_skills_of_the_base_branch_need_a_repository(parse: "Parse", refuse: "Refuse") -> None:
+    text = _yaml("agent.skills.source", "base_branch")
+    (failure,) = refuse(text)
+    assert failure.message.startswith("agent.skills.source can be base_branch only where workspace.repo")
+    assert failure.where == "/repo/WORKFLOW.md:5"
+    assert failure.hint
+    settings = parse(text.replace("\nagent:", "\nworkspace: {repo: .}\nagent:")).settings
+    assert settings.agent.skills.source == "base_branch"
+
+
+@pytest.mark.parametrize("nothing", ["null", "", "~"])
+def test_the_users_skills_can_be_switched_off(parse: "Parse", nothing: str) -> None:
+    workflow = parse(_yaml("agent.skills.user_path", nothing))
+    assert workflow.settings.agent.skills.user_path is None
+    assert workflow.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "items", "expected"),
+    [
+        ("extra_paths", "[.agents/skills, '']", "[1] must be a path inside the workspace"),
+        ("extra_paths", "[../x]", "[0] must be a path inside the workspace"),
+        ("extra_paths", "[/etc]", "[0] must be a path inside the workspace"),
+        ("extra_paths", "[7]", "[0] must be text, not a number"),
+        ("include", "[a, ' ']", "[1] must not be blank"),
+        ("disabled_skills", "[true]", "[0] must be text, not true or false"),
+        ("reserved_words", "[null]", "[0] must be text, not nothing"),
+    ],
+)
+def test_an_item_that_does_not_fit_is_told_by_its_number(
+    refuse: "Refuse", key: str, items: str, expected: str
+) -> None:
+    (failure,) = refuse(_yaml(f"agent.skills.{key}", items))
+    assert failure.message.startswith(f"agent.skills.{key}{expected}")
+    assert failure.where
 
 
 @pytest.mark.conformance("C-6")

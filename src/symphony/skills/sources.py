@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from symphony.skills.codes import problem
 from symphony.skills.model import DEFAULT_PATH, Code, Problem, Scope, SkillOptions
 
-__all__ = ["Source", "sources"]
+__all__ = ["Source", "sources", "user_root"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +70,21 @@ def _user(path: str) -> Source | Problem:
     if not _is_sane(path):
         message = "`agent.skills.user_path` is not a path."
         return problem(Code.NOT_A_DIRECTORY, ".", message=message, scope=Scope.USER)
-    base = Path(path).expanduser() if path == "~" or path.startswith("~/") else Path(path)
+    base = user_root(path)
     return Source(
         scope=Scope.USER,
-        base=base.absolute(),
+        base=base,
         parts=(),
-        root=base.absolute(),
+        root=base,
         shown=path.rstrip("/"),
         optional=True,
     )
+
+
+def user_root(path: str) -> Path:
+    """The user's directory, absolute; `path` is as it is configured."""
+    base = Path(path).expanduser() if path == "~" or path.startswith("~/") else Path(path)
+    return base.absolute()
 
 
 def _is_sane(path: str) -> bool:

@@ -31,12 +31,14 @@ from symphony.skills.model import (
     Validation,
 )
 from symphony.skills.native import Native, settle
+from symphony.skills.offer import MAX_FOUND, Offer
 from symphony.skills.report import comment_body, fingerprint
 from symphony.skills.search import Hit, search
 
 __all__ = [
     "ACTIVATE_TOOL",
     "DEFAULT_PATH",
+    "MAX_FOUND",
     "SEARCH_TOOL",
     "Activation",
     "ActivationMode",
@@ -50,6 +52,7 @@ __all__ = [
     "Hit",
     "Memory",
     "Native",
+    "Offer",
     "Problem",
     "Root",
     "Scope",

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from symphony.agents.events import AgentEvent, ItemFinished, ItemStarted, Text
+from symphony.agents.events import AgentEvent, ContextCompacted, ItemFinished, ItemStarted, Text
 from symphony.agents.redaction import redact
 
 __all__ = ["item_completed", "item_started"]
@@ -31,6 +31,8 @@ def item_completed(item: Item) -> AgentEvent | None:
         return Text(message=text) if text.strip() else None
     if kind in _SPEECH:
         return None
+    if kind == "contextCompaction":
+        return ContextCompacted()
     exit_code = item.get("exitCode")
     return ItemFinished(
         kind=kind,

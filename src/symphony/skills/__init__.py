@@ -34,6 +34,7 @@ from symphony.skills.native import Native, settle
 from symphony.skills.offer import MAX_FOUND, Offer
 from symphony.skills.report import comment_body, fingerprint
 from symphony.skills.search import Hit, search
+from symphony.skills.sources import anchored
 
 __all__ = [
     "ACTIVATE_TOOL",
@@ -63,6 +64,7 @@ __all__ = [
     "SkillSet",
     "Source",
     "Validation",
+    "anchored",
     "comment_body",
     "digests",
     "fingerprint",

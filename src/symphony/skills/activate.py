@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from symphony.skills.content import MAX_BODY_BYTES, Content, ContentError, read_content
-from symphony.skills.model import Scope, Skill, SkillOptions, SkillSet
-from symphony.skills.sources import user_root
+from symphony.skills.model import Skill, SkillOptions, SkillSet
+from symphony.skills.sources import anchored
 from symphony.skills.text import one_line
 
 __all__ = ["Activation", "ActivationStatus", "Activations", "Source", "sources_of"]
@@ -71,10 +71,8 @@ def sources_of(
 
 
 def _source(skill: Skill, workspace: Path, options: SkillOptions) -> Source:
-    if skill.scope is not Scope.USER or options.user_path is None:
-        return Source(name=skill.name, anchor=workspace, path=skill.path)
-    below = skill.path.removeprefix(options.user_path.rstrip("/")).lstrip("/")
-    return Source(name=skill.name, anchor=user_root(options.user_path), path=below)
+    anchor, path = anchored(skill.scope, skill.path, workspace, options)
+    return Source(name=skill.name, anchor=anchor, path=path)
 
 
 class Activations:

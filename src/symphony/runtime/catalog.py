@@ -43,10 +43,13 @@ class Scanned:
     Attributes:
         workspace: where the files of the session's workspace can be read now.
         roots: absolute; those of the workspace below that directory.
+        copies: ours are read elsewhere (`source: base_branch`). What the agent would show is then the text of
+            the branch, for which ours is never left out.
     """
 
     workspace: Path
     roots: tuple[Path, ...]
+    copies: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +227,7 @@ def skill_threads() -> CapacityLimiter:
 
 def _load(workspace: Path, options: SkillOptions, tree: Path | None, scanned: Scanned | None) -> RunCatalog:
     found = skills.load(tree or workspace, options, root=workspace)
-    native = Native() if scanned is None else skills.settle(found, scanned.workspace, scanned.roots)
+    native = Native() if scanned is None else _settle(found, scanned)
     block = skills.render(found, options, native=native.duplicates)
     named = {skill.name: skill for skill in found.skills}
     return RunCatalog(
@@ -238,3 +241,8 @@ def _load(workspace: Path, options: SkillOptions, tree: Path | None, scanned: Sc
         offer=Offer.of(found, block, workspace=tree or workspace, options=options),
         own_listing=native.listing,
     )
+
+
+def _settle(found: SkillSet, scanned: Scanned) -> Native:
+    native = skills.settle(found, scanned.workspace, scanned.roots)
+    return replace(native, duplicates=frozenset()) if scanned.copies else native

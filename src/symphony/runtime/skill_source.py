@@ -96,7 +96,8 @@ def _own_roots(bound: Bound) -> OwnSkillRoots:
 
 def _scanned(bound: Bound, workspace: Path) -> Scanned:
     roots = _own_roots(bound)
-    return Scanned(workspace=workspace, roots=(*(workspace / one for one in roots.workspace), *roots.host))
+    below = tuple(workspace / one for one in roots.workspace)
+    return Scanned(workspace=workspace, roots=(*below, *roots.host), copies=_of_base(bound))
 
 
 def _paths(options: SkillOptions) -> tuple[str, ...]:

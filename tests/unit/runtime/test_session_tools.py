@@ -19,8 +19,11 @@ from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.runtime import session_tools
 from symphony.runtime.bound import Bound
 from symphony.runtime.session_tools import SessionTools, missing_tools, session_options
+from symphony.runtime.skill_source import skills_of_run
 from symphony.skills import ActivationMode, Offer, SkillOptions, load, render
 from symphony.workflow.settings import Settings
+from symphony.workspace.manager import WorkspaceManager
+from symphony.workspace.model import Workspace
 
 pytestmark = pytest.mark.asyncio
 
@@ -230,6 +233,17 @@ class Agent:
         )
 
 
+@dataclass
+class Place:
+    """As much of a workspace and of its manager as is asked."""
+
+    path: Path = Path("/nowhere")
+
+    async def head(self, workspace: object) -> str | None:
+        del workspace
+        return None
+
+
 class TestWhatCannotBeOffered:
     def bound(
         self, tmp_path: Path, *, taken: tuple[str, ...] = (), client_tools: bool = True, **skills: Any
@@ -265,6 +279,16 @@ class TestWhatCannotBeOffered:
         bound = self.bound(tmp_path, client_tools=False, activation="tool")
         assert missing_tools(bound) == {"activate_skill": "the agent takes no tools"}
         assert session_options(bound).activation is ActivationMode.READ
+
+    async def test_the_run_says_why_and_goes_on_without(self, tmp_path: Path) -> None:
+        bound = self.bound(tmp_path, taken=("activate_skill",), activation="tool", native="always")
+        workspace = cast("Workspace", Place(path=tmp_path))
+        await session(tmp_path, "a")
+        with capture_logs() as logs:
+            catalog = await skills_of_run(replace(bound, workspaces=cast("WorkspaceManager", Place())), workspace)
+        assert "read `" in str(catalog.block)
+        said = [(log["tool"], log["reason"]) for log in logs if log["event"] == "skill_tool_left_out"]
+        assert said == [("activate_skill", "the tracker has a tool of this name")]
 
     async def test_what_is_not_chosen_is_not_missed(self, tmp_path: Path) -> None:
         bound = self.bound(tmp_path, taken=("activate_skill",), client_tools=False)

@@ -113,7 +113,7 @@ async def load_catalog(
     options: SkillOptions,
     *,
     scanned: Scanned | None = None,
-    deadline_s: float = DEADLINE_S,
+    deadline_s: float | None = None,
 ) -> RunCatalog:
     """The catalog of a workspace, and a log line for what is wrong with it or left out."""
     catalog = await read_catalog(workspace, options, scanned=scanned, deadline_s=deadline_s)
@@ -156,7 +156,7 @@ async def read_catalog(
     *,
     tree: Path | None = None,
     scanned: Scanned | None = None,
-    deadline_s: float = DEADLINE_S,
+    deadline_s: float | None = None,
 ) -> RunCatalog:
     """The catalog alone; a slow disk or a bug in the loader gives an empty one and a warning.
 
@@ -165,11 +165,12 @@ async def read_catalog(
         options: what the operator chose.
         tree: where to read them instead, for a place that is not made yet.
         scanned: what the agent lists by itself; null where that is nobody's concern.
-        deadline_s: seconds after which it goes on without skills.
+        deadline_s: seconds after which it goes on without skills; null for `DEADLINE_S`.
     """
     if not options.enabled:
         return RunCatalog()
     catalog: RunCatalog | None = None
+    deadline_s = DEADLINE_S if deadline_s is None else deadline_s
     with anyio.move_on_after(deadline_s):
         try:
             catalog = await to_thread.run_sync(

@@ -32,7 +32,9 @@ __all__ = ["SessionTools", "missing_tools", "session_options"]
 DEADLINE_S = 5.0
 _MAX_QUERY_CHARS: Final = 1_000
 _DEFAULT_FOUND: Final = 10
-_TOO_SLOW: Final = ToolResult.error("the skill could not be read in time", hint="try again, or go on without")
+_TOO_SLOW: Final = ToolResult.error(
+    "the skills could not be read in time", hint="try again, or go on without"
+)
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 

@@ -234,7 +234,7 @@ async def test_the_look_ahead_names_the_place_and_makes_nothing(
         assert (seen.commit, seen.exists, seen.note) == (commit, False, None)
         assert seen.tree is not None
         assert _texts(seen.tree) == {FILE: "A"}
-        assert not os.path.lexists(root)
+        assert not await to_thread.run_sync(os.path.lexists, root)
     assert seen.path == (await manager.pin(PATHS)).root
 
 

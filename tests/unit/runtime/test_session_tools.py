@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from anyio import CapacityLimiter, to_thread
@@ -22,8 +22,10 @@ from symphony.runtime.session_tools import SessionTools, missing_tools, session_
 from symphony.runtime.skill_source import skills_of_run
 from symphony.skills import ActivationMode, Offer, SkillOptions, load, render
 from symphony.workflow.settings import Settings
-from symphony.workspace.manager import WorkspaceManager
-from symphony.workspace.model import Workspace
+
+if TYPE_CHECKING:
+    from symphony.workspace.manager import WorkspaceManager
+    from symphony.workspace.model import Workspace
 
 pytestmark = pytest.mark.asyncio
 
@@ -285,7 +287,9 @@ class TestWhatCannotBeOffered:
         workspace = cast("Workspace", Place(path=tmp_path))
         await session(tmp_path, "a")
         with capture_logs() as logs:
-            catalog = await skills_of_run(replace(bound, workspaces=cast("WorkspaceManager", Place())), workspace)
+            catalog = await skills_of_run(
+                replace(bound, workspaces=cast("WorkspaceManager", Place())), workspace
+            )
         assert "read `" in str(catalog.block)
         said = [(log["tool"], log["reason"]) for log in logs if log["event"] == "skill_tool_left_out"]
         assert said == [("activate_skill", "the tracker has a tool of this name")]

@@ -16,6 +16,7 @@ __all__ = [
     "AgentError",
     "AgentSession",
     "Capabilities",
+    "OwnSkillRoots",
     "Preflight",
     "SessionRequest",
     "ToolRunner",
@@ -39,6 +40,19 @@ class Capabilities:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnSkillRoots:
+    """Directories of skills that an agent lists to its model by itself; they need not exist.
+
+    Attributes:
+        workspace: relative to the session's workspace, with `/`.
+        host: absolute, the same for every session. What the agent brings along itself is none of them.
+    """
+
+    workspace: tuple[str, ...] = ()
+    host: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRequest:
     """All that a session is bound to for its whole life (AG19).
 
@@ -51,6 +65,9 @@ class SessionRequest:
         secret_names: variables that the child must never see, not even through a login profile (AG20).
         stderr_path: the file that receives the child's stderr.
         on_spawned: called with the child's identity as soon as it exists, before anything is sent to it.
+        own_skill_listing: the agent may list skills by itself, those that it brings along included.
+        on_compacted: called when the agent has summed its conversation up, in order with the calls of tools:
+            earlier than the event, which waits until somebody takes it.
     """
 
     run_id: str
@@ -62,6 +79,8 @@ class SessionRequest:
     secret_names: frozenset[str] = frozenset()
     extra_env: Mapping[str, str] = field(default_factory=dict)
     on_spawned: Callable[[Identity], None] | None = None
+    own_skill_listing: bool = True
+    on_compacted: Callable[[], None] | None = None
 
 
 class AgentSession(Protocol):
@@ -107,6 +126,11 @@ class AgentBackend(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """What sessions of this backend can do."""
+        ...
+
+    @property
+    def own_skill_roots(self) -> OwnSkillRoots:
+        """Where sessions look for skills on their own; empty for an agent that knows none."""
         ...
 
     async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:

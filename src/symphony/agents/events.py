@@ -14,6 +14,7 @@ __all__ = [
     "Activity",
     "AgentEvent",
     "ApprovalAnswered",
+    "ContextCompacted",
     "InputRequired",
     "ItemFinished",
     "ItemStarted",
@@ -103,6 +104,11 @@ class ApprovalAnswered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContextCompacted:
+    """The agent summed its conversation up: the model no longer has the words of what it was given before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InputRequired:
     """Only a person can answer: the run ends and the issue is blocked (SM7); `approval` says which kind."""
 
@@ -161,6 +167,7 @@ AgentEvent = (
     | ItemFinished
     | ToolCalled
     | ApprovalAnswered
+    | ContextCompacted
     | InputRequired
     | Usage
     | RateLimits

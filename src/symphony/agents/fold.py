@@ -13,6 +13,7 @@ from symphony.agents.events import (
     Activity,
     AgentEvent,
     ApprovalAnswered,
+    ContextCompacted,
     InputRequired,
     ItemFinished,
     ItemStarted,
@@ -185,7 +186,7 @@ def event_name(event: AgentEvent) -> str:
             name = "malformed"
         case Text() | ItemStarted() | ItemFinished() | Usage() | RateLimits():
             name = "notification"
-        case Notice() | Activity():
+        case Notice() | Activity() | ContextCompacted():
             name = "other_message"
         case _:
             assert_never(event)
@@ -208,6 +209,8 @@ def humanise(event: AgentEvent, redaction: Redaction = _SHAPES_ONLY) -> str:
             words = event.reason
         case TurnEnded():
             words = f"turn {event.status.value}" if event.failure is None else event.failure.line
+        case ContextCompacted():
+            words = "the conversation was compacted"
         case Malformed():
             words = f"malformed message: {event.excerpt}"
         case _:

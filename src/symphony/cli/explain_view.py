@@ -92,11 +92,21 @@ def _skills(document: Document) -> dict[str, Any]:
     malformed = [one for one in _items(skills, "problems") if one.get("severity") == "error"]
     return {
         "skills": ", ".join(_names(skills, "listed")) or "none listed",
-        "not listed": ", ".join(
-            f"{one.get('name')} ({one.get('reason')})" for one in _items(skills, "dropped")
-        ),
+        "not listed": ", ".join(_not_listed(_items(skills, "dropped"))),
         "malformed": ", ".join(_place(one) for one in malformed),
     }
+
+
+def _not_listed(dropped: Iterable[Document]) -> Iterator[str]:
+    """Each with its reason; those that the session searches may be thousands, so only how many."""
+    searched = 0
+    for one in dropped:
+        if one.get("reason") == "search":
+            searched += 1
+        else:
+            yield f"{one.get('name')} ({one.get('reason')})"
+    if searched:
+        yield f"{searched} that the session searches"
 
 
 def _place(problem: Document) -> str:

@@ -95,4 +95,6 @@ def _show(document: Mapping[str, Any]) -> None:
 def _skill_line(skills: Mapping[str, Any]) -> str:
     listed, dropped, problems = (skills.get(name) or [] for name in ("listed", "dropped", "problems"))
     errors = sum(1 for one in problems if one.get("severity") == "error")
-    return f"skills: {len(listed)} listed, {len(dropped)} dropped, {errors} malformed"
+    searched = sum(1 for one in dropped if one.get("reason") == "search")
+    found = f"{searched} to be searched, " if searched else ""
+    return f"skills: {len(listed)} listed, {found}{len(dropped) - searched} dropped, {errors} malformed"

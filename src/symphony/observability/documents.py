@@ -280,7 +280,7 @@ def _session_logs(run: Running | None) -> list[Document]:
 def _names(skills: RunSkills) -> Document:
     return {
         "listed": [skill.name for skill in skills.listed],
-        "dropped": [skill.name for skill in skills.dropped],
+        "dropped": [skill.name for skill in skills.dropped if skill.reason != "search"],
         "malformed": _unique(one.path for one in skills.problems if one.severity == "error"),
     }
 

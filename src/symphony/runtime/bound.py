@@ -14,7 +14,7 @@ from symphony.domain.redaction import Redaction
 from symphony.hosts.base import Host
 from symphony.runtime.token import TOKEN_VARIABLE
 from symphony.scheduler.inputs import SchedulerSettings
-from symphony.skills import Format, Severity, SkillOptions, Validation
+from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Validation
 from symphony.trackers.base import Tracker
 from symphony.trackers.registry import create_tracker, with_default_states
 from symphony.workflow.confidential import secret_values
@@ -139,6 +139,8 @@ def skill_options(settings: Settings) -> SkillOptions:
         reserved_words=skills.reserved_words,
         include=skills.include,
         disabled_skills=skills.disabled_skills,
+        activation=ActivationMode(skills.activation),
+        search_above=skills.search_above,
     )
 
 

@@ -12,9 +12,20 @@ from anyio.lowlevel import RunVar
 
 from symphony import skills
 from symphony.observability.history import DroppedSkill, ListedSkill, RunSkills, SkillProblem
-from symphony.skills import Dropped, DropReason, Problem, Scope, Severity, Skill, SkillOptions, SkillSet
+from symphony.skills import (
+    Dropped,
+    DropReason,
+    Native,
+    Offer,
+    Problem,
+    Scope,
+    Severity,
+    Skill,
+    SkillOptions,
+    SkillSet,
+)
 
-__all__ = ["RunCatalog", "anchored", "load_catalog", "read_catalog"]
+__all__ = ["RunCatalog", "Scanned", "load_catalog", "read_catalog", "skill_threads"]
 
 DEADLINE_S = 2.0
 DIGEST_DEADLINE_S = 1.0
@@ -23,6 +34,22 @@ _FOR_WANT_OF_ROOM = frozenset({DropReason.COUNT, DropReason.BUDGET})
 _LEVELS = {Severity.ERROR: logging.WARNING, Severity.WARNING: logging.DEBUG, Severity.INFO: logging.DEBUG}
 _limiters = RunVar[CapacityLimiter]("symphony_skill_loaders")
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scanned:
+    """The directories in which the agent looks for skills by itself.
+
+    Attributes:
+        workspace: where the files of the session's workspace can be read now.
+        roots: absolute; those of the workspace below that directory.
+        copies: ours are read elsewhere (`source: base_branch`). What the agent would show is then the text of
+            the branch, for which ours is never left out.
+    """
+
+    workspace: Path
+    roots: tuple[Path, ...]
+    copies: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +62,9 @@ class RunCatalog:
         sha256: by path, of the files that are listed or malformed, as far as they could be read.
         complete: whether everything was looked at. If not, that a problem is missing says nothing.
         commit: of which the skills of the repository are; null where it is not known.
-        found: all that was loaded, for tools that serve it; null unless complete.
+        found: all that was loaded; null unless complete.
+        offer: what the session may ask for by its tools; null for nothing.
+        own_listing: the agent may list skills by itself; not where every one of them is ours.
     """
 
     block: str | None = None
@@ -47,6 +76,8 @@ class RunCatalog:
     complete: bool = False
     commit: str | None = None
     found: SkillSet | None = None
+    offer: Offer | None = None
+    own_listing: bool = True
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -78,10 +109,14 @@ class RunCatalog:
 
 
 async def load_catalog(
-    workspace: Path, options: SkillOptions, *, deadline_s: float | None = None
+    workspace: Path,
+    options: SkillOptions,
+    *,
+    scanned: Scanned | None = None,
+    deadline_s: float | None = None,
 ) -> RunCatalog:
     """The catalog of a workspace, and a log line for what is wrong with it or left out."""
-    catalog = await read_catalog(workspace, options, deadline_s=deadline_s)
+    catalog = await read_catalog(workspace, options, scanned=scanned, deadline_s=deadline_s)
     _tell(catalog, options)
     return catalog
 
@@ -95,6 +130,11 @@ def _tell(catalog: RunCatalog, options: SkillOptions) -> None:
         _log.debug("skill_shadowed", name=hidden.name, path=hidden.path, by=hidden.by)
     if catalog.shortened:
         _log.info("skills_shortened", names=catalog.shortened, limit=options.max_prompt_chars)
+    if catalog.offer is not None and catalog.offer.searched:
+        count = len(catalog.offer.skill_set.skills)
+        _log.info("skills_searchable", count=count, limit=options.search_above)
+    if not catalog.own_listing:
+        _log.info("agent_skills_silenced")
     if catalog.dropped:
         _tell_dropped(catalog.dropped, options)
 
@@ -111,7 +151,12 @@ def _tell_dropped(dropped: Sequence[Dropped], options: SkillOptions) -> None:
 
 
 async def read_catalog(
-    workspace: Path, options: SkillOptions, *, tree: Path | None = None, deadline_s: float | None = None
+    workspace: Path,
+    options: SkillOptions,
+    *,
+    tree: Path | None = None,
+    scanned: Scanned | None = None,
+    deadline_s: float | None = None,
 ) -> RunCatalog:
     """The catalog alone; a slow disk or a bug in the loader gives an empty one and a warning.
 
@@ -119,6 +164,7 @@ async def read_catalog(
         workspace: where the agent will find the skills.
         options: what the operator chose.
         tree: where to read them instead, for a place that is not made yet.
+        scanned: what the agent lists by itself; null where that is nobody's concern.
         deadline_s: seconds after which it goes on without skills; null for `DEADLINE_S`.
     """
     if not options.enabled:
@@ -128,7 +174,7 @@ async def read_catalog(
     with anyio.move_on_after(deadline_s):
         try:
             catalog = await to_thread.run_sync(
-                _load, workspace, options, tree, abandon_on_cancel=True, limiter=_limiter()
+                _load, workspace, options, tree, scanned, abandon_on_cancel=True, limiter=skill_threads()
             )
         except Exception as error:  # noqa: BLE001 - the loader must never cost a dispatch, whatever its bug
             _log.warning("skills_failed", reason=type(error).__name__)
@@ -148,7 +194,7 @@ async def _digests(tree: Path, options: SkillOptions, catalog: RunCatalog) -> di
     with anyio.move_on_after(DIGEST_DEADLINE_S):
         try:
             return await to_thread.run_sync(
-                _digest_all, tree, options, files, abandon_on_cancel=True, limiter=_limiter()
+                _digest_all, tree, options, files, abandon_on_cancel=True, limiter=skill_threads()
             )
         except Exception as error:  # noqa: BLE001 - as above
             _log.warning("skills_failed", reason=type(error).__name__)
@@ -159,7 +205,7 @@ def _digest_all(tree: Path, options: SkillOptions, files: Iterable[tuple[Scope, 
     """By path as it is shown; each anchor's files are read below it and nowhere else."""
     wanted: dict[Path, dict[str, str]] = {}
     for scope, path in files:
-        anchor, below = anchored(scope, path, tree, options)
+        anchor, below = skills.anchored(scope, path, tree, options)
         wanted.setdefault(anchor, {})[below] = path
     return dict(_by_shown_path(wanted))
 
@@ -170,22 +216,7 @@ def _by_shown_path(wanted: Mapping[Path, Mapping[str, str]]) -> Iterator[tuple[s
             yield shown[below], sha256
 
 
-def anchored(scope: Scope, path: str, tree: Path, options: SkillOptions) -> tuple[Path, str]:
-    """The directory that no link of a skill may lead out of, and the skill's path below it.
-
-    Args:
-        scope: of a `Skill` or a `Problem`.
-        path: of the same.
-        tree: the workspace, or what stands in for it.
-        options: those that it was loaded with.
-    """
-    if scope is not Scope.USER or options.user_path is None:
-        return tree, path
-    shown = options.user_path.rstrip("/")
-    return Path(shown or "/").expanduser(), path.removeprefix(f"{shown}/")
-
-
-def _limiter() -> CapacityLimiter:
+def skill_threads() -> CapacityLimiter:
     """Threads of its own: a loader that hangs for good on a dead disk must not use up everybody's."""
     try:
         return _limiters.get()
@@ -195,9 +226,10 @@ def _limiter() -> CapacityLimiter:
         return limiter
 
 
-def _load(workspace: Path, options: SkillOptions, tree: Path | None) -> RunCatalog:
+def _load(workspace: Path, options: SkillOptions, tree: Path | None, scanned: Scanned | None) -> RunCatalog:
     found = skills.load(tree or workspace, options, root=workspace)
-    block = skills.render(found, options)
+    native = Native() if scanned is None else _settle(found, scanned)
+    block = skills.render(found, options, native=native.duplicates)
     named = {skill.name: skill for skill in found.skills}
     return RunCatalog(
         block=block.text,
@@ -207,4 +239,11 @@ def _load(workspace: Path, options: SkillOptions, tree: Path | None) -> RunCatal
         problems=found.problems,
         complete=True,
         found=found,
+        offer=Offer.of(found, block, workspace=tree or workspace, options=options),
+        own_listing=native.listing,
     )
+
+
+def _settle(found: SkillSet, scanned: Scanned) -> Native:
+    native = skills.settle(found, scanned.workspace, scanned.roots)
+    return replace(native, duplicates=frozenset()) if scanned.copies else native

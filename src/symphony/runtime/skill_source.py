@@ -3,15 +3,21 @@
 One place for the run and for the preview, so that both name the same files.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import structlog
 
+from symphony.agents.base import OwnSkillRoots
 from symphony.domain.failures import SymphonyError
 from symphony.domain.issue import Issue
-from symphony.runtime.bound import Bound, skill_options
-from symphony.runtime.catalog import RunCatalog, load_catalog, read_catalog
+from symphony.runtime.bound import Bound
+from symphony.runtime.catalog import RunCatalog, Scanned, load_catalog, read_catalog
+from symphony.runtime.session_tools import missing_tools, session_options
 from symphony.skills import SkillOptions
+from symphony.workspace.forecast import Foresight
 from symphony.workspace.model import Workspace
 
 __all__ = ["skills_foreseen", "skills_of_run"]
@@ -25,18 +31,21 @@ async def skills_of_run(bound: Bound, workspace: Workspace) -> RunCatalog:
     Where the base branch is to be the source and cannot be read, there is no catalog: the branch's own files
     are no replacement for it.
     """
-    options = skill_options(bound.settings)
+    options = session_options(bound)
     if not options.enabled:
         return RunCatalog()
+    for name, reason in missing_tools(bound).items():
+        _log.warning("skill_tool_left_out", tool=name, reason=reason)
+    scanned = _scanned(bound, workspace.path)
     if not _of_base(bound):
         commit = await bound.workspaces.head(workspace)
-        return replace(await load_catalog(workspace.path, options), commit=commit)
+        return replace(await load_catalog(workspace.path, options, scanned=scanned), commit=commit)
     try:
         pinned = await bound.workspaces.pin(_paths(options))
     except SymphonyError as error:
         _log.warning("skills_failed", reason=bound.redaction.text(error.failure.line))
         return RunCatalog()
-    return replace(await load_catalog(pinned.root, options), commit=pinned.commit)
+    return replace(await load_catalog(pinned.root, options, scanned=scanned), commit=pinned.commit)
 
 
 async def skills_foreseen(bound: Bound, issue: Issue) -> tuple[RunCatalog, str | None]:
@@ -45,18 +54,50 @@ async def skills_foreseen(bound: Bound, issue: Issue) -> tuple[RunCatalog, str |
     Raises:
         SymphonyError: what would fail the attempt as well.
     """
-    options = skill_options(bound.settings)
+    options = session_options(bound)
     if not options.enabled:
         return RunCatalog(), None
-    async with bound.workspaces.foresee(issue.identifier, _paths(options), base=_of_base(bound)) as seen:
+    async with _foreseen(bound, issue, options) as (seen, workspace):
         if seen.tree is None:
             return RunCatalog(), seen.note
         tree = None if seen.exists else seen.tree
-        return replace(await read_catalog(seen.path, options, tree=tree), commit=seen.commit), seen.note
+        scanned = None if workspace is None else _scanned(bound, workspace)
+        catalog = await read_catalog(seen.path, options, tree=tree, scanned=scanned)
+        return replace(catalog, commit=seen.commit), seen.note
+
+
+@asynccontextmanager
+async def _foreseen(
+    bound: Bound, issue: Issue, options: SkillOptions
+) -> AsyncIterator[tuple[Foresight, Path | None]]:
+    """The skills that a run would load, and where what it would have in its workspace can be seen."""
+    foresee, paths = bound.workspaces.foresee, _paths(options)
+    both = (*paths, *_own_roots(bound).workspace)
+    if not _of_base(bound):
+        async with foresee(issue.identifier, both) as seen:
+            yield seen, seen.tree
+        return
+    async with (
+        foresee(issue.identifier, paths, base=True) as seen,
+        foresee(issue.identifier, both) as workspace,
+    ):
+        yield seen, workspace.tree
 
 
 def _of_base(bound: Bound) -> bool:
     return bound.settings.agent.skills.source == "base_branch"
+
+
+def _own_roots(bound: Bound) -> OwnSkillRoots:
+    """Where the agent finds skills by itself, as far as `native` makes that our concern."""
+    left_alone = bound.settings.agent.skills.native == "always"
+    return OwnSkillRoots() if left_alone else bound.agent.own_skill_roots
+
+
+def _scanned(bound: Bound, workspace: Path) -> Scanned:
+    roots = _own_roots(bound)
+    below = tuple(workspace / one for one in roots.workspace)
+    return Scanned(workspace=workspace, roots=(*below, *roots.host), copies=_of_base(bound))
 
 
 def _paths(options: SkillOptions) -> tuple[str, ...]:

@@ -7,8 +7,9 @@ any await, and it answers with exactly one `RunEnded` when none of its processes
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -29,14 +30,16 @@ from symphony.domain.tools import ToolResult
 from symphony.observability.history import RunSkills
 from symphony.runtime import briefing
 from symphony.runtime.bound import Bound
+from symphony.runtime.catalog import RunCatalog, skill_threads
 from symphony.runtime.pulse import Pulse, on_the_loop
+from symphony.runtime.session_tools import SessionTools
 from symphony.runtime.sightings import Sightings
 from symphony.runtime.skill_source import skills_of_run
 from symphony.runtime.state_dir import LiveRun, StateDirectory
 from symphony.scheduler.commands import ContinueRun, FinishRun, StartRun
 from symphony.scheduler.inputs import Input, Outcome, OutcomeKind, RunEnded, RunStage
 from symphony.scheduler.inputs import TurnEnded as TurnDone
-from symphony.skills import Problem
+from symphony.skills import Problem, Skill
 from symphony.workflow.prompts import continuation_prompt
 from symphony.workspace.model import ProgressMark, Workspace
 
@@ -178,13 +181,13 @@ class Worker:
         self._before = await workspaces.mark(self._workspace)
         await workspaces.before_run(self._workspace, issue, attempt, run_id=run_id)
         self._pulse.stage(RunStage.BUILDING_PROMPT)
-        envelope = await self._envelope(self._workspace)
+        catalog = await self._catalog(self._workspace)
         prompt = await briefing.prompt(self._bound, issue, attempt)
         await workspaces.verify(self._workspace)
         self._pulse.stage(RunStage.LAUNCHING_AGENT)
-        await self._converse(self._workspace, envelope, prompt)
+        await self._converse(self._workspace, catalog, prompt)
 
-    async def _envelope(self, workspace: Workspace) -> str | None:
+    async def _catalog(self, workspace: Workspace) -> RunCatalog:
         catalog = await skills_of_run(self._bound, workspace)
         self._on_skills(self._issue.id, catalog.skills)
         if catalog.complete:
@@ -193,22 +196,25 @@ class Worker:
         if catalog.listed:
             digests = {skill.name: catalog.sha256.get(skill.path) for skill in catalog.listed}
             _log.info("skills_listed", names=catalog.names, sha256=digests, commit=catalog.commit)
-        return briefing.envelope(catalog)
+        return catalog
 
     # --- the session -------------------------------------------------------------------------------------
 
-    async def _converse(self, workspace: Workspace, envelope: str | None, prompt: str) -> None:
-        run_id = self._command.run_id
+    async def _converse(self, workspace: Workspace, catalog: RunCatalog, prompt: str) -> None:
+        run_id, tracker = self._command.run_id, self._bound.tracker
         live = replace(self._live, workspace_path=str(workspace.path))
+        tools = SessionTools(tracker, catalog.offer, limiter=skill_threads(), on_activated=self._activated)
         request = SessionRequest(
             run_id=run_id,
             cwd=workspace.path,
-            envelope=envelope,
-            tools=self._bound.tracker.agent_tool_specs(),
-            run_tool=self._run_tool,
+            envelope=briefing.envelope(catalog),
+            tools=tools.specs,
+            run_tool=partial(self._run_tool, tools),
             stderr_path=self._state_dir.stderr_log(run_id),
             secret_names=self._bound.secret_names,
             on_spawned=lambda identity: self._state_dir.write_run(replace(live, agent=identity)),
+            own_skill_listing=catalog.own_listing,
+            on_compacted=tools.forget,
         )
         async with self._bound.agent.open(request) as session:
             self._pulse.launched(session.pid)
@@ -257,19 +263,27 @@ class Worker:
             case _:
                 raise SymphonyError(_turn_failure(last))
 
-    async def _run_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+    async def _run_tool(self, tools: SessionTools, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         self._pulse.tool_begins()
-        result = await self._bound.tracker.execute_agent_tool(name, arguments, issue=self._issue)
+        result = await tools.run(name, arguments, issue=self._issue)
         _log.info("tool_called", tool=name, success=result.success)
         return result
 
     def _sight(self, arguments: str) -> None:
         """Note the skills whose files a tool call names."""
-        if self._sightings is None or not (seen := self._sightings.named_in(arguments)):
-            return
+        if self._sightings is not None:
+            self._saw(self._sightings, self._sightings.named_in(arguments))
+
+    def _activated(self, name: str) -> None:
+        """Note a skill whose body the session was given."""
+        if self._sightings is not None:
+            self._saw(self._sightings, self._sightings.activated(name))
+
+    def _saw(self, sightings: Sightings, seen: Sequence[Skill]) -> None:
         for skill in seen:
             _log.info("skill_seen", name=skill.name, path=skill.path)
-        self._on_skills(self._issue.id, self._sightings.skills)
+        if seen:
+            self._on_skills(self._issue.id, sightings.skills)
 
     # --- the end -----------------------------------------------------------------------------------------
 

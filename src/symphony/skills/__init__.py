@@ -1,19 +1,23 @@
 """Skills of a repository: found, validated, listed for an agent, and reported where they are malformed.
 
-Usable alone; nothing of ours is imported but `symphony.frontmatter`. Bodies of skills are never loaded, and
-nothing in here raises because of what a file holds.
+Usable alone; nothing of ours is imported but `symphony.frontmatter`. A body is read only when a session asks
+for it, and nothing in here raises because of what a file holds.
 
     skill_set = load(workspace, SkillOptions())
     block = render(skill_set, SkillOptions())
     comment = comment_body(skill_set.problems)
 """
 
-from symphony.skills.catalog import Block, Dropped, DropReason, render
+from symphony.skills.activate import Activation, Activations, ActivationStatus, Source, sources_of
+from symphony.skills.catalog import Block, Dropped, DropReason, render, render_found
 from symphony.skills.digest import digests
 from symphony.skills.loader import load
 from symphony.skills.memory import Memory
 from symphony.skills.model import (
+    ACTIVATE_TOOL,
     DEFAULT_PATH,
+    SEARCH_TOOL,
+    ActivationMode,
     Code,
     Format,
     Problem,
@@ -26,16 +30,30 @@ from symphony.skills.model import (
     SkillSet,
     Validation,
 )
+from symphony.skills.native import Native, settle
+from symphony.skills.offer import MAX_FOUND, Offer
 from symphony.skills.report import comment_body, fingerprint
+from symphony.skills.search import Hit, search
+from symphony.skills.sources import anchored
 
 __all__ = [
+    "ACTIVATE_TOOL",
     "DEFAULT_PATH",
+    "MAX_FOUND",
+    "SEARCH_TOOL",
+    "Activation",
+    "ActivationMode",
+    "ActivationStatus",
+    "Activations",
     "Block",
     "Code",
     "DropReason",
     "Dropped",
     "Format",
+    "Hit",
     "Memory",
+    "Native",
+    "Offer",
     "Problem",
     "Root",
     "Scope",
@@ -44,10 +62,16 @@ __all__ = [
     "Skill",
     "SkillOptions",
     "SkillSet",
+    "Source",
     "Validation",
+    "anchored",
     "comment_body",
     "digests",
     "fingerprint",
     "load",
     "render",
+    "render_found",
+    "search",
+    "settle",
+    "sources_of",
 ]

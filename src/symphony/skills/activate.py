@@ -6,7 +6,7 @@ what it had read.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from html import escape
@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from symphony.skills.content import MAX_BODY_BYTES, Content, ContentError, read_content
+from symphony.skills.model import Skill, SkillOptions, SkillSet
+from symphony.skills.sources import anchored
 from symphony.skills.text import one_line
 
-__all__ = ["Activation", "ActivationStatus", "Activations", "Source"]
+__all__ = ["Activation", "ActivationStatus", "Activations", "Source", "sources_of"]
 
 _CLOSING: Final = re.compile(r"<(?=\s*/\s*skill_content)", re.IGNORECASE)
 
@@ -53,13 +55,38 @@ class Activation:
         return self.status in {ActivationStatus.ACTIVATED, ActivationStatus.ALREADY_ACTIVE}
 
 
-class Activations:
-    """The skills of one session and which of them it has asked for: never more than it lists."""
+def sources_of(
+    skill_set: SkillSet, names: Collection[str], workspace: Path, options: SkillOptions
+) -> tuple[Source, ...]:
+    """Where the bodies of these skills are: below the workspace they were loaded from, or the user's root.
 
-    def __init__(self, sources: Iterable[Source]) -> None:
+    Args:
+        skill_set: what `load(workspace, options)` gave.
+        names: which of them, in whatever order.
+        workspace: the directory that they were loaded from.
+        options: the same as at the load.
+    """
+    wanted = frozenset(names)
+    return tuple(_source(skill, workspace, options) for skill in skill_set.skills if skill.name in wanted)
+
+
+def _source(skill: Skill, workspace: Path, options: SkillOptions) -> Source:
+    anchor, path = anchored(skill.scope, skill.path, workspace, options)
+    return Source(name=skill.name, anchor=anchor, path=path)
+
+
+class Activations:
+    """The skills of one session and which of them it has asked for: never more than there are.
+
+    `closed` says that the session has seen all names, so that the tool can tell them as an enum; otherwise it
+    learns names from a search.
+    """
+
+    def __init__(self, sources: Iterable[Source], *, closed: bool = True) -> None:
         self._sources: dict[str, Source] = {}
         for source in sources:
             self._sources.setdefault(source.name, source)
+        self._closed = closed
         self._active: set[str] = set()
 
     @property
@@ -73,8 +100,10 @@ class Activations:
         return frozenset(self._active)
 
     def input_schema(self) -> Mapping[str, Any]:
-        """The JSON Schema of the tool's arguments: one name out of those that exist."""
-        name = {"type": "string", "enum": list(self._sources), "description": "The skill to activate."}
+        """The JSON Schema of the tool's arguments: one name, out of those that exist."""
+        name: dict[str, Any] = {"type": "string", "description": "The skill to activate."}
+        if self._closed:
+            name["enum"] = list(self._sources)
         return {
             "type": "object",
             "properties": {"name": name},
@@ -88,21 +117,34 @@ class Activations:
 
     def activate(self, name: str) -> Activation:
         """The body of a skill, once. Reads one file; raises nothing."""
-        source = self._sources.get(name)
-        if source is None:
-            known = ", ".join(self._sources)
-            return Activation(
-                name=name, status=ActivationStatus.UNKNOWN, text=f"There is no such skill. Skills: {known}."
-            )
+        answer = self.settled(name) or self.read(name)
+        self.record(answer)
+        return answer
+
+    def settled(self, name: str) -> Activation | None:
+        """The answer that needs no file: there is no such skill, or it is active; null for any other name."""
+        if name not in self._sources:
+            known = f" Skills: {', '.join(self._sources)}." if self._closed else ""
+            text = f"There is no such skill.{known}"
+            return Activation(name=name, status=ActivationStatus.UNKNOWN, text=text)
         if name in self._active:
             text = "This skill is already active in this session: its content is above."
             return Activation(name=name, status=ActivationStatus.ALREADY_ACTIVE, text=text)
+        return None
+
+    def read(self, name: str) -> Activation:
+        """The body of a skill that exists. Leaves the record alone, so that it may run in another thread."""
+        source = self._sources[name]
         try:
             content = read_content(source.anchor, source.path)
         except ContentError as error:
             return Activation(name=name, status=ActivationStatus.UNREADABLE, text=str(error))
-        self._active.add(name)
         return Activation(name=name, status=ActivationStatus.ACTIVATED, text=_wrapped(name, content))
+
+    def record(self, answer: Activation) -> None:
+        """The session was given this answer."""
+        if answer.status is ActivationStatus.ACTIVATED:
+            self._active.add(answer.name)
 
 
 def _wrapped(name: str, content: Content) -> str:

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Final
 
 __all__ = [
+    "ACTIVATE_TOOL",
     "DEFAULT_PATH",
     "DEFAULT_PRIORITY",
     "FILE_NAME",
+    "SEARCH_TOOL",
+    "ActivationMode",
     "Code",
     "Format",
     "Problem",
@@ -25,6 +28,8 @@ __all__ = [
 DEFAULT_PATH: Final = ".symphony/skills"
 DEFAULT_PRIORITY: Final = 50
 FILE_NAME: Final = "SKILL.md"
+ACTIVATE_TOOL: Final = "activate_skill"
+SEARCH_TOOL: Final = "skill_search"
 
 
 class Scope(StrEnum):
@@ -48,6 +53,13 @@ class Format(StrEnum):
     COMPACT = "compact"
     FULL = "full"
     XML = "xml"
+
+
+class ActivationMode(StrEnum):
+    """How a session gets at a skill's body: its own file tool, or the tool `activate_skill`."""
+
+    READ = "read"
+    TOOL = "tool"
 
 
 class Severity(StrEnum):
@@ -208,6 +220,8 @@ class SkillOptions:
         reserved_words: words that no name may contain, in whatever case.
         include: exact names to keep; empty for all.
         disabled_skills: exact names to leave out; their problems are nobody's concern.
+        activation: how a session gets at the body of a skill.
+        search_above: with more skills than this the catalog lists none, and the session searches; null never.
     """
 
     path: str = DEFAULT_PATH
@@ -222,3 +236,5 @@ class SkillOptions:
     reserved_words: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
     disabled_skills: tuple[str, ...] = ()
+    activation: ActivationMode = ActivationMode.READ
+    search_above: int | None = None

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from symphony.skills.codes import problem
 from symphony.skills.model import DEFAULT_PATH, Code, Problem, Scope, SkillOptions
 
-__all__ = ["Source", "sources"]
+__all__ = ["Source", "anchored", "sources"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +70,35 @@ def _user(path: str) -> Source | Problem:
     if not _is_sane(path):
         message = "`agent.skills.user_path` is not a path."
         return problem(Code.NOT_A_DIRECTORY, ".", message=message, scope=Scope.USER)
-    base = Path(path).expanduser() if path == "~" or path.startswith("~/") else Path(path)
+    base = _user_root(path)
     return Source(
         scope=Scope.USER,
-        base=base.absolute(),
+        base=base,
         parts=(),
-        root=base.absolute(),
+        root=base,
         shown=path.rstrip("/"),
         optional=True,
     )
+
+
+def anchored(scope: Scope, path: str, workspace: Path, options: SkillOptions) -> tuple[Path, str]:
+    """The directory that no link of a skill may lead out of, and the skill's path below it.
+
+    Args:
+        scope: of a `Skill` or a `Problem`.
+        path: of the same.
+        workspace: the directory that it was loaded from.
+        options: those that it was loaded with.
+    """
+    if scope is not Scope.USER or options.user_path is None:
+        return workspace, path
+    return _user_root(options.user_path), path.removeprefix(options.user_path.rstrip("/")).lstrip("/")
+
+
+def _user_root(path: str) -> Path:
+    """The user's directory, absolute; `path` is as it is configured."""
+    base = Path(path).expanduser() if path == "~" or path.startswith("~/") else Path(path)
+    return base.absolute()
 
 
 def _is_sane(path: str) -> bool:

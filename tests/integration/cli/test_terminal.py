@@ -134,6 +134,14 @@ def test_a_person_sees_which_text_is_which(project: Project) -> None:
     assert "\x07" not in shown.text
 
 
+def test_a_person_sees_how_many_skills_would_be_searched(project: Project) -> None:
+    project.skill("another")
+    project.commit("Another")
+    project.workflow(agent={"skills": {"search_above": 1, "user_path": None}})
+    with terminal(project, "prompt", "SYM-1") as shown:
+        assert "skills: 0 listed, 2 to be searched, 0 dropped, 0 malformed\n" in shown.end()
+
+
 def test_a_person_sees_that_there_is_no_envelope(project: Project) -> None:
     project.workflow(agent={"skills": {"enabled": False}})
     with terminal(project, "prompt", "SYM-1") as shown:

@@ -1,6 +1,6 @@
 import pytest
 
-from symphony.agents.codex.home import CODEX_VARIABLES, codex_home, provider_variables
+from symphony.agents.codex.home import CODEX_VARIABLES, codex_home, provider_variables, skill_roots
 from symphony.agents.environment import child_environment
 
 PARENT = {
@@ -79,3 +79,10 @@ def test_a_configuration_that_cannot_be_read_names_none() -> None:
     assert provider_variables("= broken") == frozenset()
     assert provider_variables("model_providers = 3") == frozenset()
     assert provider_variables("[model_providers]\nx = 1") == frozenset()
+
+
+def test_skills_are_found_in_the_workspace_at_home_and_in_etc() -> None:
+    roots = skill_roots({"HOME": "/h", "CODEX_HOME": "/c"})
+    assert roots.workspace == (".agents/skills", ".codex/skills")
+    assert [str(root) for root in roots.host] == ["/h/.agents/skills", "/c/skills", "/etc/codex/skills"]
+    assert [str(root) for root in skill_roots({}).host] == ["/etc/codex/skills"]

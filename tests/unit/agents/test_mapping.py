@@ -9,6 +9,7 @@ from symphony.agents.codex.errors import UNEXPLAINED
 from symphony.agents.codex.mapping import Translation, translate
 from symphony.agents.events import (
     AgentEvent,
+    ContextCompacted,
     InputRequired,
     ItemFinished,
     ItemStarted,
@@ -278,7 +279,7 @@ def test_an_error_that_is_retried_is_progress_and_a_final_one_is_not() -> None:
             {"fromModel": "a", "toModel": "b"},
             Notice(level="warning", message="model rerouted from a to b"),
         ),
-        ("thread/compacted", {}, Notice(level="info", message="the conversation was compacted")),
+        ("thread/compacted", {}, ContextCompacted()),
     ],
 )
 def test_warnings_become_notices(method: str, params: Any, notice: Notice) -> None:

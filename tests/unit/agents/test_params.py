@@ -37,6 +37,14 @@ def test_the_defaults_are_the_documented_posture() -> None:
     assert not {"model", "developerInstructions", "dynamicTools"} & set(started)
 
 
+def test_the_agents_own_list_of_skills_is_left_alone_unless_it_is_switched_off() -> None:
+    assert "skills" not in thread(CodexSettings())["config"]
+    off = params.thread_start(
+        CodexSettings(), cwd=CWD, envelope=None, tools=(), credentials=[], own_skill_listing=False
+    )
+    assert off["config"]["skills"] == {"include_instructions": False}
+
+
 @pytest.mark.conformance("A-12")
 def test_model_envelope_and_tools_are_sent_when_there_are_any() -> None:
     tool = ToolSpec(name="t", description="d", input_schema={"type": "object"})

@@ -15,6 +15,7 @@ from symphony.agents.codex.session import MAX_WAITING_EVENTS, CodexSession
 from symphony.agents.events import (
     Activity,
     AgentEvent,
+    ContextCompacted,
     Malformed,
     Notice,
     SessionStarted,
@@ -168,7 +169,12 @@ async def no_tool(name: str, arguments: Mapping[str, Any]) -> ToolResult:
 
 
 async def open_session(
-    agent: Agent, tmp_path: Path, *, run_tool: Any = no_tool, **settings: Any
+    agent: Agent,
+    tmp_path: Path,
+    *,
+    run_tool: Any = no_tool,
+    on_compacted: Callable[[], None] | None = None,
+    **settings: Any,
 ) -> tuple[CodexSession, MemoryChild]:
     child = MemoryChild(agent)
     launch = Launch(
@@ -181,6 +187,7 @@ async def open_session(
         tools=(ToolSpec(name="board", description="", input_schema={}),),
         run_tool=run_tool,
         stderr_path=tmp_path / "stderr",
+        on_compacted=on_compacted,
     )
     session = CodexSession(
         await AgentProcess.start(MemoryHost(child), launch, grace_ms=200),
@@ -625,3 +632,38 @@ async def test_a_flood_of_chatter_does_not_drown_the_end_of_the_turn(tmp_path: P
 
     assert len(events) <= MAX_WAITING_EVENTS + 3  # the start, what is only counted, the end
     assert events[-1] == COMPLETED
+
+
+def tool_call(number: int) -> Frame:
+    return {"id": number, **told("item/tool/call", **IDS, callId=f"c{number}", tool="board", arguments={})}
+
+
+def compacted(thread: str = "th") -> list[Frame]:
+    """What the real agent says when it sums a conversation up."""
+    ids = {"threadId": thread, "turnId": "tu"}
+    item = {"type": "contextCompaction", "id": "item-1"}
+    return [told(f"item/{when}", **ids, item=item) for when in ("started", "completed")]
+
+
+async def test_a_compaction_is_told_in_its_place_among_the_calls_of_tools(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    async def run_tool(name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        order.append(name)
+        return ToolResult.of(arguments)
+
+    frames = [tool_call(1), *compacted(), *compacted("sub"), tool_call(2), ended()]
+    at_once = b"".join(json.dumps(frame).encode() + b"\n" for frame in frames)
+    session, _ = await open_session(
+        well_behaved(at_once), tmp_path, run_tool=run_tool, on_compacted=lambda: order.append("compacted")
+    )
+    await session.start()
+    events = await turn_of(session)
+    assert order == ["board", "compacted", "board"]
+    assert events.count(ContextCompacted()) == 1
+
+
+async def test_nobody_need_listen_for_compactions(tmp_path: Path) -> None:
+    session, _ = await open_session(well_behaved(*compacted(), ended()), tmp_path)
+    await session.start()
+    assert ContextCompacted() in await turn_of(session)

@@ -135,6 +135,15 @@ def test_the_picture_of_a_blocked_issue() -> None:
     assert shown(document("SYM-3")) == BLOCKED
 
 
+def test_skills_that_a_session_searches_are_counted() -> None:
+    found = document("SYM-3")
+    searched = [{"name": f"s{number}", "reason": "search"} for number in range(240)]
+    skills = {**found["skills"], "listed": [], "dropped": [{"name": "off", "reason": "disabled"}, *searched]}
+    assert "not listed  off (disabled), 240 that the session searches\n" in shown(
+        {**found, "skills": skills}, width=100
+    )
+
+
 def test_what_happened_again_and_again_is_told_once() -> None:
     again = {"at": "2026-03-01T12:00:00Z", "event": "run_retrying", "message": "no slots"}
     events = [{**again, "at": f"2026-03-01T12:00:0{n}Z"} for n in range(3)]

@@ -1,11 +1,12 @@
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from harness.chronicle import START, Chronicle, conforms, populated
+from harness.chronicle import SKILLS, START, Chronicle, conforms, populated
 from harness.scheduling import make_failure, make_issue
 from symphony.observability.documents import issue_document, state_document
-from symphony.observability.history import History
+from symphony.observability.history import DroppedSkill, History
 from symphony.scheduler import policy
 from symphony.scheduler.inputs import DrainAsked, WorkflowRejected, WorkspaceRef
 from symphony.scheduler.policy import Ineligible
@@ -65,6 +66,15 @@ def test_an_issue_tells_the_skills_of_its_latest_run_even_when_it_does_not_run()
     assert skills["listed"][0]["sha256"] == "ab" * 32
     assert skills["dropped"] == [{"name": "rest", "reason": "count"}]
     assert skills["problems"][0]["code"] == "invalid_yaml"
+
+
+def test_thousands_that_a_session_searches_are_named_with_the_issue_alone() -> None:
+    story = populated()
+    found = tuple(DroppedSkill(name=f"s{number}", reason="search") for number in range(2_000))
+    story.history.skills_loaded("1", replace(SKILLS, dropped=(*SKILLS.dropped, *found)))
+    (row,) = story.document()["running"]
+    assert row["skills"]["dropped"] == ["rest"]
+    assert len(story.issue("SYM-1")["skills"]["dropped"]) == 2_001
 
 
 def test_a_new_run_has_no_skills_until_it_was_told_of_them() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 # Settings and their environment variable (10) belong to the workflow; the rest of these needs a daemon.
-ELSEWHERE = {10, 73, 74, 75, 76, 77, 78, 80, 81, 82, 83}
+ELSEWHERE = {10, 73, 74, 75, 76, 77, 78, 81, 82, 83}
 CASES = set(range(1, 85)) - ELSEWHERE
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from symphony.skills import DropReason, Format, Scope, SkillOptions, Validation, load
+from symphony.skills import ActivationMode, DropReason, Format, Scope, SkillOptions, Validation, load
 from symphony.skills.codes import MEANINGS
 from symphony.skills.command import main
 
@@ -31,7 +31,7 @@ def test_every_code_stands_in_the_table_as_the_code_has_it() -> None:
     assert table.splitlines()[2:] == rows
 
 
-@pytest.mark.parametrize("word", [*Format, *Scope, *Validation, *DropReason])
+@pytest.mark.parametrize("word", [*Format, *Scope, *Validation, *DropReason, *ActivationMode])
 def test_every_word_of_the_vocabulary_is_there(word: str) -> None:
     assert f"`{word}`" in PAGE
 

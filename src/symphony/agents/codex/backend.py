@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from symphony.agents.base import Capabilities, Preflight, SessionRequest
+from symphony.agents.base import Capabilities, OwnSkillRoots, Preflight, SessionRequest
+from symphony.agents.codex.home import skill_roots
 from symphony.agents.codex.launcher import Launcher, resolve_workspace
 from symphony.agents.codex.preflight import check
 from symphony.agents.codex.session import CodexSession
@@ -36,6 +37,7 @@ class CodexBackend:
     ) -> None:
         self._settings = settings
         self._wall_clock = wall_clock
+        self._own_skill_roots = skill_roots(environ)
         self._launcher = Launcher(
             host=host,
             command=settings.command,
@@ -48,6 +50,11 @@ class CodexBackend:
     def capabilities(self) -> Capabilities:
         """Everything that the interface knows."""
         return Capabilities(system_block_at_start=True, client_tools=True, absolute_usage=True, sandbox=True)
+
+    @property
+    def own_skill_roots(self) -> OwnSkillRoots:
+        """Two of the workspace, the user's, that of its home, and the administrator's."""
+        return self._own_skill_roots
 
     async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
         """Check binary, version, login and sandbox; see `preflight.check`."""

@@ -1,11 +1,13 @@
-"""Codex's home directory: where it is, and which variables its configuration asks for. Pure."""
+"""Codex's home directory: where it is, what else it reads at home, which variables it asks for. Pure."""
 
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CODEX_VARIABLES", "CREDENTIAL_VARIABLES", "codex_home", "provider_variables"]
+from symphony.agents.base import OwnSkillRoots
+
+__all__ = ["CODEX_VARIABLES", "CREDENTIAL_VARIABLES", "codex_home", "provider_variables", "skill_roots"]
 
 CREDENTIAL_VARIABLES = frozenset({"OPENAI_API_KEY", "CODEX_API_KEY"})
 CODEX_VARIABLES = CREDENTIAL_VARIABLES | {
@@ -21,6 +23,19 @@ def codex_home(env: Mapping[str, str]) -> Path | None:
     if env.get("CODEX_HOME"):
         return Path(env["CODEX_HOME"])
     return Path(env["HOME"]) / ".codex" if env.get("HOME") else None
+
+
+def skill_roots(env: Mapping[str, str]) -> OwnSkillRoots:
+    """The directories that Codex scans: up to six levels deep, through links to directories.
+
+    Those that ship with it lie below a hidden directory of the last but one.
+    """
+    own = codex_home(env)
+    host = [Path(env["HOME"]) / ".agents/skills"] if env.get("HOME") else []
+    host += [] if own is None else [own / "skills"]
+    return OwnSkillRoots(
+        workspace=(".agents/skills", ".codex/skills"), host=(*host, Path("/etc/codex/skills"))
+    )
 
 
 def provider_variables(config: str) -> frozenset[str]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from symphony.agents.events import AgentEvent, ItemFinished, ItemStarted, Text
+from symphony.agents.events import AgentEvent, ContextCompacted, ItemFinished, ItemStarted, Text
 from symphony.agents.redaction import redact
 
 __all__ = ["item_completed", "item_started"]
@@ -33,6 +33,8 @@ def item_completed(item: Item) -> AgentEvent | None:
         return Text(message=text) if text.strip() else None
     if kind in _SPEECH:
         return None
+    if kind == "contextCompaction":
+        return ContextCompacted()
     exit_code = item.get("exitCode")
     return ItemFinished(
         kind=kind,

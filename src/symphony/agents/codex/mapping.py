@@ -15,6 +15,7 @@ from symphony.agents.codex.items import item_completed, item_started
 from symphony.agents.codex.tokens import rate_limits_in, total_usage_in, usage_of
 from symphony.agents.events import (
     AgentEvent,
+    ContextCompacted,
     InputRequired,
     Malformed,
     Notice,
@@ -210,7 +211,7 @@ def _rerouted(params: Params) -> Translation:
 
 
 def _compacted(params: Params) -> Translation:
-    return _of(params, Notice(level="info", message="the conversation was compacted"))
+    return _of(params, ContextCompacted())
 
 
 _HANDLERS: Mapping[str, Callable[[Params], Translation]] = {

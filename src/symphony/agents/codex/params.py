@@ -26,14 +26,21 @@ def thread_start(
     envelope: str | None,
     tools: Collection[ToolSpec],
     credentials: Collection[str],
+    own_skill_listing: bool = True,
 ) -> Params:
     """A new thread in `cwd`, with `envelope` as developer instructions.
 
     `credentials` are names of variables that the app-server needs and its tool shells must not see. Tool
     shells are no login shells: the app-server already has the login environment, and a profile that exports
-    a tracker secret would bring it back behind the allow-list (AG20).
+    a tracker secret would bring it back behind the allow-list (AG20). Without `own_skill_listing` Codex says
+    nothing of the skills that it finds by itself.
     """
-    config = {"allow_login_shell": False, "shell_environment_policy": {"exclude": sorted(credentials)}}
+    config: dict[str, Any] = {
+        "allow_login_shell": False,
+        "shell_environment_policy": {"exclude": sorted(credentials)},
+    }
+    if not own_skill_listing:
+        config["skills"] = {"include_instructions": False}
     params: dict[str, Any] = {
         "cwd": str(cwd),
         "approvalPolicy": settings.approval_policy,

@@ -25,6 +25,7 @@ from symphony.agents.codex.policy import NOBODY_THERE, Policy, ToolCall, decide,
 from symphony.agents.events import (
     Activity,
     AgentEvent,
+    ContextCompacted,
     InputRequired,
     Malformed,
     Notice,
@@ -109,6 +110,7 @@ class CodexSession:
             envelope=request.envelope,
             tools=request.tools,
             credentials=self._credentials,
+            own_skill_listing=request.own_skill_listing,
         )
         self._thread_id = _id_in(await self._call("thread/start", asked), "thread")
 
@@ -239,6 +241,8 @@ class CodexSession:
         if told.error is not None:
             self._expect_end(told.error, fatal=told.fatal)
         for event in told.events:
+            if isinstance(event, ContextCompacted) and self._request.on_compacted is not None:
+                self._request.on_compacted()
             if isinstance(event, TurnEnded):
                 self._end_turn(event, told.turn_id)
             else:

@@ -1,0 +1,110 @@
+"""Settles what an agent lists itself: no skill twice in one context, and nobody's skill hidden.
+
+An agent that scans directories of its own may find the very files that the catalog lists, through a link or
+because a root of ours is one of its own. Files are compared by their real paths, never by names: two files
+with one name are two skills, and the agent may need both.
+"""
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from symphony.skills.model import FILE_NAME, Code, Scope, Skill, SkillSet
+
+__all__ = ["Native", "settle"]
+
+_MAX_DEPTH: Final = 6
+_MAX_DIRECTORIES: Final = 2_000
+_REFUSED_ELSEWHERE: Final = frozenset({Code.BOM, Code.NAME_TOO_LONG, Code.MISSING_DESCRIPTION})
+"""What we load and Codex does not: such a skill stays in our catalog, or nobody would list it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Native:
+    """What becomes of an agent's own listing.
+
+    Attributes:
+        listing: it stays on. Off only where every skill that it would show is ours to show.
+        duplicates: names of ours that it shows as well, so that they are left out of the catalog.
+    """
+
+    listing: bool = True
+    duplicates: frozenset[str] = frozenset()
+
+
+def settle(skill_set: SkillSet, workspace: Path, roots: Sequence[Path]) -> Native:
+    """Compare a set with what the agent finds below its own `roots`; raises nothing, blocks on the disk.
+
+    Args:
+        skill_set: of ours; one without skills changes nothing for the agent.
+        workspace: where the agent, and this comparison, finds the files of the workspace.
+        roots: absolute directories that the agent scans, links to directories included.
+    """
+    shown = frozenset(real for root in roots for real in _shown_below(root))
+    if not shown or not skill_set.skills:
+        return Native()
+    ours = {skill: _file(skill_set, skill, workspace) for skill in skill_set.skills}
+    if all(_is_ours(one, ours.values(), _roots(skill_set, workspace)) for one in shown):
+        return Native(listing=False)
+    odd = {one.path for one in skill_set.problems if one.code in _REFUSED_ELSEWHERE}
+    return Native(
+        duplicates=frozenset(
+            skill.name for skill, real in ours.items() if real in shown and skill.path not in odd
+        )
+    )
+
+
+def _is_ours(real: Path, files: Collection[Path], roots: Collection[Path]) -> bool:
+    """Also a malformed one in a root of ours: it is reported and not to be followed."""
+    return real in files or real.parent.parent in roots
+
+
+def _file(skill_set: SkillSet, skill: Skill, workspace: Path) -> Path:
+    """The real path of a skill's file, in the workspace that the agent works in."""
+    return _real(skill_set.file(skill) if skill.scope is Scope.USER else workspace / skill.path)
+
+
+def _roots(skill_set: SkillSet, workspace: Path) -> frozenset[Path]:
+    return frozenset(
+        _real(root.directory if root.scope is Scope.USER else workspace / root.path)
+        for root in skill_set.roots
+    )
+
+
+def _real(path: Path | str) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _shown_below(root: Path) -> Iterator[Path]:
+    """The real paths of what an agent finds: level by level, hidden directories and linked files left out."""
+    level, seen = [_real(root)], set[Path]()
+    for _ in range(_MAX_DEPTH + 1):
+        below: list[Path] = []
+        for directory in level:
+            if directory in seen or len(seen) >= _MAX_DIRECTORIES:
+                continue
+            seen.add(directory)
+            found, inner = _look(directory)
+            if found:
+                yield directory / FILE_NAME
+            below += inner
+        level = below
+
+
+def _look(directory: Path) -> tuple[bool, list[Path]]:
+    """Whether it holds a skill file, and the real paths of what may be a directory in it."""
+    found, inner = False, []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.name == FILE_NAME:
+                    found = entry.is_file(follow_symlinks=False)
+                elif not entry.name.startswith(".") and (
+                    entry.is_symlink() or entry.is_dir(follow_symlinks=False)
+                ):
+                    inner.append(_real(entry.path))
+    except OSError:
+        return False, []
+    return found, inner

@@ -1,0 +1,218 @@
+"""Skills with the real Codex: what its model is shown, and what it gets when it calls our tools."""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from anyio import CapacityLimiter, to_thread
+
+from harness.binding import FakeTracker
+from symphony.agents.codex.home import skill_roots
+from symphony.agents.envelope import assemble
+from symphony.agents.events import ContextCompacted, TurnEnded, TurnStatus
+from symphony.domain.issue import Issue
+from symphony.runtime.session_tools import SessionTools
+from symphony.skills import ActivationMode, Native, Offer, SkillOptions, load, render, settle
+from symphony.testing.model_server import say, tool
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+    from pathlib import Path
+
+    from integration.agents.conftest import RealBench
+    from symphony.agents.codex.session import CodexSession
+    from symphony.domain.tools import ToolResult
+
+    Make = Callable[..., RealBench]
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.real_codex]
+
+OURS, THEIRS = ".symphony/skills", ".agents/skills"
+ISSUE = Issue(id="1", identifier="MT-1", title="t", state="Todo", dispatchable=True)
+COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
+TOOL = SkillOptions(activation=ActivationMode.TOOL)
+
+
+def skill(bench: RealBench, path: str) -> None:
+    """A skill in the workspace whose every text can be told apart."""
+    place = bench.workspace / path / "SKILL.md"
+    place.parent.mkdir(parents=True)
+    name = place.parent.name
+    place.write_text(f"---\nname: {name}\ndescription: About-{name}.\n---\nBody-of-{name}.\n")
+
+
+def link(bench: RealBench, path: str, target: str) -> None:
+    place = bench.workspace / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(os.path.relpath(bench.workspace / target, place.parent))
+
+
+@asynccontextmanager
+async def session(
+    bench: RealBench,
+    options: SkillOptions = TOOL,
+    *,
+    native: bool = True,
+    answers: list[str] | None = None,
+) -> AsyncIterator[CodexSession]:
+    """A session as a run opens it; what our tools answer is also added to `answers`."""
+    block, plan, offer = await to_thread.run_sync(lambda: _skills(bench, options, native=native))
+    tools = SessionTools(FakeTracker(), offer, limiter=CapacityLimiter(1), on_activated=lambda _: None)
+
+    async def run_tool(name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        answer = await tools.run(name, arguments, issue=ISSUE)
+        if answers is not None:
+            answers.append(answer.text)
+        return answer
+
+    request = replace(
+        bench.request(),
+        envelope=assemble(skills_block=block),
+        tools=tools.specs,
+        run_tool=run_tool,
+        own_skill_listing=plan.listing,
+        on_compacted=tools.forget,
+    )
+    async with bench.backend(bench.command).open(request) as opened:
+        yield opened
+
+
+def _skills(
+    bench: RealBench, options: SkillOptions, *, native: bool
+) -> tuple[str | None, Native, Offer | None]:
+    roots = skill_roots(bench.environ)
+    places = [*(bench.workspace / one for one in roots.workspace), *roots.host]
+    found = load(bench.workspace, options)
+    plan = settle(found, bench.workspace, places) if native else Native()
+    block = render(found, options, native=plan.duplicates)
+    return block.text, plan, Offer.of(found, block, workspace=bench.workspace, options=options)
+
+
+def texts(node: object) -> list[str]:
+    """Every string of a request body."""
+    if isinstance(node, str):
+        return [node]
+    children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return [text for child in children for text in texts(child)]
+
+
+def told(bench: RealBench, words: str, *, request: int = 0) -> int:
+    """How often these words occur in what the model was shown as its conversation."""
+    return sum(text.count(words) for text in texts(bench.server.requests[request].body["input"]))
+
+
+def outputs(bench: RealBench) -> list[str]:
+    """What our tools had answered when the model was asked for the last time."""
+    body = bench.server.requests[-1].body
+    return ["\n".join(texts(item)) for item in body["input"] if str(item.get("type")).endswith("_output")]
+
+
+async def test_the_block_comes_once_and_before_the_agents_own(real: Make) -> None:
+    bench = real({"work": (say("Done."),)})
+    await to_thread.run_sync(skill, bench, f"{OURS}/greet")
+    async with session(bench) as opened:
+        assert (await bench.turn(opened, "[[work]]"))[-1] == COMPLETED
+    shown = [
+        (item["role"], text)
+        for item in bench.server.requests[0].body["input"]
+        for text in texts(item.get("content"))
+    ]
+    (ours,) = [place for place, (_, text) in enumerate(shown) if text.startswith("## Available skills\n")]
+    (theirs,) = [place for place, (_, text) in enumerate(shown) if "<skills_instructions>" in text]
+    assert (shown[ours][0], ours < theirs) == ("developer", True)
+    assert told(bench, "- greet — About-greet.") == 1
+    assert told(bench, "Body-of-greet") == 0
+
+
+async def test_a_skill_is_activated_once(real: Make) -> None:
+    call = tool("activate_skill", {"name": "greet"})
+    bench = real({"work": (call, call, tool("activate_skill", {"name": "no"}), say("Done."))})
+    await to_thread.run_sync(skill, bench, f"{OURS}/greet")
+    async with session(bench) as opened:
+        assert (await bench.turn(opened, "[[work]]"))[-1] == COMPLETED
+    first, again, unknown = outputs(bench)
+    assert '<skill_content name="greet">\nBody-of-greet.' in first
+    assert str(bench.workspace / OURS / "greet") in first
+    assert "already active" in again
+    assert "Body-of-greet" not in again
+    assert "no such skill" in unknown
+    (offered,) = [
+        one for one in bench.server.requests[0].body["tools"] if one.get("name") == "activate_skill"
+    ]
+    assert offered["parameters"]["properties"]["name"]["enum"] == ["greet"]
+
+
+async def test_a_skill_is_found_and_then_activated(real: Make) -> None:
+    steps = (
+        tool("skill_search", {"query": "pdf forms"}),
+        tool("activate_skill", {"name": "pdf-forms"}),
+        tool("skill_search", {"query": ""}),
+        say("Done."),
+    )
+    bench = real({"work": steps})
+    for name in ("greet", "pdf-forms", "other"):
+        await to_thread.run_sync(skill, bench, f"{OURS}/{name}")
+    async with session(bench, replace(TOOL, search_above=2)) as opened:
+        assert (await bench.turn(opened, "[[work]]"))[-1] == COMPLETED
+    assert told(bench, "There are 3 skills") == 1
+    assert told(bench, "About-greet") == 0, "nothing is listed"
+    found, body, bad = outputs(bench)
+    assert f"- pdf-forms (file: {bench.workspace}/{OURS}/pdf-forms/SKILL.md) — About-pdf-forms." in found
+    assert "Body-of-pdf-forms." in body
+    assert "`query` must be a text" in bad
+
+
+@pytest.mark.parametrize(("real_place", "linked"), [(OURS, THEIRS), (THEIRS, OURS)])
+async def test_case_80_a_linked_directory_is_listed_once(real: Make, real_place: str, linked: str) -> None:
+    bench = real({"work": (say("Done."),)})
+    await to_thread.run_sync(skill, bench, f"{real_place}/greet")
+    await to_thread.run_sync(link, bench, linked, real_place)
+    async with session(bench) as opened:
+        await bench.turn(opened, "[[work]]")
+    assert told(bench, "About-greet") == 1
+    assert told(bench, "- greet — About-greet.") == 1
+    assert told(bench, "<skills_instructions>") == 0
+
+
+async def test_left_alone_it_would_be_listed_twice(real: Make) -> None:
+    bench = real({"work": (say("Done."),)})
+    await to_thread.run_sync(skill, bench, f"{OURS}/greet")
+    await to_thread.run_sync(link, bench, THEIRS, OURS)
+    async with session(bench, native=False) as opened:
+        await bench.turn(opened, "[[work]]")
+    assert told(bench, "About-greet") == 2
+
+
+async def test_a_teams_other_skills_stay_and_ours_is_not_repeated(real: Make) -> None:
+    bench = real({"work": (say("Done."),)})
+    for path in (f"{OURS}/greet", f"{OURS}/shared", f"{THEIRS}/team", f"{THEIRS}/group/deep"):
+        await to_thread.run_sync(skill, bench, path)
+    await to_thread.run_sync(link, bench, f"{THEIRS}/shared", f"{OURS}/shared")
+    async with session(bench) as opened:
+        await bench.turn(opened, "[[work]]")
+    for name in ("greet", "shared", "team", "deep"):
+        assert told(bench, f"About-{name}.") == 1, name
+    assert told(bench, "- greet — About-greet.") == 1
+    assert told(bench, "- shared — ") == 0
+
+
+async def test_after_a_compaction_a_skill_is_given_again(real: Make) -> None:
+    call = tool("activate_skill", {"name": "greet"})
+    bench = real({"one": (call, say("First.")), "two": (call, say("Second."))})
+    await to_thread.run_sync(skill, bench, f"{OURS}/greet")
+    config = bench.home.path / "config.toml"
+    await to_thread.run_sync(_prepend, config, "model_auto_compact_token_limit = 150\n")
+    answers: list[str] = []
+    async with session(bench, answers=answers) as opened:
+        first = await bench.turn(opened, "[[one]]")
+        second = await bench.turn(opened, "[[two]]")
+    assert ContextCompacted() in (*first, *second)
+    assert ["Body-of-greet." in answer for answer in answers] == [True, True]
+
+
+def _prepend(path: Path, line: str) -> None:
+    path.write_text(line + path.read_text())

@@ -9,7 +9,7 @@ nothing in here raises because of what a file holds.
 """
 
 from symphony.skills.catalog import Block, Dropped, DropReason, render
-from symphony.skills.digest import digests
+from symphony.skills.digest import digests, digests_of
 from symphony.skills.loader import load
 from symphony.skills.memory import Memory
 from symphony.skills.model import (
@@ -47,6 +47,7 @@ __all__ = [
     "Validation",
     "comment_body",
     "digests",
+    "digests_of",
     "fingerprint",
     "load",
     "render",

@@ -9,17 +9,17 @@ from rich.table import Table
 from symphony.cli.skills_place import SkillsPlace
 from symphony.cli.status_view import console_for, show
 from symphony.cli.wording import cell, plural
-from symphony.skills import Block, Severity, SkillSet
+from symphony.skills import Block, DropReason, Severity, SkillSet
 from symphony.skills.lint import text_lines
 from symphony.skills.search import Hit
 
 __all__ = ["print_hits", "print_listing"]
 
 _REASONS = {
-    "count": "over max_skills",
-    "budget": "over budget",
-    "disabled": "disabled",
-    "not_included": "not included",
+    DropReason.COUNT: "over the cap",
+    DropReason.BUDGET: "over budget",
+    DropReason.DISABLED: "disabled",
+    DropReason.NOT_INCLUDED: "not included",
 }
 
 
@@ -34,7 +34,7 @@ def print_listing(found: SkillSet, block: Block, place: SkillsPlace) -> None:
 
 
 def _listing(found: SkillSet, block: Block, *, enabled: bool) -> Table:
-    dropped = {one.name: _REASONS[one.reason.value] for one in block.dropped}
+    dropped = {one.name: _REASONS[one.reason] for one in block.dropped}
     problems = Counter(one.path for one in found.problems if one.severity is not Severity.INFO)
     table = _table("NAME", "SCOPE", "LISTED", "WHEN TO USE", "PROBLEMS")
     for skill in found.skills:

@@ -37,11 +37,10 @@ def with_front_matter(data: bytes, name: str) -> bytes | None:
     Null where the file is not bare, is not UTF-8, or says nothing that could be a description.
     """
     data = data.removeprefix(_BOM)
-    if frontmatter.split(data.lstrip()) is not None:
-        return None
     try:
-        description = _gist(data.decode())
-    except UnicodeDecodeError:
+        bare = frontmatter.split(data.lstrip()) is None
+        description = _gist(data.decode()) if bare else ""
+    except (frontmatter.FrontMatterError, UnicodeDecodeError):
         return None
     if not description:
         return None

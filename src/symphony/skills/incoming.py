@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from symphony import frontmatter
 from symphony.skills import beneath
 from symphony.skills.bundle import Bundle, BundledFile, BundleError, read_bundle, read_file
 from symphony.skills.draft import with_front_matter
@@ -167,11 +166,10 @@ class _Judge:
     def _judged(self, bundle: Bundle, directory: str, source: str, path: str) -> Incoming:
         main = bundle.files[FILE_NAME]
         plain = directory.replace("_", "-")
-        if frontmatter.split(main.data) is None and is_clean_name(plain):
-            data = with_front_matter(main.data, plain)
-            if data is not None:
-                directory, main = plain, BundledFile(data=data, executable=main.executable)
-                bundle = Bundle(files={**bundle.files, FILE_NAME: main})
+        data = with_front_matter(main.data, plain) if is_clean_name(plain) else None
+        if data is not None:
+            directory, main = plain, BundledFile(data=data, executable=main.executable)
+            bundle = Bundle(files={**bundle.files, FILE_NAME: main})
         parsed = judge_file(main.data, shown(directory), path, self._rules)
         problems = tuple(one for one in parsed.problems if one.severity is not Severity.INFO)
         if parsed.skill is None:

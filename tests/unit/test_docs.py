@@ -92,6 +92,8 @@ def _logged(call: ast.Call) -> list[ast.expr]:
     owner = call.func.value.id if isinstance(call.func.value, ast.Name) else ""
     if owner.lower().strip("_") in {"log", "logger"} and call.func.attr in LOG_LEVELS:
         return call.args
+    if owner == "_log" and call.func.attr == "log":
+        return call.args[1:]
     return call.args[1:] if call.func.attr == "notify" and owner in {"work", "self"} else []
 
 

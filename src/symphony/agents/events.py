@@ -4,7 +4,7 @@ Backends translate their wire format into these values; nothing behind this modu
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -66,10 +66,14 @@ class Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemStarted:
-    """The agent began a piece of work: a command, a file change, a search."""
+    """The agent began a piece of work: a command, a file change, a search.
+
+    `arguments` is what it gave the tool, as text that may be cut: to recognise things, never shown or kept.
+    """
 
     kind: str
     summary: str
+    arguments: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

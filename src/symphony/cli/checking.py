@@ -20,6 +20,7 @@ from symphony.domain.redaction import Redaction
 from symphony.hosts.local import LocalHost
 from symphony.runtime.admission import judge
 from symphony.runtime.bound import provider_redaction, redaction_for, skill_options
+from symphony.runtime.catalog import anchored
 from symphony.trackers.registry import with_default_states
 from symphony.workflow.document import Judgement, Workflow, read_workflow_file
 from symphony.workflow.errors import WarningCode, WorkflowError, WorkflowWarning
@@ -209,7 +210,7 @@ def _skill_problems(settings: Settings) -> Iterator[Problem]:
                 severity="warning",
                 code=WarningCode.SKILL_PROBLEM.value,
                 message=f"{problem.message} ({problem.code.value})",
-                path=str(Path(repo, problem.path)),
+                path=str(Path(*anchored(problem.scope, problem.path, Path(repo), options))),
                 line=problem.line,
                 column=problem.column,
                 hint=problem.hint,

@@ -30,18 +30,20 @@ def unseen_skills(settings: Settings) -> UnseenSkills | None:
     skills, repository = settings.agent.skills, settings.workspace.repo
     if not skills.enabled or repository is None or not Path(repository).is_dir():
         return None
-    files = Path(repository, skills.path).glob("*/SKILL.md")
+    roots = (skills.path, *skills.extra_paths)
+    files = (path for root in roots for path in Path(repository, root).glob("*/SKILL.md"))
     found = {path.relative_to(repository).as_posix() for path in files}
     branch = settings.workspace.base_branch or "HEAD"
-    committed = _committed(Path(repository), branch, skills.path) if found else None
+    committed = _committed(Path(repository), branch, roots) if found else None
     if committed is None or found <= committed:
         return None
     return UnseenSkills(names=tuple(sorted(found - committed)), branch=branch)
 
 
-def _committed(repository: Path, branch: str, path: str) -> set[str] | None:
+def _committed(repository: Path, branch: str, roots: tuple[str, ...]) -> set[str] | None:
+    listing = ("ls-tree", "-r", "-z", "--name-only", branch, "--", *roots)
     try:
-        done = git(repository, "ls-tree", "-r", "-z", "--name-only", branch, "--", path, timeout_s=_TIMEOUT_S)
+        done = git(repository, *listing, timeout_s=_TIMEOUT_S)
     except (CommandError, OSError, subprocess.SubprocessError):
         return None
     return set(done.stdout.split("\0")) if done.returncode == 0 else None

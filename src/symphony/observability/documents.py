@@ -289,8 +289,9 @@ def _names(skills: RunSkills) -> Document:
 
 
 def skills_document(skills: RunSkills) -> Document:
-    """The skills of a session: `{"listed", "dropped", "problems"}` with paths and digests (DESIGN 11a)."""
+    """The skills of a session: commit, listed, dropped and problems, with paths and digests (DESIGN 11a)."""
     return {
+        "commit": skills.commit,
         "listed": [asdict(skill) for skill in skills.listed],
         "dropped": [asdict(skill) for skill in skills.dropped],
         "problems": [asdict(problem) for problem in skills.problems],

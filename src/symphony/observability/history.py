@@ -39,11 +39,18 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSkill:
-    """A skill in a session's text; `path` is relative to the workspace, `sha256` null if unreadable."""
+    """A skill in a session's text.
+
+    Attributes:
+        path: relative to the workspace, or below the user's directory as it is configured.
+        sha256: of the whole file; null if unreadable.
+        seen: the session asked for the skill or named its file to a tool; there are other ways to read one.
+    """
 
     name: str
     path: str
     sha256: str | None
+    seen: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +75,9 @@ class SkillProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSkills:
-    """What a run was told of the repository's skills."""
+    """What a run was told of skills; `commit` is the one that those of the repository are of, if known."""
 
+    commit: str | None = None
     listed: tuple[ListedSkill, ...] = ()
     dropped: tuple[DroppedSkill, ...] = ()
     problems: tuple[SkillProblem, ...] = ()

@@ -6,6 +6,7 @@ the daemon down.
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import assert_never
 
@@ -17,7 +18,7 @@ from anyio.abc import TaskGroup
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.issue import Issue
 from symphony.observability.history import RunSkills
-from symphony.runtime.bound import Bound
+from symphony.runtime.bound import Bound, comment_severity
 from symphony.runtime.clock import Timers
 from symphony.runtime.notes import Notes
 from symphony.runtime.state_dir import StateDirectory
@@ -198,7 +199,9 @@ class Effects:
             self._state_dir.trim_logs()
 
     def _report_problems(self, issue: Issue, problems: tuple[Problem, ...]) -> None:
-        self._beside(self._notes.report_skills, self.bound, issue, problems)
+        at_least = comment_severity(self.bound.settings)
+        report = partial(self._notes.report_skills, at_least=at_least)
+        self._beside(report, self.bound, issue, problems)
 
     # --- beside the work ---------------------------------------------------------------------------------
 

@@ -9,8 +9,9 @@ from typing import Any
 from symphony.domain.issue import Issue
 from symphony.observability.documents import skills_document
 from symphony.runtime import briefing
-from symphony.runtime.bound import Bound, skill_options
-from symphony.runtime.catalog import RunCatalog, read_catalog
+from symphony.runtime.bound import Bound
+from symphony.runtime.catalog import RunCatalog
+from symphony.runtime.skill_source import skills_foreseen
 
 __all__ = ["PromptPreview", "preview", "prompt_document"]
 
@@ -42,7 +43,7 @@ async def preview(bound: Bound, issue: Issue, attempt: int | None) -> PromptPrev
     Raises:
         SymphonyError: what would fail the run as well: the workspace's place, the repository, the template.
     """
-    catalog, note = await _catalog(bound, issue)
+    catalog, note = await skills_foreseen(bound, issue)
     return PromptPreview(
         issue_identifier=issue.identifier,
         attempt=attempt,
@@ -51,17 +52,6 @@ async def preview(bound: Bound, issue: Issue, attempt: int | None) -> PromptPrev
         catalog=catalog,
         note=note,
     )
-
-
-async def _catalog(bound: Bound, issue: Issue) -> tuple[RunCatalog, str | None]:
-    options = skill_options(bound.settings)
-    if not options.enabled:
-        return RunCatalog(), None
-    async with bound.workspaces.foresee(issue.identifier, (options.path,)) as seen:
-        if seen.tree is None:
-            return RunCatalog(), seen.note
-        tree = None if seen.exists else seen.tree
-        return await read_catalog(seen.path, options, tree=tree), seen.note
 
 
 def prompt_document(seen: PromptPreview, *, source: str) -> dict[str, Any]:

@@ -15,15 +15,23 @@ import anyio
 import structlog
 
 from symphony.agents.base import AgentSession, SessionRequest
-from symphony.agents.events import AgentEvent, InputRequired, SessionStarted, TurnEnded, TurnStatus
+from symphony.agents.events import (
+    AgentEvent,
+    InputRequired,
+    ItemStarted,
+    SessionStarted,
+    TurnEnded,
+    TurnStatus,
+)
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.issue import Issue
 from symphony.domain.tools import ToolResult
 from symphony.observability.history import RunSkills
 from symphony.runtime import briefing
-from symphony.runtime.bound import Bound, skill_options
-from symphony.runtime.catalog import load_catalog
+from symphony.runtime.bound import Bound
 from symphony.runtime.pulse import Pulse, on_the_loop
+from symphony.runtime.sightings import Sightings
+from symphony.runtime.skill_source import skills_of_run
 from symphony.runtime.state_dir import LiveRun, StateDirectory
 from symphony.scheduler.commands import ContinueRun, FinishRun, StartRun
 from symphony.scheduler.inputs import Input, Outcome, OutcomeKind, RunEnded, RunStage
@@ -87,6 +95,7 @@ class Worker:
         self._workspace: Workspace | None = None
         self._before: ProgressMark | None = None
         self._needs: Failure | None = None
+        self._sightings: Sightings | None = None
 
     # --- what the scheduler may say ----------------------------------------------------------------------
 
@@ -176,12 +185,14 @@ class Worker:
         await self._converse(self._workspace, envelope, prompt)
 
     async def _envelope(self, workspace: Workspace) -> str | None:
-        catalog = await load_catalog(workspace.path, skill_options(self._bound.settings))
+        catalog = await skills_of_run(self._bound, workspace)
         self._on_skills(self._issue.id, catalog.skills)
-        if catalog.problems:
+        if catalog.complete:
             self._report_problems(self._issue, catalog.problems)
+        self._sightings = Sightings(catalog, workspace.path)
         if catalog.listed:
-            _log.info("skills_listed", names=catalog.listed)
+            digests = {skill.name: catalog.sha256.get(skill.path) for skill in catalog.listed}
+            _log.info("skills_listed", names=catalog.names, sha256=digests, commit=catalog.commit)
         return briefing.envelope(catalog)
 
     # --- the session -------------------------------------------------------------------------------------
@@ -228,6 +239,8 @@ class Worker:
         last: AgentEvent | None = None
         async for event in session.run_turn(prompt, title=title):
             self._pulse.feel(event)
+            if isinstance(event, ItemStarted):
+                self._sight(event.arguments)
             last = event
             if isinstance(event, SessionStarted):
                 structlog.contextvars.bind_contextvars(session_id=event.session_id)
@@ -249,6 +262,14 @@ class Worker:
         result = await self._bound.tracker.execute_agent_tool(name, arguments, issue=self._issue)
         _log.info("tool_called", tool=name, success=result.success)
         return result
+
+    def _sight(self, arguments: str) -> None:
+        """Note the skills whose files a tool call names."""
+        if self._sightings is None or not (seen := self._sightings.named_in(arguments)):
+            return
+        for skill in seen:
+            _log.info("skill_seen", name=skill.name, path=skill.path)
+        self._on_skills(self._issue.id, self._sightings.skills)
 
     # --- the end -----------------------------------------------------------------------------------------
 

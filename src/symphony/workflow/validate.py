@@ -72,6 +72,7 @@ def review_settings(
     _override_skills(review, raw, environment)
     _mask_provider(raw)
     settings = _typed(review, raw, skip=() if has_kind else ("tracker", "kind"))
+    _check_skills_source(review, settings)
     review.settings = None if review.failures else settings
     return review
 
@@ -263,6 +264,16 @@ def _override_skills(review: Review, raw: dict[str, Any], environment: Mapping[s
     skills = agent.setdefault("skills", {}) if isinstance(agent, dict) else None
     if isinstance(skills, dict):
         skills["enabled"] = value
+
+
+def _check_skills_source(review: Review, settings: Settings | None) -> None:
+    """Without a repository nothing is committed anywhere, and a workspace is no replacement for it."""
+    if settings and settings.agent.skills.source == "base_branch" and settings.workspace.repo is None:
+        review.fail(
+            ("agent", "skills", "source"),
+            "can be base_branch only where workspace.repo names a repository",
+            hint="set workspace.repo, or leave the source out to read skills in the workspace",
+        )
 
 
 def _typed(review: Review, raw: Mapping[str, Any], *, skip: Location) -> Settings | None:

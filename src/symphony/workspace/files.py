@@ -23,6 +23,7 @@ __all__ = [
     "is_directory",
     "is_empty",
     "make_directory",
+    "make_read_only",
     "move_aside",
     "read_regular",
     "stat_line",
@@ -114,6 +115,16 @@ def delete_tree(path: Path) -> None:
         if directory != path:
             directory.rmdir()
     path.rmdir()
+
+
+def make_read_only(root: Path) -> None:
+    """Take the right to write from a tree of our own; what could be executed still can. Raises `OSError`."""
+    for path in (*_walk(root), root):
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode):
+            path.chmod(0o555)
+        elif stat.S_ISREG(mode):
+            path.chmod(0o444 | mode & 0o111)
 
 
 def drop(path: Path) -> None:

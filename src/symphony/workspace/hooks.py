@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import structlog
 
 from symphony.domain.failures import Category
+from symphony.domain.issue import Issue
 from symphony.hosts.base import Completed, Host
 from symphony.workflow.settings import HooksSettings
 from symphony.workspace.model import WorkspaceError
@@ -47,6 +48,11 @@ class HookCall:
     path: Path
     attempt: int | None = None
     run_id: str | None = None
+
+    @classmethod
+    def of(cls, issue: Issue, path: Path, attempt: int | None, run_id: str | None) -> Self:
+        """The call for an attempt."""
+        return cls(issue_id=issue.id, identifier=issue.identifier, path=path, attempt=attempt, run_id=run_id)
 
 
 class HookRunner:

@@ -3,6 +3,7 @@
     <root>/<key>/                 one workspace per issue
     <root>/.symphony/mirrors/     one bare repository per `workspace.repo`
     <root>/.symphony/records/     whose workspace each directory is
+    <root>/.symphony/pinned/      files of base commits, read-only
     <root>/.symphony/staging/     what is not finished yet
     <root>/.symphony/trash/       what is being deleted
 
@@ -13,6 +14,7 @@ import errno
 import hashlib
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +58,15 @@ class Layout:
     def trash(self) -> Path:
         """Things already taken away, waiting to be deleted."""
         return self.root / _METADATA / "trash"
+
+    @property
+    def pins(self) -> Path:
+        """The files of base commits, one directory per commit and choice of paths."""
+        return self.root / _METADATA / "pinned"
+
+    def pinned(self, commit: str, paths: Iterable[str]) -> Path:
+        """Where these files of a commit are, the same for whoever asks."""
+        return self.pins / f"{commit}-{_digest(chr(0).join(sorted(set(paths))))[:12]}"
 
     def workspace(self, key: str) -> Path:
         """The workspace of a key (WS1). Raises `WorkspaceError` for an unsafe key (DM12)."""

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,6 +35,7 @@ from symphony.workspace.model import (
     cannot_be_made,
     invalid_cwd,
 )
+from symphony.workspace.pinned import Pinned, Pins
 from symphony.workspace.places import (
     checked,
     clear_leftovers,
@@ -43,6 +45,7 @@ from symphony.workspace.places import (
     is_whole,
     launchable,
     open_root,
+    take_back,
     try_writing,
 )
 from symphony.workspace.records import Entry, read_entries, read_entry, write_entry
@@ -140,13 +143,15 @@ class WorkspaceManager:
         self, workspace: Workspace, issue: Issue, attempt: int | None, *, run_id: str | None = None
     ) -> None:
         """Run the hook `before_run`; its failure is fatal to the attempt (WS9). Raises `WorkspaceError`."""
-        await self._hooks.run(Hook.BEFORE_RUN, _call(issue, workspace.path, attempt, run_id))
+        await self._hooks.run(Hook.BEFORE_RUN, HookCall.of(issue, workspace.path, attempt, run_id))
 
     async def after_run(
         self, workspace: Workspace, issue: Issue, attempt: int | None, *, run_id: str | None = None
     ) -> None:
         """Run the hook `after_run`; failures are only logged. Shield the call when cancelled (WS10)."""
-        await self._hooks.run_ignoring_failure(Hook.AFTER_RUN, _call(issue, workspace.path, attempt, run_id))
+        await self._hooks.run_ignoring_failure(
+            Hook.AFTER_RUN, HookCall.of(issue, workspace.path, attempt, run_id)
+        )
 
     async def mark(self, workspace: Workspace) -> ProgressMark:
         """Where the work stands. Never raises: what git cannot tell is told by a walk over the files."""
@@ -177,7 +182,7 @@ class WorkspaceManager:
         """Every workspace remembered under the root, which need not exist; unreadable records are skipped."""
         layout = await to_thread.run_sync(self._on_disk, lambda: Layout(resolve(self._settings.root)))
         entries = await to_thread.run_sync(read_entries, layout)
-        return tuple(_record(layout, entry) for entry in entries)
+        return tuple(entry.record(layout) for entry in entries)
 
     async def locate(self, issue_id: str, identifier: str) -> WorkspaceRecord:
         """Where the issue's workspace is under the current root, whether it exists or not (WS13)."""
@@ -186,11 +191,13 @@ class WorkspaceManager:
         return WorkspaceRecord(issue_id=issue_id, identifier=identifier, key=key, path=layout.workspace(key))
 
     @asynccontextmanager
-    async def foresee(self, identifier: str, paths: Sequence[str]) -> AsyncIterator[Foresight]:
+    async def foresee(
+        self, identifier: str, paths: Sequence[str], *, base: bool = False
+    ) -> AsyncIterator[Foresight]:
         """What an attempt would find in the issue's workspace, without making, fetching or changing anything.
 
         Of a workspace that is not there yet, `paths` (relative to it) are laid out in a private directory
-        that is gone when the context ends.
+        that is gone when the context ends. With `base` they are laid out as `pin` would have them.
 
         Raises:
             WorkspaceError: what would fail an attempt as well: an unsafe key, containment, the repository.
@@ -199,14 +206,33 @@ class WorkspaceManager:
         layout = await to_thread.run_sync(self._on_disk, lambda: Layout(resolve(self._settings.root)))
         path = await to_thread.run_sync(checked, layout, key)
         entry = await to_thread.run_sync(read_entry, layout, key)
-        if await to_thread.run_sync(self._on_disk, lambda: is_whole(path, entry, populated=repo is not None)):
+        whole = partial(is_whole, path, entry, populated=repo is not None)
+        if not base and await to_thread.run_sync(self._on_disk, whole):
             yield Foresight(path=path, exists=True, tree=path)
         elif repo is None:
             yield Foresight(path=path, exists=False, tree=None, note=NOT_POPULATED)
         else:
             forecast = Forecast(self._git, self._mirror(layout, repo), repo, self._settings.base_branch)
-            async with forecast.lay_out(path, paths) as foresight:
+            pinned = partial(layout.pinned, paths=paths) if base else None
+            async with forecast.lay_out(path, paths, pinned=pinned) as foresight:
                 yield foresight
+
+    async def pin(self, paths: Sequence[str]) -> Pinned:
+        """Files of the base branch in a place of their own (see `pinned`).
+
+        Raises:
+            WorkspaceError: `workspace_repository`.
+        """
+        layout, repo = await self._root(), self._settings.repo
+        if repo is None:
+            raise WorkspaceError.of(Category.WORKSPACE_REPOSITORY, "there is no workspace.repo")
+        return await Pins(
+            self._git, layout, self._mirror(layout, repo), repo, self._settings.base_branch
+        ).pin(paths)
+
+    async def head(self, workspace: Workspace) -> str | None:
+        """The commit that a workspace stands on, read off its files; null where they do not tell."""
+        return (await to_thread.run_sync(glance, workspace.path, None)).head
 
     async def remove(self, record: WorkspaceRecord) -> Removal:
         """Remove a workspace, be it under a former root, unless work would be lost (WS11, WS13).
@@ -305,11 +331,11 @@ class WorkspaceManager:
             await to_thread.run_sync(write_entry, layout, begun)
             populated = await self._populate(layout, path, begun)
             made = True
-            await self._hooks.run(Hook.AFTER_CREATE, _call(issue, path, attempt, run_id))
+            await self._hooks.run(Hook.AFTER_CREATE, HookCall.of(issue, path, attempt, run_id))
             entry = await to_thread.run_sync(_complete, layout, path, populated)
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await to_thread.run_sync(lambda: _undo(layout, path, made=made))
+                await to_thread.run_sync(lambda: take_back(layout, path, made=made))
             raise
         return entry
 
@@ -355,15 +381,6 @@ class WorkspaceManager:
         return await guard.reason_to_keep(path, None if entry is None else entry.sealed)
 
 
-def _record(layout: Layout, entry: Entry) -> WorkspaceRecord:
-    return WorkspaceRecord(
-        issue_id=entry.issue_id,
-        identifier=entry.identifier,
-        key=entry.key,
-        path=layout.workspace(entry.key),
-    )
-
-
 def _seen(layout: Layout, path: Path) -> tuple[Entry | None, Glance, str | None]:
     """What is recorded and what files tell; the walk over them too, where git will not be asked."""
     entry, seen = read_entry(layout, path.name), glance(path, None)
@@ -380,14 +397,3 @@ def _complete(layout: Layout, path: Path, populated: Entry) -> Entry:
     entry = replace(populated, ready=True, sealed=seal(path / ".git"))
     write_entry(layout, entry)
     return entry
-
-
-def _undo(layout: Layout, path: Path, *, made: bool) -> None:
-    """Take back a creation; a directory that somebody else put there meanwhile is not ours to delete."""
-    if made and is_directory(path):
-        discard(layout, path)
-    forget(layout, path.name)
-
-
-def _call(issue: Issue, path: Path, attempt: int | None, run_id: str | None) -> HookCall:
-    return HookCall(issue_id=issue.id, identifier=issue.identifier, path=path, attempt=attempt, run_id=run_id)

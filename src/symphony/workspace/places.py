@@ -29,6 +29,7 @@ __all__ = [
     "is_whole",
     "launchable",
     "open_root",
+    "take_back",
     "try_writing",
 ]
 
@@ -118,6 +119,13 @@ def discard(layout: Layout, path: Path) -> None:
         delete_tree(holder)
     except OSError as error:
         _log.warning("trash_not_emptied", path=str(holder), error=str(error))
+
+
+def take_back(layout: Layout, path: Path, *, made: bool) -> None:
+    """Take back a creation; a directory that somebody else put there meanwhile is not ours to delete."""
+    if made and is_directory(path):
+        discard(layout, path)
+    forget(layout, path.name)
 
 
 def forget(layout: Layout, key: str) -> None:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from symphony.domain.failures import Category
 from symphony.workspace.files import is_directory, make_directory, read_regular, write_atomic
 from symphony.workspace.layout import Layout, check_key
-from symphony.workspace.model import WorkspaceError
+from symphony.workspace.model import WorkspaceError, WorkspaceRecord
 
 __all__ = ["Entry", "read_entries", "read_entry", "write_entry"]
 
@@ -45,6 +45,11 @@ class Entry:
     branch: str | None = None
     base_commit: str | None = None
     sealed: Mapping[str, str] | None = None
+
+    def record(self, layout: Layout) -> WorkspaceRecord:
+        """What the outside needs of it."""
+        path = layout.workspace(self.key)
+        return WorkspaceRecord(issue_id=self.issue_id, identifier=self.identifier, key=self.key, path=path)
 
 
 _FORMAT = TypeAdapter(Entry)

@@ -81,7 +81,7 @@ async def test_the_preview_is_what_the_agent_gets_in_a_new_workspace(project: Pr
     assert await to_thread.run_sync(_files, project.root) == before, "it leaves no trace"
     assert told.envelope is not None
     assert str(project.workspaces / "SYM-1" / ".symphony" / "skills") in told.envelope
-    assert told.catalog.listed == ("grüße", "release")
+    assert told.catalog.names == ("grüße", "release")
     wrong = [problem.path for problem in told.catalog.problems if problem.severity is Severity.ERROR]
     assert wrong == [".symphony/skills/bad/SKILL.md"]
     async with serving(project) as served:
@@ -100,7 +100,7 @@ async def test_the_preview_is_what_the_agent_gets_in_the_workspace_that_is_there
         await served.watcher.until_seen(RunEnded)
     await to_thread.run_sync(lambda: project.issue("SYM-1", [DONE]))
     told = await _preview(project)
-    assert told.catalog.listed == ("found", "grüße", "release")
+    assert told.catalog.names == ("found", "grüße", "release")
     async with serving(project) as served:
         await served.watcher.until_seen(RunEnded)
     assert (await to_thread.run_sync(_heard, project))[-1] == (told.envelope, told.prompt)

@@ -14,7 +14,8 @@ from harness.serving import DEADLINE_S, Watcher, make_service, serving
 from symphony.domain.failures import Blame, Category, SymphonyError
 from symphony.domain.issue import Issue
 from symphony.runtime import service
-from symphony.runtime.catalog import RunCatalog, load_catalog
+from symphony.runtime.catalog import RunCatalog
+from symphony.runtime.skill_source import skills_of_run
 from symphony.scheduler.commands import (
     CleanWorkspace,
     Command,
@@ -217,9 +218,9 @@ async def test_a_crash_in_a_run_is_answered_once_and_costs_one_attempt(
         calls.append(arguments)
         if len(calls) == 1:
             raise RuntimeError("a bug of ours")
-        return await load_catalog(*arguments)
+        return await skills_of_run(*arguments)
 
-    monkeypatch.setattr("symphony.runtime.worker.load_catalog", breaks_once)
+    monkeypatch.setattr("symphony.runtime.worker.skills_of_run", breaks_once)
     project.workflow()
     project.issue("SYM-1", [*WORK, DONE])
     with capture_logs() as logs:

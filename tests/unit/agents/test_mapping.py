@@ -52,12 +52,14 @@ def ended(status: str, **turn: Any) -> TurnEnded:
                 "status": "failed",
                 "exitCode": 1,
             },
-            ItemStarted(kind="commandExecution", summary="git status"),
+            ItemStarted(
+                kind="commandExecution", summary="git status", arguments="/bin/bash -lc 'git status'"
+            ),
             ItemFinished(kind="commandExecution", summary="git status", status="failed", exit_code=1),
         ),
         (
             {"type": "commandExecution", "command": "make\n test", "status": "completed", "exitCode": 0},
-            ItemStarted(kind="commandExecution", summary="make test"),
+            ItemStarted(kind="commandExecution", summary="make test", arguments="make\n test"),
             ItemFinished(kind="commandExecution", summary="make test", status="completed", exit_code=0),
         ),
         (
@@ -96,6 +98,28 @@ def test_work_is_reported_at_its_beginning_and_its_end(
 ) -> None:
     assert only("item/started", {**IDS, "item": item}) == started
     assert only("item/completed", {**IDS, "item": item}) == finished
+
+
+@pytest.mark.parametrize(
+    ("item", "arguments"),
+    [
+        (
+            {"type": "commandExecution", "command": "cat x", "commandActions": [{"path": "/w/x"}, {}, 7]},
+            "cat x\n/w/x\n",
+        ),
+        ({"type": "commandExecution", "command": "cat x", "commandActions": {"path": "/w/x"}}, "cat x"),
+        ({"type": "mcpToolCall", "arguments": {"path": "/w/ü"}}, '{"path": "/w/ü"}'),
+        ({"type": "dynamicToolCall", "arguments": {"name": "greet"}}, '{"name": "greet"}'),
+        ({"type": "dynamicToolCall"}, ""),
+        ({"type": "webSearch", "query": "/w/x"}, ""),
+        ({"type": "commandExecution", "command": "x" * 9_000}, "x" * 8_000),
+    ],
+)
+def test_what_a_tool_was_given_comes_along_and_is_never_shown(item: dict[str, Any], arguments: str) -> None:
+    started = only("item/started", {**IDS, "item": item})
+    assert isinstance(started, ItemStarted)
+    assert started.arguments == arguments
+    assert "arguments" not in repr(started)
 
 
 def test_what_the_agent_says_counts_when_it_is_complete() -> None:

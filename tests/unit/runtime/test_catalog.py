@@ -41,7 +41,10 @@ async def test_no_folder_and_switched_off_give_the_same_envelope(tmp_path: Path)
     add(with_skills, "greet")
     off = await load_catalog(with_skills, SkillOptions(enabled=False))
     absent = await load_catalog(without, SkillOptions())
-    assert off == absent == RunCatalog()
+    assert off == RunCatalog()
+    assert (absent.block, absent.skills, absent.problems) == (off.block, off.skills, off.problems)
+    assert absent.complete, "there was nothing, which is not the same as not knowing"
+    assert not off.complete
     assert assemble(skills_block=off.block) is assemble(skills_block=absent.block) is None
     assert (await load_catalog(with_skills, SkillOptions())).block is not None, "the positive control"
 
@@ -49,7 +52,7 @@ async def test_no_folder_and_switched_off_give_the_same_envelope(tmp_path: Path)
 async def test_switched_off_nothing_is_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Path] = []
 
-    def spy(workspace: Path, _: SkillOptions) -> SkillSet:
+    def spy(workspace: Path, _: SkillOptions, **__: object) -> SkillSet:
         calls.append(workspace)
         return SkillSet(root=workspace)
 
@@ -63,7 +66,7 @@ async def test_switched_off_nothing_is_walked(tmp_path: Path, monkeypatch: pytes
 async def test_a_loader_that_breaks_costs_a_warning_and_not_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_: Path, __: SkillOptions) -> SkillSet:
+    def broken(_: Path, __: SkillOptions, **___: object) -> SkillSet:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(skills, "load", broken)
@@ -77,7 +80,7 @@ async def test_a_loader_that_breaks_costs_a_warning_and_not_the_run(
 async def test_a_loader_that_hangs_is_left_behind_at_the_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: threading.Event
 ) -> None:
-    def stuck(workspace: Path, _: SkillOptions) -> SkillSet:
+    def stuck(workspace: Path, _: SkillOptions, **__: object) -> SkillSet:
         gate.wait(30)
         return SkillSet(root=workspace)
 
@@ -94,7 +97,7 @@ async def test_dropped_skills_are_logged_by_name(tmp_path: Path) -> None:
         add(tmp_path, name)
     with capture_logs() as logs:
         catalog = await load_catalog(tmp_path, SkillOptions(max_skills_in_prompt=1))
-    assert catalog.listed == ("a",)
+    assert catalog.names == ("a",)
     assert [dropped.name for dropped in catalog.dropped] == ["b", "c"]
     (line,) = [line for line in logs if line["event"] == "skills_dropped"]
     assert (line["names"], line["limit"], line["log_level"]) == (("b", "c"), 1, "info")
@@ -106,7 +109,7 @@ async def test_malformed_skills_are_logged_with_their_place_and_stop_nothing(tmp
     add(tmp_path, "bare", "no front matter\n")
     with capture_logs() as logs:
         catalog = await load_catalog(tmp_path, SkillOptions())
-    assert catalog.listed == ("good",)
+    assert catalog.names == ("good",)
     warned = {line["path"].split("/")[2]: line["path"] for line in logs if line["log_level"] == "warning"}
     assert set(warned) == {"bad", "bare"}
     assert warned["bad"].rpartition(":")[2].isdigit(), "with its line"
@@ -118,7 +121,7 @@ async def test_what_is_merely_odd_is_not_worth_a_warning(tmp_path: Path) -> None
     add(tmp_path, "greet", directory="other")
     with capture_logs() as logs:
         catalog = await load_catalog(tmp_path, SkillOptions())
-    assert catalog.listed == ("greet",)
+    assert catalog.names == ("greet",)
     odd = [line for line in logs if line["event"] == "skill_problem"]
     assert odd
     assert {line["log_level"] for line in odd} == {"debug"}
@@ -161,7 +164,7 @@ async def test_digests_that_fail_cost_nothing_but_themselves(
     monkeypatch.setattr(skills, "digests", broken)
     with capture_logs() as logs:
         catalog = await load_catalog(tmp_path, SkillOptions())
-    assert catalog.listed == ("greet",)
+    assert catalog.names == ("greet",)
     assert catalog.skills.listed[0].sha256 is None
     assert "skills_failed" in [line["event"] for line in logs]
 
@@ -178,4 +181,4 @@ async def test_digests_that_hang_are_left_behind_at_their_deadline(
     monkeypatch.setattr(runtime_catalog, "DIGEST_DEADLINE_S", 0.05)
     with anyio.fail_after(20):
         catalog = await load_catalog(tmp_path, SkillOptions())
-    assert (catalog.listed, catalog.sha256) == (("greet",), {})
+    assert (catalog.names, catalog.sha256) == (("greet",), {})

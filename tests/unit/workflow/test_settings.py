@@ -315,6 +315,16 @@ def test_the_users_skills_lie_outside_of_every_workspace(parse: "Parse", path: s
     assert parse(_yaml("agent.skills.user_path", f"'{path}'")).settings.agent.skills.user_path == path
 
 
+def test_skills_of_the_base_branch_need_a_repository(parse: "Parse", refuse: "Refuse") -> None:
+    text = _yaml("agent.skills.source", "base_branch")
+    (failure,) = refuse(text)
+    assert failure.message.startswith("agent.skills.source can be base_branch only where workspace.repo")
+    assert failure.where == "/repo/WORKFLOW.md:5"
+    assert failure.hint
+    settings = parse(text.replace("\nagent:", "\nworkspace: {repo: .}\nagent:")).settings
+    assert settings.agent.skills.source == "base_branch"
+
+
 @pytest.mark.parametrize("nothing", ["null", "", "~"])
 def test_the_users_skills_can_be_switched_off(parse: "Parse", nothing: str) -> None:
     workflow = parse(_yaml("agent.skills.user_path", nothing))

@@ -1,5 +1,6 @@
 """Thread items in words: what a command, a file change or a tool call is called on a screen (TK8). Pure."""
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ __all__ = ["item_completed", "item_started"]
 
 Item = Mapping[str, Any]
 _SUMMARY_CHARS = 200
+_ARGUMENT_CHARS = 8_000
 _MAX_FILES = 3
 _SHELL_PREFIXES = ("/bin/bash -lc ", "/bin/bash -c ", "bash -lc ", "bash -c ")
 _SPEECH = frozenset({"agentMessage", "userMessage", "hookPrompt", "functionCallOutput"})
@@ -20,7 +22,7 @@ def item_started(item: Item) -> AgentEvent | None:
     kind = _kind(item)
     if kind in _SPEECH:
         return None
-    return ItemStarted(kind=kind, summary=_summary(kind, item))
+    return ItemStarted(kind=kind, summary=_summary(kind, item), arguments=_arguments(kind, item))
 
 
 def item_completed(item: Item) -> AgentEvent | None:
@@ -47,6 +49,21 @@ def _kind(item: Item) -> str:
 def _summary(kind: str, item: Item) -> str:
     describe = _DESCRIBE.get(kind)
     return redact(describe(item) if describe is not None else "", _SUMMARY_CHARS)
+
+
+def _arguments(kind: str, item: Item) -> str:
+    """What a tool was given that reads: a command with what Codex made of it, or the arguments of a call."""
+    match kind:
+        case "commandExecution":
+            actions = item.get("commandActions")
+            parts = [one for one in actions if isinstance(one, dict)] if isinstance(actions, list) else []
+            given = "\n".join([_text(item, "command"), *(_text(part, "path") for part in parts)])
+        case "mcpToolCall" | "dynamicToolCall":
+            arguments = item.get("arguments")
+            given = "" if arguments is None else json.dumps(arguments, ensure_ascii=False)
+        case _:
+            given = ""
+    return given[:_ARGUMENT_CHARS]
 
 
 def _text(item: Item, key: str) -> str:

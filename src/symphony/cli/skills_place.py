@@ -14,6 +14,7 @@ from symphony.cli.git import git
 
 if TYPE_CHECKING:
     from symphony.skills import Block, SkillOptions, SkillSet
+    from symphony.workflow.settings import SkillsSettings
 
 __all__ = ["SkillsPlace", "of_a_place"]
 
@@ -27,11 +28,13 @@ class SkillsPlace:
     Attributes:
         workspace: absolute.
         below: the same as a person would name it from the current directory.
+        pinned: a run reads the base branch's commit in place of the folder (`source: base_branch`).
     """
 
     workspace: Path
     below: str
     options: "SkillOptions"
+    pinned: bool = False
 
     def load(self) -> "SkillSet":
         """The skills, also where `enabled` is off: whoever asks wants to see them."""
@@ -44,6 +47,13 @@ class SkillsPlace:
         from symphony.skills import Block, render
 
         return render(skill_set, self.options) if self.options.enabled else Block(text=None)
+
+    def warn_of_differences(self) -> None:
+        """Say what a run would see otherwise."""
+        if not self.options.enabled:
+            warn("agent.skills.enabled is false: sessions are told of no skill")
+        elif self.pinned:
+            warn("agent.skills.source is base_branch: sessions read its commit, and this is the folder")
 
     def home(self, *, user: bool) -> Path:
         """The directory that new skills go to; it need not be there yet.
@@ -97,12 +107,15 @@ def _place(
 ) -> SkillsPlace:
     start = Path.cwd() if workflow is None else workflow.absolute().parent
     base = _repository(start) if workspace is None else workspace.absolute()
-    options = _options(
-        base / _WORKFLOW if workflow is None else workflow, environment, asked=workflow is not None
+    file = base / _WORKFLOW if workflow is None else workflow
+    section = _section(file, environment, asked=workflow is not None)
+    options = _bound(section)
+    return SkillsPlace(
+        workspace=base,
+        below=os.path.relpath(base),
+        options=options if path is None else replace(options, path=path),
+        pinned=section.source == "base_branch",
     )
-    if path is not None:
-        options = replace(options, path=path)
-    return SkillsPlace(workspace=base, below=os.path.relpath(base), options=options)
 
 
 def _repository(directory: Path) -> Path:
@@ -114,38 +127,43 @@ def _repository(directory: Path) -> Path:
     return directory
 
 
-def _options(workflow: Path, environment: Mapping[str, str], *, asked: bool) -> "SkillOptions":
-    """The choices in a workflow file, whatever else is wrong with it; the defaults where it has none.
+def _bound(section: "SkillsSettings") -> "SkillOptions":
+    from symphony.runtime.bound import options_of
+
+    return options_of(section)
+
+
+def _section(workflow: Path, environment: Mapping[str, str], *, asked: bool) -> "SkillsSettings":
+    """`agent.skills` of a workflow file, whatever else is wrong with it; the defaults where it has none.
 
     Raises:
-        CommandError: the file was asked for and is not there.
+        CommandError: the file was asked for and cannot be read.
     """
     # Imported here: `--help` of any command stays fast.
     from symphony.cli.lean import lean_imports
 
     with lean_imports():
         from symphony.runtime.admission import judge
-        from symphony.runtime.bound import options_of
         from symphony.workflow.document import read_workflow_file
         from symphony.workflow.errors import WorkflowError
         from symphony.workflow.settings import AgentSettings, SkillsSettings
 
     if not asked and not workflow.exists():
-        return options_of(SkillsSettings())
+        return SkillsSettings()
     try:
         judgement = judge(read_workflow_file(workflow), environment=environment, acknowledged=None)
     except WorkflowError as error:
         if asked:
-            failure = error.failures[0]
-            raise CommandError(failure, code=ExitCode.CONFIGURATION) from error
-        warn(f"{error.failures[0].message}; the defaults of agent.skills hold")
-        return options_of(SkillsSettings())
-    agent = judgement.sections.get("agent")
-    if isinstance(agent, AgentSettings):
-        return options_of(agent.skills)
-    failure = judgement.failures[0]
-    warn(f"{failure.where}: {failure.message}; the defaults of agent.skills hold")
-    return options_of(SkillsSettings())
+            raise CommandError(error.failure, code=ExitCode.CONFIGURATION) from error
+        failure = error.failure
+    else:
+        agent = judgement.sections.get("agent")
+        if isinstance(agent, AgentSettings):
+            return agent.skills
+        failure = judgement.failures[0]
+    place = "" if failure.where is None else f"{failure.where}: "
+    warn(f"{place}{failure.message}; the defaults of agent.skills hold")
+    return SkillsSettings()
 
 
 def _is_inside(path: Path, workspace: Path) -> bool:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from symphony.cli.failures import CommandError, ExitCode, warn
+from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.skills_place import SkillsPlace, of_a_place
 from symphony.cli.workflow_option import as_json, print_json
 
@@ -69,7 +69,7 @@ def list_(*, place: SkillsPlace, as_json: bool) -> int:
 
         print_listing(found, block, place)
         click.echo(summary(found), err=True)
-        _say_if_off(place)
+        place.warn_of_differences()
     return ExitCode.FAILURE if is_failure(found.problems, strict=False) else ExitCode.OK
 
 
@@ -144,7 +144,7 @@ def prompt(*, place: SkillsPlace, form: str | None, as_json: bool) -> None:
     if as_json:
         print_json(block_shape(found, block))
         return
-    _say_if_off(place)
+    place.warn_of_differences()
     if block.text is not None:
         sys.stdout.flush()
         sys.stdout.buffer.write(f"{block.text}\n".encode())
@@ -174,11 +174,6 @@ def search(*, words: tuple[str, ...], limit: int, place: SkillsPlace, as_json: b
         print_hits(hits)
     else:
         click.echo("no skill has any of these words", err=True)
-
-
-def _say_if_off(place: SkillsPlace) -> None:
-    if not place.options.enabled:
-        warn("agent.skills.enabled is false: sessions are told of no skill")
 
 
 def _unknown(name: str, found: "SkillSet") -> CommandError:

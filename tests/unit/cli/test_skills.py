@@ -52,7 +52,7 @@ def test_without_any_skills_there_is_nothing_to_tell(project: Project) -> None:
     assert skills("search", "x").stderr == "no skill has any of these words\n"
 
 
-def test_the_table_says_scope_state_and_problems_and_errors_below(project: Project) -> None:
+def test_case_82_the_table_says_scope_state_and_problems_and_ends_with_1_for_errors(project: Project) -> None:
     project.workflow(agent={"skills": {"disabled_skills": ["off"], "max_skills_in_prompt": 1}})
     for name in ("a", "b", "off"):
         project.skill(name, description=f'"About {name} \\e[2J."')
@@ -92,6 +92,13 @@ def test_where_skills_are_off_they_are_shown_and_not_listed(project: Project) ->
     assert [(one["enabled"], one["listed"]) for one in as_json("list")["skills"]] == [(False, False)]
     assert skills("prompt").stdout == ""
     assert skills("prompt", SYMPHONY_AGENT_SKILLS_ENABLED="true").stdout.startswith("## Available")
+
+
+def test_where_a_run_reads_the_base_branch_it_is_said_that_this_is_the_folder(project: Project) -> None:
+    project.workflow(agent={"skills": {"source": "base_branch"}})
+    project.skill("a")
+    for command in ("list", "prompt"):
+        assert "warning: agent.skills.source is base_branch" in skills(command).stderr
 
 
 # --- which repository, which options ---

@@ -189,8 +189,8 @@ def test_a_branch_a_tag_and_a_commit_can_be_named(other: Path) -> None:
         done = as_json("import", other.as_uri(), "--ref", ref, "--name", "one", "--dry-run")
         assert done["source"]["commit"] == commit_id
     for ref in ("--upload-pack=x", "a..b", "a b"):
-        done = skills("import", other.as_uri(), "--ref", ref)
-        assert (done.exit_code, "is no reference" in done.stderr) == (2, True)
+        refused = skills("import", other.as_uri(), "--ref", ref)
+        assert (refused.exit_code, "is no reference" in refused.stderr) == (2, True)
     assert "--ref goes with" in skills("import", other, "--ref", "v1").stderr
 
 

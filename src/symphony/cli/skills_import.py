@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from symphony.cli.failures import CommandError, ExitCode
+from symphony.cli.failures import CommandError
 from symphony.cli.skills_place import SkillsPlace, of_a_place
 from symphony.cli.workflow_option import as_json, print_json
 from symphony.domain.plain import one_line
@@ -110,6 +110,8 @@ def _opened(source: str, ref: str | None, below: str | None) -> Iterator[_Source
     if not path.exists():
         hint = "name a folder, a file, or an address such as https://host/repository"
         raise CommandError.of(f"there is no {one_line(source)}", hint=hint)
+    if path.name == "SKILL.md":
+        path = path.parent
     if path.is_dir():
         yield _Source(anchor=path, start=steps, shown=str(path))
     else:
@@ -133,7 +135,7 @@ def _found(source: _Source, place: SkillsPlace) -> "list[Incoming]":
     is_repository = source.commit is not None or (source.anchor / ".git").exists()
     flat = bool(source.start) or not is_repository
     here = incoming(source.anchor, source.start, place.options, flat=flat)
-    if source.start or any(not one.flat for one in here):
+    if source.start or any(one.bundle is not None and not one.flat for one in here):
         return here
     found: dict[str, Incoming] = {}
     for name in PLACES:
@@ -152,9 +154,7 @@ def _chosen(found: "Sequence[Incoming]", names: tuple[str, ...], source: _Source
     for name in names:
         if name not in known:
             hint = f"it has {', '.join(sorted({one_line(one.name) for one in found})[:20])}"
-            raise CommandError.of(
-                f"the source has no skill {one_line(name)!r}", hint=hint, code=ExitCode.FAILURE
-            )
+            raise CommandError.of(f"the source has no skill {one_line(name)!r}", hint=hint)
     return [one for one in found if not names or one.name in names or one.directory in names]
 
 

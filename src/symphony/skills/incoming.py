@@ -34,6 +34,7 @@ PLACES: Final = (
 
 _MAX_ENTRIES: Final = 2_000
 _MAX_READ: Final = 65_536
+MAX_BYTES: Final = 256 * 1024 * 1024
 _FLAT: Final = ".md"
 
 
@@ -131,11 +132,12 @@ def judge_file(data: bytes, directory: str, path: str, rules: Rules) -> Parsed:
 class _Judge:
     """Reads what was found, adds front matter where a file has none, and asks the loader's own rules."""
 
-    __slots__ = ("_anchor", "_rules")
+    __slots__ = ("_anchor", "_room", "_rules")
 
     def __init__(self, anchor: Path, rules: Rules) -> None:
         self._anchor = anchor
         self._rules = rules
+        self._room = MAX_BYTES
 
     def folder(self, parts: tuple[str, ...]) -> Incoming:
         """A folder with a SKILL.md; it keeps its name, unless front matter has to be added."""
@@ -178,4 +180,8 @@ class _Judge:
                 name=shown(directory), directory=directory, source=source, reason=reason, problems=problems
             )
         name = parsed.skill.name
+        self._room -= sum(len(file.data) for file in bundle.files.values())
+        if self._room < 0:
+            reason = f"the skills of the source are larger than {MAX_BYTES // 1024**2} MiB together"
+            return Incoming(name=name, directory=directory, source=source, reason=reason)
         return Incoming(name=name, directory=directory, source=source, bundle=bundle, problems=problems)

@@ -248,16 +248,22 @@ def test_the_name_of_a_skill_that_is_a_repository_is_that_of_the_repository(proj
     assert names(as_json("import", f"{there.as_uri()}/")["created"]) == ["release-notes"]
 
 
-@pytest.mark.parametrize("source", ["folder", "skill", "file", "below"])
+@pytest.mark.parametrize("source", ["folder", "skill", "its file", "file", "below"])
 def test_a_folder_one_skill_and_one_file_can_be_named(other: Path, source: str) -> None:
     place = other / ".claude/skills"
     arguments, expected = {
         "folder": ((place, "--name", "one", "--name", "my-flat"), ["one", "my-flat"]),
         "skill": ((place / "one",), ["one"]),
+        "its file": ((place / "one/SKILL.md",), ["one"]),
         "file": ((place / "my_flat.md",), ["my-flat"]),
         "below": ((other, "--from", ".claude/skills/one"), ["one"]),
     }[source]
     assert names(as_json("import", *arguments)["created"]) == expected
+
+
+def test_a_link_out_at_the_top_of_a_repository_hides_no_skills(other: Path) -> None:
+    (other / "build").symlink_to("/etc")
+    assert names(as_json("import", other, "--name", "one")["created"]) == ["one"]
 
 
 def test_two_places_of_one_repository_are_settled(other: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from symphony.skills import SkillOptions, Validation
+from symphony.skills import incoming as module
 from symphony.skills.incoming import Incoming, incoming
 from symphony.skills.model import FILE_NAME
 
@@ -137,3 +138,14 @@ def test_front_matter_beyond_the_limit_is_refused_as_in_a_run(tmp_path: Path) ->
     both = found(tmp_path)
     assert "front_matter_too_large" in str(both["a"].reason)
     assert both["b"].bundle is not None
+
+
+def test_a_source_that_is_too_large_as_a_whole_is_taken_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / name / "SKILL.md", GOOD.format(name))
+    monkeypatch.setattr(module, "MAX_BYTES", 40)
+    both = found(tmp_path)
+    assert both["a"].bundle is not None
+    assert "larger than" in str(both["b"].reason)

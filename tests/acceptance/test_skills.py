@@ -1,12 +1,13 @@
 """Promise: skills are listed by name, never pasted; a malformed one costs one comment, never a dispatch."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.project import Project, scripted
+from harness.project import SKILL, Project, scripted
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 THREAD_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -144,3 +145,88 @@ def test_nothing_is_told_where_nothing_can_be_said(project: Project, case: str) 
     done = project.symphony("run", "--once")
     assert done.returncode == 0, done.stderr
     assert "skills_not_committed" not in done.stderr
+
+
+def _user_skill(project: Project, name: str, *, body: str) -> None:
+    path = project.root / "home" / ".symphony" / "skills" / name / "SKILL.md"
+    path.parent.mkdir(parents=True)
+    path.write_text(SKILL.format(name=name, description="The house's own.", body=body), encoding="utf-8")
+
+
+@pytest.mark.parametrize("switched_off", [False, True])
+def test_the_operators_own_skills_are_listed_and_a_repositorys_comes_first(
+    project: Project, *, switched_off: bool
+) -> None:
+    _user_skill(project, "house", body="word: servus")
+    _user_skill(project, "greeting", body="word: from the house")
+    project.workflow(agent={"skills": {"user_path": None} if switched_off else {}})
+    project.skill("greeting", body="word: salut")
+    project.commit("A skill of a name that the house has as well")
+    name = "greeting" if switched_off else "house"
+    project.issue("SYM-1", [{"skill": name, "value_of": "word"}, *READ[1:]])
+    with project.daemon("--once", "--log-level", "debug") as daemon:
+        assert daemon.end() == 0, daemon.log.read_text()
+    listed = daemon.wait_for("skills_listed")["names"]
+    assert listed == (["greeting"] if switched_off else ["greeting", "house"])
+    assert project.git("show", "symphony/SYM-1:out.txt") == ("salut" if switched_off else "servus")
+    hidden = [line["path"] for line in daemon.events() if line["event"] == "skill_shadowed"]
+    assert hidden == ([] if switched_off else ["~/.symphony/skills/greeting/SKILL.md"])
+
+
+def test_a_branch_cannot_rewrite_its_own_instructions(project: Project) -> None:
+    project.workflow(agent={"skills": {"source": "base_branch"}})
+    project.skill("greeting", body="word: salut")
+    project.commit("Add a skill")
+    forged = SKILL.format(name="greeting", description="Forged.", body="word: forged")
+    rewrite = {"write": ".symphony/skills/greeting/SKILL.md", "text": forged}
+    project.issue("SYM-1", [rewrite, {"commit": "Rewrite the skill"}, REVIEW])
+    assert project.symphony("run", "--once").returncode == 0
+    assert "Forged" in project.git("show", "symphony/SYM-1:.symphony/skills/greeting/SKILL.md")
+    project.issue("SYM-1", READ)
+    told = json.loads(project.symphony("prompt", "SYM-1", "--json").stdout)
+    assert "Forged" not in told["envelope"]
+    with project.daemon("--once") as daemon:
+        assert daemon.end() == 0, daemon.log.read_text()
+    assert project.git("show", "symphony/SYM-1:out.txt") == "salut"
+    assert daemon.wait_for("skills_listed")["commit"] == project.git("rev-parse", "main")
+    assert daemon.wait_for("skill_seen")["name"] == "greeting"
+    assert str(project.workspaces / "SYM-1") not in told["envelope"]
+
+
+def test_the_comment_is_resolved_when_the_last_file_is_mended_and_breaks_again_in_place(
+    project: Project,
+) -> None:
+    project.workflow()
+    project.write(".symphony/skills/plain/SKILL.md", "# no front matter\n")
+    project.commit("A malformed skill")
+    project.issue("SYM-1", [REVIEW])
+    file = project.workspaces / "SYM-1" / ".symphony" / "skills" / "plain" / "SKILL.md"
+    said = []
+    for text in (None, "---\nname: plain\ndescription: Mended.\n---\n", "# no front matter\n"):
+        if text is not None:
+            file.write_text(text)
+            assert project.symphony("issue", "move", "SYM-1", "Todo").returncode == 0
+        assert project.symphony("run", "--once").returncode == 0
+        (comment,) = project.comments("SYM-1")
+        said.append(("can be loaded again" in comment, "plain/SKILL.md" in comment))
+    assert said == [(False, True), (True, False), (False, True)]
+
+
+def test_what_a_session_was_seen_to_read_is_shown_while_it_runs(project: Project) -> None:
+    project.workflow()
+    project.skill("greeting", body="word: salut")
+    project.skill("other")
+    project.commit("Two skills")
+    project.issue("SYM-1", [READ[0], {"wait_for": "go"}, DONE])
+    with project.daemon() as daemon:
+        daemon.wait_for("skill_seen", name="greeting")
+        document = json.loads(project.symphony("explain", "SYM-1", "--json").stdout)
+        (project.workspaces / "SYM-1" / "go").touch()
+        daemon.wait_for("run_ended")
+    assert [(one["name"], one["seen"]) for one in document["skills"]["listed"]] == [
+        ("greeting", True),
+        ("other", False),
+    ]
+    assert document["skills"]["commit"] == project.git("rev-parse", "HEAD")
+    seen = [line["name"] for line in daemon.events() if line["event"] == "skill_seen"]
+    assert seen == ["greeting"]

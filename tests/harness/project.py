@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import psutil
 
-__all__ = ["Daemon", "Project", "dedent", "marked_processes", "scripted", "until"]
+__all__ = ["SKILL", "Daemon", "Project", "dedent", "marked_processes", "scripted", "until"]
 
 T = TypeVar("T")
 

@@ -78,7 +78,7 @@ class RunCatalog:
 
 
 async def load_catalog(
-    workspace: Path, options: SkillOptions, *, deadline_s: float = DEADLINE_S
+    workspace: Path, options: SkillOptions, *, deadline_s: float | None = None
 ) -> RunCatalog:
     """The catalog of a workspace, and a log line for what is wrong with it or left out."""
     catalog = await read_catalog(workspace, options, deadline_s=deadline_s)
@@ -111,7 +111,7 @@ def _tell_dropped(dropped: Sequence[Dropped], options: SkillOptions) -> None:
 
 
 async def read_catalog(
-    workspace: Path, options: SkillOptions, *, tree: Path | None = None, deadline_s: float = DEADLINE_S
+    workspace: Path, options: SkillOptions, *, tree: Path | None = None, deadline_s: float | None = None
 ) -> RunCatalog:
     """The catalog alone; a slow disk or a bug in the loader gives an empty one and a warning.
 
@@ -119,11 +119,12 @@ async def read_catalog(
         workspace: where the agent will find the skills.
         options: what the operator chose.
         tree: where to read them instead, for a place that is not made yet.
-        deadline_s: seconds after which it goes on without skills.
+        deadline_s: seconds after which it goes on without skills; null for `DEADLINE_S`.
     """
     if not options.enabled:
         return RunCatalog()
     catalog: RunCatalog | None = None
+    deadline_s = DEADLINE_S if deadline_s is None else deadline_s
     with anyio.move_on_after(deadline_s):
         try:
             catalog = await to_thread.run_sync(

@@ -1,11 +1,13 @@
 """The preview and a real dispatch, compared byte for byte as the agent received it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from anyio import to_thread
+from structlog.testing import capture_logs
 
 from harness.project import Project, scripted
 from harness.serving import serving
@@ -14,7 +16,9 @@ from symphony.domain.failures import Category, SymphonyError
 from symphony.domain.issue import Issue
 from symphony.hosts.local import LocalHost
 from symphony.runtime.bound import Bound, bind
+from symphony.runtime.catalog import RunCatalog
 from symphony.runtime.preview import PromptPreview, preview
+from symphony.runtime.skill_source import skills_of_run
 from symphony.scheduler.inputs import RunEnded
 from symphony.skills import Severity
 
@@ -134,3 +138,49 @@ async def test_a_remote_that_was_never_fetched_gives_a_note_and_the_prompt(proje
     assert told.note is not None
     assert "never fetched" in told.note
     assert told.prompt.startswith("SYM-1")
+
+
+async def test_of_the_base_branch_the_preview_and_the_run_name_the_same_place(project: Project) -> None:
+    await to_thread.run_sync(lambda: _setup(project, skills={"source": "base_branch"}))
+    skill = "---\nname: release\ndescription: Rewritten by the branch.\n---\n"
+    rewrite = {"write": ".symphony/skills/release/SKILL.md", "text": skill}
+    steps = [rewrite, {"commit": "Rewrite"}, {"fail": "once"}]
+    await to_thread.run_sync(lambda: project.issue("SYM-1", steps))
+    told = await _preview(project)
+    async with serving(project) as served:
+        await served.watcher.until_seen(RunEnded)
+    await to_thread.run_sync(lambda: project.issue("SYM-1", [DONE]))
+    again = await _preview(project)
+    async with serving(project) as served:
+        await served.watcher.until_seen(RunEnded)
+    assert told.envelope is not None
+    assert await to_thread.run_sync(_heard, project) == [
+        (told.envelope, told.prompt),
+        (again.envelope, again.prompt),
+    ]
+    assert again.envelope == told.envelope, "whatever the branch says by now"
+    assert "When releasing." in told.envelope
+    assert f"{project.workspaces}/.symphony/pinned/" in told.envelope
+    assert told.catalog.commit == await to_thread.run_sync(project.git, "rev-parse", "HEAD")
+
+
+async def test_without_a_base_branch_there_is_no_catalog_and_no_replacement(project: Project) -> None:
+    await to_thread.run_sync(_setup, project)
+    await to_thread.run_sync(lambda: project.issue("SYM-1", [DONE]))
+    bound = await _bound(project)
+    workspace = await bound.workspaces.prepare(await _issue(bound), None)
+    skills = bound.settings.agent.skills.model_copy(update={"source": "base_branch"})
+    settings = bound.settings.model_copy(
+        update={
+            "agent": bound.settings.agent.model_copy(update={"skills": skills}),
+            "workspace": bound.settings.workspace.model_copy(update={"base_branch": "nowhere"}),
+        }
+    )
+    workflow = replace(bound.workflow, settings=settings)
+    elsewhere = bind(workflow, host=LocalHost(), environment=project.env())
+    with capture_logs() as logs:
+        catalog = await skills_of_run(elsewhere, workspace)
+    assert catalog == RunCatalog()
+    assert not catalog.complete, "so that no comment says that all is well"
+    (line,) = [line for line in logs if line["event"] == "skills_failed"]
+    assert "no branch nowhere" in line["reason"]

@@ -8,7 +8,7 @@ from anyio import to_thread
 
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
-from symphony.workspace import forecast
+from symphony.workspace import forecast, shelf
 from symphony.workspace.manager import WorkspaceManager
 from symphony.workspace.model import WorkspaceError
 
@@ -207,7 +207,7 @@ async def test_too_much_is_left_unseen_with_a_word(
     make_manager: Make, git: Git, repo: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     _commit(git, repo, {".symphony/skills/a/SKILL.md": "A", ".symphony/skills/b/SKILL.md": "B"})
-    monkeypatch.setattr(forecast, limit, 1)
+    monkeypatch.setattr(shelf, limit, 1)
     async with make_manager(repo=str(repo)).foresee("MT-1", SKILLS) as foresight:
         assert foresight.tree is None
         assert foresight.note is not None

@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 from symphony import skills
 from symphony.agents.envelope import assemble
 from symphony.runtime import catalog as runtime_catalog
-from symphony.runtime.catalog import RunCatalog, load_catalog
-from symphony.skills import Severity, SkillOptions, SkillSet
+from symphony.runtime.catalog import RunCatalog, anchored, load_catalog
+from symphony.skills import Scope, Severity, SkillOptions, SkillSet
 from symphony.testing.scripted_agent.skill_file import path_of
 
 pytestmark = pytest.mark.asyncio
@@ -101,6 +101,73 @@ async def test_dropped_skills_are_logged_by_name(tmp_path: Path) -> None:
     assert [dropped.name for dropped in catalog.dropped] == ["b", "c"]
     (line,) = [line for line in logs if line["event"] == "skills_dropped"]
     assert (line["names"], line["limit"], line["log_level"]) == (("b", "c"), 1, "info")
+    assert line["reasons"] == {"count": ["b", "c"]}
+
+
+async def test_what_the_operator_left_out_is_no_news(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        add(tmp_path, name)
+    with capture_logs() as logs:
+        catalog = await load_catalog(tmp_path, SkillOptions(include=("a", "b"), disabled_skills=("b",)))
+    assert catalog.names == ("a",)
+    (line,) = [line for line in logs if line["event"] == "skills_dropped"]
+    assert (line["reasons"], line["log_level"]) == ({"disabled": ["b"], "not_included": ["c"]}, "debug")
+
+
+async def test_texts_that_were_cut_are_logged_by_name(tmp_path: Path) -> None:
+    add(tmp_path, "long", f"---\nname: long\ndescription: {'word ' * 200}\n---\n")
+    add(tmp_path, "short")
+    with capture_logs() as logs:
+        catalog = await load_catalog(tmp_path, SkillOptions(max_prompt_chars=700))
+    assert (catalog.names, catalog.shortened) == (("long", "short"), ("long",))
+    (line,) = [line for line in logs if line["event"] == "skills_shortened"]
+    assert (line["names"], line["limit"], line["log_level"]) == (("long",), 700, "info")
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+async def test_the_users_skills_have_digests_and_their_own_place(tmp_path: Path, slash: str) -> None:
+    workspace, user = tmp_path / "workspace", tmp_path / "user"
+    add(workspace, "greet")
+    theirs = {name: user / name / "SKILL.md" for name in ("greet", "house", "bad")}
+    for name, path in theirs.items():
+        path.parent.mkdir(parents=True)
+        path.write_text("no front matter\n" if name == "bad" else GOOD.format(name=name))
+    options = SkillOptions(user_path=f"{user}{slash}")
+    with capture_logs() as logs:
+        catalog = await load_catalog(workspace, options)
+    assert [one.path for one in catalog.listed] == [".symphony/skills/greet/SKILL.md", str(theirs["house"])]
+    files = {".symphony/skills/greet/SKILL.md": workspace / ".symphony/skills/greet/SKILL.md"}
+    files |= {str(path): path for path in theirs.values()}
+    assert catalog.sha256 == {
+        shown: hashlib.sha256(path.read_bytes()).hexdigest() for shown, path in files.items()
+    }
+    (hidden,) = [line for line in logs if line["event"] == "skill_shadowed"]
+    assert (hidden["name"], hidden["path"], hidden["by"], hidden["log_level"]) == (
+        "greet",
+        str(theirs["greet"]),
+        ".symphony/skills/greet/SKILL.md",
+        "debug",
+    )
+
+
+@pytest.mark.parametrize(
+    ("scope", "user_path", "path", "expected"),
+    [
+        (Scope.PROJECT, "/u", "a/SKILL.md", ("/w", "a/SKILL.md")),
+        (Scope.EXTRA, "/u", ".agents/skills/a/SKILL.md", ("/w", ".agents/skills/a/SKILL.md")),
+        (Scope.USER, "/u", "/u/a/SKILL.md", ("/u", "a/SKILL.md")),
+        (Scope.USER, "/", "/a/SKILL.md", ("/", "a/SKILL.md")),
+        (Scope.USER, "~/s", "~/s/a/SKILL.md", ("/home/ann/s", "a/SKILL.md")),
+        (Scope.USER, "~", "~/a/SKILL.md", ("/home/ann", "a/SKILL.md")),
+        (Scope.USER, None, "a", ("/w", "a")),
+    ],
+)
+async def test_every_file_has_an_anchor(
+    monkeypatch: pytest.MonkeyPatch, scope: Scope, user_path: str | None, path: str, expected: tuple[str, str]
+) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    anchor, below = anchored(scope, path, Path("/w"), SkillOptions(user_path=user_path))
+    assert (str(anchor), below) == expected
 
 
 async def test_malformed_skills_are_logged_with_their_place_and_stop_nothing(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ COMMANDS = {
     "prompt": "symphony.cli.prompt:prompt",
     "refresh": "symphony.cli.refresh:refresh",
     "run": "symphony.cli.run:run",
+    "skills": "symphony.cli.skills:skills",
     "status": "symphony.cli.status:status",
 }
 

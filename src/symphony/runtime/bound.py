@@ -19,13 +19,14 @@ from symphony.trackers.base import Tracker
 from symphony.trackers.registry import create_tracker, with_default_states
 from symphony.workflow.confidential import secret_values
 from symphony.workflow.document import Workflow
-from symphony.workflow.settings import Settings
+from symphony.workflow.settings import Settings, SkillsSettings
 from symphony.workspace.manager import WorkspaceManager
 
 __all__ = [
     "Bound",
     "bind",
     "comment_severity",
+    "options_of",
     "provider_redaction",
     "redaction_for",
     "scheduler_settings",
@@ -125,7 +126,11 @@ def scheduler_settings(bound: Bound) -> SchedulerSettings:
 
 def skill_options(settings: Settings) -> SkillOptions:
     """The skills section in the words of the skills package."""
-    skills = settings.agent.skills
+    return options_of(settings.agent.skills)
+
+
+def options_of(skills: SkillsSettings) -> SkillOptions:
+    """As `skill_options`, where there is no more than that section."""
     return SkillOptions(
         enabled=skills.enabled,
         path=skills.path,

@@ -10,7 +10,7 @@ for it, and nothing in here raises because of what a file holds.
 
 from symphony.skills.activate import Activation, Activations, ActivationStatus, Source, sources_of
 from symphony.skills.catalog import Block, Dropped, DropReason, render, render_found
-from symphony.skills.digest import digests
+from symphony.skills.digest import digests, digests_of
 from symphony.skills.loader import load
 from symphony.skills.memory import Memory
 from symphony.skills.model import (
@@ -67,6 +67,7 @@ __all__ = [
     "anchored",
     "comment_body",
     "digests",
+    "digests_of",
     "fingerprint",
     "load",
     "render",

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from symphony.skills.catalog import render
-from symphony.skills.lint import github_lines, is_failure, text_lines
+from symphony.skills.detail import detail, detail_lines
+from symphony.skills.digest import digests_of
+from symphony.skills.lint import github_lines, is_failure, summary, text_lines
 from symphony.skills.loader import load
 from symphony.skills.model import DEFAULT_PATH, Format, Severity, SkillOptions, SkillSet, Validation
-from symphony.skills.shapes import block_shape, listing_shape, problem_shape, skill_shape
+from symphony.skills.shapes import block_shape, listing_shape, problems_shape
 from symphony.skills.text import clean
 
 __all__ = ["main"]
@@ -23,7 +25,7 @@ _EXAMPLES: Final = """examples:
   python -m symphony.skills prompt --format xml --max-chars 4000
   python -m symphony.skills show release-notes
 
-exit codes: 0 done, 1 check found something or show found nothing, 2 the command line is wrong"""
+exit codes: 0 done, 1 list or check found errors or show found nothing, 2 the command line is wrong"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -95,18 +97,20 @@ def _options(given: argparse.Namespace) -> SkillOptions:
 def _list(given: argparse.Namespace, options: SkillOptions, skill_set: SkillSet) -> int:
     block = render(skill_set, options)
     if given.json:
-        return _print_json(listing_shape(skill_set, block, options))
-    for skill in skill_set.skills:
-        mark = "" if skill.name in block.listed else " (not listed)"
-        _say(clean(f"{skill.name}{mark}  {skill.scope.value}  {skill.path}"))
-    _sum_up(skill_set)
-    return 0
+        found = digests_of(Path(given.directory), skill_set.skills)
+        _print_json(listing_shape(skill_set, block, options, digests=found))
+    else:
+        for skill in skill_set.skills:
+            mark = "" if skill.name in block.listed else " (not listed)"
+            _say(clean(f"{skill.name}{mark}  {skill.scope.value}  {skill.path}"))
+        _sum_up(skill_set)
+    return 1 if is_failure(skill_set.problems, strict=False) else 0
 
 
 def _check(given: argparse.Namespace, _: SkillOptions, skill_set: SkillSet) -> int:
     problems = [one for one in skill_set.problems if given.all or one.severity is not Severity.INFO]
     if given.json or given.format == "json":
-        _print_json({"problems": [problem_shape(one) for one in skill_set.problems]})
+        _print_json(problems_shape(skill_set.problems))
     else:
         lines = github_lines if given.format == "github" else text_lines
         for line in lines(problems, given.directory):
@@ -125,31 +129,21 @@ def _prompt(given: argparse.Namespace, options: SkillOptions, skill_set: SkillSe
 
 
 def _show(given: argparse.Namespace, options: SkillOptions, skill_set: SkillSet) -> int:
-    found = [skill for skill in skill_set.skills if skill.name == given.name]
-    if not found:
+    shown = detail(Path(given.directory), skill_set, given.name, render(skill_set, options), options)
+    if shown is None:
         sys.stderr.write(f"error: there is no skill {clean(given.name)}\n")
         sys.stderr.write("hint: `list` names the skills, `check` says why one is left out\n")
         return 1
-    skill = found[0]
-    listed = skill.name in render(skill_set, options).listed
-    facts = skill_shape(skill, listed=listed, options=options, sha256=None)
-    problems = [one for one in skill_set.problems if one.path == skill.path]
     if given.json:
-        return _print_json({**facts, "problems": [problem_shape(one) for one in problems]})
-    for key, value in facts.items():
-        if value not in (None, "", []):
-            _say(clean(f"{key}: {', '.join(value) if isinstance(value, list) else value}"))
-    for line in text_lines(problems, given.directory):
+        return _print_json(shown)
+    for line in detail_lines(shown, skill_set, given.directory):
         _say(line)
     return 0
 
 
 def _sum_up(skill_set: SkillSet) -> None:
-    """How many of each, on stderr, so that nothing found is told from nothing looked at."""
-    severities = [one.severity for one in skill_set.problems]
-    counts = [len(skill_set.skills), severities.count(Severity.ERROR), severities.count(Severity.WARNING)]
-    words = zip(counts, ("skill", "error", "warning"), strict=True)
-    sys.stderr.write(", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in words) + "\n")
+    """On stderr: what is on stdout is the result."""
+    sys.stderr.write(f"{summary(skill_set)}\n")
 
 
 def _say(line: str) -> None:

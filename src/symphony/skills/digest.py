@@ -8,8 +8,9 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from symphony.skills import beneath
+from symphony.skills.model import Skill
 
-__all__ = ["MAX_FILE_BYTES", "MAX_TOTAL_BYTES", "digests"]
+__all__ = ["MAX_FILE_BYTES", "MAX_TOTAL_BYTES", "digests", "digests_of"]
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 MAX_TOTAL_BYTES: Final = 32 * 1024 * 1024
@@ -36,6 +37,19 @@ def digests(workspace: Path, paths: Iterable[str]) -> dict[str, str]:
         if digest is not None:
             found[path] = digest
     return found
+
+
+def digests_of(workspace: Path, skills: Iterable[Skill]) -> dict[str, str]:
+    """As `digests`, by `Skill.path`, for skills of any scope; each anchor has a limit of its own."""
+    anchors: dict[Path, dict[str, str]] = {}
+    for skill in skills:
+        anchor, path = skill.anchored(workspace)
+        anchors.setdefault(anchor, {})[path] = skill.path
+    return {
+        paths[path]: digest
+        for anchor, paths in anchors.items()
+        for path, digest in digests(anchor, paths).items()
+    }
 
 
 def _digest(workspace: Path, path: str, limit: int) -> tuple[int, str | None]:

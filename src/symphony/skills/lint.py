@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
-from symphony.skills.model import Problem, Scope, Severity
+from symphony.skills.model import Problem, Scope, Severity, SkillSet
 from symphony.skills.text import clean
 
-__all__ = ["github_lines", "is_failure", "text_lines"]
+__all__ = ["github_lines", "is_failure", "summary", "text_lines"]
 
 _LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
@@ -37,6 +37,14 @@ def github_lines(problems: Iterable[Problem], below: str) -> Iterator[str]:
         }
         properties = ",".join(f"{key}={_escaped(value, ',:')}" for key, value in facts.items())
         yield f"::{_LEVELS[one.severity]} {properties}::{_escaped(f'{one.message} {one.hint}')}"
+
+
+def summary(skill_set: SkillSet) -> str:
+    """How many of each, so that nothing found is told from nothing looked at."""
+    severities = [one.severity for one in skill_set.problems]
+    counts = [len(skill_set.skills), severities.count(Severity.ERROR), severities.count(Severity.WARNING)]
+    words = zip(counts, ("skill", "error", "warning"), strict=True)
+    return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in words)
 
 
 def _path(problem: Problem, below: str) -> str:

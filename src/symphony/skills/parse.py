@@ -12,7 +12,7 @@ from symphony.skills.codes import problem
 from symphony.skills.model import Code, Problem, Scope, Severity, Skill, SkillOptions, Validation
 from symphony.skills.sheet import TOP, Fault, Place, Sheet
 
-__all__ = ["Found", "Parsed", "Rules", "Sheet", "Sheets", "parse", "settles"]
+__all__ = ["Found", "Parsed", "Rules", "Sheet", "Sheets", "is_clean_name", "parse", "settles"]
 
 _CLEAN_NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _NO_WORD: Final = re.compile(r"[\W_]+")
@@ -88,6 +88,11 @@ class Sheets(Protocol):
     def put(self, key: bytes, value: Sheet, size: int, /) -> None:
         """Remember a sheet."""
         ...
+
+
+def is_clean_name(name: str) -> bool:
+    """Whether every reader of the format takes the name: 1 to 64 of a-z, 0-9 and single hyphens."""
+    return len(name) <= _MAX_NAME and _CLEAN_NAME.fullmatch(name) is not None
 
 
 def settles(lines: bytes) -> bool:

@@ -1,13 +1,23 @@
 """The JSON shapes in which skills, problems and the block are shown; each has one definition, here."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 from symphony.skills.catalog import Block
+from symphony.skills.content import Content
 from symphony.skills.model import Problem, Skill, SkillOptions, SkillSet
+from symphony.skills.search import Hit
 
-__all__ = ["block_shape", "listing_shape", "problem_shape", "skill_shape"]
+__all__ = [
+    "block_shape",
+    "detail_shape",
+    "hits_shape",
+    "listing_shape",
+    "problem_shape",
+    "problems_shape",
+    "skill_shape",
+]
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -27,7 +37,7 @@ def listing_shape(
             {"name": one.name, "path": one.path, "scope": one.scope.value, "by": one.by}
             for one in skill_set.shadowed
         ],
-        "problems": [problem_shape(one) for one in skill_set.problems],
+        **problems_shape(skill_set.problems),
     }
 
 
@@ -40,7 +50,7 @@ def skill_shape(skill: Skill, *, listed: bool, options: SkillOptions, sha256: st
         "when_to_use": skill.when_to_use,
         "path": skill.path,
         "scope": skill.scope.value,
-        "enabled": included and skill.name not in options.disabled_skills,
+        "enabled": options.enabled and included and skill.name not in options.disabled_skills,
         "listed": listed,
         "sha256": sha256,
         "phases": list(skill.phases),
@@ -55,8 +65,61 @@ def block_shape(skill_set: SkillSet, block: Block) -> dict[str, Any]:
         "listed": list(block.listed),
         "dropped": [{"name": one.name, "reason": one.reason.value} for one in block.dropped],
         "shortened": list(block.shortened),
-        "problems": [problem_shape(one) for one in skill_set.problems],
+        **problems_shape(skill_set.problems),
     }
+
+
+def detail_shape(
+    skill: Skill,
+    skill_set: SkillSet,
+    block: Block,
+    options: SkillOptions,
+    *,
+    sha256: str | None,
+    content: Content | None,
+) -> dict[str, Any]:
+    """One skill with what it hides, what is wrong with it, and its text; without `content` that is null."""
+    return {
+        **skill_shape(skill, listed=skill.name in block.listed, options=options, sha256=sha256),
+        "file": str(skill_set.file(skill)),
+        "shadows": [one.path for one in skill_set.shadowed if one.by == skill.path],
+        **problems_shape(one for one in skill_set.problems if one.path == skill.path),
+        "body": None if content is None else content.body,
+        "cut": content is not None and content.cut,
+        "files": [] if content is None else list(content.files),
+        "more_files": 0 if content is None else content.more_files,
+    }
+
+
+def hits_shape(
+    query: str,
+    hits: Iterable[Hit],
+    block: Block,
+    options: SkillOptions,
+    *,
+    digests: Mapping[str, str] = _NONE,
+) -> dict[str, Any]:
+    """`{"query", "hits"}`, the best first; a hit is a skill with its `score`."""
+    return {
+        "query": query,
+        "hits": [
+            {
+                **skill_shape(
+                    hit.skill,
+                    listed=hit.skill.name in block.listed,
+                    options=options,
+                    sha256=digests.get(hit.skill.path),
+                ),
+                "score": hit.score,
+            }
+            for hit in hits
+        ],
+    }
+
+
+def problems_shape(problems: Iterable[Problem]) -> dict[str, Any]:
+    """`{"problems"}` of a check."""
+    return {"problems": [problem_shape(one) for one in problems]}
 
 
 def problem_shape(problem: Problem) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from click.testing import CliRunner, Result
 
 from symphony.cli import main
 from symphony.cli.serving import open_store
+from symphony.skills import SkillOptions, Validation, load
 
 FILES = ("WORKFLOW.md", ".symphony/issues/SYM-1.md", ".symphony/skills/example/SKILL.md")
 
@@ -40,6 +41,17 @@ def test_it_writes_what_a_repository_needs_and_keeps_what_is_there(repo: Path) -
         f"kept     {name}" for name in FILES
     ]
     assert [(repo / name).read_bytes() for name in FILES] == before
+
+
+def test_case_83_an_example_skill_that_was_edited_is_never_overwritten(repo: Path) -> None:
+    init(repo)
+    skill = repo / ".symphony/skills/example/SKILL.md"
+    assert "delete me" in skill.read_text()
+    (found,) = load(repo, SkillOptions(validation=Validation.STRICT)).skills
+    assert "delete me" in found.description
+    skill.write_text("edited")
+    assert init(repo).exit_code == 0
+    assert skill.read_text() == "edited"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -39,17 +40,16 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 @pytest.mark.usefixtures("place")
 def test_list_names_each_skill_with_its_scope_and_path(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "list") == (
-        0,
+        1,
         "Odd project .symphony/skills/odd/SKILL.md\ngood project .symphony/skills/good/SKILL.md\n",
         "2 skills, 1 error, 2 warnings\n",
     )
 
 
-@pytest.mark.usefixtures("place")
-def test_list_as_json_has_the_shape_of_the_docs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_as_json_has_the_shape_of_the_docs(place: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "list", "--json")
     shape = json.loads(out)
-    assert (code, err) == (0, "")
+    assert (code, err) == (1, "")
     assert shape["roots"] == [{"scope": "project", "path": ".symphony/skills"}]
     assert shape["skills"][1] == {
         "name": "good",
@@ -59,7 +59,7 @@ def test_list_as_json_has_the_shape_of_the_docs(capsys: pytest.CaptureFixture[st
         "scope": "project",
         "enabled": True,
         "listed": True,
-        "sha256": None,
+        "sha256": hashlib.sha256((place.root / "good/SKILL.md").read_bytes()).hexdigest(),
         "phases": ["TEST"],
         "priority": 50,
     }
@@ -79,6 +79,11 @@ def test_list_tells_what_is_shadowed(place: Shelf, capsys: pytest.CaptureFixture
             "by": ".symphony/skills/good/SKILL.md",
         }
     ]
+
+
+def test_list_of_what_is_well_ends_well(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
+    shelf.write("a", "\ufeff---\nname: a\ndescription: b\n---\n")
+    assert run(capsys, "list", str(shelf.workspace))[0] == 0
 
 
 @pytest.mark.usefixtures("place")

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from symphony.cli import main as symphony
 from symphony.skills import ActivationMode, DropReason, Format, Scope, SkillOptions, Validation, load
 from symphony.skills.codes import MEANINGS
 from symphony.skills.command import main
@@ -59,23 +61,75 @@ def test_the_library_example_runs_in_ten_lines(tmp_path: Path) -> None:
     assert "- a — Works. ('a',) ()\nNone\n" in done.stdout, done.stderr
 
 
-def test_the_commands_shown_are_understood(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for directory in (".symphony/skills/release-notes", "my-skills/x", ".agents/skills/y"):
-        (tmp_path / directory).mkdir(parents=True)
-        (tmp_path / directory / "SKILL.md").write_text("---\nname: release-notes\ndescription: d\n---\n")
+def _commands(program: str) -> list[list[str]]:
+    """What the page shows of a program, as arguments: in shell blocks, in the hook and in the action."""
+    shell = [line for text in blocks("sh") for line in text.splitlines()]
+    entries = [step for text in blocks("yaml") for step in re.findall(r"(?:entry|run): (.*)", text)]
+    shown = [line for line in (*shell, *entries) if line.startswith(f"{program} ")]
+    return [shlex.split(line.removeprefix(program), comments=True) for line in shown]
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with what the page's commands are about, and a home with a skill."""
+    for name in (
+        ".symphony/skills/release-notes",
+        "my-skills/x",
+        ".agents/skills/y",
+        "home/.claude/skills/z",
+    ):
+        (tmp_path / name).mkdir(parents=True)
+        text = f"---\nname: {Path(name).name}\ndescription: Notes.\n---\n"
+        (tmp_path / name / "SKILL.md").write_text(text)
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
     monkeypatch.chdir(tmp_path)
-    shown = [line for text in blocks("sh") for line in text.splitlines() if "symphony.skills" in line]
-    entries = [step for text in blocks("yaml") for step in re.findall(r"(?:entry|run): (python .*)", text)]
-    assert len(shown) == 6
-    assert len(entries) == 2
-    for line in (*shown, *entries):
-        assert main(shlex.split(line, comments=True)[3:]) == 0, line
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("repository")
+def test_the_commands_of_the_library_that_are_shown_are_understood(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown = _commands("python -m symphony.skills")
+    assert len(shown) == 5
+    for arguments in shown:
+        assert main(arguments) == 0, arguments
     assert "## Available skills" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("repository")
+@pytest.mark.parametrize("arguments", _commands("symphony skills"), ids=" ".join)
+def test_the_commands_that_are_shown_work(arguments: list[str], tmp_path: Path) -> None:
+    if "https://github.com/example/skills" in arguments:
+        arguments = _of_a_repository_here(arguments, tmp_path / "elsewhere")
+    done = CliRunner().invoke(symphony, ["skills", *arguments])
+    assert done.exit_code == 0, done.output
+
+
+def _of_a_repository_here(arguments: list[str], place: Path) -> list[str]:
+    """The same command for a repository with such a tag and such a skill."""
+    (place / "skills/pdf-tools").mkdir(parents=True)
+    (place / "skills/pdf-tools/SKILL.md").write_text("---\nname: pdf-tools\ndescription: d\n---\n")
+    person = ("-c", "user.name=x", "-c", "user.email=x@x")
+    for step in (("init", "-q"), ("add", "-A"), (*person, "commit", "-qm", "x"), ("tag", "v1.2")):
+        subprocess.run(["git", *step], cwd=place, check=True)
+    return [place.as_uri() if "://" in one else one for one in arguments]
+
+
 def test_the_yaml_shown_is_yaml() -> None:
-    hook, action = map(yaml.safe_load, blocks("yaml"))
+    shown = [yaml.safe_load(text) for text in blocks("yaml")]
+    (hook,) = [one for one in shown if "repos" in one]
+    (action,) = [one for one in shown if "jobs" in one]
     assert hook["repos"][0]["hooks"][0]["pass_filenames"] is False
     assert action["jobs"]["skills"]["steps"][-1]["run"].endswith("--format github")
+    assert {"check --strict", "check --format github"} <= {
+        " ".join(one) for one in _commands("symphony skills")
+    }
+    files = re.compile(hook["repos"][0]["hooks"][0]["files"])
+    assert [
+        one for one in (".symphony/skills/a/SKILL.md", "WORKFLOW.md", "src/a.py") if files.search(one)
+    ] == [
+        ".symphony/skills/a/SKILL.md",
+        "WORKFLOW.md",
+    ]

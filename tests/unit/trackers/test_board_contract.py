@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from symphony.domain.issue import Issue, template_view
+from symphony.frontmatter.scalars import quote
 from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
-from symphony.trackers.markdown.scalars import quote
 
 SCALARS = st.one_of(
     st.integers(-9, 9).map(str),

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from symphony.frontmatter.scalars import quote, quote_list
 from symphony.trackers.markdown.document import (
     Draft,
     MalformedError,
@@ -14,7 +15,6 @@ from symphony.trackers.markdown.document import (
     replace_body,
     replace_scalar,
 )
-from symphony.trackers.markdown.scalars import quote, quote_list
 
 MOMENT = datetime(2026, 11, 27, 10, 15, tzinfo=UTC)
 TEXT = st.text(min_size=1, max_size=60).filter(lambda text: text.strip() != "")

@@ -13,7 +13,7 @@ from typing import Any
 
 from symphony.domain.issue import normalise_labels
 from symphony.frontmatter import FrontMatterError, Profile, Split, load, split
-from symphony.trackers.markdown.scalars import quote, quote_list
+from symphony.frontmatter.scalars import quote, quote_list
 
 __all__ = [
     "Draft",

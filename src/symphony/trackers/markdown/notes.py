@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from symphony.frontmatter.scalars import quote
 from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import files
 from symphony.trackers.markdown.document import (
@@ -33,7 +34,6 @@ from symphony.trackers.markdown.names import (
     id_problem,
 )
 from symphony.trackers.markdown.refusals import busy, malformed, missing, refused, unreachable
-from symphony.trackers.markdown.scalars import quote
 
 __all__ = ["AGENT", "DAEMON", "MAX_BODY_CHARS", "RESERVED_AUTHORS", "Note", "Notes"]
 

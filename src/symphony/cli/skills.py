@@ -1,0 +1,41 @@
+"""`symphony skills`: look at the skills of a repository, write new ones, exchange them with other places."""
+
+import click
+
+from symphony.cli.lazy import LazyGroup
+
+__all__ = ["skills"]
+
+_EPILOG = """\b
+Examples:
+  symphony skills list                    which skills a session would be told of
+  symphony skills check --strict          what is wrong with them, as a linter tells it
+  symphony skills new release-notes --when "A version is being prepared."
+  symphony skills import ../other-repo
+
+Needs no daemon and no tracker. The options are those of `agent.skills` in WORKFLOW.md, if there is one.
+"""
+_COMMANDS = {
+    "check": "symphony.cli.skills_read:check",
+    "export": "symphony.cli.skills_export:export",
+    "import": "symphony.cli.skills_import:import_",
+    "list": "symphony.cli.skills_read:list_",
+    "new": "symphony.cli.skills_new:new",
+    "prompt": "symphony.cli.skills_read:prompt",
+    "search": "symphony.cli.skills_read:search",
+    "show": "symphony.cli.skills_read:show",
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy=_COMMANDS,
+    invoke_without_command=True,
+    epilog=_EPILOG,
+    short_help="Work with the skills of a repository.",
+)
+@click.pass_context
+def skills(ctx: click.Context) -> None:
+    """Work with the skills of a repository: folders with a SKILL.md, in .symphony/skills."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())

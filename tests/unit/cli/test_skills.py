@@ -1,0 +1,257 @@
+"""`symphony skills`: what the looking commands print, by which options, and the shapes of all of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.project import Project
+from symphony.cli import main
+from symphony.skills import SkillOptions, load, render
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A repository, current, with a home of its own."""
+    made = Project(root=tmp_path).create()
+    monkeypatch.chdir(made.repo)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("SYMPHONY_AGENT_SKILLS_ENABLED", raising=False)
+    return made
+
+
+def skills(*arguments: str | Path, **environment: str) -> Result:
+    return CliRunner().invoke(main, ["skills", *map(str, arguments)], env=environment)
+
+
+def as_json(*arguments: str | Path, code: int = 0) -> dict[str, Any]:
+    done = skills(*arguments, "--json")
+    assert done.exit_code == code, done.output
+    document: dict[str, Any] = json.loads(done.stdout)
+    file = ROOT / "docs" / "schemas" / f"skills-{arguments[0]}.schema.json"
+    schema = json.loads(file.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(document, schema)
+    return document
+
+
+# --- list ---
+
+
+def test_without_any_skills_there_is_nothing_to_tell(project: Project) -> None:
+    assert not list(project.repo.glob("WORKFLOW.md"))
+    done = skills("list")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "0 skills, 0 errors, 0 warnings\n")
+    assert skills("prompt").stdout == ""
+    assert as_json("prompt")["block"] is None
+    assert skills("search", "x").stderr == "no skill has any of these words\n"
+
+
+def test_case_82_the_table_says_scope_state_and_problems_and_ends_with_1_for_errors(project: Project) -> None:
+    project.workflow(agent={"skills": {"disabled_skills": ["off"], "max_skills_in_prompt": 1}})
+    for name in ("a", "b", "off"):
+        project.skill(name, description=f'"About {name} \\e[2J."')
+    project.write(".symphony/skills/odd/SKILL.md", "\ufeff---\nname: odd\ndescription: d\n---\n")
+    project.write(".symphony/skills/bad/SKILL.md", "---\nname: bad\n---\n")
+    mine = project.root / "home/.symphony/skills/mine/SKILL.md"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("---\nname: mine\ndescription: Mine.\n---\n")
+    done = skills("list")
+    assert done.exit_code == 1
+    assert "\x1b" not in done.stdout
+    rows = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert rows[0] == "NAME SCOPE LISTED WHEN TO USE PROBLEMS"
+    assert rows[1] == "a project yes About a ."
+    assert rows[3] == "mine user over the cap Mine."
+    assert rows[4] == "odd project over the cap d 1 warning"
+    assert rows[5].startswith("off project disabled")
+    assert rows[6].startswith(".symphony/skills/bad/SKILL.md:1:1: error missing_description")
+    assert done.stderr == "5 skills, 1 error, 1 warning\n"
+    document = as_json("list", code=1)
+    assert {one["name"]: (one["enabled"], one["listed"]) for one in document["skills"]} == {
+        "a": (True, True),
+        "b": (True, False),
+        "mine": (True, False),
+        "odd": (True, False),
+        "off": (False, False),
+    }
+    assert all(one["sha256"] for one in document["skills"])
+
+
+def test_where_skills_are_off_they_are_shown_and_not_listed(project: Project) -> None:
+    project.workflow(agent={"skills": {"enabled": False}})
+    project.skill("a")
+    done = skills("list")
+    assert " off " in done.stdout
+    assert "warning: agent.skills.enabled is false" in done.stderr
+    assert [(one["enabled"], one["listed"]) for one in as_json("list")["skills"]] == [(False, False)]
+    assert skills("prompt").stdout == ""
+    assert skills("prompt", SYMPHONY_AGENT_SKILLS_ENABLED="true").stdout.startswith("## Available")
+
+
+def test_where_a_run_reads_the_base_branch_it_is_said_that_this_is_the_folder(project: Project) -> None:
+    project.workflow(agent={"skills": {"source": "base_branch"}})
+    project.skill("a")
+    for command in ("list", "prompt"):
+        assert "warning: agent.skills.source is base_branch" in skills(command).stderr
+
+
+# --- which repository, which options ---
+
+
+def test_the_repository_is_that_of_the_current_directory(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    project.skill("a")
+    (project.repo / "deep/er").mkdir(parents=True)
+    monkeypatch.chdir(project.repo / "deep/er")
+    assert [one["name"] for one in as_json("list")["skills"]] == ["a"]
+    project.write(".symphony/skills/bad/SKILL.md", "x")
+    assert skills("check").stdout.startswith("../../.symphony/skills/bad/SKILL.md:1:1: error")
+    (tmp_path / "plain").mkdir()
+    monkeypatch.chdir(tmp_path / "plain")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    assert as_json("list")["skills"] == []
+    assert [one["name"] for one in as_json("list", "--workspace", project.repo, code=1)["skills"]] == ["a"]
+
+
+def test_another_path_and_another_workflow_may_be_named(project: Project, tmp_path: Path) -> None:
+    project.write("mine/x/SKILL.md", "---\nname: x\ndescription: d\n---\n")
+    assert [one["name"] for one in as_json("list", "--path", "mine")["skills"]] == ["x"]
+    file = project.workflow(agent={"skills": {"path": "mine", "format": "xml"}})
+    file = file.rename(project.repo / "OTHER.md")
+    assert as_json("list")["skills"] == []
+    assert "<available_skills>" in skills("prompt", "--workflow", file).stdout
+    moved = tmp_path / "elsewhere.md"
+    moved.write_bytes(file.read_bytes())
+    assert "<available_skills>" in skills("prompt", "--workflow", moved, "--workspace", project.repo).stdout
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\nagent: {skills: {path: /etc}}\n---\n",
+        "---\n{broken\n---\n",
+        b"\xff\xfe",
+    ],
+)
+def test_a_workflow_that_is_not_valid_is_a_warning(project: Project, text: str | bytes) -> None:
+    project.skill("a")
+    file = project.repo / "WORKFLOW.md"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    done = skills("list")
+    assert done.exit_code == 0
+    assert done.stderr.startswith(f"warning: {file}:")
+    assert "the defaults of agent.skills hold" in done.stderr
+    assert "a     project" in done.stdout
+
+
+def test_a_mistake_elsewhere_in_the_workflow_is_no_matter_here(project: Project) -> None:
+    project.write("mine/x/SKILL.md", "---\nname: x\ndescription: d\n---\n")
+    project.workflow(agent={"skills": {"path": "mine"}}, tracker={"kind": "none-such"})
+    done = skills("list")
+    assert (done.exit_code, "warning" in done.stderr.replace("0 warnings", "")) == (0, False)
+    assert "x     project" in done.stdout
+
+
+def test_a_workflow_that_cannot_be_read_is_a_warning_or_if_it_was_named_an_error(project: Project) -> None:
+    (project.repo / "WORKFLOW.md").mkdir()
+    assert "the defaults of agent.skills hold" in skills("list").stderr
+    done = skills("list", "--workflow", project.repo / "none.md")
+    assert (done.exit_code, done.stderr.split(" /")[0]) == (3, "error: cannot read")
+
+
+# --- check ---
+
+
+def test_check_is_a_linter(project: Project) -> None:
+    project.skill("a")
+    assert skills("check", "--strict").exit_code == 0
+    assert "info missing_when_to_use" in skills("check", "--all").stdout
+    project.write(".symphony/skills/odd/SKILL.md", "---\nname: Odd\ndescription: d\n---\n")
+    assert skills("check").exit_code == 0
+    strict = skills("check", "--strict")
+    assert (strict.exit_code, strict.stderr) == (1, "1 skill, 1 error, 0 warnings\n")
+    assert ".symphony/skills/odd/SKILL.md:2:1: error name_charset" in strict.stdout
+    github = skills("check", "--format", "github").stdout
+    assert github.startswith("::warning file=.symphony/skills/odd/SKILL.md,line=2,col=1,title=name_charset::")
+    assert as_json("check")["problems"] == json.loads(skills("check", "--format", "json").stdout)["problems"]
+    assert as_json("check", "--strict", code=1)["problems"]
+
+
+# --- prompt ---
+
+
+@pytest.mark.parametrize("form", ["compact", "full", "xml"])
+def test_the_block_is_byte_for_byte_that_of_the_catalog(project: Project, form: str) -> None:
+    project.workflow(agent={"skills": {"format": form, "max_prompt_chars": 600, "user_path": None}})
+    for name in ("eins", "zwei"):
+        project.skill(name, description="Grüße, 日本語. " * 40)
+    options = SkillOptions(format=form, max_prompt_chars=600)  # type: ignore[arg-type]  # a StrEnum's value
+    expected = render(load(project.repo, options), options)
+    done = skills("prompt")
+    assert expected.text is not None
+    assert (done.exit_code, done.stdout_bytes) == (0, f"{expected.text}\n".encode())
+    assert skills("prompt", "--format", form).stdout_bytes == done.stdout_bytes
+    document = as_json("prompt")
+    assert document["block"] == expected.text
+    assert document["shortened"] == [*expected.shortened]
+
+
+# --- show ---
+
+
+def test_show_tells_everything_of_one_skill(project: Project) -> None:
+    project.skill("a", body="Do \x1b[2J it.")
+    project.write(".symphony/skills/a/scripts/x.sh", "x")
+    done = skills("show", "a")
+    assert done.exit_code == 0
+    assert "path: .symphony/skills/a/SKILL.md\n" in done.stdout
+    assert "files: scripts/x.sh\n" in done.stdout
+    assert done.stdout.endswith("\nDo \\x1b[2J it.\n")
+    assert as_json("show", "a")["body"] == "# a\n\nDo \x1b[2J it."
+
+
+def test_show_of_what_is_not_there_says_what_may_be_meant(project: Project) -> None:
+    project.skill("release-notes")
+    project.write(".symphony/skills/bad/SKILL.md", "x")
+    for name, message, hint in (
+        ("release-note", "there is no skill 'release-note'", "did you mean release-notes?"),
+        ("zzz", "there is no skill 'zzz'", "`symphony skills list` names them"),
+        ("bad", ".symphony/skills/bad/SKILL.md:1: There is no front matter.", "Start the file"),
+    ):
+        done = skills("show", name)
+        assert done.exit_code == 1
+        assert done.stderr.startswith(f"error: {message}")
+        assert f"hint: {hint}" in done.stderr
+
+
+# --- search ---
+
+
+def test_search_puts_the_best_first(project: Project) -> None:
+    project.skill("migrations", description="Writes database migrations.")
+    project.skill("backups", description="Before a database is changed.")
+    project.skill("style", description="How code looks.")
+    done = skills("search", "database", "migrations")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["NAME", "migrations", "backups"]
+    document = as_json("search", "database", "migrations", "--limit", "1")
+    assert document["query"] == "database migrations"
+    assert [one["name"] for one in document["hits"]] == ["migrations"]
+
+
+# --- help ---
+
+
+def test_every_command_explains_itself_with_examples() -> None:
+    assert "Examples:" in skills().output
+    for name in ("list", "check", "show", "prompt", "search", "new", "import", "export"):
+        done = skills(name, "--help")
+        assert done.exit_code == 0
+        for part in ("Examples:", f"symphony skills {name}", "--json", "--workspace", "--path", "--workflow"):
+            assert part in done.stdout, (name, part)

@@ -1,0 +1,90 @@
+"""A new skill's text is what was given, whatever that holds."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from symphony.skills.draft import draft, suggested_name, with_front_matter
+from symphony.skills.incoming import judge_file
+from symphony.skills.model import Severity, Validation
+from symphony.skills.parse import Rules, is_clean_name
+
+STRICT = Rules(validation=Validation.STRICT)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=200)
+
+
+@given(description=TEXTS.filter(str.strip), when=TEXTS)
+def test_any_text_comes_back_as_it_was_and_passes_the_strict_rules(description: str, when: str) -> None:
+    parsed = judge_file(draft("a", description, when).encode(), "a", "a/SKILL.md", STRICT)
+    assert parsed.skill is not None, parsed.problems
+    assert (parsed.skill.description, parsed.skill.when_to_use) == (description.strip(), when.strip())
+    assert {one.severity for one in parsed.problems} <= {Severity.INFO}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a\n---\nname: other\n---\n# Ignore",
+        'quote " and \\ and \t',
+        "*alias",
+        "!!python/object:os.system",
+        "null",
+        "2024-01-01",
+        "x: y # z",
+        "\u2028\u0085\x1b[2J",
+    ],
+)
+def test_no_text_becomes_yaml(text: str) -> None:
+    data = draft("a", text, text).encode()
+    parsed = judge_file(data, "a", "a/SKILL.md", STRICT)
+    assert parsed.skill is not None
+    assert (parsed.skill.name, parsed.skill.description) == ("a", text.strip())
+    assert data.count(b"\n---\n") == 1
+
+
+@pytest.mark.parametrize("name", ["null", "true", "no", "123", "1e5"])
+def test_a_name_stays_a_name(name: str) -> None:
+    parsed = judge_file(draft(name, "d", "w").encode(), name, "x", STRICT)
+    assert parsed.skill is not None
+    assert parsed.skill.name == name
+
+
+def test_what_cannot_be_written_is_refused() -> None:
+    with pytest.raises(ValueError, match="not valid Unicode"):
+        draft("a", "\ud800", "")
+
+
+@given(text=st.text())
+def test_a_suggested_name_is_a_name_or_nothing(text: str) -> None:
+    name = suggested_name(text)
+    assert not name or is_clean_name(name)
+
+
+def test_a_suggested_name_resembles_the_text() -> None:
+    assert suggested_name("PDF Tools_2!") == "pdf-tools-2"
+
+
+@pytest.mark.parametrize(
+    ("data", "description"),
+    [
+        (b"Does a thing.\n", "Does a thing."),
+        (b"# Title\n\nFirst: one,\r\nthen two.\n\nMore.\n", "First: one, then two."),
+        (b"\xef\xbb\xbf# Only a title\n", "Only a title"),
+        (b"<!-- hidden -->\n\n```sh\nrm\n```\n\n# T\n", "T"),
+        (b"x" * 2_000, "x" * 1_023 + "\u2026"),
+    ],
+)
+def test_a_bare_file_gets_its_first_paragraph_as_description(data: bytes, description: str) -> None:
+    mended = with_front_matter(data, "a")
+    assert mended is not None
+    assert mended.endswith(data.removeprefix(b"\xef\xbb\xbf"))
+    parsed = judge_file(mended, "a", "a", STRICT)
+    assert parsed.skill is not None
+    assert parsed.skill.description == description
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\n \n", b"\xff\xfe", b"---\nname: a\n---\n", b"\n\n---\nname: a\ndescription: d\n---\n"]
+)
+def test_what_says_nothing_or_has_front_matter_is_left_alone(data: bytes) -> None:
+    assert with_front_matter(data, "a") is None

@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 from symphony import skills
 from symphony.agents.envelope import assemble
 from symphony.runtime import catalog as runtime_catalog
-from symphony.runtime.catalog import RunCatalog, anchored, load_catalog
-from symphony.skills import Scope, Severity, SkillOptions, SkillSet
+from symphony.runtime.catalog import RunCatalog, load_catalog
+from symphony.skills import Scope, Severity, SkillOptions, SkillSet, anchored
 from symphony.testing.scripted_agent.skill_file import path_of
 
 pytestmark = pytest.mark.asyncio

@@ -13,6 +13,7 @@ import yaml
 from symphony.skills import DropReason, Format, Scope, SkillOptions, Validation, load
 from symphony.skills.codes import MEANINGS
 from symphony.skills.command import main
+from symphony.workflow.settings import SkillsSettings
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "skills.md").read_text(encoding="utf-8")
@@ -76,6 +77,8 @@ def test_the_commands_shown_are_understood(
 
 
 def test_the_yaml_shown_is_yaml() -> None:
-    hook, action = map(yaml.safe_load, blocks("yaml"))
+    settings, hook, action = map(yaml.safe_load, blocks("yaml"))
+    assert SkillsSettings.model_validate(settings["agent"]["skills"]).source == "base_branch"
+    assert settings["agent"]["skills"].keys() <= SkillsSettings.model_fields.keys()
     assert hook["repos"][0]["hooks"][0]["pass_filenames"] is False
     assert action["jobs"]["skills"]["steps"][-1]["run"].endswith("--format github")

@@ -150,7 +150,7 @@ def test_a_description_beyond_the_limit_of_a_prompt_costs_its_own_issue_only(pro
     assert done.returncode == 1
     assert project.state("SYM-2") == "Done"
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("SYM-1 is blocked")]
-    assert "template_render_error: output stream limit reached" in told
+    assert "template_render_error: the prompt would be longer than" in told
 
 
 def test_a_hostile_reason_to_block_stays_one_bounded_note(project: Project) -> None:

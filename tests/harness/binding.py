@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 import anyio
 import anyio.lowlevel
 
+from symphony.agents.base import OwnSkillRoots
 from symphony.domain.issue import Issue
 from symphony.domain.redaction import Redaction
 from symphony.domain.tools import ToolResult, ToolSpec
@@ -27,6 +28,7 @@ __all__ = [
     "FakeTracker",
     "FakeWorkspaces",
     "Mailbox",
+    "NoOwnSkills",
     "make_bound",
     "nothing",
 ]
@@ -37,6 +39,12 @@ SECRET = "correct-horse-battery"
 
 async def nothing() -> None:
     """What a step does that has nothing to do."""
+
+
+class NoOwnSkills:
+    """The part of an agent that looks for no skills on its own."""
+
+    own_skill_roots = OwnSkillRoots()
 
 
 @dataclass

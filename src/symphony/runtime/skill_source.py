@@ -11,7 +11,6 @@ from pathlib import Path
 import structlog
 
 from symphony.agents.base import OwnSkillRoots
-from symphony.domain.failures import SymphonyError
 from symphony.domain.issue import Issue
 from symphony.runtime.bound import Bound
 from symphony.runtime.catalog import RunCatalog, Scanned, load_catalog, read_catalog
@@ -42,8 +41,8 @@ async def skills_of_run(bound: Bound, workspace: Workspace) -> RunCatalog:
         return replace(await load_catalog(workspace.path, options, scanned=scanned), commit=commit)
     try:
         pinned = await bound.workspaces.pin(_paths(options))
-    except SymphonyError as error:
-        _log.warning("skills_failed", reason=bound.redaction.text(error.failure.line))
+    except Exception as error:  # noqa: BLE001 - skills are never worth a run
+        _log.warning("skills_failed", reason=bound.redaction.text(str(error)) or type(error).__name__)
         return RunCatalog()
     return replace(await load_catalog(pinned.root, options, scanned=scanned), commit=pinned.commit)
 

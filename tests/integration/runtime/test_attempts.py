@@ -10,6 +10,7 @@ import anyio.lowlevel
 import pytest
 from anyio import to_thread
 
+from harness.binding import NoOwnSkills
 from harness.project import Project, scripted
 from harness.serving import move, serving
 from symphony.agents.base import Preflight, SessionRequest
@@ -25,7 +26,7 @@ LONG_MS = 600_000
 SLEEP = "sleep 617"
 
 
-class Listener:
+class Listener(NoOwnSkills):
     """An agent in this process that completes every turn and remembers what it was told."""
 
     pid = 1

@@ -5,6 +5,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from harness.binding import NoOwnSkills
 from harness.project import Project
 from harness.serving import move, serving
 from symphony.agents.base import Preflight, SessionRequest
@@ -19,7 +20,7 @@ def used(total: int) -> Usage:
     return Usage(absolute=True, input_tokens=total - 1, output_tokens=1, total_tokens=total)
 
 
-class Talker:
+class Talker(NoOwnSkills):
     """An agent in this process: says something, then nothing, and has more to say when it is stopped."""
 
     pid = 1

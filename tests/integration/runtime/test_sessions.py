@@ -10,6 +10,7 @@ import anyio.lowlevel
 import pytest
 from anyio import to_thread
 
+from harness.binding import NoOwnSkills
 from harness.project import Project
 from harness.serving import serving
 from symphony.agents.base import Preflight, SessionRequest
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.asyncio
 
 
-class Listener:
+class Listener(NoOwnSkills):
     """An agent in this process: keeps what each session was given, and calls one tool when `go` is set."""
 
     pid = 1

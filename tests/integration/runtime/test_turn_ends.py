@@ -7,6 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 from typing_extensions import override
 
+from harness.binding import NoOwnSkills
 from harness.project import Project
 from harness.scheduling import make_failure
 from harness.serving import serving
@@ -20,7 +21,7 @@ from symphony.workspace.manager import WorkspaceManager
 pytestmark = pytest.mark.asyncio
 
 
-class OneTurn:
+class OneTurn(NoOwnSkills):
     """An agent in this process whose every turn ends with the given event."""
 
     pid = 1

@@ -2,7 +2,7 @@
 
 Reads the same WORKFLOW.md and the same board once, drives the same agent over the same protocol, counts what
 it says and its token totals. It has no retries, no timeouts, no reconciliation, no skills, no stop ladder, no
-logs, no safety. A bound, not a product.
+logs, no safety. A bound, not a product. It loads an HTTP client, as whoever talks to a tracker does.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import yaml
 from typing_extensions import override
@@ -37,6 +38,7 @@ class UsageParams(msgspec.Struct, rename="camel"):
     token_usage: TokenUsage
 
 
+client = httpx.AsyncClient  # what any daemon of this kind has loaded before its first agent; not used here
 decode = msgspec.json.Decoder(Envelope).decode
 decode_usage = msgspec.json.Decoder(UsageParams).decode
 encode = msgspec.json.encode

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 __all__ = ["Blocker", "Issue", "is_routable", "normalise_labels", "normalise_state", "template_view"]
@@ -44,6 +45,7 @@ class Issue:
     updated_at: datetime | None = None
 
 
+@lru_cache(maxsize=1_024)
 def normalise_state(state: str) -> str:
     """The form in which two state names are compared (DM7)."""
     return state.strip().lower()

@@ -90,13 +90,19 @@ class ProcFs:
         """The mark of a process; null where it is not settled: unreadable, or in the middle of an `exec`."""
         try:
             block = _read(f"{self._root}/{pid}/environ")
-            if not block:
-                stat = self.stat(pid)
-                return (inode, None) if stat is not None and stat.kernel else None
-        except OSError:
-            return None
+        except OSError:  # some kernels say of their own threads that there is no such process
+            block = b""
+        if not block:
+            return (inode, None) if self._is_kernel(pid) else None
         _, found, rest = (b"\0" + block).partition(b"\0" + key)
         return inode, rest.partition(b"\0")[0] if found else None
+
+    def _is_kernel(self, pid: int) -> bool:
+        try:
+            stat = self.stat(pid)
+        except OSError:
+            return False
+        return stat is not None and stat.kernel
 
     def _children(self, pid: int) -> list[int] | None:
         """Children of all threads of a process; null where the kernel does not tell."""

@@ -2,7 +2,8 @@
 
 import logging
 import sys
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from functools import lru_cache
 from typing import Any, TextIO
 
 import structlog
@@ -15,17 +16,23 @@ __all__ = ["Redactor", "configure"]
 
 _IDS_LAST = ("run_id", "issue_id", "session_id")
 _SESSION_CHARS = 12
+_REMEMBERED = 1_024
+_SHORT_CHARS = 200
 
 
 class Redactor:
     """A structlog processor that masks secrets in every value, however deep, and under telling keys."""
 
     def __init__(self, redaction: Redaction) -> None:
-        self._redaction = redaction
+        # Ids and names come again and again: what a short text becomes is remembered.
+        remembered = lru_cache(maxsize=_REMEMBERED)(redaction.text)
+        self._text: Callable[[str], str] = lambda text: (
+            remembered(text) if len(text) <= _SHORT_CHARS else redaction.text(text)
+        )
 
     def __call__(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
         """One log line, masked."""
-        return {key: masked(value, self._redaction.text, key=key) for key, value in event.items()}
+        return {key: masked(value, self._text, key=key) for key, value in event.items()}
 
 
 def configure(

@@ -23,8 +23,8 @@ from symphony.runtime.bound import Bound, bind, scheduler_settings
 from symphony.runtime.clock import Timers, monotonic_ms
 from symphony.runtime.effects import Effects
 from symphony.runtime.operator import ServiceOperator
+from symphony.runtime.reachable import reachable
 from symphony.runtime.recovery import reap_predecessor
-from symphony.runtime.serving import reachable
 from symphony.runtime.state_dir import LiveRun, StateDirectory
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import (

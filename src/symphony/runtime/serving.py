@@ -7,27 +7,24 @@ the control socket. Servers have no signal handlers, no access log, and end when
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import anyio
 import structlog
 import uvicorn
-from anyio import to_thread
 from anyio.abc import TaskStatus
 from starlette.types import ASGIApp
 from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from symphony.domain.failures import SymphonyError
-from symphony.runtime.listening import Doors, open_doors
-from symphony.runtime.state_dir import StateDirectory
-from symphony.runtime.token import operator_token
-from symphony.web.access import CONTROL, Access, is_loopback
+from symphony.runtime.listening import Doors
+from symphony.web.access import CONTROL, Access
 from symphony.web.app import create_app
 from symphony.web.port import Operator
 
-__all__ = ["reachable", "serving"]
+__all__ = ["serving"]
 
 MAX_CONNECTIONS = 64
 MAX_HEAD_BYTES = 32_768
@@ -35,35 +32,6 @@ IDLE_S = 5
 EXCHANGE_S = 75.0
 GOODBYE_S = 0.5
 _log = structlog.get_logger(__name__)
-
-
-@asynccontextmanager
-async def reachable(
-    operator: Operator,
-    state_dir: StateDirectory,
-    *,
-    host: str,
-    port: int | None,
-    environment: Mapping[str, str],
-) -> AsyncIterator[Doors]:
-    """Open the doors and answer on them while the body runs. Called under the instance lock.
-
-    Raises:
-        SymphonyError: `http_server`: the port or the token cannot be used; or what the body raised.
-    """
-    token = None
-    if port is not None and not is_loopback(host):
-        token = await to_thread.run_sync(operator_token, state_dir, environment)
-    opened = open_doors(state_dir, host=host, port=port, environment=environment)
-    doors = await to_thread.run_sync(opened.__enter__)
-    try:
-        async with serving(doors, operator, Access.tcp(host, token)):
-            if doors.port is not None:
-                _log.info("http_serving", host=host, port=doors.port, token_needed=token is not None)
-            yield doors
-    finally:
-        with anyio.CancelScope(shield=True):
-            await to_thread.run_sync(opened.__exit__, None, None, None)
 
 
 @asynccontextmanager

@@ -76,6 +76,10 @@ class HookRunner:
         unset = " ".join(sorted(name for name in secret_names if _VARIABLE.fullmatch(name)))
         self._preamble = _WIDEN_PATH + (f"unset -v {unset} || exit 78\n" if unset else "")
 
+    def has(self, hook: Hook) -> bool:
+        """Whether the operator set this hook."""
+        return self._script(hook) is not None
+
     async def run(self, hook: Hook, call: HookCall) -> None:
         """Run a hook if there is one.
 

@@ -12,7 +12,6 @@ import structlog
 from anyio import to_thread
 
 from symphony.domain.failures import Blame, Category
-from symphony.domain.ids import branch_name
 from symphony.domain.issue import Issue
 from symphony.hosts.base import Host
 from symphony.workflow.settings import HooksSettings, WorkspaceSettings
@@ -37,14 +36,18 @@ from symphony.workspace.model import (
 )
 from symphony.workspace.pinned import Pinned, Pins
 from symphony.workspace.places import (
+    adopt,
     checked,
     clear_leftovers,
     clear_way,
     discard,
+    examined,
     forget,
     is_whole,
     launchable,
+    make_empty,
     open_root,
+    remove_plain,
     take_back,
     try_writing,
 )
@@ -106,14 +109,12 @@ class WorkspaceManager:
             WorkspaceError: unsafe key, containment, repository or hook. A new directory is gone then (RT8).
         """
         key = key_of(issue.identifier)
-        layout, path, known, exists = await to_thread.run_sync(self._find, key)
-        try:
-            if exists:
-                entry = await self._adopt(layout, issue, key, known)
-            else:
+        layout, path, entry, exists = await to_thread.run_sync(self._find, issue, key)
+        if entry is None:
+            try:
                 entry = await self._create(layout, path, issue, attempt, run_id)
-        except OSError as error:
-            raise cannot_be_made(path, error) from error
+            except OSError as error:
+                raise cannot_be_made(path, error) from error
         return Workspace(
             key=key,
             path=path,
@@ -175,8 +176,8 @@ class WorkspaceManager:
 
         Never raises for what went wrong with the work, only tells it in `warnings`.
         """
-        layout, entry = await self._recorded(workspace.path)
-        return await self._deliver(layout, entry, workspace.path)
+        layout, entry, nothing = await to_thread.run_sync(_recorded, workspace.path)
+        return nothing or await self._deliver(layout, entry, workspace.path)
 
     async def recorded(self) -> tuple[WorkspaceRecord, ...]:
         """Every workspace remembered under the root, which need not exist; unreadable records are skipped."""
@@ -242,12 +243,12 @@ class WorkspaceManager:
         Raises:
             WorkspaceError: the path fails containment.
         """
-        path = await to_thread.run_sync(checked, Layout(record.path.parent), record.path.name)
-        layout, entry = await self._recorded(path)
-        existed = await to_thread.run_sync(is_directory, path)
+        layout, path, entry, existed = await to_thread.run_sync(examined, record.path)
         if existed:
             call = HookCall(issue_id=record.issue_id, identifier=record.identifier, path=path)
             await self._hooks.run_ignoring_failure(Hook.BEFORE_REMOVE, call)
+            if plain := await to_thread.run_sync(remove_plain, layout, path, entry):
+                return plain
             reason = await self._let_go(layout, entry, path)
             if reason is not None:
                 return Removal(removed=False, kept_reason=reason)
@@ -266,19 +267,23 @@ class WorkspaceManager:
                 return f"it cannot be deleted: {error}"
         return reason
 
-    def _find(self, key: str) -> tuple[Layout, Path, Entry | None, bool]:
-        """Where the workspace of a key is, what is recorded of it, and whether it exists as a whole.
+    def _find(self, issue: Issue, key: str) -> tuple[Layout, Path, Entry | None, bool]:
+        """Where the workspace of a key is, its record up to date, and whether it existed as a whole.
 
+        Without a record one still has to be made; where nothing has to be populated that is done here.
         Blocking, and in one go: each way to a thread and back costs more than what is done here.
         """
         layout = self._open_root()
         path = checked(layout, key)
-        entry = read_entry(layout, key)
+        known = read_entry(layout, key)
         try:
-            exists = clear_way(layout, path, entry, populated=self._settings.repo is not None)
+            if clear_way(layout, path, known, populated=self._settings.repo is not None):
+                return layout, path, adopt(layout, issue, key, known, self._settings.repo), True
+            if self._settings.repo is None and not self._hooks.has(Hook.AFTER_CREATE):
+                return layout, path, make_empty(layout, path, issue), False
         except OSError as error:
             raise cannot_be_made(path, error) from error
-        return layout, path, entry, exists
+        return layout, path, None, False
 
     async def _root(self) -> Layout:
         """The layout below the resolved root, made if need be."""
@@ -304,22 +309,6 @@ class WorkspaceManager:
         if path not in self._mirrors:
             self._mirrors[path] = Mirror(self._git, layout, repository)
         return self._mirrors[path]
-
-    async def _adopt(self, layout: Layout, issue: Issue, key: str, entry: Entry | None) -> Entry:
-        """The record of an existing workspace, brought up to date; made up for one that has none."""
-        repo = self._settings.repo
-        known = entry or Entry(
-            issue_id=issue.id,
-            identifier=issue.identifier,
-            key=key,
-            ready=True,
-            repo=repo,
-            branch=None if repo is None else branch_name(key),
-        )
-        current = replace(known, issue_id=issue.id, identifier=issue.identifier)
-        if current != entry:
-            await to_thread.run_sync(write_entry, layout, current)
-        return current
 
     async def _create(
         self, layout: Layout, path: Path, issue: Issue, attempt: int | None, run_id: str | None
@@ -348,11 +337,6 @@ class WorkspaceManager:
         origin = await checkout.create(entry.key, path, self._settings.base_branch)
         return replace(entry, repo=repo, branch=origin.branch, base_commit=origin.base_commit)
 
-    async def _recorded(self, path: Path) -> tuple[Layout, Entry | None]:
-        """The layout of the root that a workspace is in, which a reload may have changed, and its record."""
-        layout = Layout(path.parent)
-        return layout, await to_thread.run_sync(read_entry, layout, path.name)
-
     async def _deliver(self, layout: Layout, entry: Entry | None, path: Path) -> Delivery:
         if entry is None or entry.repo is None or entry.branch is None:
             seen = await to_thread.run_sync(glance, path, None)
@@ -379,6 +363,15 @@ class WorkspaceManager:
             keep_dirty=self._settings.keep_dirty,
         )
         return await guard.reason_to_keep(path, None if entry is None else entry.sealed)
+
+
+def _recorded(path: Path) -> tuple[Layout, Entry | None, Delivery | None]:
+    """The layout and the record of a workspace; what there is to tell where nothing can be delivered."""
+    layout = Layout(path.parent)
+    entry = read_entry(layout, path.name)
+    if entry is None or entry.repo is None or entry.branch is None:
+        return layout, entry, Delivery(branch=None, head=glance(path, None).head)
+    return layout, entry, None
 
 
 def _seen(layout: Layout, path: Path) -> tuple[Entry | None, Glance, str | None]:

@@ -1,12 +1,16 @@
 """The steps by which a workspace directory comes and goes on disk; all blocking, run in a thread."""
 
+import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from symphony.domain.failures import Category
+from symphony.domain.ids import branch_name
+from symphony.domain.issue import Issue
 from symphony.workspace.files import (
     delete_tree,
     empty_directory,
@@ -17,18 +21,23 @@ from symphony.workspace.files import (
 )
 from symphony.workspace.layout import Layout, contained, resolve
 from symphony.workspace.mirror import clear_stale_locks
-from symphony.workspace.model import WorkspaceError
-from symphony.workspace.records import Entry
+from symphony.workspace.model import Removal, WorkspaceError
+from symphony.workspace.records import Entry, read_entry, write_entry
+from symphony.workspace.seal import seal
 
 __all__ = [
+    "adopt",
     "checked",
     "clear_leftovers",
     "clear_way",
     "discard",
+    "examined",
     "forget",
     "is_whole",
     "launchable",
+    "make_empty",
     "open_root",
+    "remove_plain",
     "take_back",
     "try_writing",
 ]
@@ -108,6 +117,49 @@ def is_whole(path: Path, entry: Entry | None, *, populated: bool) -> bool:
     return not populated or not is_empty(path)
 
 
+def examined(recorded: Path) -> tuple[Layout, Path, Entry | None, bool]:
+    """Of a workspace under any root: the layout there, the checked path, the record, and whether it exists.
+
+    Raises:
+        WorkspaceError: the path fails containment.
+    """
+    path = checked(Layout(recorded.parent), recorded.name)
+    layout = Layout(path.parent)
+    return layout, path, read_entry(layout, path.name), is_directory(path)
+
+
+def make_empty(layout: Layout, path: Path, issue: Issue) -> Entry:
+    """A workspace that nobody has to populate: its record, then its directory. Raises `OSError`.
+
+    Between the two there is nothing that a crash could leave half-made.
+    """
+    entry = Entry(
+        issue_id=issue.id, identifier=issue.identifier, key=path.name, ready=True, sealed=seal(path / ".git")
+    )
+    try:
+        write_entry(layout, entry)
+        path.mkdir()
+    except BaseException:
+        forget(layout, path.name)
+        raise
+    return entry
+
+
+def remove_plain(layout: Layout, path: Path, entry: Entry | None) -> Removal | None:
+    """Remove in one go what never was a repository, and so holds nothing that we know how to keep.
+
+    Null, with nothing done, for anything else.
+    """
+    if not is_directory(path) or os.path.lexists(path / ".git") or (entry is not None and entry.repo):
+        return None
+    try:
+        discard(layout, path)
+    except OSError as error:
+        return Removal(removed=False, kept_reason=f"it cannot be deleted: {error}")
+    forget(layout, path.name)
+    return Removal(removed=True)
+
+
 def discard(layout: Layout, path: Path) -> None:
     """Take a workspace away in one step, then delete it; a rest stays in the trash for the next start.
 
@@ -131,3 +183,19 @@ def take_back(layout: Layout, path: Path, *, made: bool) -> None:
 def forget(layout: Layout, key: str) -> None:
     """Drop the record of a workspace."""
     layout.record(key).unlink(missing_ok=True)
+
+
+def adopt(layout: Layout, issue: Issue, key: str, entry: Entry | None, repo: str | None) -> Entry:
+    """The record of an existing workspace, brought up to date; made up for one that has none."""
+    known = entry or Entry(
+        issue_id=issue.id,
+        identifier=issue.identifier,
+        key=key,
+        ready=True,
+        repo=repo,
+        branch=None if repo is None else branch_name(key),
+    )
+    current = replace(known, issue_id=issue.id, identifier=issue.identifier)
+    if current != entry:
+        write_entry(layout, current)
+    return current

@@ -54,9 +54,12 @@ def test_what_is_not_settled_is_looked_at_again(tmp_path: Path, *, unreadable: b
     assert found(table, "mine") == [10]
 
 
-def test_kernel_threads_are_looked_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unreadable", [False, True])
+def test_kernel_threads_are_looked_at_once(tmp_path: Path, *, unreadable: bool) -> None:
     table = ProcFs(tmp_path)
     place = process(tmp_path, 2, flags=0x00200000)
+    if unreadable:
+        (place / "environ").unlink()
     assert found(table, "mine") == []
     (place / "environ").write_bytes(b"SYMPHONY_RUN_ID=mine\0")
     assert found(table, "mine") == []

@@ -21,7 +21,7 @@ from harness.serving import DEADLINE_S, Served, make_service, move, serving
 from symphony.domain.failures import Category, SymphonyError
 from symphony.domain.issue import Issue
 from symphony.runtime import serving as module
-from symphony.runtime.serving import reachable
+from symphony.runtime.reachable import reachable
 from symphony.runtime.state_dir import StateDirectory
 from symphony.scheduler.inputs import Polled, PollFailed, WakeAsked
 from symphony.trackers.base import TrackerError

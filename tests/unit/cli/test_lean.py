@@ -9,10 +9,10 @@ import pytest
 
 from symphony.cli.lean import lean_imports
 
-NEEDLESS = ("rich.console", "httpx", "jinja2", "pygments")
+NEEDLESS = ("rich.console", "httpx", "jinja2", "pygments", "starlette", "uvicorn", "babel", "pytz")
 
 
-def test_serving_loads_neither_a_screen_nor_a_web_client_before_it_needs_them() -> None:
+def test_serving_loads_neither_a_screen_nor_the_web_nor_calendars_before_it_needs_them() -> None:
     program = (
         "from symphony.cli.lean import lean_imports\n"
         "with lean_imports():\n    import symphony.cli.serving\n"
@@ -56,3 +56,17 @@ def test_what_is_loaded_already_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     with lean_imports():
         assert sys.modules["rich"] is loaded
     assert sys.modules["rich"] is loaded
+
+
+def test_a_prompt_is_rendered_as_ever_without_the_filters_by_locale() -> None:
+    program = (
+        "from pathlib import Path\n"
+        "from symphony.cli.lean import lean_imports\n"
+        "with lean_imports():\n"
+        "    from symphony.workflow.template import _ENVIRONMENT, PromptTemplate\n"
+        "import liquid, sys; print('babel' in sys.modules or 'liquid.extra.filters.babel' in sys.modules)\n"
+        "print(sorted(_ENVIRONMENT.filters) == sorted(liquid.Environment().filters))\n"
+        "print(None in _ENVIRONMENT.filters.values())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "False"]

@@ -117,7 +117,8 @@ class Board:
         path = self.store.path(found.id)
         try:
             with files.locked(self.config.path):
-                files.sweep(self.config.path)
+                if self.store.unfinished:
+                    files.sweep(self.config.path)
                 before = self._rewrite_state(found.id, path, target)
         except FileNotFoundError as error:
             raise missing(f"there is no issue {found.id!r} in {self.config.path} any more") from error

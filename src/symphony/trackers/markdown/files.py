@@ -17,6 +17,7 @@ import os
 import re
 import secrets
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -38,6 +39,9 @@ _TEMPORARY = re.compile(r"\.symphony-[0-9a-f]{16}\.tmp")
 _LOCK_WAIT_S = 2.0
 _LOCK_PAUSE_S = 0.005
 _STALE_AFTER_S = 60.0
+# Threads of ours wait here, where the next one goes on at once; the lock of the folder has to be asked for
+# again and again.
+_OURS = threading.Lock()
 # How a file system says that it has no hard links; there the name is claimed by an empty file first.
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
@@ -112,12 +116,16 @@ def replace(path: Path, data: bytes, *, expected: bytes, root: Path) -> bool:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the folder's advisory lock while writing; after two seconds of waiting go on without it."""
+    deadline = time.monotonic() + _LOCK_WAIT_S
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    first = _OURS.acquire(timeout=_LOCK_WAIT_S)
     try:
-        _acquire(descriptor)
+        _acquire(descriptor, deadline)
         yield
     finally:
         os.close(descriptor)
+        if first:
+            _OURS.release()
 
 
 def sweep(folder: Path) -> None:
@@ -151,12 +159,13 @@ def _claim(path: Path, temporary: Path) -> None:
         temporary.replace(path)
 
 
-def _acquire(descriptor: int) -> None:
-    deadline = time.monotonic() + _LOCK_WAIT_S
-    while time.monotonic() < deadline:
+def _acquire(descriptor: int, deadline: float) -> None:
+    while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return
             time.sleep(_LOCK_PAUSE_S)
         except OSError:
             return

@@ -6,7 +6,7 @@ dispatchable when its state is one of the board's and no blocker is open; a bloc
 unreadable counts as open.
 """
 
-from symphony.domain.issue import Blocker, Issue
+from symphony.domain.issue import Blocker, Issue, normalise_state
 from symphony.trackers.markdown.blockers import find_cycles
 from symphony.trackers.markdown.config import BoardConfig
 from symphony.trackers.markdown.document import Fields
@@ -21,11 +21,13 @@ class Judge:
     def __init__(self, scan: Scan, listing: Listing, config: BoardConfig) -> None:
         self._scan = scan
         self._config = config
+        self._states = {normalise_state(state) for state in config.states}
+        self._terminal = {normalise_state(state) for state in config.terminal}
         self._by_name = {issue_id.casefold(): issue_id for issue_id in listing.ids}
         is_open = {
             issue_id: fields
             for issue_id, fields in scan.issues.items()
-            if not config.is_terminal(fields.state)
+            if not self._is_terminal(fields.state)
         }
         self._cycles = find_cycles(
             {
@@ -53,6 +55,9 @@ class Judge:
             created_at=fields.created,
         )
 
+    def _is_terminal(self, state: str) -> bool:
+        return normalise_state(state) in self._terminal
+
     def _resolve(self, name: str) -> str:
         return self._by_name.get(name.casefold(), name)
 
@@ -62,9 +67,9 @@ class Judge:
         return Blocker(id=issue_id, identifier=issue_id, state=None if known is None else known.state)
 
     def _reason(self, issue_id: str, fields: Fields) -> str | None:
-        if self._config.is_terminal(fields.state):
+        if self._is_terminal(fields.state):
             return None
-        if self._config.state(fields.state) is None:
+        if normalise_state(fields.state) not in self._states:
             return f"state {fields.state!r} is not one of the board's: {', '.join(self._config.states)}"
         if fields.blockers_problem is not None:
             return fields.blockers_problem
@@ -79,4 +84,4 @@ class Judge:
         if blocker.state is None:
             unreadable = blocker.id in self._scan.problems
             return f"{blocker.id} ({'unreadable' if unreadable else 'not on the board'})"
-        return None if self._config.is_terminal(blocker.state) else f"{blocker.id} ({blocker.state})"
+        return None if self._is_terminal(blocker.state) else f"{blocker.id} ({blocker.state})"

@@ -8,6 +8,7 @@ editor's, and `README.md` is for people: neither is an issue.
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from symphony.domain.ids import UnsafeKeyError, workspace_key
 
@@ -27,6 +28,7 @@ COMMENT_SUFFIX = ".md"
 _COMMENT = re.compile(r"\d{8}T\d{6}Z-(?P<author>.+)-(?P<mark>[0-9a-f]{8})")
 _AUTHOR_LIMIT = 40
 _MAX_DIGITS = 9
+_MAX_REMEMBERED = 20_000
 
 
 def is_issue_file(name: str) -> bool:
@@ -34,6 +36,7 @@ def is_issue_file(name: str) -> bool:
     return name.endswith(".md") and not name.startswith(".") and name.lower() != "readme.md"
 
 
+@lru_cache(maxsize=_MAX_REMEMBERED)
 def id_problem(stem: str) -> str | None:
     """Why this stem cannot be an id, or null (DM2, DM12)."""
     if stem != stem.strip() or not stem:

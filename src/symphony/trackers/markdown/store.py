@@ -57,11 +57,17 @@ class _Reading:
 
 
 class Store:
-    """The issue files of one folder. Threads may share it: the worst case is reading a file twice."""
+    """The issue files of one folder. Threads may share it: the worst case is reading a file twice.
+
+    `unfinished` tells whether the last listing showed a file that is being written, or was when we crashed.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._place = f"{folder}{os.sep}"
         self._known: dict[str, tuple[Signature, Fields]] = {}
+        self.unfinished = False
+        self._listing = Listing(ids=(), twins={})
 
     def path(self, issue_id: str) -> Path:
         """The file of an issue; only for ids that came out of a listing or were made by us."""
@@ -74,14 +80,19 @@ class Store:
             TrackerError: the folder cannot be read, or holds more than 20,000 issues.
         """
         try:
-            with os.scandir(self.folder) as entries:
-                stems = sorted(entry.name[:-3] for entry in entries if is_issue_file(entry.name))
+            names = os.listdir(self.folder)  # noqa: PTH208 - names are all that is needed
         except OSError as error:
             raise unreachable(self.folder, error) from error
+        self.unfinished = any(map(files.is_temporary, [name for name in names if name.startswith(".")]))
+        stems = tuple(sorted([name[:-3] for name in names if name.endswith(".md") and is_issue_file(name)]))
         if len(stems) > MAX_FILES:
             raise refused(f"{self.folder} holds {len(stems)} issues, more than {MAX_FILES}")
+        last = self._listing
+        if stems == last.ids:  # as nearly always: what follows from the names is known
+            return last
         self._forget(stems)
-        return Listing(ids=tuple(stems), twins=case_twins(stems))
+        self._listing = Listing(ids=stems, twins=case_twins(stems))
+        return self._listing
 
     def scan(self, listing: Listing, wanted: Iterable[str]) -> Scan:
         """Read the wanted ids of a listing; ids that are not in it, or gone since, are left out.
@@ -141,7 +152,7 @@ class Store:
             )
 
     def _fields(self, issue_id: str, reading: _Reading) -> Fields:
-        seen = self.path(issue_id).lstat()
+        seen = os.lstat(f"{self._place}{issue_id}.md")  # asked for every file at every poll
         signature = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
         known = self._known.get(issue_id)
         if known is not None and known[0] == signature:

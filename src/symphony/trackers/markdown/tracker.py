@@ -22,6 +22,7 @@ __all__ = ["MarkdownTracker"]
 
 _READ_LIMIT_S = 30.0
 _READERS = 4
+_WRITERS = 2
 _LOG = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 
@@ -39,6 +40,8 @@ class MarkdownTracker:
         self._told: dict[str, frozenset[str]] = {}
         # Readings that hang on a dead disk hold threads of ours and not everybody's.
         self._readers = anyio.CapacityLimiter(_READERS)
+        # Only one writes at a time: a crowd that waits for its turn shall not hold everybody's threads.
+        self._writers = anyio.CapacityLimiter(_WRITERS)
 
     async def fetch_issues_by_states(self, states: Sequence[str]) -> Sequence[Issue]:
         """Issues in these states, in id order; malformed files are skipped and logged with `path:line`."""
@@ -72,7 +75,8 @@ class MarkdownTracker:
     ) -> ToolResult:
         """Run one of the tools on the session's own issue; never raises."""
         return await anyio.to_thread.run_sync(
-            lambda: tools.execute(self._board, self._notes, name, arguments, issue=issue)
+            lambda: tools.execute(self._board, self._notes, name, arguments, issue=issue),
+            limiter=self._writers,
         )
 
     def changes(self) -> AsyncIterator[None]:
@@ -100,7 +104,7 @@ class MarkdownTracker:
             self._present(issue_id)
             return self._notes.put(issue_id, body, key=key, note_id=comment_id)
 
-        return await anyio.to_thread.run_sync(write)
+        return await anyio.to_thread.run_sync(write, limiter=self._writers)
 
     def _comments(self, issue_id: str) -> tuple[list[Note], list[TrackerError]]:
         self._present(issue_id)

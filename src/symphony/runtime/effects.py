@@ -47,7 +47,7 @@ from symphony.scheduler.inputs import (
     RunEnded,
 )
 from symphony.skills import Problem
-from symphony.trackers.base import TrackerError
+from symphony.trackers.base import TrackerError, skipped_by
 from symphony.workspace.model import WorkspaceRecord
 
 __all__ = ["Effects"]
@@ -131,7 +131,8 @@ class Effects:
         except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
             self._post(PollFailed(request=command.request, failure=self._failure(error)))
         else:
-            self._post(Polled(request=command.request, issues=tuple(issues)))
+            skipped = tuple(bound.redaction.failure(each) for each in skipped_by(bound.tracker))
+            self._post(Polled(request=command.request, issues=tuple(issues), skipped=skipped))
 
     async def _refresh(self, command: RefreshIssues) -> None:
         try:

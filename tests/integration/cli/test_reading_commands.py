@@ -228,6 +228,17 @@ def test_a_malformed_issue_file_is_told_by_its_place(project: Project) -> None:
     assert "SYM-9.md" in done.stderr
 
 
+def test_a_status_shows_the_malformed_issue_files_too(project: Project) -> None:
+    (project.repo / ".symphony/issues/SYM-9.md").write_text("---\ntitle: [\n---\n")
+    found = document("status")
+    conforms(found, "status")
+    (record,) = found["health"]["skipped_records"]
+    assert "SYM-9.md:" in record["where"]
+    shown = run("status").stdout
+    assert f"{record['where']}: {record['message']} → correct the file" in " ".join(shown.split())
+    assert "First" in shown
+
+
 @pytest.mark.parametrize("command", [("status",), ("explain", "SYM-1"), ("prompt", "SYM-1")])
 def test_an_invalid_workflow_without_a_daemon_is_a_configuration_error(
     project: Project, command: tuple[str, ...]

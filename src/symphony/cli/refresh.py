@@ -27,12 +27,13 @@ def refresh(*, as_json: bool, workflow: Path) -> None:
     # Imported here: `--help` of any command stays fast.
     with lean_imports():
         from symphony.cli.client import reach
-        from symphony.cli.control import unreachable
+        from symphony.cli.control import absence, unreachable
 
     client = reach(workflow, os.environ)
     if client is None:
         raise unreachable(
-            f"no daemon is running for {workflow}", hint="start one: symphony run; it polls at once"
+            f"no daemon is running for {workflow}",
+            hint=absence(workflow, os.environ) or "start one: symphony run; it polls at once",
         )
     with client:
         answer = client.refresh()

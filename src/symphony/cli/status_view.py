@@ -110,7 +110,9 @@ def trouble_view(failure: Failure) -> RenderableType:
 def _head(document: Document, workflow: str) -> RenderableType:
     if document.get("source") != "daemon":
         first = Text.assemble(("No daemon is running", "bold yellow"), " for ", cell(workflow), ".")
-        return Group(first, Text("This is what the files say; `symphony run` starts one.", style="dim"))
+        notice = [cell(document["notice"], "yellow")] if document.get("notice") else []
+        then = Text("This is what the files say; `symphony run` starts one.", style="dim")
+        return Group(first, *notice, then)
     daemon, polling = _map(document, "daemon"), _map(document, "polling")
     since = seconds_between(daemon.get("started_at"), document.get("generated_at"))
     word, style = _health(document)

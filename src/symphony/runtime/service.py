@@ -147,6 +147,7 @@ class Service:
                 host=server.host,
                 port=server.port if self._port is None else self._port,
                 environment=self._environment,
+                workflow=bound.workflow.path,
             ):
                 await self._check(bound)
                 await self._serve(bound)

@@ -9,6 +9,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 
 import anyio
 import structlog
@@ -45,6 +46,7 @@ async def reachable(
     host: str,
     port: int | None,
     environment: Mapping[str, str],
+    workflow: Path | None = None,
 ) -> AsyncIterator[Doors]:
     """Open the doors and answer on them while the body runs. Called under the instance lock.
 
@@ -54,7 +56,7 @@ async def reachable(
     token = None
     if port is not None and not is_loopback(host):
         token = await to_thread.run_sync(operator_token, state_dir, environment)
-    opened = open_doors(state_dir, host=host, port=port, environment=environment)
+    opened = open_doors(state_dir, host=host, port=port, environment=environment, workflow=workflow)
     doors = await to_thread.run_sync(opened.__enter__)
     try:
         async with serving(doors, operator, Access.tcp(host, token)):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from symphony.cli.client import Client, reach
-from symphony.cli.control import Control, UnreachableError, find_daemon
+from symphony.cli.control import Control, UnreachableError, absence, find_daemon
 from symphony.cli.failures import CommandError, ExitCode
 
 Handler = Callable[[socket.socket, str], None]
@@ -154,6 +154,28 @@ def test_a_process_that_began_after_the_note_is_not_the_daemon(state_dir: Path) 
     for name in ("control.json", "lock"):
         os.utime(state_dir / name, (1_000_000, 1_000_000))
     assert found(state_dir) is None
+
+
+def test_the_daemon_of_another_workflow_in_the_same_state_directory_is_none_of_this_one(
+    state_dir: Path, tmp_path: Path
+) -> None:
+    environment = {"SYMPHONY_STATE_DIR": str(state_dir)}
+    mine, link, other = tmp_path / "WORKFLOW.md", tmp_path / "link.md", tmp_path / "OTHER.md"
+    mine.touch()
+    link.symlink_to(mine)
+    note(state_dir, workflow=str(mine))
+    lock(state_dir, os.getpid())
+    assert find_daemon(mine, environment) is not None
+    assert find_daemon(link, environment) is not None
+    assert absence(mine, environment) is None
+    assert find_daemon(other, environment) is None
+    notice = absence(other, environment)
+    assert notice is not None
+    assert f"{mine} (pid {os.getpid()})" in notice
+    assert "SYMPHONY_STATE_DIR" in notice
+    (state_dir / "control.json").unlink()
+    (state_dir / "control.json").mkdir()
+    assert absence(other, environment) is None
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The reading commands in this process: from the files, and of a daemon that is a socket of the test."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -208,6 +209,22 @@ def test_a_note_goes_to_stderr(project: Project) -> None:
 def test_options_that_exclude_each_other_are_refused(project: Project) -> None:
     assert run("prompt", "SYM-1", "--json", "--prompt-only").exit_code == 2
     assert project.repo.exists()
+
+
+def test_the_daemon_of_another_workflow_is_named_and_not_shown_as_ones_own(project: Project) -> None:
+    note = {"socket": "/s", "pid": os.getpid(), "workflow": "/other/WORKFLOW.md"}
+    project.state_dir.mkdir()
+    (project.state_dir / "control.json").write_text(json.dumps(note))
+    found = document("status")
+    conforms(found, "status")
+    assert (found["source"], found["daemon"]) == ("files", None)
+    assert "/other/WORKFLOW.md" in found["notice"]
+    assert "/other/WORKFLOW.md" in run("status").stdout
+    for command in (("explain", "SYM-1"), ("prompt", "SYM-1")):
+        done = run(*command)
+        assert done.exit_code == 0
+        assert done.stderr.startswith("warning: a daemon of another workflow, /other/WORKFLOW.md")
+    assert "hint: a daemon of another workflow" in run("refresh").stderr
 
 
 def test_a_board_that_is_not_there_is_a_fact_for_the_status_and_an_error_for_one_issue(

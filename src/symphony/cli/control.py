@@ -91,12 +91,18 @@ def absence(workflow: Path, environment: Mapping[str, str]) -> str | None:
         found = _read(note)
     except OSError:
         return None
-    if found is None or found.serves(workflow):
+    if found is None:
         return None
-    if _lived(found.pid, note):
+    alive, ours = _lived(found.pid, note), found.serves(workflow)
+    if alive and not ours:
         return (
             f"a daemon of another workflow, {found.workflow} (pid {found.pid}), has the state directory "
             f"{note.parent}; give this one its own SYMPHONY_STATE_DIR"
+        )
+    if ours and not alive:
+        return (
+            f"the last daemon (pid {found.pid}) did not end in order; the next `symphony run` ends what it "
+            "left running and goes on"
         )
     return None
 

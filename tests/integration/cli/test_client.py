@@ -147,6 +147,20 @@ def test_the_note_of_a_dead_daemon_means_none(state_dir: Path) -> None:
     assert found(state_dir) is None
 
 
+def test_a_daemon_that_was_killed_is_told_of_until_another_ends_in_order(
+    state_dir: Path, tmp_path: Path
+) -> None:
+    environment, mine = {"SYMPHONY_STATE_DIR": str(state_dir)}, tmp_path / "WORKFLOW.md"
+    pid = dead_pid()
+    note(state_dir, pid=pid, workflow=str(mine))
+    notice = absence(mine, environment)
+    assert notice is not None
+    assert notice.startswith(f"the last daemon (pid {pid}) did not end in order")
+    assert absence(tmp_path / "OTHER.md", environment) is None
+    (state_dir / "control.json").unlink()
+    assert absence(mine, environment) is None
+
+
 def test_a_process_that_began_after_the_note_is_not_the_daemon(state_dir: Path) -> None:
     """After a restart of the machine the number may belong to anybody."""
     note(state_dir)

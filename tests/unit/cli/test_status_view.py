@@ -146,6 +146,12 @@ def test_without_a_daemon_it_says_so(document: dict[str, object], expected: str)
     assert picture(of_files(document), 80) == expected
 
 
+def test_what_is_odd_about_there_being_no_daemon_is_said_first() -> None:
+    notice = "the last daemon (pid 7) did not end in order"
+    shown = picture(of_files(busy()) | {"notice": notice}, 80)
+    assert shown.startswith(f"No daemon is running for /app/WORKFLOW.md.\n{notice}\nThis is what")
+
+
 @pytest.mark.parametrize(
     ("status", "words"),
     [

@@ -31,6 +31,11 @@ def refresh(*, as_json: bool, workflow: Path) -> None:
 
     client = reach(workflow, os.environ)
     if client is None:
+        if not workflow.exists():
+            raise unreachable(
+                f"no daemon is running for {workflow}, and there is no such file",
+                hint="go to the repository, or name its file with --workflow; `symphony init` makes one",
+            )
         raise unreachable(
             f"no daemon is running for {workflow}",
             hint=absence(workflow, os.environ) or "start one: symphony run; it polls at once",

@@ -323,6 +323,14 @@ def test_a_refresh_says_whether_it_shares_a_poll(
     assert project.repo.exists()
 
 
+def test_a_refresh_without_a_workflow_file_says_what_is_missing(project: Project) -> None:
+    (project.repo / "WORKFLOW.md").unlink()
+    done = run("refresh")
+    assert done.exit_code == 5
+    assert done.stderr.startswith("error: no daemon is running for WORKFLOW.md, and there is no such file\n")
+    assert "symphony init" in done.stderr
+
+
 def test_a_refresh_without_a_daemon_is_exit_code_5(project: Project) -> None:
     done = run("refresh")
     assert done.exit_code == 5

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import assert_never
+from weakref import WeakValueDictionary
 
 import anyio
 import structlog
@@ -81,7 +82,7 @@ class Effects:
         self._on_skills = on_skills
         self._now_ms = now_ms
         self._workers: dict[str, Worker] = {}
-        self._places: dict[str, anyio.Lock] = {}
+        self._places: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._notes = Notes()
         self._ended_runs = 0
         self._background = 0
@@ -229,7 +230,10 @@ class Effects:
         await self._notes.post(self.bound, command.issue, kind=command.kind, body=command.body)
 
     def _place(self, issue_id: str) -> anyio.Lock:
-        """The lock of an issue's workspace: a run and a removal never meet there."""
+        """The lock of an issue's workspace: a run and a removal never meet there.
+
+        Who holds it or waits for it keeps it; one that nobody needs any more is gone.
+        """
         return self._places.setdefault(issue_id, anyio.Lock())
 
     def _beside(self, effect: Callable[..., Awaitable[None]], *arguments: object) -> None:

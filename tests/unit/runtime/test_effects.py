@@ -276,6 +276,15 @@ async def test_a_removal_waits_for_the_run_of_its_issue(
     ]
 
 
+async def test_no_lock_of_a_workspace_is_kept_when_nobody_needs_it(tmp_path: Path) -> None:
+    place = Effects._place
+    async with at_work(tmp_path) as desk:
+        async with place(desk.effects, "1"):
+            assert place(desk.effects, "1").locked()
+            assert len(desk.effects._places) == 1
+        assert not desk.effects._places
+
+
 async def test_a_run_waits_for_the_removal_of_its_issue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ class LazyGroup(click.Group):
     """A group whose subcommands are named as `"module:attribute"`.
 
     `helps` are the lines that the help of the group shows for them; a command without one is imported for it.
-    Run as a program it never shows a stack for a failure that has a `Failure`, is a wrong usage or comes of an
+    Run as a program it never shows a stack for a failure that has a `Failure`, is a wrong usage, or is an
     output that takes nothing more: one line `error: ...`, one line `hint: ...`, and the exit code of
     `symphony.cli.failures`.
     """

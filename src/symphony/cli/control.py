@@ -96,12 +96,12 @@ def absence(workflow: Path, environment: Mapping[str, str]) -> str | None:
     alive, ours = _lived(found.pid, note), found.serves(workflow)
     if alive and not ours:
         return (
-            f"a daemon of another workflow, {found.workflow} (pid {found.pid}), has the state directory "
+            f"The daemon of another workflow, {found.workflow} (pid {found.pid}), has the state directory "
             f"{note.parent}; give this one its own SYMPHONY_STATE_DIR"
         )
     if ours and not alive:
         return (
-            f"the last daemon (pid {found.pid}) did not end in order; the next `symphony run` ends what it "
+            f"The last daemon (pid {found.pid}) did not end in order; the next `symphony run` ends what it "
             "left running and goes on"
         )
     return None

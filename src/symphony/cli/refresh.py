@@ -28,6 +28,7 @@ def refresh(*, as_json: bool, workflow: Path) -> None:
     with lean_imports():
         from symphony.cli.client import reach
         from symphony.cli.control import absence, unreachable
+        from symphony.cli.failures import warn
 
     client = reach(workflow, os.environ)
     if client is None:
@@ -36,9 +37,10 @@ def refresh(*, as_json: bool, workflow: Path) -> None:
                 f"no daemon is running for {workflow}, and there is no such file",
                 hint="go to the repository, or name its file with --workflow; `symphony init` makes one",
             )
+        if notice := absence(workflow, os.environ):
+            warn(notice)
         raise unreachable(
-            f"no daemon is running for {workflow}",
-            hint=absence(workflow, os.environ) or "start one: symphony run; it polls at once",
+            f"no daemon is running for {workflow}", hint="start one: symphony run; it polls at once"
         )
     with client:
         answer = client.refresh()

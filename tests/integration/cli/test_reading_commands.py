@@ -223,8 +223,8 @@ def test_the_daemon_of_another_workflow_is_named_and_not_shown_as_ones_own(proje
     for command in (("explain", "SYM-1"), ("prompt", "SYM-1")):
         done = run(*command)
         assert done.exit_code == 0
-        assert done.stderr.startswith("warning: a daemon of another workflow, /other/WORKFLOW.md")
-    assert "hint: a daemon of another workflow" in run("refresh").stderr
+        assert done.stderr.startswith("warning: The daemon of another workflow, /other/WORKFLOW.md")
+    assert run("refresh").stderr.startswith("warning: The daemon of another workflow")
 
 
 def test_a_board_that_is_not_there_is_a_fact_for_the_status_and_an_error_for_one_issue(

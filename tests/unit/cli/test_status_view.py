@@ -147,7 +147,7 @@ def test_without_a_daemon_it_says_so(document: dict[str, object], expected: str)
 
 
 def test_what_is_odd_about_there_being_no_daemon_is_said_first() -> None:
-    notice = "the last daemon (pid 7) did not end in order"
+    notice = "The last daemon (pid 7) did not end in order"
     shown = picture(of_files(busy()) | {"notice": notice}, 80)
     assert shown.startswith(f"No daemon is running for /app/WORKFLOW.md.\n{notice}\nThis is what")
 

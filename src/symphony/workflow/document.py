@@ -124,7 +124,9 @@ def _missing(path: Path, reason: str) -> Failure:
     return config_failure(
         f"cannot read {path}: {reason}",
         category=Category.MISSING_WORKFLOW_FILE,
-        hint='run "symphony init", or name the file',
+        hint=f"name the file in it: {path / 'WORKFLOW.md'}"
+        if path.is_dir()
+        else 'run "symphony init", or name the file',
     )
 
 

@@ -274,6 +274,18 @@ def test_a_wrong_command_is_not_taken_for_that_of_the_default(project: Project, 
     assert set(codes(as_json(PATH="/nowhere"))) == {"invalid_workflow_config"}
 
 
+def test_every_setting_can_be_listed_without_a_file_or_the_documentation(project: Project) -> None:
+    head, *lines = check("--keys").stdout.splitlines()
+    assert head.split() == ["KEY", "TYPE", "DEFAULT", "RELOAD"]
+    assert [line.split()[0] for line in lines] == list(KEYS)
+    assert " ".join(lines[0].split()) == "tracker.kind text required live"
+    assert not (project.repo / "WORKFLOW.md").exists()
+    listed = json.loads(check("--keys", "--json").stdout)
+    assert {entry["name"]: entry["default"] for entry in listed} == {
+        name: key.default for name, key in KEYS.items()
+    }
+
+
 def test_text_of_the_file_cannot_drive_the_terminal(project: Project) -> None:
     front(project, f'{GOOD}"\\e[31m\\nerror: forged": 1\n')
     done = check()

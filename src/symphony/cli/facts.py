@@ -33,6 +33,7 @@ class Facts:
     def __init__(self, workflow: Path, environment: Mapping[str, str]) -> None:
         self.workflow = workflow
         self._environment = environment
+        self._warned = False
 
     def state(self) -> Document:
         """All of it, as `/api/v1/state`.
@@ -95,7 +96,8 @@ class Facts:
         return absence(self.workflow, self._environment)
 
     def _warn_of_absence(self) -> None:
-        if notice := self._absence():
+        if not self._warned and (notice := self._absence()):
+            self._warned = True
             warn(notice)
 
     def _client(self) -> Client | None:

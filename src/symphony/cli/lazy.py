@@ -83,7 +83,7 @@ class LazyGroup(click.Group):
             return run()
         try:
             result = run()
-            sys.stdout.flush()
+            click.echo(nl=False)  # what is still buffered goes out now, where its failure can be told
         except (SymphonyError, click.ClickException) as error:
             sys.exit(report(error))
         except click.Abort:

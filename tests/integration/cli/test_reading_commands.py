@@ -224,6 +224,7 @@ def test_the_daemon_of_another_workflow_is_named_and_not_shown_as_ones_own(proje
         done = run(*command)
         assert done.exit_code == 0
         assert done.stderr.startswith("warning: The daemon of another workflow, /other/WORKFLOW.md")
+    assert run("explain", "sym-1").stderr.count("warning:") == 1
     assert run("refresh").stderr.startswith("warning: The daemon of another workflow")
 
 

@@ -94,6 +94,12 @@ def test_an_output_that_takes_nothing_more_is_told_in_one_line(
     )
 
 
+def test_without_any_output_a_command_works_all_the_same() -> None:
+    command = '"$0" -m symphony.cli --version >&-'
+    done = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_a_failure_of_a_file_is_not_taken_for_one_of_the_output() -> None:
     @click.command()
     def writing() -> None:

@@ -46,8 +46,9 @@ def test_its_next_steps_can_be_followed_literally(place: Path) -> None:
     (odd.repo / ".gitignore").unlink()
     sub = odd.repo / "sub"
     sub.mkdir()
-    *steps, last = _next_steps(odd.symphony("init", cwd=sub).stdout)
-    assert last == "symphony run"
+    *steps, check, run, watch = _next_steps(odd.symphony("init", cwd=sub).stdout)
+    assert (check.split("  ")[0], run) == ("symphony check", "symphony run")
+    assert watch.startswith("symphony status --watch ")
     shown = [step for step in steps if not step.startswith("npm ")]
     assert (len(steps) > len(shown)) == (shutil.which("codex") is None)
     script = "\n".join(["set -e", *shown, "pwd"])
@@ -59,6 +60,8 @@ def test_its_next_steps_can_be_followed_literally(place: Path) -> None:
     committed = odd.git("ls-tree", "-r", "--name-only", "HEAD").splitlines()
     assert {"WORKFLOW.md", ".symphony/skills/example/SKILL.md"} <= set(committed)
     assert not [name for name in committed if name.startswith(".symphony/issues")], "one board, not many"
+    again = _next_steps(odd.symphony("init").stdout)
+    assert [step for step in again if not step.startswith("npm ")] == [check, run, watch]
 
 
 def test_it_names_no_directory_where_one_is_there_already(project: Project) -> None:

@@ -120,14 +120,17 @@ def test_people_read_it(board: Project) -> None:
             "A poll is under way or due already; this refresh goes with it.\n",
         }
         assert document(board, "refresh")["queued"] is True
-    assert told(board, "status").startswith("No daemon is running for WORKFLOW.md.\n")
+    killed = told(board, "status")
+    assert killed.startswith("No daemon is running for WORKFLOW.md.\nThe last daemon (pid ")
+    assert "did not end in order; the next `symphony run`" in killed
     assert "hint: start one: symphony run" in told(board, "refresh", code=5)
 
 
 def test_an_issue_that_nobody_knows_is_answered_with_those_that_may_be_meant(board: Project) -> None:
     for command in ("explain", "prompt"):
-        complaint = told(board, command, "sym-3", code=1)
-        assert complaint.startswith("error: there is no issue 'sym-3'\nhint: did you mean SYM-3")
+        complaint = told(board, command, "sym-33", code=1)
+        assert complaint.startswith("error: there is no issue 'sym-33'\nhint: did you mean SYM-3")
+        assert told(board, command, "sym-3") == told(board, command, "SYM-3")
 
 
 @pytest.mark.conformance("O-1")

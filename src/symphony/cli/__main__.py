@@ -1,5 +1,5 @@
-"""`python -m symphony.cli`."""
+"""`python -m symphony.cli`: as `python -m symphony`."""
 
-from symphony.cli import main
+from symphony.__main__ import main
 
 main()

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ Examples:
   symphony check                    judge ./WORKFLOW.md as `symphony run` would
   symphony check ../app/WORKFLOW.md
   symphony check --json | jq -r '.problems[].message'
+  symphony check --keys             every setting there is: type, default, when a change takes effect
 
 Nothing is started and nothing is changed. Exit codes: 0 usable (also with warnings), 2 usage, 3 errors.
 """
@@ -33,8 +35,12 @@ _MAX_CHARS = 4_000
 @click.option(
     "--json", "as_json", is_flag=True, help="One JSON object, with the settings as they would hold."
 )
-def check(workflow: Path, *, as_json: bool) -> int:
+@click.option("--keys", is_flag=True, help="List the settings that a file can have, and judge none.")
+def check(workflow: Path, *, as_json: bool, keys: bool) -> int:
     """Tell everything that is wrong with a WORKFLOW.md."""
+    if keys:
+        _show_keys(as_json=as_json)
+        return ExitCode.OK
     # Imported here: `--help` of any command stays fast.
     from symphony.cli.checking import examine
 
@@ -72,3 +78,19 @@ def _summary(report: "Report") -> str:
     )
     verdict = "usable" if report.valid else "not usable"
     return f"{one_line(report.path, _MAX_CHARS)}: {verdict}" + (f" ({told})" if told else "")
+
+
+def _show_keys(*, as_json: bool) -> None:
+    """One line per key: name, type, default, reload class."""
+    from symphony.workflow.keys import KEYS
+
+    if as_json:
+        print_json([asdict(key) for key in KEYS.values()])
+        return
+    rows = [("KEY", "TYPE", "DEFAULT", "RELOAD")]
+    for key in KEYS.values():
+        default = "required" if key.required else key.default or "not set"
+        rows.append((key.name, key.shape.replace("`", ""), default, key.reload.value))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(map(str.ljust, row, widths)).rstrip())

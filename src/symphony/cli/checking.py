@@ -156,8 +156,11 @@ def _place(where: str | None, path: Path) -> dict[str, Any]:
 async def _surroundings(judgement: Judgement, environment: Mapping[str, str]) -> list[Failure]:
     """What a start would fail for besides the file, each at the line of its key."""
     host, places, failures = LocalHost(), judgement.places, []
-    codex, workspace = judgement.sections.get("codex"), judgement.sections.get("workspace")
-    if isinstance(codex, CodexSettings):
+    known = {**judgement.remains, **judgement.sections}
+    codex, workspace = known.get("codex"), known.get("workspace")
+    # What is left of a section has its default for a wrong command, which says nothing about the one meant.
+    told = "codex" in judgement.sections or (codex is not None and "command" in codex.model_fields_set)
+    if isinstance(codex, CodexSettings) and told:
         program = await missing_program(codex.command, host=host, environment=environment)
         if program is not None:
             failures.append(replace(program, where=places.where(("codex", "command"))))

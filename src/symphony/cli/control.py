@@ -1,11 +1,13 @@
 """Which daemon serves a workflow, by the files in its state directory; nothing is asked of it yet.
 
-A daemon leaves `control.json` (`{"socket", "host", "port", "pid"}`) and the file of its instance lock behind
-when it is killed. Both name a process, which counts only if it was there when the file was written. The lock
-itself is never tried: a reader that held it for a moment could keep a daemon from starting.
+A daemon leaves `control.json` (`{"socket", "host", "port", "pid", "workflow"}`) and the file of its instance
+lock behind when it is killed. Both name a process, which counts only if it was there when the file was
+written. The lock itself is never tried: a reader that held it for a moment could keep a daemon from starting.
+Two workflows may be given one state directory: the daemon there is that of the workflow it names.
 """
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +19,7 @@ import psutil
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.runtime.state_place import locate
 
-__all__ = ["Control", "UnreachableError", "find_daemon", "unreachable"]
+__all__ = ["Control", "UnreachableError", "absence", "find_daemon", "unreachable"]
 
 _MAX_BYTES = 64 * 1024
 _SLACK_S = 5.0
@@ -42,6 +44,7 @@ class Control:
         pid: its process.
         host, port: where it listens on TCP as well; null where it does not.
         started: when its process began; null where that cannot be told.
+        workflow: the real path of the file it serves; null where it does not say.
     """
 
     socket: Path
@@ -49,6 +52,11 @@ class Control:
     host: str | None = None
     port: int | None = None
     started: datetime | None = None
+    workflow: str | None = None
+
+    def serves(self, workflow: Path) -> bool:
+        """Whether it is the daemon of this file, as far as it says."""
+        return self.workflow is None or self.workflow == os.path.realpath(workflow)
 
 
 def find_daemon(workflow: Path, environment: Mapping[str, str]) -> Control | None:
@@ -67,11 +75,34 @@ def find_daemon(workflow: Path, environment: Mapping[str, str]) -> Control | Non
             hint="run this as the user of the daemon, or set SYMPHONY_STATE_DIR to the daemon's directory",
         ) from error
     if found is not None and _lived(found.pid, directory / "control.json"):
-        return found
+        return found if found.serves(workflow) else None
     if holder is not None:
         raise unreachable(
             f"a daemon (pid {holder}) serves this workflow and offers no control socket",
             hint="it may be starting or ending, so try again in a moment; if it stays so, restart it",
+        )
+    return None
+
+
+def absence(workflow: Path, environment: Mapping[str, str]) -> str | None:
+    """What is odd about there being no daemon of a workflow; null where nothing is."""
+    note = locate(workflow, environment) / "control.json"
+    try:
+        found = _read(note)
+    except OSError:
+        return None
+    if found is None:
+        return None
+    alive, ours = _lived(found.pid, note), found.serves(workflow)
+    if alive and not ours:
+        return (
+            f"The daemon of another workflow, {found.workflow} (pid {found.pid}), has the state directory "
+            f"{note.parent}; give this one its own SYMPHONY_STATE_DIR"
+        )
+    if ours and not alive:
+        return (
+            f"The last daemon (pid {found.pid}) did not end in order; the next `symphony run` ends what it "
+            "left running and goes on"
         )
     return None
 
@@ -88,6 +119,7 @@ def _read(path: Path) -> Control | None:
 
 def _typed(raw: Mapping[str, Any]) -> Control:
     socket, pid, host, port = raw["socket"], raw["pid"], raw.get("host"), raw.get("port")
+    workflow = raw.get("workflow")
     sensible = isinstance(socket, str) and socket.startswith("/") and isinstance(pid, int) and pid > 0
     if not sensible or "\0" in socket:
         raise ValueError("not the note of a daemon")
@@ -97,6 +129,7 @@ def _typed(raw: Mapping[str, Any]) -> Control:
         host=host if isinstance(host, str) else None,
         port=port if isinstance(port, int) else None,
         started=_started(pid),
+        workflow=workflow if isinstance(workflow, str) else None,
     )
 
 

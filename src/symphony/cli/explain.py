@@ -34,14 +34,11 @@ def explain(*, issue: str, as_json: bool, workflow: Path) -> None:
 
     with lean_imports():
         from symphony.cli.facts import Facts
+        from symphony.cli.unknown import answer_for
         from symphony.runtime.state_place import locate
 
     facts = Facts(workflow, os.environ)
-    document = facts.issue(issue)
-    if document is None:
-        from symphony.cli.unknown import unknown_issue
-
-        raise unknown_issue(issue, facts.identifiers())
+    document = answer_for(issue, facts.issue, facts.identifiers)
     explanation = explain_document(document)
     if as_json:
         print_json({**document, "explanation": explanation.document()})

@@ -1,7 +1,8 @@
 """The facts that the reading commands show: asked of the daemon where one runs, read from the files else.
 
 Every document is that of the API with two fields more: `"source": "daemon" | "files"` and
-`"daemon": {"pid", "started_at", "host", "port", "socket"} | null`.
+`"daemon": {"pid", "started_at", "host", "port", "socket"} | null`. The state has `"notice"` as well, one line
+that tells what is odd about there being no daemon, or null.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from symphony.cli.client import Client, reach
-from symphony.cli.control import Control
+from symphony.cli.control import Control, absence
+from symphony.cli.failures import warn
 from symphony.observability.moments import utc_text
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ class Facts:
     def __init__(self, workflow: Path, environment: Mapping[str, str]) -> None:
         self.workflow = workflow
         self._environment = environment
+        self._warned = False
 
     def state(self) -> Document:
         """All of it, as `/api/v1/state`.
@@ -40,9 +43,10 @@ class Facts:
         """
         client = self._client()
         if client is None:
-            return {"source": "files", "daemon": None, **anyio.run(self._offline().state)}
+            document = anyio.run(self._offline().state)
+            return {"source": "files", "daemon": None, "notice": self._absence(), **document}
         with client:
-            return {**client.state(), **_from(client.control)}
+            return {**client.state(), **_from(client.control), "notice": None}
 
     def issue(self, identifier: str) -> Document | None:
         """One issue, as `/api/v1/<identifier>`; null when nobody knows it.
@@ -54,6 +58,7 @@ class Facts:
         """
         client = self._client()
         if client is None:
+            self._warn_of_absence()
             return self._issue_of_files(identifier, None)
         with client:
             if (document := client.issue(identifier)) is not None:
@@ -70,6 +75,8 @@ class Facts:
             with client:
                 if (document := client.prompt(identifier)) is not None:
                     return {**document, "source": "daemon"}
+        else:
+            self._warn_of_absence()
         return anyio.run(partial(self._offline().prompt, identifier))
 
     def identifiers(self) -> tuple[str, ...]:
@@ -84,6 +91,14 @@ class Facts:
         if client is not None and waits["code"] == "starting":
             waits["message"] = _NOT_READ
         return {"source": "files", "daemon": _daemon(client.control) if client else None, **document}
+
+    def _absence(self) -> str | None:
+        return absence(self.workflow, self._environment)
+
+    def _warn_of_absence(self) -> None:
+        if not self._warned and (notice := self._absence()):
+            self._warned = True
+            warn(notice)
 
     def _client(self) -> Client | None:
         return reach(self.workflow, self._environment)

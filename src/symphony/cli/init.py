@@ -27,6 +27,7 @@ _SCAFFOLD = {
     "SYM-1.md": ".symphony/issues/SYM-1.md",
     "SKILL.md": ".symphony/skills/example/SKILL.md",
 }
+_COMMITTED = ("WORKFLOW.md", ".symphony/skills")
 
 
 @click.command(epilog=_EPILOG, short_help="Make a git repository ready.")
@@ -95,7 +96,14 @@ def _next_steps(root: Path) -> str:
 
     lines = [] if Path.cwd().resolve() == root.resolve() else [f"cd {shlex.quote(str(root))}"]
     # Skills reach a session by way of the clone. The board does not: it stays in one place.
-    lines.append("git add WORKFLOW.md .symphony/skills && git commit -m 'Add Symphony'")
+    if _asked(root, "status", "--porcelain", "--", *_COMMITTED) != "":
+        lines.append(f"git add {' '.join(_COMMITTED)} && git commit -m 'Add Symphony'")
     if shutil.which("codex") is None:
         lines.append("npm install -g @openai/codex && codex login    # the agent is not installed yet")
-    return "\n".join(["", "Next:", *(f"  {line}" for line in [*lines, f"{program()} run"])])
+    symphony = program()
+    lines += [
+        f"{symphony} check             # what is still wrong, if anything",
+        f"{symphony} run",
+        f"{symphony} status --watch    # in another terminal",
+    ]
+    return "\n".join(["", "Next:", *(f"  {line}" for line in lines)])

@@ -32,6 +32,7 @@ from symphony.scheduler.inputs import Input, Polled, PollFailed, Recovered, Refr
 from symphony.scheduler.machine import step
 from symphony.scheduler.policy import Eligible
 from symphony.scheduler.state import State, initial
+from symphony.trackers.base import skipped_by
 
 __all__ = ["Document", "Offline", "open_offline"]
 
@@ -145,7 +146,7 @@ class Offline:
             )
         except SymphonyError as error:
             return PollFailed(request=request, failure=error.failure)
-        return Polled(request=request, issues=tuple(issues))
+        return Polled(request=request, issues=tuple(issues), skipped=skipped_by(self.bound.tracker))
 
     async def _find(self, identifier: str, state: State) -> Issue | None:
         """The issue among the candidates; else by the id its workspace tells, or by itself as an id."""

@@ -42,13 +42,10 @@ def prompt(*, issue: str, only: str | None, as_json: bool, workflow: Path) -> No
     # Imported here: `--help` of any command stays fast.
     with lean_imports():
         from symphony.cli.facts import Facts
+        from symphony.cli.unknown import answer_for
 
     facts = Facts(workflow, os.environ)
-    document = facts.prompt(issue)
-    if document is None:
-        from symphony.cli.unknown import unknown_issue
-
-        raise unknown_issue(issue, facts.identifiers())
+    document = answer_for(issue, facts.prompt, facts.identifiers)
     if note := document.get("note"):
         warn(str(note))
     if as_json:

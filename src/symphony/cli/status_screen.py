@@ -29,7 +29,7 @@ def status_screen(console: Console, document: Mapping[str, Any], *, workflow: st
         whole = status_view(document, workflow=workflow, width=width)
         if _height(console, whole) <= height:
             return whole
-    room = height - _height(console, head_view(document, workflow=workflow))
+    room = height - _height(console, head_view(document, workflow=workflow, brief=True))
     return status_view(document, workflow=workflow, width=width, most=_shared_out(counts, room, width))
 
 

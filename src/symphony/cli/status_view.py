@@ -43,6 +43,7 @@ _WIDE: Final = 100
 _NARROW: Final = 72
 _ID_WIDTH: Final = 8
 _QUIET_S: Final = 120
+_FEW: Final = 3
 
 
 def console_for(**options: Any) -> Console:
@@ -65,7 +66,7 @@ def show(console: Console, *pictures: RenderableType) -> None:
 def status_view(document: Document, *, workflow: str, width: int, most: Most | None = None) -> RenderableType:
     """The whole picture, for so many columns; with `most` the brief one, on which every text has one line."""
     now = document.get("generated_at")
-    blocks = [head_view(document, workflow=workflow)]
+    blocks = [head_view(document, workflow=workflow, brief=most is not None)]
     for kind in KINDS:
         found = rows(document, kind)
         if shown := found if most is None else found[: most[kind]]:
@@ -76,9 +77,9 @@ def status_view(document: Document, *, workflow: str, width: int, most: Most | N
     return _spaced(blocks)
 
 
-def head_view(document: Document, *, workflow: str) -> RenderableType:
+def head_view(document: Document, *, workflow: str, brief: bool = False) -> RenderableType:
     """What stands above the issues: how the daemon is, and what is wrong."""
-    problems = list(_problems(document))
+    problems = [*_problems(document), *_skipped(document, _FEW if brief else None)]
     return _spaced([_head(document, workflow), *([Group(*problems)] if problems else [])])
 
 
@@ -109,7 +110,9 @@ def trouble_view(failure: Failure) -> RenderableType:
 def _head(document: Document, workflow: str) -> RenderableType:
     if document.get("source") != "daemon":
         first = Text.assemble(("No daemon is running", "bold yellow"), " for ", cell(workflow), ".")
-        return Group(first, Text("This is what the files say; `symphony run` starts one.", style="dim"))
+        notice = [cell(document["notice"], "yellow")] if document.get("notice") else []
+        then = Text("This is what the files say; `symphony run` starts one.", style="dim")
+        return Group(first, *notice, then)
     daemon, polling = _map(document, "daemon"), _map(document, "polling")
     since = seconds_between(daemon.get("started_at"), document.get("generated_at"))
     word, style = _health(document)
@@ -168,9 +171,29 @@ def _problems(document: Document) -> Iterator[Text]:
                 yield Text.assemble("  ", ("→ ", "bold"), cell(failure["hint"]))
 
 
+def _skipped(document: Document, most: int | None) -> Iterator[Text]:
+    """The issues of which nothing can be told, because their records cannot be read."""
+    found = rows(_map(document, "health"), "skipped_records")
+    if not found:
+        return
+    yield Text(
+        f"The tracker could not read {plural(len(found), 'issue')}, so nothing starts there:", style="red"
+    )
+    for row in found[:most]:
+        where = f"{row['where']}: " if row.get("where") else ""
+        yield Text.assemble("  ", cell(f"{where}{row.get('message')}"))
+    if (left_out := len(found) - len(found[:most])) > 0:
+        yield Text(f"  and {left_out} more; `symphony status` lists all", style="dim")
+    for hint in dict.fromkeys(row["hint"] for row in found if row.get("hint")):
+        yield Text.assemble("  ", ("→ ", "bold"), cell(hint))
+
+
 def _nothing(document: Document) -> str:
-    if isinstance(_map(document, "health").get("poll_failure"), Mapping):
+    health = _map(document, "health")
+    if isinstance(health.get("poll_failure"), Mapping):
         return "Nothing is known of the issues."
+    if health.get("skipped_records"):
+        return "Nothing else to do: no other issue is in an active state."
     return "Nothing to do: the tracker lists no issue in an active state."
 
 

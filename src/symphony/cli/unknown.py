@@ -1,14 +1,34 @@
-"""The error for an issue that nobody knows, with the identifiers that may have been meant."""
+"""An issue as a person names it: the exact one, else the only one that differs by case, else an error."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from typing import TypeVar
 
 from symphony.cli.failures import CommandError
 from symphony.domain.plain import one_line
 
-__all__ = ["unknown_issue"]
+__all__ = ["answer_for", "unknown_issue"]
 
 _MOST = 5
+_Answer = TypeVar("_Answer")
+
+
+def answer_for(
+    identifier: str, ask: Callable[[str], _Answer | None], known: Callable[[], Sequence[str]]
+) -> _Answer:
+    """What `ask` says of the issue; `known` is called only where it does not know the exact identifier.
+
+    Raises:
+        CommandError: nobody knows it, or several differ from it by case.
+    """
+    if (answer := ask(identifier)) is not None:
+        return answer
+    names = known()
+    alike = {one for one in names if one.casefold() == identifier.casefold()}
+    for other in alike if len(alike) == 1 else ():
+        if (answer := ask(other)) is not None:
+            return answer
+    raise unknown_issue(identifier, names)
 
 
 def unknown_issue(identifier: str, known: Sequence[str]) -> CommandError:

@@ -84,6 +84,9 @@ def _health(state: State, history: History) -> Document:
         "last_poll_at": _text(history.last_poll_at),
         "poll_failure": _failure(state.last_poll_failure),
         "workflow_failure": _failure(state.hold),
+        "skipped_records": [
+            {"where": each.where, "message": each.message, "hint": each.hint} for each in state.skipped
+        ],
     }
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import assert_never
+from weakref import WeakValueDictionary
 
 import anyio
 import structlog
@@ -48,7 +49,7 @@ from symphony.scheduler.inputs import (
     RunEnded,
 )
 from symphony.skills import Problem
-from symphony.trackers.base import TrackerError
+from symphony.trackers.base import TrackerError, skipped_by
 from symphony.workspace.model import WorkspaceRecord
 
 __all__ = ["Effects"]
@@ -82,7 +83,7 @@ class Effects:
         self._on_skills = on_skills
         self._now_ms = now_ms
         self._workers: dict[str, Worker] = {}
-        self._places: dict[str, anyio.Lock] = {}
+        self._places: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._notes = Notes()
         self._ended_runs = 0
         self._background = 0
@@ -132,7 +133,8 @@ class Effects:
         except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
             self._post(PollFailed(request=command.request, failure=self._failure(error)))
         else:
-            self._post(Polled(request=command.request, issues=tuple(issues)))
+            skipped = tuple(bound.redaction.failure(each) for each in skipped_by(bound.tracker))
+            self._post(Polled(request=command.request, issues=tuple(issues), skipped=skipped))
 
     async def _refresh(self, command: RefreshIssues) -> None:
         try:
@@ -231,7 +233,10 @@ class Effects:
         await self._notes.post(self.bound, command.issue, kind=command.kind, body=command.body)
 
     def _place(self, issue_id: str) -> anyio.Lock:
-        """The lock of an issue's workspace: a run and a removal never meet there."""
+        """The lock of an issue's workspace: a run and a removal never meet there.
+
+        Who holds it or waits for it keeps it; one that nobody needs any more is gone.
+        """
         return self._places.setdefault(issue_id, anyio.Lock())
 
     def _beside(self, effect: Callable[..., Awaitable[None]], *arguments: object) -> None:

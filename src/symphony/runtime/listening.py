@@ -1,7 +1,7 @@
 """Where the daemon can be reached: a control socket always, a TCP port if asked for, and a note that says so.
 
-The note is `control.json` in the state directory: `{"socket", "host", "port", "pid"}`. Clients read it,
-because the path of a Unix socket may be too long for the system, and a port may be any free one.
+The note is `control.json` in the state directory: `{"socket", "host", "port", "pid", "workflow"}`. Clients
+read it, because the path of a Unix socket may be too long for the system, and a port may be any free one.
 """
 
 import errno
@@ -45,9 +45,16 @@ class Doors:
 
 @contextmanager
 def open_doors(
-    state_dir: StateDirectory, *, host: str, port: int | None, environment: Mapping[str, str]
+    state_dir: StateDirectory,
+    *,
+    host: str,
+    port: int | None,
+    environment: Mapping[str, str],
+    workflow: Path | None = None,
 ) -> Iterator[Doors]:
     """Bind what is wanted and write the note; everything is gone at the end. Called under the instance lock.
+
+    `workflow` is whom the note names, so that a client of another one does not take the daemon for its own.
 
     Raises:
         SymphonyError: `http_server`: the port is taken, or the address is none of this machine.
@@ -56,7 +63,16 @@ def open_doors(
         tcp = None if port is None else stack.enter_context(_listen_tcp(host, port))
         control, path = _listen_control(state_dir, environment, stack)
         doors = Doors(control=control, tcp=tcp)
-        _write_note(state_dir, path, host, doors.port)
+        _write_note(
+            state_dir,
+            {
+                "socket": None if path is None else str(path),
+                "host": None if doors.port is None else host,
+                "port": doors.port,
+                "pid": os.getpid(),
+                "workflow": None if workflow is None else os.path.realpath(workflow),
+            },
+        )
         stack.callback(_remove, state_dir.path / NOTE_NAME)
         yield doors
 
@@ -194,14 +210,8 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _write_note(state_dir: StateDirectory, path: Path | None, host: str, port: int | None) -> None:
+def _write_note(state_dir: StateDirectory, note: Mapping[str, object]) -> None:
     """Written whole or not at all; without it clients take the daemon for unreachable."""
-    note = {
-        "socket": None if path is None else str(path),
-        "host": None if port is None else host,
-        "port": port,
-        "pid": os.getpid(),
-    }
     draft = state_dir.path / f"{NOTE_NAME}.tmp"
     try:
         draft.write_text(json.dumps(note) + "\n", encoding="utf-8")

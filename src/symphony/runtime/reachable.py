@@ -6,6 +6,7 @@ server takes longer than the check of the agent: who knocks meanwhile waits a mo
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 
 import anyio
 import structlog
@@ -30,6 +31,7 @@ async def reachable(
     host: str,
     port: int | None,
     environment: Mapping[str, str],
+    workflow: Path | None = None,
 ) -> AsyncIterator[Doors]:
     """Open the doors and answer on them while the body runs. Called under the instance lock.
 
@@ -39,7 +41,7 @@ async def reachable(
     token = None
     if port is not None and await to_thread.run_sync(_is_public, host):
         token = await to_thread.run_sync(operator_token, state_dir, environment)
-    opened = open_doors(state_dir, host=host, port=port, environment=environment)
+    opened = open_doors(state_dir, host=host, port=port, environment=environment, workflow=workflow)
     doors = await to_thread.run_sync(opened.__enter__)
     refused: SymphonyError | None = None
     try:

@@ -54,7 +54,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Observer(Protocol):
-    """Sees every step after it was taken; must not block."""
+    """Sees every step after it was taken, one that failed as one that changed nothing; must not block."""
 
     def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
         """One step."""
@@ -147,6 +147,7 @@ class Service:
                 host=server.host,
                 port=server.port if self._port is None else self._port,
                 environment=self._environment,
+                workflow=bound.workflow.path,
             ):
                 await self._check(bound)
                 await self._serve(bound)
@@ -218,6 +219,7 @@ class Service:
             after, commands = step(before, fact, self._now_ms())
         except Exception:  # noqa: BLE001 - the step is total; should it not be, the night must go on
             _log.exception("decision_failed", input=type(fact).__name__)
+            self._show(before, fact, before, ())  # it is out of the mailbox, and somebody may wait for that
             return before
         self.state = after
         for command in commands:

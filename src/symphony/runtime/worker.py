@@ -322,7 +322,9 @@ def _needs_person(event: InputRequired) -> Failure:
         blame=Blame.AGENT,
         message=f"the agent needs a person: {event.reason}",
         retryable=False,
-        hint="answer in the issue's description, or change codex.on_approval",
+        hint="say in the issue's description how to do without it, or change codex.on_approval"
+        if event.approval
+        else "answer in the issue's description; then it is tried again",
     )
 
 

@@ -34,6 +34,7 @@ __all__ = [
 PARKED_EVERY_MS = 600_000
 WAKE_GAP_MS = 100
 LONGEST_QUIET_MS = 3_600_000
+MOST_SKIPPED = 50
 _POLL = Timer(TimerKind.POLL)
 _QUIET = Timer(TimerKind.QUIET)
 
@@ -137,7 +138,12 @@ def on_polled(work: Work, answer: Polled) -> None:
         return
     newest = {issue.id: issue for issue in answer.issues}
     candidates = {issue.id: issue for issue in sorted(newest.values(), key=policy.sort_key)}
-    work.update(candidates=candidates, deferred=frozenset(), last_poll_failure=None)
+    work.update(
+        candidates=candidates,
+        deferred=frozenset(),
+        last_poll_failure=None,
+        skipped=answer.skipped[:MOST_SKIPPED],
+    )
     _end(work)
 
 

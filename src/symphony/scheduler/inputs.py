@@ -168,10 +168,14 @@ class WakeAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Polled:
-    """All issues in active states, as answered to `FetchCandidates`."""
+    """All issues in active states, as answered to `FetchCandidates`.
+
+    `skipped` are the records that the tracker left out because they are malformed, one failure each.
+    """
 
     request: int
     issues: tuple[Issue, ...]
+    skipped: tuple[Failure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

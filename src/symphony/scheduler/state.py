@@ -134,7 +134,8 @@ class State:
     the next poll is due in a moment, because something changed during the last one.
     `timers` holds the newest token of each armed timer, `dues` when it comes due. `quiet_until_ms` is set
     when the tracker asked not to be asked before.
-    `hold` is set while the workflow is invalid.
+    `hold` is set while the workflow is invalid. `skipped` are the first of the records that the last answered
+    poll left out; they only inform.
     """
 
     settings: SchedulerSettings
@@ -161,6 +162,7 @@ class State:
     next_poll_ms: int | None = None
     hold: Failure | None = None
     last_poll_failure: Failure | None = None
+    skipped: tuple[Failure, ...] = ()
     drain: Drain = Drain.NO
     completed: frozenset[str] = frozenset()
     totals: Totals = field(default_factory=Totals)

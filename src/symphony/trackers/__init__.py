@@ -1,1 +1,1 @@
-"""Issue trackers: one read contract, two optional capabilities, one adapter per tracker."""
+"""Issue trackers: one read contract, optional capabilities, one adapter per tracker."""

@@ -8,7 +8,16 @@ from symphony.domain.failures import Failure, SymphonyError
 from symphony.domain.issue import Issue
 from symphony.domain.tools import ToolResult, ToolSpec
 
-__all__ = ["Comment", "CommentCapability", "ConfigProblem", "Tracker", "TrackerConfigError", "TrackerError"]
+__all__ = [
+    "Comment",
+    "CommentCapability",
+    "ConfigProblem",
+    "SkippingCapability",
+    "Tracker",
+    "TrackerConfigError",
+    "TrackerError",
+    "skipped_by",
+]
 
 
 class TrackerError(SymphonyError):
@@ -101,3 +110,17 @@ class CommentCapability(Protocol):
             TrackerError: nothing is known to have been written.
         """
         ...
+
+
+@runtime_checkable
+class SkippingCapability(Protocol):
+    """Tells which records a listing had to leave out, so that people see more of it than a line in a log."""
+
+    def skipped(self) -> Sequence[Failure]:
+        """One failure per malformed record of the last `fetch_issues_by_states`."""
+        ...
+
+
+def skipped_by(tracker: Tracker) -> tuple[Failure, ...]:
+    """What the tracker left out of its last listing; nothing where it cannot tell."""
+    return tuple(tracker.skipped()) if isinstance(tracker, SkippingCapability) else ()

@@ -124,7 +124,9 @@ def _missing(path: Path, reason: str) -> Failure:
     return config_failure(
         f"cannot read {path}: {reason}",
         category=Category.MISSING_WORKFLOW_FILE,
-        hint='run "symphony init", or name the file',
+        hint=f"name the file in it: {path / 'WORKFLOW.md'}"
+        if path.is_dir()
+        else 'run "symphony init", or name the file',
     )
 
 
@@ -132,8 +134,9 @@ def _missing(path: Path, reason: str) -> Failure:
 class Judgement:
     """All that can be said about a file: `workflow` is there if, and only if, there are no failures.
 
-    `sections` are those that are sound in themselves, whatever is wrong elsewhere; `failures` and `warnings`
-    stand in the order of the file, those of the prompt at the end.
+    `sections` are those that are sound in themselves, whatever is wrong elsewhere; `remains` is what is left
+    of the others without their wrong keys. `failures` and `warnings` stand in the order of the file, those of
+    the prompt at the end.
     """
 
     places: Places
@@ -141,6 +144,7 @@ class Judgement:
     warnings: tuple[WorkflowWarning, ...]
     sections: Mapping[str, Section]
     workflow: Workflow | None
+    remains: Mapping[str, Section] = field(default_factory=dict)
 
 
 def parse_workflow(
@@ -209,6 +213,7 @@ def judge_workflow(
         warnings=() if review is None else tuple(review.warnings),
         sections={} if review is None else review.sections,
         workflow=None if failures else _workflow(file, review, template),
+        remains={} if review is None else review.remains,
     )
 
 

@@ -52,10 +52,10 @@ class WorkflowError(SymphonyError):
 
 _USUAL_HINTS: Mapping[Category, str] = {
     Category.WORKFLOW_PARSE_ERROR: "quote a value that contains a colon, and indent with blanks",
-    Category.TEMPLATE_PARSE_ERROR: "docs/workflow-file.md shows what a prompt may contain",
-    Category.TEMPLATE_RENDER_ERROR: "docs/workflow-file.md lists the variables of a prompt",
+    Category.TEMPLATE_PARSE_ERROR: "a prompt is Liquid: {{ issue.title }}, {% if attempt %}..{% endif %}",
+    Category.TEMPLATE_RENDER_ERROR: "a prompt knows `issue` with its fields, and `attempt`",
 }
-_USUAL_HINT = "docs/workflow-file.md lists every setting with its default"
+_USUAL_HINT = "`symphony check --keys` lists every setting with its default"
 
 
 def config_failure(

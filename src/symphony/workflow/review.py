@@ -55,11 +55,13 @@ class Review:
     """Collects what is wrong (`failures`) and what is odd (`warnings`) while a front matter is looked at.
 
     `sections` holds those sections that are sound in themselves, so that a mistake in one of them does not
-    hide what an adapter has to say about another; `settings` is there only where nothing is wrong at all.
+    hide what an adapter has to say about another; `remains` holds the others without their wrong keys, the
+    defaults in their place. `settings` is there only where nothing is wrong at all.
     """
 
     source: FrontMatter
     sections: dict[str, Section] = field(default_factory=dict)
+    remains: dict[str, Section] = field(default_factory=dict)
     settings: Settings | None = None
     warnings: list[WorkflowWarning] = field(default_factory=list)
     _failures: list[tuple[int, Failure]] = field(default_factory=list)

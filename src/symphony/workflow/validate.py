@@ -277,7 +277,7 @@ def _check_skills_source(review: Review, settings: Settings | None) -> None:
 
 
 def _typed(review: Review, raw: Mapping[str, Any], *, skip: Location) -> Settings | None:
-    review.sections = _sound_sections(raw)
+    _keep_sections(review, raw)
     try:
         return Settings.model_validate(raw)
     except ValidationError as error:
@@ -288,12 +288,16 @@ def _typed(review: Review, raw: Mapping[str, Any], *, skip: Location) -> Setting
     return None
 
 
-def _sound_sections(raw: Mapping[str, Any]) -> dict[str, Section]:
-    """The sections that are right in themselves, whatever is wrong with the others."""
-    sound: dict[str, Section] = {}
+def _keep_sections(review: Review, raw: Mapping[str, Any]) -> None:
+    """The sections that are right in themselves, and what is left of the others."""
     for name in Settings.model_fields:
         model = section_of(Settings, name)
         assert model is not None, name  # noqa: S101 - all fields of Settings are sections
-        with suppress(ValidationError):
-            sound[name] = model.model_validate(raw.get(name, {}))
-    return sound
+        values = raw.get(name, {})
+        try:
+            review.sections[name] = model.model_validate(values)
+        except ValidationError as error:
+            wrong = {problem["loc"][0] for problem in error.errors(include_url=False) if problem["loc"]}
+            with suppress(ValidationError, AttributeError):  # the latter for what is no map at all
+                left = {key: value for key, value in values.items() if key not in wrong}
+                review.remains[name] = model.model_validate(left)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from symphony.cli.client import Client, reach
-from symphony.cli.control import Control, UnreachableError, find_daemon
+from symphony.cli.control import Control, UnreachableError, absence, find_daemon
 from symphony.cli.failures import CommandError, ExitCode
 
 Handler = Callable[[socket.socket, str], None]
@@ -147,6 +147,20 @@ def test_the_note_of_a_dead_daemon_means_none(state_dir: Path) -> None:
     assert found(state_dir) is None
 
 
+def test_a_daemon_that_was_killed_is_told_of_until_another_ends_in_order(
+    state_dir: Path, tmp_path: Path
+) -> None:
+    environment, mine = {"SYMPHONY_STATE_DIR": str(state_dir)}, tmp_path / "WORKFLOW.md"
+    pid = dead_pid()
+    note(state_dir, pid=pid, workflow=str(mine))
+    notice = absence(mine, environment)
+    assert notice is not None
+    assert notice.startswith(f"The last daemon (pid {pid}) did not end in order")
+    assert absence(tmp_path / "OTHER.md", environment) is None
+    (state_dir / "control.json").unlink()
+    assert absence(mine, environment) is None
+
+
 def test_a_process_that_began_after_the_note_is_not_the_daemon(state_dir: Path) -> None:
     """After a restart of the machine the number may belong to anybody."""
     note(state_dir)
@@ -154,6 +168,28 @@ def test_a_process_that_began_after_the_note_is_not_the_daemon(state_dir: Path) 
     for name in ("control.json", "lock"):
         os.utime(state_dir / name, (1_000_000, 1_000_000))
     assert found(state_dir) is None
+
+
+def test_the_daemon_of_another_workflow_in_the_same_state_directory_is_none_of_this_one(
+    state_dir: Path, tmp_path: Path
+) -> None:
+    environment = {"SYMPHONY_STATE_DIR": str(state_dir)}
+    mine, link, other = tmp_path / "WORKFLOW.md", tmp_path / "link.md", tmp_path / "OTHER.md"
+    mine.touch()
+    link.symlink_to(mine)
+    note(state_dir, workflow=str(mine))
+    lock(state_dir, os.getpid())
+    assert find_daemon(mine, environment) is not None
+    assert find_daemon(link, environment) is not None
+    assert absence(mine, environment) is None
+    assert find_daemon(other, environment) is None
+    notice = absence(other, environment)
+    assert notice is not None
+    assert f"{mine} (pid {os.getpid()})" in notice
+    assert "SYMPHONY_STATE_DIR" in notice
+    (state_dir / "control.json").unlink()
+    (state_dir / "control.json").mkdir()
+    assert absence(other, environment) is None
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The reading commands in this process: from the files, and of a daemon that is a socket of the test."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -210,6 +211,23 @@ def test_options_that_exclude_each_other_are_refused(project: Project) -> None:
     assert project.repo.exists()
 
 
+def test_the_daemon_of_another_workflow_is_named_and_not_shown_as_ones_own(project: Project) -> None:
+    note = {"socket": "/s", "pid": os.getpid(), "workflow": "/other/WORKFLOW.md"}
+    project.state_dir.mkdir()
+    (project.state_dir / "control.json").write_text(json.dumps(note))
+    found = document("status")
+    conforms(found, "status")
+    assert (found["source"], found["daemon"]) == ("files", None)
+    assert "/other/WORKFLOW.md" in found["notice"]
+    assert "/other/WORKFLOW.md" in run("status").stdout
+    for command in (("explain", "SYM-1"), ("prompt", "SYM-1")):
+        done = run(*command)
+        assert done.exit_code == 0
+        assert done.stderr.startswith("warning: The daemon of another workflow, /other/WORKFLOW.md")
+    assert run("explain", "sym-1").stderr.count("warning:") == 1
+    assert run("refresh").stderr.startswith("warning: The daemon of another workflow")
+
+
 def test_a_board_that_is_not_there_is_a_fact_for_the_status_and_an_error_for_one_issue(
     project: Project,
 ) -> None:
@@ -226,6 +244,17 @@ def test_a_malformed_issue_file_is_told_by_its_place(project: Project) -> None:
     done = run("explain", "SYM-9")
     assert done.exit_code == 1
     assert "SYM-9.md" in done.stderr
+
+
+def test_a_status_shows_the_malformed_issue_files_too(project: Project) -> None:
+    (project.repo / ".symphony/issues/SYM-9.md").write_text("---\ntitle: [\n---\n")
+    found = document("status")
+    conforms(found, "status")
+    (record,) = found["health"]["skipped_records"]
+    assert "SYM-9.md:" in record["where"]
+    shown = run("status").stdout
+    assert f"{record['where']}: {record['message']} → correct the file" in " ".join(shown.split())
+    assert "First" in shown
 
 
 @pytest.mark.parametrize("command", [("status",), ("explain", "SYM-1"), ("prompt", "SYM-1")])
@@ -293,6 +322,14 @@ def test_a_refresh_says_whether_it_shares_a_poll(
     assert words in run("refresh").stdout
     assert document("refresh") == answer
     assert project.repo.exists()
+
+
+def test_a_refresh_without_a_workflow_file_says_what_is_missing(project: Project) -> None:
+    (project.repo / "WORKFLOW.md").unlink()
+    done = run("refresh")
+    assert done.exit_code == 5
+    assert done.stderr.startswith("error: no daemon is running for WORKFLOW.md, and there is no such file\n")
+    assert "symphony init" in done.stderr
 
 
 def test_a_refresh_without_a_daemon_is_exit_code_5(project: Project) -> None:

@@ -1,4 +1,5 @@
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -37,6 +38,7 @@ from symphony.scheduler.inputs import (
     WakeAsked,
     WorkflowRejected,
 )
+from symphony.scheduler.machine import step
 from symphony.scheduler.state import Cycle, State
 from symphony.trackers.markdown import MarkdownTracker
 from symphony.workspace.manager import WorkspaceManager
@@ -320,6 +322,35 @@ async def test_an_observer_that_breaks_is_logged_and_the_work_goes_on(project: P
             await served.ended()
     assert served.watcher.outcomes == ["succeeded"]
     assert "observer_failed" in {line["event"] for line in logs}
+
+
+async def test_a_refresh_whose_step_failed_does_not_swallow_those_after_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = iter([RuntimeError("a bug")])
+
+    def breaks_once(state: State, fact: Input, now_ms: int) -> tuple[State, tuple[Command, ...]]:
+        if isinstance(fact, WakeAsked) and fact.reason == "operator":
+            for failure in failures:
+                raise failure
+        return step(state, fact, now_ms)
+
+    monkeypatch.setattr("symphony.runtime.service.step", breaks_once)
+    project.workflow(polling={"interval_ms": 3_600_000})
+    with capture_logs() as logs:
+        async with serving(project) as served:
+            watcher, operator = served.watcher, served.service._operator
+            await watcher.until(lambda: bool(watcher.states) and watcher.states[-1].polls == 1)
+            for asked in (1, 2):
+                operator.refresh()
+                wakes = partial(_operators, watcher, asked)
+                await watcher.until(wakes)
+            await watcher.until(lambda: watcher.states[-1].polls == 2)
+    assert "decision_failed" in {line["event"] for line in logs}
+
+
+def _operators(watcher: Watcher, asked: int) -> bool:
+    return sum(wake.reason == "operator" for wake in watcher.all(WakeAsked)) == asked
 
 
 async def test_a_board_that_cannot_be_watched_is_still_polled(

@@ -337,4 +337,5 @@ async def test_without_a_port_there_is_the_control_socket_alone(project: Project
         path = await control_of(served, project)
         note = json.loads(await anyio.Path(project.state_dir / "control.json").read_text())
         assert (note["socket"], note["port"]) == (str(path), None)
+        assert note["workflow"] == str(project.repo / "WORKFLOW.md")
     assert not await anyio.Path(path).exists()

@@ -84,6 +84,22 @@ async def test_how_a_turn_ended_decides_how_its_run_ended(
     assert fact.outcome.failure.category is category
 
 
+@pytest.mark.parametrize("approval", [True, False])
+async def test_only_who_asks_for_an_approval_is_told_of_the_setting_for_approvals(
+    project: Project, monkeypatch: pytest.MonkeyPatch, *, approval: bool
+) -> None:
+    asks = InputRequired(reason="well?", approval=approval)
+    monkeypatch.setattr("symphony.runtime.bound.create_backend", lambda *_, **__: OneTurn(asks))
+    project.workflow()
+    project.issue("SYM-1")
+    async with serving(project) as served:
+        fact = await served.watcher.until_seen(RunEnded)
+    assert fact.outcome.failure is not None
+    hint = fact.outcome.failure.hint or ""
+    assert "issue's description" in hint
+    assert ("codex.on_approval" in hint) is approval
+
+
 class AskingSlowly(OneTurn):
     """An agent that asks for a person, and takes its time to end."""
 

@@ -272,6 +272,39 @@ def test_a_repository_that_cannot_be_cloned_is_an_error(project: Project, worksp
     assert problem["line"] == 4
 
 
+def test_what_lies_around_the_file_is_judged_while_keys_beside_it_are_wrong(project: Project) -> None:
+    front(
+        project,
+        "codex: {command: no-such-program, turn_timeout_ms: soon}\n"
+        "workspace: {repo: ./no-such-folder, base_branch: 7}\npolling: {interval_ms: x}\n",
+    )
+    assert sorted(codes(as_json())) == [
+        "codex_not_found",
+        "invalid_workflow_config",
+        "invalid_workflow_config",
+        "invalid_workflow_config",
+        "workspace_repository",
+    ]
+
+
+@pytest.mark.parametrize("wrong", ["codex: {command: 7}", "codex: {command: ' '}", "codex: [x]"])
+def test_a_wrong_command_is_not_taken_for_that_of_the_default(project: Project, wrong: str) -> None:
+    front(project, f"{wrong}\nworkspace: 7\n")
+    assert set(codes(as_json(PATH="/nowhere"))) == {"invalid_workflow_config"}
+
+
+def test_every_setting_can_be_listed_without_a_file_or_the_documentation(project: Project) -> None:
+    head, *lines = check("--keys").stdout.splitlines()
+    assert head.split() == ["KEY", "TYPE", "DEFAULT", "RELOAD"]
+    assert [line.split()[0] for line in lines] == list(KEYS)
+    assert " ".join(lines[0].split()) == "tracker.kind text required live"
+    assert not (project.repo / "WORKFLOW.md").exists()
+    listed = json.loads(check("--keys", "--json").stdout)
+    assert {entry["name"]: entry["default"] for entry in listed} == {
+        name: key.default for name, key in KEYS.items()
+    }
+
+
 def test_text_of_the_file_cannot_drive_the_terminal(project: Project) -> None:
     front(project, f'{GOOD}"\\e[31m\\nerror: forged": 1\n')
     done = check()

@@ -9,7 +9,8 @@ from harness.chronicle import populated
 from harness.pictures import drawn
 from symphony.cli.explain_view import explain_view
 from symphony.cli.explanation import ADVICE, explain_document
-from symphony.cli.unknown import unknown_issue
+from symphony.cli.failures import CommandError
+from symphony.cli.unknown import answer_for, unknown_issue
 from symphony.scheduler.policy import ReasonCode
 
 DAEMON = {"pid": 4711, "started_at": None, "host": None, "port": None, "socket": "/s"}
@@ -176,6 +177,17 @@ def test_a_document_that_says_little_is_shown() -> None:
         "logs": None,
     }
     assert "skills  a\n" in shown(bare)
+
+
+def test_a_name_means_the_exact_issue_or_the_only_one_that_differs_by_case() -> None:
+    told = {"SYM-1": "one", "SYM-2": "two", "sym-2": "small", "SYM-4": None}
+    ask, known = told.get, lambda: list(told)
+    assert answer_for("SYM-2", ask, known) == "two"
+    assert answer_for("sym-2", ask, known) == "small"
+    assert answer_for("sym-1", ask, known) == "one"
+    for name in ("Sym-2", "sym-4", "sym-9"):
+        with pytest.raises(CommandError, match=f"there is no issue '{name}'"):
+            answer_for(name, ask, known)
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,25 @@ def test_the_next_command_can_be_pasted(tmp_path: Path, repo: Path) -> None:
     assert f"  cd '{odd}'\n" in init(odd).stdout
 
 
+def test_what_to_do_next_fits_what_was_done(repo: Path) -> None:
+    add = "git add WORKFLOW.md .symphony/skills && git commit -m 'Add Symphony'"
+    first = init(repo).stdout
+    assert add in first
+    assert (
+        first.index("symphony check ")
+        < first.index("symphony run\n")
+        < first.index("symphony status --watch")
+    )
+    git(repo, "add", "WORKFLOW.md", ".symphony/skills")
+    assert add in init(repo).stdout
+    git(repo, "-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "-m", "Add Symphony")
+    again = init(repo).stdout
+    assert "git add" not in again
+    assert "symphony run\n" in again
+    (repo / "WORKFLOW.md").write_text("changed")
+    assert add in init(repo).stdout
+
+
 def test_how_to_get_the_agent_is_said_only_where_it_is_absent(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,3 +1,9 @@
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import click
 import pytest
 from click.testing import CliRunner
@@ -39,6 +45,69 @@ def test_every_lazy_name_can_be_imported() -> None:
     context = click.Context(main)
     for name in symphony.cli.COMMANDS:
         assert isinstance(main.get_command(context, name), click.Command)
+
+
+def test_the_help_of_the_program_says_of_every_command_what_that_says_of_itself() -> None:
+    context = click.Context(main)
+    said = {
+        name: command.get_short_help_str(200)
+        for name in symphony.cli.COMMANDS
+        if (command := main.get_command(context, name))
+    }
+    assert said == symphony.cli.HELPS
+
+
+def test_the_help_of_the_program_imports_no_command() -> None:
+    code = (
+        "import sys; from symphony.cli import main; main(['--help'], standalone_mode=False); "
+        "sys.exit(repr([name for name in sys.modules if name.startswith('symphony.cli.')]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "Commands:\n  check " in done.stdout
+    assert done.stderr == "['symphony.cli.failures', 'symphony.cli.lazy']\n"
+
+
+def test_a_command_without_a_line_of_its_own_is_asked_for_it() -> None:
+    shown = CliRunner().invoke(LazyGroup("x", lazy={"issue": "symphony.cli.issue:issue"}), ["--help"])
+    assert "issue  Work with the issues of a Markdown board." in shown.stdout
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [("--help",), ("check",), ("check", "--json")])
+def test_an_output_that_takes_nothing_more_is_told_in_one_line(
+    arguments: tuple[str, ...], unbuffered: str, tmp_path: Path
+) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "symphony.cli", *arguments],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: the output cannot be written: No space left on device\n"
+        "hint: see where it goes, and that there is room\n"
+    )
+
+
+def test_without_any_output_a_command_works_all_the_same() -> None:
+    command = '"$0" -m symphony.cli --version >&-'
+    done = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_failure_of_a_file_is_not_taken_for_one_of_the_output() -> None:
+    @click.command()
+    def writing() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/var/x")
+
+    made = LazyGroup("x")
+    made.add_command(writing)
+    assert isinstance(CliRunner().invoke(made, ["writing"]).exception, OSError)
 
 
 def test_the_bare_program_shows_its_help_and_its_version() -> None:

@@ -1,9 +1,11 @@
 """`symphony status` as people see it, letter by letter."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from harness.pictures import busy, drawn, of_files
-from symphony.cli.status_view import status_view, trouble_view
+from symphony.cli.status_view import head_view, status_view, trouble_view
 from symphony.domain.failures import Blame, Category, Failure
 
 AT_80 = """\
@@ -116,9 +118,38 @@ def test_a_daemon_in_trouble_says_what_is_wrong_and_what_to_do() -> None:
     assert picture(document, 80) == TROUBLE
 
 
+def skipping(*records: Mapping[str, object], **changes: object) -> dict[str, object]:
+    return of_files(busy(health={"status": "stopped", "skipped_records": list(records)}, **changes))
+
+
+def test_an_issue_file_that_cannot_be_read_is_shown_with_its_place_and_what_to_do() -> None:
+    record = {"where": "/app/SYM-9.md:2", "message": "bad YAML", "hint": "correct the file"}
+    shown = picture(skipping(record, **EMPTY), 80)
+    assert (
+        "The tracker could not read 1 issue, so nothing starts there:\n"
+        "  /app/SYM-9.md:2: bad YAML\n"
+        "  → correct the file\n"
+    ) in shown
+    assert shown.endswith("Nothing else to do: no other issue is in an active state.\n")
+
+
+def test_a_status_lists_every_record_that_cannot_be_read_and_a_small_screen_only_some() -> None:
+    records = [{"where": None, "message": f"bad {number}", "hint": "mend it"} for number in range(9)]
+    document = skipping(*records)
+    assert "bad 8\n  → mend it\n" in picture(document, 80)
+    brief = drawn(head_view(document, workflow="/app/WORKFLOW.md", brief=True), width=80)
+    assert "bad 2\n  and 6 more; `symphony status` lists all\n  → mend it\n" in brief
+
+
 @pytest.mark.parametrize(("document", "expected"), [(busy(), FILES), (busy(waiting=[]), NOTHING)])
 def test_without_a_daemon_it_says_so(document: dict[str, object], expected: str) -> None:
     assert picture(of_files(document), 80) == expected
+
+
+def test_what_is_odd_about_there_being_no_daemon_is_said_first() -> None:
+    notice = "The last daemon (pid 7) did not end in order"
+    shown = picture(of_files(busy()) | {"notice": notice}, 80)
+    assert shown.startswith(f"No daemon is running for /app/WORKFLOW.md.\n{notice}\nThis is what")
 
 
 @pytest.mark.parametrize(

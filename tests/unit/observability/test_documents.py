@@ -8,7 +8,7 @@ from harness.scheduling import make_failure, make_issue
 from symphony.observability.documents import issue_document, state_document
 from symphony.observability.history import DroppedSkill, History
 from symphony.scheduler import policy
-from symphony.scheduler.inputs import DrainAsked, WorkflowRejected, WorkspaceRef
+from symphony.scheduler.inputs import DrainAsked, Polled, WorkflowRejected, WorkspaceRef
 from symphony.scheduler.policy import Ineligible
 
 NOON = "2026-03-01T12:00:00Z"
@@ -153,6 +153,20 @@ def test_health_says_what_keeps_the_daemon_from_its_work() -> None:
     assert (held["status"], held["workflow_failure"]["where"]) == ("degraded", "WORKFLOW.md:3")
     story.tell(DrainAsked())
     assert story.document()["health"]["status"] == "draining"
+
+
+def test_health_names_the_records_that_cannot_be_read() -> None:
+    story = Chronicle()
+    story.slow = True
+    story.begin()
+    bad = make_failure("bad YAML", where="SYM-9.md:2", hint="correct the file")
+    story.tell(Polled(request=story.polls.pop().request, issues=(), skipped=(bad,)))
+    document = story.document()
+    conforms(document, "State")
+    assert document["health"]["skipped_records"] == [
+        {"where": "SYM-9.md:2", "message": "bad YAML", "hint": "correct the file"}
+    ]
+    assert document["health"]["status"] == "ok"
 
 
 def test_an_identifier_is_compared_exactly() -> None:

@@ -19,7 +19,7 @@ from harness.binding import (
     nothing,
 )
 from harness.scheduling import make_failure, make_issue
-from symphony.domain.failures import Category
+from symphony.domain.failures import Category, Failure
 from symphony.runtime import effects as module
 from symphony.runtime.clock import Timers
 from symphony.runtime.effects import Effects
@@ -114,6 +114,19 @@ async def test_a_poll_asks_for_the_active_states_and_hands_the_issues_on(tmp_pat
         desk.effects.carry_out(FetchCandidates(request=7))
         assert await desk.mailbox.until(Polled) == Polled(request=7, issues=(ONE, TWO))
     assert tracker.asked == [("Todo", "In Progress")]
+
+
+async def test_a_poll_tells_what_the_tracker_left_out_without_secrets(tmp_path: Path) -> None:
+    class Skipping(FakeTracker):
+        def skipped(self) -> tuple[Failure, ...]:
+            return (make_failure(LEAK, where="SYM-2.md:1"),)
+
+    async with at_work(tmp_path, Skipping((ONE,))) as desk:
+        desk.effects.carry_out(FetchCandidates(request=7))
+        polled = await desk.mailbox.until(Polled)
+    (left_out,) = polled.skipped
+    assert (polled.issues, left_out.where) == ((ONE,), "SYM-2.md:1")
+    assert SECRET not in left_out.message
 
 
 async def test_a_refresh_is_one_request_for_all_ids(tmp_path: Path) -> None:
@@ -261,6 +274,15 @@ async def test_a_removal_waits_for_the_run_of_its_issue(
         "/workspaces/SYM-2",
         "/w/SYM-1",
     ]
+
+
+async def test_no_lock_of_a_workspace_is_kept_when_nobody_needs_it(tmp_path: Path) -> None:
+    place = Effects._place
+    async with at_work(tmp_path) as desk:
+        async with place(desk.effects, "1"):
+            assert place(desk.effects, "1").locked()
+            assert len(desk.effects._places) == 1
+        assert not desk.effects._places
 
 
 async def test_a_run_waits_for_the_removal_of_its_issue(

@@ -46,7 +46,8 @@ def test_only_its_owner_may_use_the_control_socket_and_a_note_tells_where_it_is(
         path = socket_of(state_dir)
         assert path == state_dir.path / "control.sock"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert note(state_dir) == {"socket": str(path), "host": None, "port": None, "pid": os.getpid()}
+        told = {"socket": str(path), "host": None, "port": None, "pid": os.getpid(), "workflow": None}
+        assert note(state_dir) == told
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
         assert doors.port is None

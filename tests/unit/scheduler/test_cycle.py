@@ -302,6 +302,21 @@ def test_a_busy_board_is_not_polled_without_a_pause() -> None:
     assert len(story.said(FetchCandidates)) <= 1 + story.now // 100 + 1
 
 
+def test_what_the_tracker_left_out_is_known_until_the_next_answer_and_bounded() -> None:
+    story = Story()
+    story.slow = True
+    story.begin()
+    failures = tuple(make_failure(f"bad {number}") for number in range(60))
+    story.tell(Polled(request=story.polls.pop().request, issues=(), skipped=failures))
+    assert story.state.skipped == failures[:50]
+    story.advance(30_000)
+    story.tell(PollFailed(request=story.polls.pop().request, failure=make_failure()))
+    assert len(story.state.skipped) == 50
+    story.advance(30_000)
+    story.answer_poll()
+    assert story.state.skipped == ()
+
+
 # --- answers nobody waits for ----------------------------------------------------------------------------
 
 

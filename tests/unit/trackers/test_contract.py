@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue, template_view
-from symphony.trackers.base import Comment, Tracker, TrackerError
+from symphony.trackers.base import Comment, Tracker, TrackerError, skipped_by
 from symphony.trackers.comments import Outcome, upsert_comment
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
 from symphony.trackers.memory import MemoryTracker
@@ -189,6 +189,12 @@ async def test_a_malformed_record_is_left_out_of_a_list_and_logged(
     with capture_logs() as logs:
         assert await ids(desk, "Todo") == ["SYM-1"]
     assert [line["event"] for line in logs] == [desk.event]
+    (failure,) = skipped_by(desk.tracker)
+    assert "SYM-2" in (failure.where or failure.message)
+    assert failure.hint
+    desk.remove("SYM-2")
+    await ids(desk, "Todo")
+    assert skipped_by(desk.tracker) == ()
 
 
 @pytest.mark.conformance("T-5")

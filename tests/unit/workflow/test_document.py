@@ -111,7 +111,8 @@ def test_a_file_that_cannot_be_read_is_missing(tmp_path: Path, name: str, reason
     assert failure.category is Category.MISSING_WORKFLOW_FILE
     assert failure.message == f"cannot read {tmp_path / name}: {reason}"
     assert failure.hint is not None
-    assert 'run "symphony init"' in failure.hint
+    inside = f"name the file in it: {tmp_path}/directory/WORKFLOW.md"
+    assert failure.hint == (inside if name == "directory" else 'run "symphony init", or name the file')
 
 
 def test_an_absurdly_large_file_is_not_read(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 
 class MarkdownTracker:
-    """One board folder. Implements `Tracker` and `CommentCapability`; needs no credentials."""
+    """One board folder. Implements `Tracker` and both capabilities; needs no credentials."""
 
     def __init__(
         self, config: BoardConfig, *, board: Board | None = None, read_limit_s: float = _READ_LIMIT_S
@@ -38,6 +38,7 @@ class MarkdownTracker:
         self._notes = Notes(config.path, now=self._board.now)
         self._read_limit_s = read_limit_s
         self._told: dict[str, frozenset[str]] = {}
+        self._skipped: tuple[Failure, ...] = ()
         # Readings that hang on a dead disk hold threads of ours and not everybody's.
         self._readers = anyio.CapacityLimiter(_READERS)
         # Only one writes at a time: a crowd that waits for its turn shall not hold everybody's threads.
@@ -49,6 +50,7 @@ class MarkdownTracker:
         if not wanted:
             return ()
         snapshot = await self._reading(self._board.all)
+        self._skipped = tuple(problem.failure for problem in snapshot.problems.values())
         self._tell("", snapshot.problems.values())
         return tuple(issue for issue in snapshot.issues if normalise_state(issue.state) in wanted)
 
@@ -61,6 +63,10 @@ class MarkdownTracker:
             first = next(iter(snapshot.problems.values()))
             raise TrackerError(first.failure, culprits=frozenset(snapshot.problems))
         return snapshot.issues
+
+    def skipped(self) -> Sequence[Failure]:
+        """The malformed files of the last list, in id order."""
+        return self._skipped
 
     def secret_environment_names(self) -> frozenset[str]:
         """None: files need no credentials."""

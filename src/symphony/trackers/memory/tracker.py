@@ -31,7 +31,7 @@ _LOG = structlog.get_logger(__name__)
 class MemoryTracker:
     """Issues and comments of this process, in the order in which they came.
 
-    Implements `Tracker` and `CommentCapability`. What calls it from code changes the board with `put`,
+    Implements `Tracker` and both capabilities. What calls it from code changes the board with `put`,
     `move`, `remove` and `comment`, and who listens to `changes` is told.
     """
 
@@ -39,6 +39,7 @@ class MemoryTracker:
         self._records: dict[str, Record] = {}
         self._comments: dict[str, dict[str, Comment]] = {}
         self._created: dict[tuple[str, str], str] = {}
+        self._skipped: tuple[Failure, ...] = ()
         self._numbers = count(1)
         self._changed = anyio.Event()
         for issue in issues:
@@ -77,13 +78,21 @@ class MemoryTracker:
         """Issues in these states, in the order in which they came; malformed ones are skipped and logged."""
         wanted = {normalise_state(state) for state in states if state.strip()}
         await anyio.lowlevel.checkpoint()
-        found = [self._tolerant(record) for record in self._records.values()] if wanted else []
-        return tuple(issue for issue in found if issue and normalise_state(issue.state) in wanted)
+        if not wanted:
+            return ()
+        found = [_read(record) for record in self._records.values()]
+        self._skipped = tuple(each for each in found if isinstance(each, Failure))
+        issues = (each for each in found if isinstance(each, Issue))
+        return tuple(issue for issue in issues if normalise_state(issue.state) in wanted)
 
     async def fetch_issues_by_ids(self, ids: Collection[str]) -> Sequence[Issue]:
         """Current snapshots; an id that is not there is omitted, a malformed record fails the call."""
         await anyio.lowlevel.checkpoint()
         return tuple(issue_of(self._records[issue_id]) for issue_id in self._records if issue_id in set(ids))
+
+    def skipped(self) -> Sequence[Failure]:
+        """The malformed records of the last list, in the order in which they came."""
+        return self._skipped
 
     def secret_environment_names(self) -> frozenset[str]:
         """None: there is nothing to log in to."""
@@ -155,15 +164,6 @@ class MemoryTracker:
 
     # --- within ------------------------------------------------------------------------------------------
 
-    def _tolerant(self, record: Record) -> Issue | None:
-        try:
-            return issue_of(record)
-        except TrackerError as error:
-            _LOG.warning(
-                "memory_record_skipped", record=str(record.get("id"))[:80], problem=error.failure.message
-            )
-            return None
-
     def _present(self, issue_id: str) -> Record:
         try:
             return self._records[issue_id]
@@ -177,6 +177,16 @@ class MemoryTracker:
 
     def _tell(self) -> None:
         self._changed.set()
+
+
+def _read(record: Record) -> Issue | Failure:
+    try:
+        return issue_of(record)
+    except TrackerError as error:
+        _LOG.warning(
+            "memory_record_skipped", record=str(record.get("id"))[:80], problem=error.failure.message
+        )
+        return error.failure
 
 
 def _missing(message: str) -> TrackerError:

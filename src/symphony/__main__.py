@@ -1,0 +1,43 @@
+"""The program: `symphony`, or `python -m symphony`. Imports nothing before Ctrl-C can end it quietly.
+
+While it loads and while the interpreter ends there is nothing to tidy up, and a stack would tell nobody
+anything: there the signal ends the process as it would any other. In between it is an exception, which the
+commands answer, each in its own way.
+"""
+
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["main"]
+
+_INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line; exits with 130, or by the signal itself, when it is interrupted."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        _load()()  # ignored, as in a job in the background: it stays so
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    command = _load()
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        command()
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _load() -> "Callable[[], object]":
+    from symphony.cli import main as command  # noqa: PLC0415 - not before Ctrl-C is quiet
+
+    return command
+
+
+if __name__ == "__main__":
+    main()

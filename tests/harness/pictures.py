@@ -121,6 +121,7 @@ def busy(**changes: Any) -> dict[str, Any]:
             "total_tokens": 1_234_567,
             "seconds_running": 1.0,
         },
+        "skills_totals": {"runs": 9, "listed": 18, "dropped": 0, "malformed": 1},
         "rate_limits": None,
         "polling": {"checking": False, "next_poll_in_ms": 12_400, "poll_interval_ms": 30_000},
     } | changes

@@ -42,6 +42,7 @@ def state_document(state: State, history: History, *, now_ms: int, now: datetime
         "blocked": [view.blocked(blocked) for blocked in state.blocked.values()],
         "waiting": waits,
         "codex_totals": _totals(state, now_ms),
+        "skills_totals": asdict(history.skill_totals),
         "rate_limits": None if state.rate_limits is None else dict(state.rate_limits),
         "polling": _polling(state, now_ms),
     }

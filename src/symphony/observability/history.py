@@ -23,6 +23,7 @@ __all__ = [
     "ListedSkill",
     "RunSkills",
     "SkillProblem",
+    "SkillTotals",
     "utc_now",
 ]
 
@@ -30,6 +31,7 @@ MAX_ISSUES = 1_000
 MAX_EVENTS = 25
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _JUMP_MS = 1_000
+_FOR_WANT_OF_ROOM = frozenset({"count", "budget"})
 _SILENT = frozenset({"dispatch_skipped", "block_settled"})
 
 
@@ -82,6 +84,25 @@ class RunSkills:
     listed: tuple[ListedSkill, ...] = ()
     dropped: tuple[DroppedSkill, ...] = ()
     problems: tuple[SkillProblem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillTotals:
+    """Sums over all runs since the start: names told, names there was no room for, malformed files met."""
+
+    runs: int = 0
+    listed: int = 0
+    dropped: int = 0
+    malformed: int = 0
+
+    def and_run(self, skills: RunSkills) -> "SkillTotals":
+        """The sums with one more run; what an operator has left out, or a search finds, is not dropped."""
+        return SkillTotals(
+            runs=self.runs + 1,
+            listed=self.listed + len(skills.listed),
+            dropped=self.dropped + sum(one.reason in _FOR_WANT_OF_ROOM for one in skills.dropped),
+            malformed=self.malformed + len({one.path for one in skills.problems if one.severity == "error"}),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +161,7 @@ class History:
         self._offset_ms: int | None = None
         self._happened = 0
         self.last_poll_at: datetime | None = None
+        self.skill_totals = SkillTotals()
 
     def wall(self, moment_ms: int, *, now_ms: int, now: datetime) -> datetime:
         """The wall-clock time of a monotonic moment, the same in every answer unless the wall clock jumps.
@@ -166,6 +188,7 @@ class History:
     def skills_loaded(self, issue_id: str, skills: RunSkills) -> None:
         """A run of the issue was told of these skills."""
         self._entry(issue_id).skills = skills
+        self.skill_totals = self.skill_totals.and_run(skills)
 
     def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
         """Fold one step."""

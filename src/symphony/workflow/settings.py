@@ -183,7 +183,7 @@ class CodexSettings(Section):
 
 
 class ServerSettings(Section):
-    """`server`: the HTTP API and the dashboard. A port, 0 for a free one, switches them on (AP2)."""
+    """`server`: the HTTP API on TCP. A port, 0 for a free one, switches it on (AP2)."""
 
     port: Annotated[Port | None, Shape("number 0 to 65535"), _RESTART] = None
     host: Annotated[Host, _RESTART] = "127.0.0.1"
@@ -201,7 +201,7 @@ class WorkerSettings(Section):
 
 
 class ObservabilitySettings(Section):
-    """`observability`: the live view in a terminal, and nothing else."""
+    """`observability`: the reference's live view in a terminal, which this version does not have."""
 
     dashboard_enabled: Annotated[Flag, _RESTART] = True
     refresh_ms: Annotated[Positive, _RESTART] = 1_000

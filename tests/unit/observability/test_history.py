@@ -2,7 +2,15 @@ from datetime import timedelta
 
 from harness.chronicle import SKILLS, START, Chronicle
 from harness.scheduling import make_issue
-from symphony.observability.history import MAX_EVENTS, History
+from symphony.observability.history import (
+    MAX_EVENTS,
+    DroppedSkill,
+    History,
+    ListedSkill,
+    RunSkills,
+    SkillProblem,
+    SkillTotals,
+)
 from symphony.scheduler.inputs import AgentReported, Outcome, OutcomeKind, RunEnded, RunReport, RunStage
 from symphony.scheduler.machine import step
 
@@ -102,3 +110,18 @@ def test_a_jump_of_the_wall_clock_is_noted_with_the_next_step() -> None:
     story.jump = timedelta(hours=-1)
     story.streams()
     assert story.history.wall(0, now_ms=story.now, now=story.wall()) == START - timedelta(hours=1)
+
+
+def test_skills_are_summed_up_over_all_runs_as_far_as_they_matter_to_people() -> None:
+    history = History()
+    dropped = tuple(
+        DroppedSkill(name=f"{reason}", reason=reason) for reason in ("count", "budget", "disabled", "search")
+    )
+    problems = (
+        SkillProblem(path="a", code="bom", severity="warning"),
+        SkillProblem(path="b", code="missing_name", severity="error"),
+    )
+    for _ in range(2):
+        history.skills_loaded("1", RunSkills(dropped=dropped, problems=problems))
+    history.skills_loaded("2", RunSkills(listed=(ListedSkill(name="x", path="x", sha256=None),)))
+    assert history.skill_totals == SkillTotals(runs=3, listed=1, dropped=4, malformed=2)

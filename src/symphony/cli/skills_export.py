@@ -25,7 +25,7 @@ Exit codes: 0 done, 1 something was skipped, 2 usage.
 _TARGETS = {"plain": "", "agents": ".agents/skills", "claude": ".claude/skills"}
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_EPILOG, short_help="Copy skills to somewhere else.")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
     "--to",

@@ -52,7 +52,7 @@ class _Source:
     commit: str | None = None
 
 
-@click.command(name="import", epilog=_EPILOG)
+@click.command(name="import", epilog=_EPILOG, short_help="Copy skills from somewhere else.")
 @click.argument("source", metavar="PATH-OR-GIT-URL")
 @click.option("--ref", metavar="REF", help="A branch, tag or commit of the repository.  [default: its HEAD]")
 @click.option("--from", "below", metavar="DIR", help="Where the skills are, below the source.")

@@ -21,7 +21,7 @@ The skill passes `symphony skills check --strict` as it is. Nothing that exists 
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_EPILOG, short_help="Write a new skill.")
 @click.argument("name")
 @click.option("--description", metavar="TEXT", help="What the skill does, in a line.")
 @click.option("--when", metavar="TEXT", help="When it applies, in a line.")

@@ -50,7 +50,7 @@ Examples:
 """
 
 
-@click.command(name="list", epilog=_LIST_EXAMPLES)
+@click.command(name="list", epilog=_LIST_EXAMPLES, short_help="List the skills and who is told of them.")
 @as_json
 @of_a_place
 def list_(*, place: SkillsPlace, as_json: bool) -> int:
@@ -73,7 +73,7 @@ def list_(*, place: SkillsPlace, as_json: bool) -> int:
     return ExitCode.FAILURE if is_failure(found.problems, strict=False) else ExitCode.OK
 
 
-@click.command(epilog=_CHECK_EXAMPLES)
+@click.command(epilog=_CHECK_EXAMPLES, short_help="Tell what is wrong with the skills.")
 @click.option("--strict", is_flag=True, help="The strict profile; a warning is a failure, too.")
 @click.option(
     "--format",
@@ -107,7 +107,7 @@ def check(*, place: SkillsPlace, strict: bool, form: str, everything: bool, as_j
     return ExitCode.FAILURE if is_failure(found.problems, strict=strict) else ExitCode.OK
 
 
-@click.command(epilog=_SHOW_EXAMPLES)
+@click.command(epilog=_SHOW_EXAMPLES, short_help="Show one skill.")
 @click.argument("name")
 @as_json
 @of_a_place
@@ -126,7 +126,7 @@ def show(*, name: str, place: SkillsPlace, as_json: bool) -> None:
         click.echo(line)
 
 
-@click.command(epilog=_PROMPT_EXAMPLES)
+@click.command(epilog=_PROMPT_EXAMPLES, short_help="Print what a session is told.")
 @click.option("--format", "form", type=click.Choice(["compact", "full", "xml"]), help="Another format.")
 @as_json
 @of_a_place
@@ -151,7 +151,7 @@ def prompt(*, place: SkillsPlace, form: str | None, as_json: bool) -> None:
         sys.stdout.buffer.flush()
 
 
-@click.command(epilog=_SEARCH_EXAMPLES)
+@click.command(epilog=_SEARCH_EXAMPLES, short_help="Find skills by words.")
 @click.argument("words", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="How many at most.")
 @as_json

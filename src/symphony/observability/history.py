@@ -186,9 +186,11 @@ class History:
         return self._issues.get(issue_id)
 
     def skills_loaded(self, issue_id: str, skills: RunSkills) -> None:
-        """A run of the issue was told of these skills."""
-        self._entry(issue_id).skills = skills
-        self.skill_totals = self.skill_totals.and_run(skills)
+        """A run of the issue was told of these skills; told again when it was seen to read one of them."""
+        entry = self._entry(issue_id)
+        if entry.skills is None:
+            self.skill_totals = self.skill_totals.and_run(skills)
+        entry.skills = skills
 
     def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
         """Fold one step."""

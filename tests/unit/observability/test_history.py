@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 
 from harness.chronicle import SKILLS, START, Chronicle
@@ -121,7 +122,16 @@ def test_skills_are_summed_up_over_all_runs_as_far_as_they_matter_to_people() ->
         SkillProblem(path="a", code="bom", severity="warning"),
         SkillProblem(path="b", code="missing_name", severity="error"),
     )
-    for _ in range(2):
-        history.skills_loaded("1", RunSkills(dropped=dropped, problems=problems))
-    history.skills_loaded("2", RunSkills(listed=(ListedSkill(name="x", path="x", sha256=None),)))
-    assert history.skill_totals == SkillTotals(runs=3, listed=1, dropped=4, malformed=2)
+    history.skills_loaded("1", RunSkills(dropped=dropped, problems=problems))
+    told = ListedSkill(name="x", path="x", sha256=None)
+    for seen in (False, True):
+        history.skills_loaded("2", RunSkills(listed=(replace(told, seen=seen),)))
+    assert history.skill_totals == SkillTotals(runs=2, listed=1, dropped=2, malformed=1), "a run counts once"
+
+
+def test_the_next_run_of_an_issue_is_summed_up_as_well() -> None:
+    story = Chronicle(make_issue("1")).begin()
+    story.history.skills_loaded("1", SKILLS)
+    story.ends("1").advance(60_000)
+    story.history.skills_loaded("1", SKILLS)
+    assert story.history.skill_totals.runs == 2

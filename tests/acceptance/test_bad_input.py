@@ -128,13 +128,14 @@ HOSTILE_TEXTS = {
 def test_hostile_descriptions_are_data(project: Project, case: str) -> None:
     """They reach the agent as they are, once; logs stay lines, and the rest of the board is worked on."""
     heard = project.root / "heard"
-    project.workflow(command=f"tee -a {heard} | {scripted()}")
+    project.workflow(command=f"tee {heard}.$$ | {scripted()}")  # one file each: two agents write at a time
     project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE], text=HOSTILE_TEXTS[case])
     project.issue("SYM-2", [{"write": "b", "text": "b"}, {"commit": "B"}, DONE])
     done = project.symphony("run", "--once", "--log-format", "json")
     assert done.returncode == 0, done.stderr[-2_000:]
     assert (project.state("SYM-1"), project.state("SYM-2")) == ("Done", "Done")
-    frames = [json.loads(line) for line in heard.read_text(encoding="utf-8").split("\n") if line]
+    texts = [path.read_text(encoding="utf-8") for path in project.root.glob("heard.*")]
+    frames = [json.loads(line) for text in texts for line in text.split("\n") if line]
     prompts = [frame["params"]["input"][0]["text"] for frame in frames if frame.get("method") == "turn/start"]
     assert [HOSTILE_TEXTS[case].strip("\n") in prompt for prompt in prompts].count(True) == 1
     for line in done.stderr.splitlines():

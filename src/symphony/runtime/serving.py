@@ -105,6 +105,7 @@ class _Server(uvicorn.Server):
         """Take nothing new, let answers that are under way go out for a moment, then hang up."""
         for listener in getattr(self, "servers", ()):
             listener.close()
+        await asyncio.sleep(0)  # whoever is being taken in right now becomes a connection that can be ended
         for connection in list(self.server_state.connections):
             connection.shutdown()
         if self.server_state.tasks:

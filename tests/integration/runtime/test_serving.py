@@ -68,6 +68,12 @@ async def raw(port: int, *chunks: bytes) -> bytes:
             return await until_hung_up(stream)
 
 
+async def served(port: int) -> None:
+    """Ask and be answered: whoever connected before has been taken in by then."""
+    answer = await raw(port, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
 async def until_hung_up(stream: anyio.abc.ByteStream) -> bytes:
     """What still comes until the other side has hung up."""
     rest = b""
@@ -174,6 +180,7 @@ async def test_a_crowd_on_the_port_neither_grows_nor_locks_the_operator_out(
 ) -> None:
     monkeypatch.setattr(module, "MAX_CONNECTIONS", 3)
     async with open_api(tmp_path) as (port, path), over(path) as control:
+        await served(port)
         crowd = [await anyio.connect_tcp(HERE, port) for _ in range(3)]
         await anyio.wait_all_tasks_blocked()
         assert await raw(port, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n") == b""
@@ -191,6 +198,7 @@ async def test_open_connections_do_not_hold_up_the_end(tmp_path: Path) -> None:
                 b"POST /api/v1/refresh HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
                 b"content-length: 2\r\n\r\n"
             )
+            await served(port)
         for stream in (idle, half):
             await until_hung_up(stream)
             await stream.aclose()

@@ -46,9 +46,10 @@ def shipped(tmp_path: Path) -> Path:
 
 
 def _wait_for(written: Path) -> None:
-    """Until all of them are there; the directory appears a moment before its contents."""
+    """Until all of them can be read; directories and files appear a moment before their contents."""
     deadline = time.monotonic() + 30
-    while len([*written.glob("*/SKILL.md")]) < len(SHIPPED):
+    options = SkillOptions(path=written.name)
+    while not {skill.name for skill in load(written.parent, options).skills} >= SHIPPED:
         assert time.monotonic() < deadline, "Codex did not write its skills"
         os.sched_yield()
 

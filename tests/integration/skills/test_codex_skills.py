@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.real import require_codex
 from symphony.skills import Severity, SkillOptions, Validation, load, render
-from symphony.testing.codex_home import codex_home, find_codex
+from symphony.testing.codex_home import codex_home
 
 pytestmark = pytest.mark.real_codex
 
@@ -22,10 +23,7 @@ SHIPPED = {"imagegen", "openai-docs", "review-agent", "skill-creator", "skill-in
 @pytest.fixture
 def shipped(tmp_path: Path) -> Path:
     """A workspace whose `skills` are those of the installed Codex."""
-    codex = find_codex(os.environ)
-    if codex is None:
-        assert not os.environ.get("SYMPHONY_REQUIRE_REAL"), "CI installs the real Codex"
-        pytest.skip("the codex binary is not installed (set SYMPHONY_TEST_CODEX)")
+    codex = require_codex()
     with codex_home("http://127.0.0.1:1") as home:
         server = subprocess.Popen(
             [codex, "app-server"],

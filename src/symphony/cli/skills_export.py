@@ -64,13 +64,14 @@ def export(*, directory: Path, to: str, force: bool, dry_run: bool, place: Skill
 
 def _copied(place: SkillsPlace, skill: "Skill", target: Path, *, force: bool, dry_run: bool) -> "Moved":
     from symphony.cli.skills_moves import Moved
+    from symphony.skills import anchored
     from symphony.skills.bundle import BundleError, read_bundle
     from symphony.skills.parse import is_clean_name
     from symphony.skills.transfer import Outcome, Placed
     from symphony.skills.transfer import place as put
 
     directory = skill.name if is_clean_name(skill.name) else skill.directory
-    anchor, path = skill.anchored(place.workspace)
+    anchor, path = anchored(skill.scope, skill.path, place.workspace, place.options)
     try:
         bundle = read_bundle(anchor, PurePosixPath(path).parts[:-1])
         done = put(bundle, target, directory, force=force, dry_run=dry_run)

@@ -62,7 +62,7 @@ def list_(*, place: SkillsPlace, as_json: bool) -> int:
     found = place.load()
     block = place.block(found)
     if as_json:
-        digests = digests_of(place.workspace, found.skills)
+        digests = digests_of(place.workspace, found.skills, place.options)
         print_json(listing_shape(found, block, place.options, digests=digests))
     else:
         from symphony.cli.skills_view import print_listing
@@ -166,7 +166,7 @@ def search(*, words: tuple[str, ...], limit: int, place: SkillsPlace, as_json: b
     found = place.load()
     hits = ranked(found.skills, query, limit=limit)
     if as_json:
-        digests = digests_of(place.workspace, [hit.skill for hit in hits])
+        digests = digests_of(place.workspace, [hit.skill for hit in hits], place.options)
         print_json(hits_shape(query, hits, place.block(found), place.options, digests=digests))
     elif hits:
         from symphony.cli.skills_view import print_hits

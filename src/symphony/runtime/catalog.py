@@ -1,7 +1,7 @@
 """The skills of a run: loaded under a deadline, listed in the envelope, never in the way of a dispatch."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from symphony.skills import (
     Native,
     Offer,
     Problem,
-    Scope,
     Severity,
     Skill,
     SkillOptions,
@@ -187,33 +186,17 @@ async def read_catalog(
 
 async def _digests(tree: Path, options: SkillOptions, catalog: RunCatalog) -> dict[str, str]:
     """The digests, under a deadline of their own: without them a run goes on as well, and nobody is told."""
-    files = [(skill.scope, skill.path) for skill in catalog.listed]
-    files += [(problem.scope, problem.path) for problem in catalog.problems]
+    files: tuple[Skill | Problem, ...] = (*catalog.listed, *catalog.problems)
     if not files:
         return {}
     with anyio.move_on_after(DIGEST_DEADLINE_S):
         try:
             return await to_thread.run_sync(
-                _digest_all, tree, options, files, abandon_on_cancel=True, limiter=skill_threads()
+                skills.digests_of, tree, files, options, abandon_on_cancel=True, limiter=skill_threads()
             )
         except Exception as error:  # noqa: BLE001 - as above
             _log.warning("skills_failed", reason=type(error).__name__)
     return {}
-
-
-def _digest_all(tree: Path, options: SkillOptions, files: Iterable[tuple[Scope, str]]) -> dict[str, str]:
-    """By path as it is shown; each anchor's files are read below it and nowhere else."""
-    wanted: dict[Path, dict[str, str]] = {}
-    for scope, path in files:
-        anchor, below = skills.anchored(scope, path, tree, options)
-        wanted.setdefault(anchor, {})[below] = path
-    return dict(_by_shown_path(wanted))
-
-
-def _by_shown_path(wanted: Mapping[Path, Mapping[str, str]]) -> Iterator[tuple[str, str]]:
-    for anchor, shown in wanted.items():
-        for below, sha256 in skills.digests(anchor, shown).items():
-            yield shown[below], sha256
 
 
 def skill_threads() -> CapacityLimiter:

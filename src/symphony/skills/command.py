@@ -97,7 +97,7 @@ def _options(given: argparse.Namespace) -> SkillOptions:
 def _list(given: argparse.Namespace, options: SkillOptions, skill_set: SkillSet) -> int:
     block = render(skill_set, options)
     if given.json:
-        found = digests_of(Path(given.directory), skill_set.skills)
+        found = digests_of(Path(given.directory), skill_set.skills, options)
         _print_json(listing_shape(skill_set, block, options, digests=found))
     else:
         for skill in skill_set.skills:

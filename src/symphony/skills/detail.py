@@ -10,6 +10,7 @@ from symphony.skills.digest import digests_of
 from symphony.skills.lint import text_lines
 from symphony.skills.model import SkillOptions, SkillSet
 from symphony.skills.shapes import detail_shape
+from symphony.skills.sources import anchored
 from symphony.skills.text import clean
 
 __all__ = ["detail", "detail_lines", "visible"]
@@ -40,10 +41,10 @@ def detail(
         return None
     content: Content | None
     try:
-        content = read_content(*skill.anchored(workspace))
+        content = read_content(*anchored(skill.scope, skill.path, workspace, options))
     except ContentError:
         content = None
-    sha256 = digests_of(workspace, [skill]).get(skill.path)
+    sha256 = digests_of(workspace, [skill], options).get(skill.path)
     return detail_shape(skill, skill_set, block, options, sha256=sha256, content=content)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from symphony.skills import beneath
-from symphony.skills.model import Skill
+from symphony.skills.model import Problem, Skill, SkillOptions
+from symphony.skills.sources import anchored
 
 __all__ = ["MAX_FILE_BYTES", "MAX_TOTAL_BYTES", "digests", "digests_of"]
 
@@ -39,12 +40,15 @@ def digests(workspace: Path, paths: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def digests_of(workspace: Path, skills: Iterable[Skill]) -> dict[str, str]:
-    """As `digests`, by `Skill.path`, for skills of any scope; each anchor has a limit of its own."""
+def digests_of(workspace: Path, files: Iterable[Skill | Problem], options: SkillOptions) -> dict[str, str]:
+    """As `digests`, by `path`, for the files of any scope; each anchor has a limit of its own.
+
+    `workspace` and `options` are those that they were loaded from and with.
+    """
     anchors: dict[Path, dict[str, str]] = {}
-    for skill in skills:
-        anchor, path = skill.anchored(workspace)
-        anchors.setdefault(anchor, {})[path] = skill.path
+    for one in files:
+        anchor, path = anchored(one.scope, one.path, workspace, options)
+        anchors.setdefault(anchor, {})[path] = one.path
     return {
         paths[path]: digest
         for anchor, paths in anchors.items()

@@ -153,12 +153,6 @@ class Skill:
         """What the catalog says about the skill: `when_to_use`, or the description where that is blank."""
         return self.when_to_use if self.when_to_use.strip() else self.description
 
-    def anchored(self, workspace: Path) -> tuple[Path, str]:
-        """A place that no link of the skill leads out of, and the path of its SKILL.md below that."""
-        if self.scope is Scope.USER and self.root is not None:
-            return self.root, f"{self.directory}/{FILE_NAME}"
-        return workspace, self.path
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Root:

@@ -224,28 +224,32 @@ async def test_what_was_listed_or_malformed_is_told_with_its_digest(tmp_path: Pa
 async def test_digests_that_fail_cost_nothing_but_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_: Path, __: Iterable[str]) -> dict[str, str]:
+    def broken(_: Path, __: Iterable[object], ___: SkillOptions) -> dict[str, str]:
         raise RuntimeError("a bug")
 
     add(tmp_path, "greet")
-    monkeypatch.setattr(skills, "digests", broken)
+    monkeypatch.setattr(skills, "digests_of", broken)
     with capture_logs() as logs:
         catalog = await load_catalog(tmp_path, SkillOptions())
     assert catalog.names == ("greet",)
     assert catalog.skills.listed[0].sha256 is None
-    assert "skills_failed" in [line["event"] for line in logs]
+    assert [line["reason"] for line in logs if line["event"] == "skills_failed"] == ["RuntimeError"]
 
 
 async def test_digests_that_hang_are_left_behind_at_their_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: threading.Event
 ) -> None:
-    def stuck(_: Path, __: Iterable[str]) -> dict[str, str]:
+    begun = threading.Event()
+
+    def stuck(_: Path, __: Iterable[object], ___: SkillOptions) -> dict[str, str]:
+        begun.set()
         gate.wait(30)
         return {}
 
     add(tmp_path, "greet")
-    monkeypatch.setattr(skills, "digests", stuck)
+    monkeypatch.setattr(skills, "digests_of", stuck)
     monkeypatch.setattr(runtime_catalog, "DIGEST_DEADLINE_S", 0.05)
     with anyio.fail_after(20):
         catalog = await load_catalog(tmp_path, SkillOptions())
+    assert begun.is_set()
     assert (catalog.names, catalog.sha256) == (("greet",), {})

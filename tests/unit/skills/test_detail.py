@@ -56,9 +56,10 @@ def test_a_skill_of_the_user_is_shown_and_digested_like_any_other(shelf: Shelf, 
     assert "files: extra.txt" in lines
     both = shown(shelf.workspace, "both", user_path=str(user))[0]
     assert (both["body"], both["shadows"]) == ("Ours", [f"{user}/both/SKILL.md"])
-    found = load(shelf.workspace, SkillOptions(user_path=str(user)))
-    assert len(set(digests_of(shelf.workspace, found.skills).values())) == 2
-    assert mine["sha256"] == digests_of(shelf.workspace, found.skills)[mine["path"]]
+    options = SkillOptions(user_path=str(user))
+    digests = digests_of(shelf.workspace, load(shelf.workspace, options).skills, options)
+    assert len(set(digests.values())) == 2
+    assert mine["sha256"] == digests[mine["path"]]
 
 
 @pytest.mark.parametrize("line", ["plain", "日本語", "tab\there"])

@@ -38,7 +38,6 @@ def test_states_named_by_the_state_lists_are_legal_without_a_states_key() -> Non
 def test_an_empty_list_is_an_empty_list_and_not_the_default() -> None:
     config = BoardConfig.of({}, base_dir=HERE, active=[], terminal=[" "])
     assert (config.active, config.terminal) == ((), ())
-    assert not config.is_terminal("Done")
     settings = TrackerSettings(kind="markdown", active_states=(), terminal_states=("Done",))
     filled = with_default_states(settings, base_dir=HERE)
     assert (filled.active_states, filled.terminal_states) == ((), ("Done",))
@@ -50,7 +49,6 @@ def test_own_states_keep_those_defaults_that_fit() -> None:
     assert (config.active, config.terminal) == (("todo",), ("Done",))
     assert config.state(" DOING ") == "Doing"
     assert config.state("nowhere") is None
-    assert config.is_terminal("done ")
 
 
 @pytest.mark.conformance("C-2")

@@ -83,10 +83,6 @@ class BoardConfig:
         """The configured spelling of a state, or null when there is no such state (DM7)."""
         return next((state for state in self.states if normalise_state(state) == normalise_state(text)), None)
 
-    def is_terminal(self, text: str) -> bool:
-        """Whether an issue in this state is over."""
-        return normalise_state(text) in {normalise_state(state) for state in self.terminal}
-
 
 def _path(value: object, base_dir: Path, problems: list[ConfigProblem]) -> Path:
     if not isinstance(value, str) or not value.strip() or "\0" in value:

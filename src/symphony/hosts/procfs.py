@@ -2,7 +2,8 @@
 
 Ending a session asks twice who belongs to it. Reading every process's environment each time took most of the
 daemon's processor time when many sessions were short, so what cannot change is remembered: a process that has
-been seen with a mark keeps it, and one without keeps being without. A number that is used again is another
+been seen with a mark keeps it, and one without keeps being without: but for our own children, which have our
+environment between `fork` and `exec`, and the mark only then. A number that is used again is another
 process, and its directory has another inode, which listing `/proc` tells for nothing.
 """
 
@@ -22,6 +23,7 @@ _ENDED = frozenset({b"Z", b"X", b"x"})
 class Stat:
     """What `/proc/<pid>/stat` tells: ticks from boot to the start, has it ended, is it a kernel thread."""
 
+    parent: int
     started_ticks: int
     ended: bool
     kernel: bool
@@ -50,6 +52,7 @@ class ProcFs:
             return None
         fields = text[text.rindex(b")") + 2 :].split()
         return Stat(
+            parent=int(fields[1]),
             started_ticks=int(fields[19]),
             ended=fields[0] in _ENDED,
             kernel=bool(int(fields[6]) & _KERNEL_THREAD),
@@ -92,17 +95,17 @@ class ProcFs:
             block = _read(f"{self._root}/{pid}/environ")
         except OSError:  # some kernels say of their own threads that there is no such process
             block = b""
-        if not block:
-            return (inode, None) if self._is_kernel(pid) else None
         _, found, rest = (b"\0" + block).partition(b"\0" + key)
-        return inode, rest.partition(b"\0")[0] if found else None
+        if found:
+            return inode, rest.partition(b"\0")[0]
+        return (inode, None) if self._stays_unmarked(pid, empty=not block) else None
 
-    def _is_kernel(self, pid: int) -> bool:
+    def _stays_unmarked(self, pid: int, *, empty: bool) -> bool:
         try:
             stat = self.stat(pid)
         except OSError:
             return False
-        return stat is not None and stat.kernel
+        return stat is not None and (stat.kernel if empty else stat.parent != os.getpid())
 
     def _children(self, pid: int) -> list[int] | None:
         """Children of all threads of a process; null where the kernel does not tell."""

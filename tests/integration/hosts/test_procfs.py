@@ -9,11 +9,13 @@ from symphony.hosts.procfs import ProcFs, Stat
 MARK = "SYMPHONY_RUN_ID"
 
 
-def process(root: Path, pid: int, environ: bytes = b"", *, flags: int = 0, state: str = "S") -> Path:
+def process(
+    root: Path, pid: int, environ: bytes = b"", *, flags: int = 0, state: str = "S", parent: int = 1
+) -> Path:
     place = root / str(pid)
     (place / "task" / str(pid)).mkdir(parents=True)
     (place / "environ").write_bytes(environ)
-    fields = [state, *["1", "1", "1", "0", "-1"], str(flags), *["0"] * 12, "4711", *["0"] * 30]
+    fields = [state, str(parent), *["1", "1", "0", "-1"], str(flags), *["0"] * 12, "4711", *["0"] * 30]
     (place / "stat").write_text(f"{pid} (a name) {' '.join(fields)}\n")
     return place
 
@@ -54,6 +56,18 @@ def test_what_is_not_settled_is_looked_at_again(tmp_path: Path, *, unreadable: b
     assert found(table, "mine") == [10]
 
 
+def test_a_child_of_ours_may_get_its_mark_after_it_was_seen_without(tmp_path: Path) -> None:
+    """Between `fork` and `exec` it has our environment."""
+    table = ProcFs(tmp_path)
+    places = [
+        process(tmp_path, pid, b"OURS=1\0", parent=parent) for pid, parent in ((10, os.getpid()), (11, 1))
+    ]
+    assert found(table, "mine") == []
+    for place in places:
+        (place / "environ").write_bytes(b"SYMPHONY_RUN_ID=mine\0")
+    assert found(table, "mine") == [10], "what is not ours changes its mark no more"
+
+
 @pytest.mark.parametrize("unreadable", [False, True])
 def test_kernel_threads_are_looked_at_once(tmp_path: Path, *, unreadable: bool) -> None:
     table = ProcFs(tmp_path)
@@ -67,7 +81,7 @@ def test_kernel_threads_are_looked_at_once(tmp_path: Path, *, unreadable: bool) 
 
 def test_a_zombie_has_ended_and_what_is_gone_is_nothing(tmp_path: Path) -> None:
     process(tmp_path, 10, state="Z")
-    assert ProcFs(tmp_path).stat(10) == Stat(started_ticks=4711, ended=True, kernel=False)
+    assert ProcFs(tmp_path).stat(10) == Stat(parent=1, started_ticks=4711, ended=True, kernel=False)
     assert ProcFs(tmp_path).stat(11) is None
 
 

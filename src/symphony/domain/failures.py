@@ -57,6 +57,9 @@ class Category(StrEnum):
     AGENT_PREFLIGHT = "agent_preflight"
     STALLED = "stalled"
     NO_PROGRESS = "no_progress"
+    BUDGET_ISSUE = "budget_issue"
+    BUDGET_DAY = "budget_day"
+    STOPPED_BY_OPERATOR = "stopped_by_operator"
 
     WORKSPACE_EQUALS_ROOT = "workspace_equals_root"
     WORKSPACE_SYMLINK_ESCAPE = "workspace_symlink_escape"
@@ -71,6 +74,7 @@ class Category(StrEnum):
 
     INSTANCE_LOCKED = "instance_locked"
     STATE_DIRECTORY = "state_directory"
+    JOURNAL = "journal"
     HTTP_SERVER = "http_server"
     COMMAND = "command"
     INTERNAL = "internal"

@@ -7,7 +7,7 @@ from typing import Any
 
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue
-from symphony.scheduler.inputs import Timer
+from symphony.scheduler.inputs import Resume, Timer
 
 __all__ = [
     "CleanWorkspace",
@@ -34,6 +34,7 @@ class FinishReason(StrEnum):
     MAX_TURNS = "max_turns"
     DRAINING = "draining"
     REFRESH_FAILED = "refresh_failed"
+    BUDGET = "budget"
 
 
 class StopReason(StrEnum):
@@ -45,6 +46,8 @@ class StopReason(StrEnum):
     MISSING = "missing"
     STALLED = "stalled"
     DRAINING = "draining"
+    BUDGET = "budget"
+    OPERATOR = "operator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +67,12 @@ class RefreshIssues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRun:
-    """Start a run attempt; `attempt` is null for the first (PR3)."""
+    """Start a run attempt; `attempt` is null for the first (PR3); without `resume` it starts cold."""
 
     run_id: str
     issue: Issue
     attempt: int | None
+    resume: Resume | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

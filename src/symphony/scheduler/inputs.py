@@ -10,25 +10,34 @@ from symphony.domain.issue import Issue
 
 __all__ = [
     "AgentReported",
+    "ClaimKind",
+    "DayBegan",
     "DrainAsked",
     "Input",
+    "OperatorAsked",
     "Outcome",
     "OutcomeKind",
     "PollFailed",
     "Polled",
     "Recovered",
+    "RecoveredClaim",
     "RefreshFailed",
     "Refreshed",
+    "Resume",
+    "ResumeReason",
     "RunEnded",
     "RunReport",
     "RunStage",
     "SchedulerSettings",
     "SettingsChanged",
+    "Spent",
     "StopAsked",
+    "Thread",
     "Timer",
     "TimerFired",
     "TimerKind",
     "TurnEnded",
+    "Verb",
     "WakeAsked",
     "WorkflowRejected",
     "WorkspaceRef",
@@ -37,7 +46,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings:
-    """The settings that decisions depend on. State names are normalised (DM7); durations are in ms."""
+    """The settings that decisions depend on. State names are normalised (DM7); durations are in ms.
+
+    Budgets are in tokens and turns; null means without limit.
+    """
 
     active_states: frozenset[str]
     terminal_states: frozenset[str]
@@ -50,6 +62,9 @@ class SchedulerSettings:
     stall_timeout_ms: int = 300_000
     max_attempts_without_progress: int = 5
     drain_timeout_ms: int = 30_000
+    max_tokens_per_issue: int | None = None
+    max_tokens_per_day: int | None = None
+    max_turns_per_issue: int | None = None
 
 
 class RunStage(StrEnum):
@@ -87,6 +102,49 @@ class RunReport:
     rate_limits: Mapping[str, Any] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    """An agent's conversation that a later run can go on with.
+
+    The counts are the thread's own totals since its beginning: the high-water mark below which nothing is
+    counted again after a resume (TK4).
+    """
+
+    thread_id: str
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+
+
+class ResumeReason(StrEnum):
+    """Why a run goes on with what an earlier one began."""
+
+    INTERRUPTED = "interrupted"
+    ANSWERED = "answered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """How the next run of an issue goes on instead of starting cold.
+
+    `thread` is null where there is none to go on with: then the run starts cold, and `answer` travels in its
+    first prompt. `question` is what the agent had asked, `answer` what a person said to it.
+    """
+
+    reason: ResumeReason
+    thread: Thread | None = None
+    question: str | None = None
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What an issue has used up of its budget since it was first started, or last unblocked."""
+
+    tokens: int = 0
+    turns: int = 0
+
+
 class OutcomeKind(StrEnum):
     """How a run attempt ended, as the worker saw it."""
 
@@ -101,13 +159,15 @@ class OutcomeKind(StrEnum):
 class Outcome:
     """The end of a run: `progress` says whether it left a new commit or a changed tree.
 
-    Null means unknown, which speaks against the issue only if no agent was launched (RT5).
+    Null means unknown, which speaks against the issue only if no agent was launched (RT5). `question` is what
+    the agent asked of a person, in its own words (SM7).
     """
 
     kind: OutcomeKind
     failure: Failure | None = None
     progress: bool | None = None
     commits: int = 0
+    question: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +177,38 @@ class WorkspaceRef:
     issue_id: str
     identifier: str
     path: str
+
+
+class ClaimKind(StrEnum):
+    """Which kind of claim a predecessor held."""
+
+    RUNNING = "running"
+    RETRYING = "retrying"
+    BLOCKED = "blocked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveredClaim:
+    """A claim that the journal remembers; none of its processes is alive any more.
+
+    `due_ms` is of the present monotonic clock: the caller has translated the wall-clock time and bounded it,
+    so that a clock that was set cannot make a retry wait for years. `idle_attempts`, `failures` and
+    `hopeless` are as in `state.Retry`; `failure`, `question` and `settled` only of a blocked one.
+    """
+
+    issue: Issue
+    kind: ClaimKind
+    attempt: int | None = None
+    due_ms: int = 0
+    error: str | None = None
+    idle_attempts: int = 0
+    failures: int = 0
+    hopeless: bool = False
+    workspace_path: str | None = None
+    resume: Resume | None = None
+    failure: Failure | None = None
+    question: str | None = None
+    settled: bool = False
 
 
 class TimerKind(StrEnum):
@@ -140,9 +232,19 @@ class Timer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """The first input: what a predecessor left on disk. Starts the first cycle (SC1, SC2)."""
+    """The first input: what a predecessor left on disk. Starts the first cycle (SC1, SC2).
+
+    Everything but the workspaces comes from the journal, and may be missing. `day` is today, `day_tokens`
+    what was used of it before.
+    """
 
     workspaces: tuple[WorkspaceRef, ...] = ()
+    claims: tuple[RecoveredClaim, ...] = ()
+    spent: Mapping[str, Spent] = field(default_factory=dict)
+    day: str | None = None
+    day_tokens: int = 0
+    exempt: frozenset[str] = frozenset()
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +337,37 @@ class TimerFired:
     token: int
 
 
+class Verb(StrEnum):
+    """What an operator may ask for (DESIGN 11a)."""
+
+    STOP = "stop"
+    RETRY = "retry"
+    UNBLOCK = "unblock"
+    ANSWER = "answer"
+    PAUSE = "pause"
+    RESUME = "resume"
+    DRAIN = "drain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorAsked:
+    """An operator's verb; `issue_id` is null for the daemon's own, `text` is the answer to a question.
+
+    One that does not fit the present state (`verbs.refusal`) changes nothing.
+    """
+
+    verb: Verb
+    issue_id: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayBegan:
+    """A day (`YYYY-MM-DD`, UTC) began: the daily budget counts anew. The same day again is nothing."""
+
+    day: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainAsked:
     """Finish what runs, start nothing, then exit (SC16)."""
@@ -258,6 +391,8 @@ Input = (
     | TurnEnded
     | RunEnded
     | TimerFired
+    | OperatorAsked
+    | DayBegan
     | DrainAsked
     | StopAsked
 )

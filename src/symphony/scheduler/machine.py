@@ -16,8 +16,10 @@ from symphony.scheduler import cycle, policy, runs
 from symphony.scheduler.commands import Command, Exit, FinishReason, StopReason
 from symphony.scheduler.inputs import (
     AgentReported,
+    DayBegan,
     DrainAsked,
     Input,
+    OperatorAsked,
     Polled,
     PollFailed,
     Recovered,
@@ -89,6 +91,8 @@ def _take(work: Work, fact: Input) -> None:  # noqa: C901, PLR0912 - one line pe
             runs.forgive_sleep(work, late_ms)
             if fact.timer not in work.state.timers:
                 _on_timer(work, fact.timer)
+        case OperatorAsked() | DayBegan():
+            pass
         case DrainAsked():
             _on_drain(work)
         case StopAsked():

@@ -9,7 +9,15 @@ from typing import Any
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue
 from symphony.scheduler.commands import FinishReason, StopReason
-from symphony.scheduler.inputs import RunReport, RunStage, SchedulerSettings, Timer, WorkspaceRef
+from symphony.scheduler.inputs import (
+    Resume,
+    RunReport,
+    RunStage,
+    SchedulerSettings,
+    Spent,
+    Timer,
+    WorkspaceRef,
+)
 
 __all__ = [
     "Blocked",
@@ -21,6 +29,7 @@ __all__ = [
     "Running",
     "State",
     "Totals",
+    "Weather",
     "altered",
     "initial",
 ]
@@ -49,6 +58,7 @@ class Running:
     `agent_ms` is when the agent was launched, null before: hooks and clones are not silence (SC11).
     `awaiting` means a turn ended and the issue is being refreshed. `idle_attempts` counts the attempts of
     this claim before this one that left no progress (RT5), `failures` those that failed, for any reason.
+    `resume` is what the run went on with.
     """
 
     run_id: str
@@ -66,6 +76,7 @@ class Running:
     settling: bool = False
     finishing: FinishReason | None = None
     stopping: StopReason | None = None
+    resume: Resume | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +96,15 @@ class Retry:
     firing: bool = False
     failures: int = 0
     hopeless: bool = False
+    resume: Resume | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
     """A claim that waits for a person (SM7, RT5); `failure` is the reason shown on every surface.
 
-    `settled` is set by the first refresh after the block: only later changes unblock.
+    `settled` is set by the first refresh after the block: only later changes unblock. `question` is what the
+    agent asked, `resume` how it would go on, and `attempt` the number of the run that was blocked.
     """
 
     issue: Issue
@@ -100,6 +113,9 @@ class Blocked:
     report: RunReport | None = None
     workspace_path: str | None = None
     settled: bool = False
+    attempt: int | None = None
+    question: str | None = None
+    resume: Resume | None = None
 
 
 Entry = Running | Retry | Blocked
@@ -113,6 +129,19 @@ class Totals:
     output_tokens: int = 0
     total_tokens: int = 0
     running_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weather:
+    """How the tracker answers: `failures` questions in a row that went wrong, since when.
+
+    The circuit is open while `until_ms` lies ahead: then nothing is asked. After it, one question decides.
+    """
+
+    failures: int = 0
+    since_ms: int | None = None
+    until_ms: int | None = None
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +195,12 @@ class State:
     drain: Drain = Drain.NO
     completed: frozenset[str] = frozenset()
     totals: Totals = field(default_factory=Totals)
+    paused: bool = False
+    spent: Mapping[str, Spent] = field(default_factory=dict)
+    day: str | None = None
+    day_tokens: int = 0
+    exempt: frozenset[str] = frozenset()
+    weather: Weather = field(default_factory=Weather)
     rate_limits: Mapping[str, Any] | None = None
 
 

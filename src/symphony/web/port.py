@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-__all__ = ["Document", "Operator", "RefreshAnswer", "UnavailableError"]
+__all__ = ["Document", "Operator", "RefreshAnswer", "RefusedError", "UnavailableError", "VerbAnswer"]
 
 Document = dict[str, Any]
 
@@ -19,6 +19,25 @@ class UnavailableError(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+class RefusedError(Exception):
+    """A verb does not fit the present state, which makes a 409; `code` is stable, `message` for people."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerbAnswer:
+    """A verb was accepted; `message` says in one line what happens now."""
+
+    verb: str
+    issue_identifier: str | None
+    message: str
+    requested_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

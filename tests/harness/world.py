@@ -7,7 +7,7 @@ from typing_extensions import override
 from harness.scheduling import Story, make_settings
 from symphony.domain.issue import Issue
 from symphony.scheduler.commands import Command, FetchCandidates, RefreshIssues
-from symphony.scheduler.inputs import Input, SettingsChanged, Timer, TimerKind
+from symphony.scheduler.inputs import Input, OperatorAsked, SettingsChanged, Timer, TimerKind, Verb
 from symphony.scheduler.state import Drain
 from symphony.testing.simulator import Referee
 
@@ -55,6 +55,7 @@ class World(Story):
     def wind_down(self) -> None:
         """Once everything is done on the board and workers obey, nothing stays claimed."""
         self.tell(SettingsChanged(settings=make_settings(poll_interval_ms=20_000)))
+        self.tell(OperatorAsked(verb=Verb.RESUME))
         for key in self.board:
             self.put(key, state="Done")
         self.slow = False

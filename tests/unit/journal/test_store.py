@@ -25,6 +25,11 @@ def rows(path: Path, query: str) -> list[tuple[object, ...]]:
         connection.close()
 
 
+def take_away(place: Path) -> None:
+    for file in place.iterdir():
+        file.unlink()
+
+
 @pytest.mark.asyncio
 async def test_what_was_put_is_remembered_by_the_next(tmp_path: Path) -> None:
     path = tmp_path / "state" / "journal.db"
@@ -89,8 +94,7 @@ async def test_a_file_that_is_taken_away_is_begun_anew_with_the_present_truth(tm
     journal = await opened(path)
     journal.put(claim(1), claim(2), run(1), event(1))
     await journal.flush()
-    for file in tmp_path.iterdir():
-        file.unlink()
+    take_away(tmp_path)
     journal.put(ClaimGone(issue_id="id-2"), event(2))
     await journal.flush()
     assert journal.health.state is HealthState.OK

@@ -44,7 +44,9 @@ def open_journal(
 ) -> Journal:
     """The journal at the path; never raises for what is there: then its health says what is wrong.
 
-    Blocks for as long as it takes to look the file through: call it in a thread, or before the loop runs.
+    The caller holds the instance lock of the state directory: two writers would take turns in undoing each
+    other's truth. Blocks for as long as it takes to look the file through: call it in a thread, or before the
+    loop runs.
     `on_health` is called in the writer's thread whenever the health changes.
     """
     try:

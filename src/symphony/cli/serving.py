@@ -19,7 +19,7 @@ from symphony.runtime.bound import redaction_for
 from symphony.runtime.service import Observer, Service
 from symphony.runtime.shutdown import serve_until_signalled
 from symphony.runtime.state_dir import StateDirectory
-from symphony.runtime.state_place import locate
+from symphony.runtime.state_place import instance_of, locate
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import Input, SettingsChanged
 from symphony.scheduler.state import State
@@ -64,10 +64,11 @@ def serve(
         if advice := unseen_skills(store.current().settings):
             _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
         tally = Tally()
+        place = state_path or locate(workflow_path, environment)
         service = Service(
             store=store,
-            state_dir=StateDirectory(state_path or locate(workflow_path, environment)),
-            host=LocalHost(),
+            state_dir=StateDirectory(place),
+            host=LocalHost(instance=instance_of(place)),
             environment=environment,
             once=once,
             observers=(log, tally, *observers) if once else (log, *observers),

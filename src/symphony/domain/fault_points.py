@@ -1,7 +1,7 @@
-"""The points at which a test may stop the daemon for good: before and after what a crash could leave half-done.
+"""The points at which a test may end the daemon for good: beside all that a crash could leave half-done.
 
-Code that reaches such a point says so to a `Fault`, which a daemon gets as a constructor argument and which does
-nothing unless a test gave it something to do. The points are the rows of the crash matrix.
+Code that reaches such a point says so to a `Fault`, which a daemon gets as a constructor argument and which
+does nothing unless a test gave it something to do. The points are the rows of the crash matrix.
 """
 
 from collections.abc import Callable

@@ -120,6 +120,9 @@ class MemoryHost:
         del argv
         return self.child
 
+    def find_left(self) -> tuple[Identity, ...]:
+        return ()
+
     def find_marked(self, run_ids: Sequence[str]) -> tuple[Identity, ...]:
         del run_ids
         return ()

@@ -101,7 +101,7 @@ async def make_service(
     return Service(
         store=await to_thread.run_sync(open_store, workflow, environment),
         state_dir=StateDirectory(project.state_dir),
-        host=LocalHost(instance=instance_of(project.state_dir)),
+        host=LocalHost(instance=await to_thread.run_sync(instance_of, project.state_dir)),
         environment=environment,
         once=once,
         observers=observers,

@@ -45,10 +45,12 @@ def serve(
     acknowledged: bool = False,
     observers: tuple[Observer, ...] = (),
     port: int | None = None,
+    last: bool = False,
 ) -> Tally:
     """Serve a workflow until it ends; with `once`, tell what happened to each issue.
 
     Lines go to stderr, or to `log_path` in its place; with `logs_root` also to a file that rotates (LG4).
+    With `last` the process has nothing to do behind it, and signals cannot interrupt its way out.
     `acknowledged` is a person's consent to sessions without a sandbox (CL5). A daemon without an end keeps no
     tally: it would grow with every issue it ever saw.
 
@@ -74,7 +76,7 @@ def serve(
             observers=(log, tally, *observers) if once else (log, *observers),
             port=port,
         )
-        anyio.run(serve_until_signalled, service)
+        anyio.run(serve_until_signalled, service, last)
     return tally
 
 

@@ -135,6 +135,10 @@ class Host(Protocol):
         """
         ...
 
+    def identify(self, pid: int) -> Identity | None:
+        """Who has this process number now; null when nobody has."""
+        ...
+
     def alive(self, identity: Identity) -> bool:
         """Whether exactly this process still runs (a zombie does not)."""
         ...

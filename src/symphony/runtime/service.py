@@ -6,9 +6,10 @@ The loop never awaits while deciding: it takes a fact, steps the scheduler and h
 """
 
 import math
+import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import anyio
@@ -95,6 +96,7 @@ class Service:
         self._put, self._inbox = anyio.create_memory_object_stream[Input](math.inf)
         self._timers = Timers(self.post, now_ms)
         self._exit = anyio.Event()
+        self._starting: anyio.CancelScope | None = None
         self._bound: Bound | None = None
         self._effects: Effects | None = None
         self._rebound = anyio.Event()
@@ -121,10 +123,20 @@ class Service:
             return
 
     def ask_to_end(self, *, now: bool = False) -> None:
-        """Drain and exit; with `now`, stop what runs as well (CL6)."""
+        """Drain and exit; with `now`, stop what runs as well (CL6). A start that is under way is given up."""
         self.post(StopAsked() if now else DrainAsked())
         if now and self._effects is not None:
             self._effects.hurry()
+        if self._starting is not None:
+            self._starting.cancel()
+
+    async def reload_now(self) -> None:
+        """Look at the workflow file at once, and try one again that was refused a moment ago."""
+        if self._effects is None:
+            return  # it is still starting, and looks at the file when it serves
+        if self._refused is not None:
+            self._refused = replace(self._refused, at_ms=self._now_ms() - _REFUSED_AGAIN_MS)
+        await self._reload()
 
     # --- the life of the daemon --------------------------------------------------------------------------
 
@@ -135,8 +147,14 @@ class Service:
             SymphonyError: start-up failed; nothing was dispatched.
         """
         to_thread.current_default_thread_limiter().total_tokens = _THREADS
+        self._starting = anyio.CancelScope()
         await to_thread.run_sync(self._state_dir.create)
-        with self._put, self._inbox, self._state_dir.lock():
+        workflow = self._store.current().path
+        with (
+            self._put,
+            self._inbox,
+            self._state_dir.lock(workflow, identity=self._host.identify(os.getpid())),
+        ):
             await reap_predecessor(self._state_dir, self._host)
             await to_thread.run_sync(self._state_dir.trim_logs)
             bound = bind(self._store.current(), host=self._host, environment=self._environment)
@@ -149,8 +167,12 @@ class Service:
                 environment=self._environment,
                 workflow=bound.workflow.path,
             ):
-                await self._check(bound)
-                await self._serve(bound)
+                with self._starting:
+                    await self._check(bound)
+                if self._starting.cancel_called:
+                    _log.info("stopped")
+                else:
+                    await self._serve(bound)
 
     async def _check(self, bound: Bound) -> None:
         """What must hold before the first dispatch (SC1, CF6)."""

@@ -4,7 +4,6 @@ The files are memory for one purpose: that a successor can find what a killed da
 one costs nothing but that help, because the child also carries its run id in `SYMPHONY_RUN_ID`.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -15,17 +14,13 @@ from typing import Any
 
 import structlog
 
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.hosts.base import Identity
+from symphony.runtime.instance_lock import Holder, StateDirectoryError, holding
 
 __all__ = ["LiveRun", "StateDirectory", "StateDirectoryError"]
 
 _KEPT_LOGS = 200
 _log = structlog.get_logger(__name__)
-
-
-class StateDirectoryError(SymphonyError):
-    """The state directory cannot be used, or another daemon holds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,52 +58,28 @@ class StateDirectory:
             raise self._unusable(error) from error
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self, workflow: Path | None = None, *, identity: Identity | None = None) -> Iterator[None]:
         """Hold the instance lock; the kernel frees it however the daemon ends.
 
+        `workflow` and `identity` tell others who serves what here.
+
         Raises:
-            StateDirectoryError: category `instance_locked`: another daemon serves this workflow; or
-                `state_directory`: the lock file cannot be used.
+            StateDirectoryError: as `instance_lock.holding`.
         """
-        handle = self._open_lock()
-        try:
-            self._take_lock(handle)
+        holder = Holder(
+            pid=os.getpid(),
+            boot_id=None if identity is None else identity.boot_id,
+            started=None if identity is None else identity.started,
+            workflow=None if workflow is None else os.path.realpath(workflow),
+        )
+        with holding(self.path / "lock", holder):
             yield
-        finally:
-            os.close(handle)
-
-    def _open_lock(self) -> int:
-        try:
-            return os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise self._unusable(error) from error
-
-    def _take_lock(self, handle: int) -> None:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-        except BlockingIOError as error:
-            holder = os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            raise StateDirectoryError(
-                Failure(
-                    category=Category.INSTANCE_LOCKED,
-                    blame=Blame.HOST,
-                    message=f"another symphony (pid {holder}) already serves this workflow",
-                    hint="stop it first, or give this one its own SYMPHONY_STATE_DIR",
-                )
-            ) from error
-        except OSError as error:
-            raise self._unusable(error) from error
 
     def _unusable(self, error: OSError) -> StateDirectoryError:
-        failure = Failure(
-            category=Category.STATE_DIRECTORY,
-            blame=Blame.HOST,
-            message=f"the state directory {self.path} cannot be used: {error.strerror}",
-            hint="set SYMPHONY_STATE_DIR to a directory that this user can write",
+        what = f"the state directory {self.path} cannot be used: {error.strerror}"
+        return StateDirectoryError.unusable(
+            what, hint="set SYMPHONY_STATE_DIR to a directory that this user can write"
         )
-        return StateDirectoryError(failure)
 
     def write_run(self, run: LiveRun) -> None:
         """Write or replace a run's file atomically.

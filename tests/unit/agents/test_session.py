@@ -120,6 +120,10 @@ class MemoryHost:
         del argv
         return self.child
 
+    def identify(self, pid: int) -> Identity | None:
+        del pid
+        return None
+
     def find_left(self) -> tuple[Identity, ...]:
         return ()
 

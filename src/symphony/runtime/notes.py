@@ -9,6 +9,7 @@ import anyio
 import structlog
 
 from symphony import skills
+from symphony.domain.fault_points import FaultPoint
 from symphony.domain.issue import Issue
 from symphony.runtime.bound import Bound
 from symphony.skills import Problem, Severity
@@ -93,7 +94,9 @@ class Notes:
         if self._known.get(key) == note.fingerprint:
             return
         self._known.pop(key, None)
+        bound.fault(FaultPoint.BEFORE_COMMENT)
         if await _write(bound, note):
+            bound.fault(FaultPoint.AFTER_COMMENT)
             self._known[key] = note.fingerprint
             if len(self._known) > _MAX_KNOWN:
                 self._known.popitem(last=False)

@@ -18,6 +18,7 @@ from anyio import to_thread
 
 from symphony.agents.base import Preflight
 from symphony.domain.failures import Failure, SymphonyError
+from symphony.domain.fault_points import Fault, FaultPoint, no_fault
 from symphony.hosts.base import Host
 from symphony.observability.history import History
 from symphony.runtime.bound import Bound, bind, scheduler_settings
@@ -85,6 +86,7 @@ class Service:
         observers: tuple[Observer, ...] = (),
         port: int | None = None,
         now_ms: Callable[[], int] = monotonic_ms,
+        fault: Fault = no_fault,
     ) -> None:
         self._store = store
         self._state_dir = state_dir
@@ -93,6 +95,7 @@ class Service:
         self._once = once
         self._port = port
         self._now_ms = now_ms
+        self._fault = fault
         self._put, self._inbox = anyio.create_memory_object_stream[Input](math.inf)
         self._timers = Timers(self.post, now_ms)
         self._exit = anyio.Event()
@@ -155,9 +158,11 @@ class Service:
             self._inbox,
             self._state_dir.lock(workflow, identity=self._host.identify(os.getpid())),
         ):
+            self._fault(FaultPoint.LOCKED)
             await reap_predecessor(self._state_dir, self._host)
+            self._fault(FaultPoint.REAPED)
             await to_thread.run_sync(self._state_dir.trim_logs)
-            bound = bind(self._store.current(), host=self._host, environment=self._environment)
+            bound = self._bind(self._store.current())
             server = bound.settings.server
             async with reachable(
                 self._operator,
@@ -169,10 +174,14 @@ class Service:
             ):
                 with self._starting:
                     await self._check(bound)
+                    self._fault(FaultPoint.CHECKED)
                 if self._starting.cancel_called:
                     _log.info("stopped")
                 else:
                     await self._serve(bound)
+
+    def _bind(self, workflow: Workflow) -> Bound:
+        return bind(workflow, host=self._host, environment=self._environment, fault=self._fault)
 
     async def _check(self, bound: Bound) -> None:
         """What must hold before the first dispatch (SC1, CF6)."""
@@ -285,7 +294,7 @@ class Service:
         assert self._bound is not None  # noqa: S101 - reloads begin after the first binding
         assert self._effects is not None  # noqa: S101 - as above
         try:
-            bound = bind(workflow, host=self._host, environment=self._environment)
+            bound = self._bind(workflow)
             await bound.workspaces.check_root()
             if workflow.settings.codex != self._bound.settings.codex:
                 await self._preflight(bound)

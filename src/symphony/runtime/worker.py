@@ -37,7 +37,7 @@ from symphony.runtime.sightings import Sightings
 from symphony.runtime.skill_source import skills_of_run
 from symphony.runtime.state_dir import LiveRun, StateDirectory
 from symphony.scheduler.commands import ContinueRun, FinishRun, StartRun
-from symphony.scheduler.inputs import Input, Outcome, OutcomeKind, RunEnded, RunStage
+from symphony.scheduler.inputs import Input, Outcome, OutcomeKind, RunEnded, RunStage, Thread
 from symphony.scheduler.inputs import TurnEnded as TurnDone
 from symphony.skills import Problem, Skill
 from symphony.workflow.prompts import continuation_prompt
@@ -98,6 +98,7 @@ class Worker:
         self._workspace: Workspace | None = None
         self._before: ProgressMark | None = None
         self._needs: Failure | None = None
+        self._question: str | None = None
         self._sightings: Sightings | None = None
 
     # --- what the scheduler may say ----------------------------------------------------------------------
@@ -137,7 +138,9 @@ class Worker:
             finally:
                 if self._needs is not None:
                     # A stop that came meanwhile must not hide that a person is asked for (SM7).
-                    outcome = Outcome(kind=OutcomeKind.INPUT_REQUIRED, failure=self._needs)
+                    outcome = Outcome(
+                        kind=OutcomeKind.INPUT_REQUIRED, failure=self._needs, question=self._question
+                    )
                 closing, self._ending = outcome, True
                 if self._hurried:
                     self.hurry()
@@ -151,10 +154,13 @@ class Worker:
                 self._post(RunEnded(run_id=self._command.run_id, outcome=self._shown(outcome)))
 
     def _shown(self, outcome: Outcome) -> Outcome:
-        """The outcome without secrets: its failure goes to logs, to the terminal and onto the issue."""
+        """The outcome without secrets: what it says goes to logs, to the terminal and onto the issue."""
+        redaction = self._bound.redaction
+        if outcome.question is not None:
+            outcome = replace(outcome, question=redaction.text(outcome.question))
         if outcome.failure is None:
             return outcome
-        return replace(outcome, failure=self._bound.redaction.failure(outcome.failure))
+        return replace(outcome, failure=redaction.failure(outcome.failure))
 
     async def _guarded(self, step: Callable[[], Awaitable[None]]) -> Outcome:
         try:
@@ -182,7 +188,7 @@ class Worker:
         await workspaces.before_run(self._workspace, issue, attempt, run_id=run_id)
         self._pulse.stage(RunStage.BUILDING_PROMPT)
         catalog = await self._catalog(self._workspace)
-        prompt = await briefing.prompt(self._bound, issue, attempt)
+        prompt = await briefing.prompt(self._bound, issue, attempt, self._command.resume)
         await workspaces.verify(self._workspace)
         self._pulse.stage(RunStage.LAUNCHING_AGENT)
         await self._converse(self._workspace, catalog, prompt)
@@ -215,15 +221,35 @@ class Worker:
             on_spawned=lambda identity: self._state_dir.write_run(replace(live, agent=identity)),
             own_skill_listing=catalog.own_listing,
             on_compacted=tools.forget,
+            resume=self._thread(workspace),
         )
         async with self._bound.agent.open(request) as session:
             self._pulse.launched(session.pid)
             try:
-                await self._turns(session, prompt)
+                await self._turns(session, self._resumed(session, request.resume) or prompt)
             finally:
                 with anyio.CancelScope(shield=True):
                     for event in await session.stop():
                         self._pulse.feel(event)
+
+    def _thread(self, workspace: Workspace) -> Thread | None:
+        """The thread to go on with: none in a new workspace, which holds nothing of what the thread tells."""
+        resume = self._command.resume
+        if resume is None or workspace.created_now or not self._bound.agent.capabilities.resume:
+            return None
+        return resume.thread
+
+    def _resumed(self, session: AgentSession, thread: Thread | None) -> str | None:
+        """The prompt for a session that goes on with its thread; null for one that starts cold."""
+        resume = self._command.resume
+        if thread is None or resume is None:
+            return None
+        if session.resume_refused is not None:
+            _log.warning("resume_failed", thread_id=thread.thread_id, reason=session.resume_refused.line)
+            return None
+        self._pulse.resumes(thread)
+        _log.info("thread_resumed", thread_id=thread.thread_id, reason=resume.reason.value)
+        return briefing.resumed_prompt(resume)
 
     async def _turns(self, session: AgentSession, prompt: str) -> None:
         turn = 1
@@ -257,6 +283,7 @@ class Worker:
                 return
             case InputRequired():
                 self._needs = _needs_person(last)
+                self._question = last.reason
                 raise SymphonyError(self._needs)
             case TurnEnded(failure=Failure() as failure):
                 raise SymphonyError(failure)

@@ -348,8 +348,9 @@ async def test_a_thread_is_gone_on_with_after_its_process_was_killed_in_mid_turn
     totals = [event.total_tokens for event in after if isinstance(event, Usage)]
     assert totals[0] == mark.total_tokens, "the old totals are told once more"
     assert totals[-1] == mark.total_tokens + 110, "and one answer of the model is added"
-    progress = Progress(
-        thread_tokens=Tokens(
+    progress = Progress()
+    progress.resumes(
+        Tokens(
             input_tokens=thread.input_tokens,
             output_tokens=thread.output_tokens,
             total_tokens=thread.total_tokens,

@@ -265,7 +265,7 @@ async def test_a_thread_that_is_refused_is_answered_by_a_new_one(tmp_path: Path)
     assert session.resume_refused is not None
     assert "no rollout found" in session.resume_refused.message
     assert (await turn_of(session))[-1] == COMPLETED
-    sent = {frame["method"]: frame.get("params") for frame in child.sent}
+    sent = {frame["method"]: frame["params"] for frame in child.sent if "params" in frame}
     assert sent["thread/start"]["developerInstructions"] == "skills"
     assert "additionalContext" not in sent["turn/start"]
 

@@ -11,16 +11,18 @@ from dataclasses import dataclass
 
 from symphony.journal.keeping import EXEMPT, PAUSED
 from symphony.journal.model import ClaimRecord, Remembered, RunRecord
+from symphony.scheduler import threads
 from symphony.scheduler.inputs import (
     ClaimKind,
     Recovered,
     RecoveredClaim,
     Resume,
-    ResumeReason,
+    RunReport,
+    RunStage,
     Spent,
-    Thread,
     WorkspaceRef,
 )
+from symphony.scheduler.state import Running
 
 __all__ = ["Start", "recovered"]
 
@@ -63,7 +65,7 @@ def _claim(record: ClaimRecord, live: Mapping[str, RunRecord], start: Start) -> 
         failures=record.failures,
         hopeless=record.hopeless,
         workspace_path=record.workspace_path or (run.workspace_path if run else None),
-        resume=_resume(record.resume, run) if record.kind is ClaimKind.RUNNING else record.resume,
+        resume=_resume(record, run) if record.kind is ClaimKind.RUNNING else record.resume,
         failure=record.failure,
         question=record.question,
         settled=record.settled,
@@ -75,24 +77,33 @@ def _due_ms(record: ClaimRecord, start: Start) -> int:
     return start.now_ms + min(max(wait_ms, 0), start.max_wait_ms)
 
 
-def _resume(given: Resume | None, run: RunRecord | None) -> Resume | None:
-    """How the issue of a run that was live goes on.
+def _resume(record: ClaimRecord, run: RunRecord | None) -> Resume:
+    """How the issue of a run that was live goes on: as if it had been interrupted just now.
 
-    A run that never began a turn has not used up what it was given, an answer above all. One that did goes
-    on with its thread, whose counts are what the thread had before and what the run added.
+    What it used of its thread is what was written down last; the rest is counted when it goes on (TK4).
     """
-    if run is None or run.thread_id is None or run.turns == 0:
-        return given
-    before = given.thread if given is not None else None
-    if before is None or before.thread_id != run.thread_id:
-        before = Thread(thread_id=run.thread_id)
-    thread = Thread(
-        thread_id=run.thread_id,
-        input_tokens=before.input_tokens + run.input_tokens,
-        output_tokens=before.output_tokens + run.output_tokens,
-        total_tokens=before.total_tokens + run.total_tokens,
+    report = RunReport(stage=RunStage.PREPARING_WORKSPACE)
+    if run is not None:
+        report = RunReport(
+            stage=RunStage.STREAMING_TURN,
+            thread_id=run.thread_id,
+            turn_count=run.turns,
+            input_tokens=run.input_tokens,
+            output_tokens=run.output_tokens,
+            total_tokens=run.total_tokens,
+        )
+    return threads.interrupted(
+        Running(
+            run_id=record.run_id or "",
+            issue=record.issue,
+            attempt=record.attempt,
+            started_ms=0,
+            max_turns=0,
+            idle_attempts=record.idle_attempts,
+            report=report,
+            resume=record.resume,
+        )
     )
-    return Resume(reason=ResumeReason.INTERRUPTED, thread=thread)
 
 
 def _exempt(told: str | None, today: str) -> frozenset[str]:

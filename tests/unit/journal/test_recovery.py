@@ -79,8 +79,14 @@ def test_what_the_thread_had_before_the_run_is_counted_too() -> None:
 @pytest.mark.parametrize("runs", [(), (replace(RUN, thread_id=None),), (replace(RUN, turns=0),)])
 def test_an_answer_that_no_turn_took_is_not_lost(runs: tuple[RunRecord, ...]) -> None:
     answered = Resume(reason=ResumeReason.ANSWERED, question="?", answer="!")
-    assert _claim(replace(CLAIM, resume=answered), *runs).resume == answered
-    assert _claim(CLAIM, *runs).resume is None
+    found = _claim(replace(CLAIM, resume=answered), *runs).resume
+    assert found is not None
+    assert (found.reason, found.question, found.answer) == (ResumeReason.ANSWERED, "?", "!")
+
+
+def test_a_run_without_a_thread_starts_cold() -> None:
+    found = _claim(CLAIM, replace(RUN, thread_id=None, turns=0))
+    assert found.resume == Resume(reason=ResumeReason.INTERRUPTED)
 
 
 # --- clocks ----------------------------------------------------------------------------------------------

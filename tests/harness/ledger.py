@@ -81,4 +81,5 @@ class Ledger:
             spent=dict(self.spent),
             days=dict(self.days),
             settings=dict(self.settings),
+            comments=tuple(self.comments.values()),
         )

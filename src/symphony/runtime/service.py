@@ -6,8 +6,10 @@ The loop never awaits while deciding: it takes a fact, steps the scheduler and h
 """
 
 import math
+import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,19 +20,21 @@ from anyio import to_thread
 from symphony.agents.base import Preflight
 from symphony.domain.failures import Failure, SymphonyError
 from symphony.hosts.base import Host
-from symphony.observability.history import History
+from symphony.observability.history import History, RunSkills
 from symphony.runtime.bound import Bound, bind, scheduler_settings
 from symphony.runtime.clock import Timers, monotonic_ms
 from symphony.runtime.effects import Effects
+from symphony.runtime.memory import Memory, open_memory, wall_ms
+from symphony.runtime.notes import Notes
 from symphony.runtime.operator import ServiceOperator
 from symphony.runtime.reachable import reachable
 from symphony.runtime.recovery import reap_predecessor
 from symphony.runtime.state_dir import LiveRun, StateDirectory
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import (
+    DayBegan,
     DrainAsked,
     Input,
-    Recovered,
     SettingsChanged,
     StopAsked,
     WakeAsked,
@@ -84,6 +88,7 @@ class Service:
         observers: tuple[Observer, ...] = (),
         port: int | None = None,
         now_ms: Callable[[], int] = monotonic_ms,
+        wall_ms: Callable[[], int] = wall_ms,
     ) -> None:
         self._store = store
         self._state_dir = state_dir
@@ -92,6 +97,8 @@ class Service:
         self._once = once
         self._port = port
         self._now_ms = now_ms
+        self._wall_ms = wall_ms
+        self._memory: Memory | None = None
         self._put, self._inbox = anyio.create_memory_object_stream[Input](math.inf)
         self._timers = Timers(self.post, now_ms)
         self._exit = anyio.Event()
@@ -137,20 +144,41 @@ class Service:
         to_thread.current_default_thread_limiter().total_tokens = _THREADS
         await to_thread.run_sync(self._state_dir.create)
         with self._put, self._inbox, self._state_dir.lock():
-            await reap_predecessor(self._state_dir, self._host)
-            await to_thread.run_sync(self._state_dir.trim_logs)
-            bound = bind(self._store.current(), host=self._host, environment=self._environment)
-            server = bound.settings.server
-            async with reachable(
-                self._operator,
-                self._state_dir,
-                host=server.host,
-                port=server.port if self._port is None else self._port,
-                environment=self._environment,
-                workflow=bound.workflow.path,
-            ):
-                await self._check(bound)
-                await self._serve(bound)
+            async with self._remembering() as memory:
+                await reap_predecessor(self._state_dir, self._host, agents=memory.left_agents)
+                await to_thread.run_sync(self._state_dir.trim_logs)
+                bound = bind(self._store.current(), host=self._host, environment=self._environment)
+                server = bound.settings.server
+                async with reachable(
+                    self._operator,
+                    self._state_dir,
+                    host=server.host,
+                    port=server.port if self._port is None else self._port,
+                    environment=self._environment,
+                    workflow=bound.workflow.path,
+                ):
+                    await self._check(bound)
+                    await self._serve(bound, memory)
+
+    @asynccontextmanager
+    async def _remembering(self) -> AsyncIterator[Memory]:
+        """The journal is open while the body runs, and written when it ends, whatever ends it."""
+        memory = await open_memory(
+            self._state_dir.path,
+            owner=self._host.identify(os.getpid()),
+            mask=self._masked,
+            now_ms=self._now_ms,
+            wall_ms=self._wall_ms,
+        )
+        self._memory = memory
+        try:
+            yield memory
+        finally:
+            with anyio.CancelScope(shield=True):
+                await memory.end()
+
+    def _masked(self, text: str) -> str:
+        return text if self._bound is None else self._bound.redaction.text(text)
 
     async def _check(self, bound: Bound) -> None:
         """What must hold before the first dispatch (SC1, CF6)."""
@@ -171,8 +199,14 @@ class Service:
         finally:
             self._state_dir.remove_run(run_id)
 
-    async def _serve(self, bound: Bound) -> None:
+    async def _serve(self, bound: Bound, memory: Memory) -> None:
         self._bound = bound
+        self._observers = (memory, *self._observers)
+
+        def skills_loaded(issue_id: str, run_id: str, skills: RunSkills) -> None:
+            self._history.skills_loaded(issue_id, skills)
+            memory.skills_loaded(run_id, skills)
+
         async with anyio.create_task_group() as tasks:
             self._effects = Effects(
                 bound=bound,
@@ -182,14 +216,16 @@ class Service:
                 post=self.post,
                 before_poll=self._reload,
                 on_exit=self._exit.set,
-                on_skills=self._history.skills_loaded,
+                on_skills=skills_loaded,
+                on_agent=memory.agent_spawned,
+                notes=Notes(memory.comments, remember=memory.commented),
                 now_ms=self._now_ms,
             )
             tasks.start_soon(self._timers.run)
             tasks.start_soon(self._watch_workflow)
             tasks.start_soon(self._recheck_workflow)
             tasks.start_soon(self._watch_tracker)
-            tasks.start_soon(self._decide, bound)
+            tasks.start_soon(self._decide, bound, memory)
             await self._exit.wait()
             tasks.cancel_scope.cancel()
         await to_thread.run_sync(self._state_dir.trim_logs)
@@ -204,10 +240,11 @@ class Service:
         if failure is not None:
             raise SymphonyError(failure)
 
-    async def _decide(self, bound: Bound) -> None:
-        state = initial(scheduler_settings(bound), epoch=secrets.token_hex(4))
+    async def _decide(self, bound: Bound, memory: Memory) -> None:
+        settings = scheduler_settings(bound)
+        state = initial(settings, epoch=secrets.token_hex(4))
         self.state = state
-        self.post(Recovered(workspaces=await _left_workspaces(bound)))
+        self.post(memory.first_input(settings, await _left_workspaces(bound)))
         _log.info("serving", workflow=str(bound.workflow.path), once=self._once)
         async for fact in self._inbox:
             state = self._take(state, fact)
@@ -292,6 +329,14 @@ class Service:
         while True:
             await anyio.sleep(_RECHECK_S)
             await self._reload()
+            self._tell_the_day()
+
+    def _tell_the_day(self) -> None:
+        """Tell when the day is another one: by looking, as no timer knows when somebody sets the clock."""
+        if self._memory is not None and self.state is not None and self.state.day is not None:
+            today = self._memory.today()
+            if today != self.state.day:
+                self.post(DayBegan(day=today))
 
     async def _watch_tracker(self) -> None:
         """Wake the poller when the board changes; a reload that changes the tracker watches the new one."""

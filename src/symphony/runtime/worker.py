@@ -27,6 +27,7 @@ from symphony.agents.events import (
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.issue import Issue
 from symphony.domain.tools import ToolResult
+from symphony.hosts.base import Identity
 from symphony.observability.history import RunSkills
 from symphony.runtime import briefing
 from symphony.runtime.bound import Bound
@@ -43,7 +44,13 @@ from symphony.skills import Problem, Skill
 from symphony.workflow.prompts import continuation_prompt
 from symphony.workspace.model import ProgressMark, Workspace
 
-__all__ = ["Worker"]
+__all__ = ["OnAgent", "OnSkills", "Worker"]
+
+OnSkills = Callable[[str, str, RunSkills], None]
+"""Told of an issue's id, a run's id and the skills of the run, and again when it was seen to read one."""
+
+OnAgent = Callable[[str, Identity], None]
+"""Told of a run's id and the process of its agent, before anything is sent to it."""
 
 _log = structlog.get_logger(__name__)
 _HURRY_S = 5.0
@@ -70,7 +77,8 @@ class Worker:
         state_dir: StateDirectory,
         post: Callable[[Input], None],
         report_problems: Callable[[Issue, tuple[Problem, ...]], None],
-        on_skills: Callable[[str, RunSkills], None],
+        on_skills: OnSkills,
+        on_agent: OnAgent,
         now_ms: Callable[[], int],
     ) -> None:
         self._command = command
@@ -79,7 +87,8 @@ class Worker:
         self._state_dir = state_dir
         self._post = post
         self._report_problems = report_problems
-        self._on_skills = on_skills
+        self._on_skills = partial(on_skills, command.issue.id, command.run_id)
+        self._on_agent = on_agent
         self._pulse = Pulse(
             command.run_id,
             post,
@@ -195,7 +204,7 @@ class Worker:
 
     async def _catalog(self, workspace: Workspace) -> RunCatalog:
         catalog = await skills_of_run(self._bound, workspace)
-        self._on_skills(self._issue.id, catalog.skills)
+        self._on_skills(catalog.skills)
         if catalog.complete:
             self._report_problems(self._issue, catalog.problems)
         self._sightings = Sightings(catalog, workspace.path)
@@ -218,7 +227,7 @@ class Worker:
             run_tool=partial(self._run_tool, tools),
             stderr_path=self._state_dir.stderr_log(run_id),
             secret_names=self._bound.secret_names,
-            on_spawned=lambda identity: self._state_dir.write_run(replace(live, agent=identity)),
+            on_spawned=partial(self._spawned, live),
             own_skill_listing=catalog.own_listing,
             on_compacted=tools.forget,
             resume=self._thread(workspace),
@@ -231,6 +240,10 @@ class Worker:
                 with anyio.CancelScope(shield=True):
                     for event in await session.stop():
                         self._pulse.feel(event)
+
+    def _spawned(self, live: LiveRun, agent: Identity) -> None:
+        self._state_dir.write_run(replace(live, agent=agent))
+        self._on_agent(live.run_id, agent)
 
     def _thread(self, workspace: Workspace) -> Thread | None:
         """The thread to go on with: none in a new workspace, which holds nothing of what the thread tells."""
@@ -310,7 +323,7 @@ class Worker:
         for skill in seen:
             _log.info("skill_seen", name=skill.name, path=skill.path)
         if seen:
-            self._on_skills(self._issue.id, sightings.skills)
+            self._on_skills(sightings.skills)
 
     # --- the end -----------------------------------------------------------------------------------------
 

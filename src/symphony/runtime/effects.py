@@ -201,7 +201,7 @@ class Effects:
         self._state_dir.drop_empty_log(run_id)
         self._ended_runs += 1
         if self._ended_runs % _TRIM_EVERY == 0:
-            self._state_dir.trim_logs()
+            self._state_dir.trim_logs(tuple(self._workers))
 
     def _report_problems(self, issue: Issue, problems: tuple[Problem, ...]) -> None:
         at_least = comment_severity(self.bound.settings)

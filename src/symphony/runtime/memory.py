@@ -115,9 +115,7 @@ class Memory:
     def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
         """Keep what one step leaves."""
         self._put(
-            self._keeper.step(
-                before, fact, after, commands, now_ms=self._now_ms(), wall_ms=self._wall_ms()
-            )
+            self._keeper.step(before, fact, after, commands, now_ms=self._now_ms(), wall_ms=self._wall_ms())
         )
 
     def agent_spawned(self, run_id: str, agent: Identity) -> None:

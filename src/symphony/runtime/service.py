@@ -9,8 +9,8 @@ import math
 import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import anyio
@@ -29,7 +29,7 @@ from symphony.runtime.notes import Notes
 from symphony.runtime.operator import ServiceOperator
 from symphony.runtime.reachable import reachable
 from symphony.runtime.recovery import reap_predecessor
-from symphony.runtime.state_dir import LiveRun, StateDirectory
+from symphony.runtime.state_dir import StateDirectory
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import (
     DayBegan,
@@ -102,6 +102,7 @@ class Service:
         self._put, self._inbox = anyio.create_memory_object_stream[Input](math.inf)
         self._timers = Timers(self.post, now_ms)
         self._exit = anyio.Event()
+        self._starting: anyio.CancelScope | None = None
         self._bound: Bound | None = None
         self._effects: Effects | None = None
         self._rebound = anyio.Event()
@@ -128,10 +129,20 @@ class Service:
             return
 
     def ask_to_end(self, *, now: bool = False) -> None:
-        """Drain and exit; with `now`, stop what runs as well (CL6)."""
+        """Drain and exit; with `now`, stop what runs as well (CL6). A start that is under way is given up."""
         self.post(StopAsked() if now else DrainAsked())
         if now and self._effects is not None:
             self._effects.hurry()
+        if self._starting is not None:
+            self._starting.cancel()
+
+    async def reload_now(self) -> None:
+        """Look at the workflow file at once, and try one again that was refused a moment ago."""
+        if self._effects is None:
+            return  # it is still starting, and looks at the file when it serves
+        if self._refused is not None:
+            self._refused = replace(self._refused, at_ms=self._now_ms() - _REFUSED_AGAIN_MS)
+        await self._reload()
 
     # --- the life of the daemon --------------------------------------------------------------------------
 
@@ -142,8 +153,9 @@ class Service:
             SymphonyError: start-up failed; nothing was dispatched.
         """
         to_thread.current_default_thread_limiter().total_tokens = _THREADS
+        self._starting = anyio.CancelScope()
         await to_thread.run_sync(self._state_dir.create)
-        with self._put, self._inbox, self._state_dir.lock():
+        with self._put, self._inbox, self._locked():
             async with self._remembering() as memory:
                 await reap_predecessor(self._state_dir, self._host, agents=memory.left_agents)
                 await to_thread.run_sync(self._state_dir.trim_logs)
@@ -157,8 +169,17 @@ class Service:
                     environment=self._environment,
                     workflow=bound.workflow.path,
                 ):
-                    await self._check(bound)
-                    await self._serve(bound, memory)
+                    with self._starting:
+                        await self._check(bound)
+                    if self._starting.cancel_called:
+                        _log.info("stopped")
+                    else:
+                        await self._serve(bound, memory)
+
+    def _locked(self) -> AbstractContextManager[None]:
+        """The instance lock, with what others are told who meet it."""
+        workflow, identity = self._store.current().path, self._host.identify(os.getpid())
+        return self._state_dir.lock(workflow, identity=identity)
 
     @asynccontextmanager
     async def _remembering(self) -> AsyncIterator[Memory]:
@@ -191,13 +212,9 @@ class Service:
             _log.warning("agent_notice", reason=notice)
 
     async def _preflight(self, bound: Bound) -> Preflight:
-        """Ask the agent; should we be killed meanwhile, our successor finds its processes like a run's."""
+        """Ask the agent; its processes are marked like those of a run."""
         run_id = f"{secrets.token_hex(4)}-preflight"
-        self._state_dir.write_run(LiveRun(run_id=run_id, issue_id="", issue_identifier=""))
-        try:
-            return await bound.agent.preflight(bound.settings.workspace.root, run_id=run_id)
-        finally:
-            self._state_dir.remove_run(run_id)
+        return await bound.agent.preflight(bound.settings.workspace.root, run_id=run_id)
 
     async def _serve(self, bound: Bound, memory: Memory) -> None:
         self._bound = bound

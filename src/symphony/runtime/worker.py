@@ -36,7 +36,7 @@ from symphony.runtime.pulse import Pulse, on_the_loop
 from symphony.runtime.session_tools import SessionTools
 from symphony.runtime.sightings import Sightings
 from symphony.runtime.skill_source import skills_of_run
-from symphony.runtime.state_dir import LiveRun, StateDirectory
+from symphony.runtime.state_dir import StateDirectory
 from symphony.scheduler.commands import ContinueRun, FinishRun, StartRun
 from symphony.scheduler.inputs import Input, Outcome, OutcomeKind, RunEnded, RunStage, Thread
 from symphony.scheduler.inputs import TurnEnded as TurnDone
@@ -97,9 +97,6 @@ class Worker:
             soon=asyncio.get_running_loop().call_soon,
             later=on_the_loop,
         )
-        self._live = LiveRun(
-            run_id=command.run_id, issue_id=command.issue.id, issue_identifier=command.issue.identifier
-        )
         self._scope = anyio.CancelScope()
         self._closing = anyio.CancelScope(shield=True)
         self._hurried = self._ending = False
@@ -156,7 +153,6 @@ class Worker:
                 with self._closing:
                     closing = await self._finish(outcome)
                 outcome = closing
-                self._state_dir.remove_run(self._command.run_id)
                 self._give.close()
                 self._directives.close()
                 self._pulse.end()
@@ -190,7 +186,6 @@ class Worker:
     async def _attempt(self) -> None:
         issue, attempt, run_id = self._issue, self._command.attempt, self._command.run_id
         workspaces = self._bound.workspaces
-        self._state_dir.write_run(self._live)
         self._workspace = await workspaces.prepare(issue, attempt, run_id=run_id)
         self._pulse.place(str(self._workspace.path), self._workspace.branch)
         self._before = await workspaces.mark(self._workspace)
@@ -217,7 +212,6 @@ class Worker:
 
     async def _converse(self, workspace: Workspace, catalog: RunCatalog, prompt: str) -> None:
         run_id, tracker = self._command.run_id, self._bound.tracker
-        live = replace(self._live, workspace_path=str(workspace.path))
         tools = SessionTools(tracker, catalog.offer, limiter=skill_threads(), on_activated=self._activated)
         request = SessionRequest(
             run_id=run_id,
@@ -227,7 +221,7 @@ class Worker:
             run_tool=partial(self._run_tool, tools),
             stderr_path=self._state_dir.stderr_log(run_id),
             secret_names=self._bound.secret_names,
-            on_spawned=partial(self._spawned, live),
+            on_spawned=partial(self._on_agent, run_id),
             own_skill_listing=catalog.own_listing,
             on_compacted=tools.forget,
             resume=self._thread(workspace),
@@ -240,10 +234,6 @@ class Worker:
                 with anyio.CancelScope(shield=True):
                     for event in await session.stop():
                         self._pulse.feel(event)
-
-    def _spawned(self, live: LiveRun, agent: Identity) -> None:
-        self._state_dir.write_run(replace(live, agent=agent))
-        self._on_agent(live.run_id, agent)
 
     def _thread(self, workspace: Workspace) -> Thread | None:
         """The thread to go on with: none in a new workspace, which holds nothing of what the thread tells."""

@@ -121,6 +121,13 @@ class MemoryHost:
         del argv
         return self.child
 
+    def identify(self, pid: int) -> Identity | None:
+        del pid
+        return None
+
+    def find_left(self) -> tuple[Identity, ...]:
+        return ()
+
     def find_marked(self, run_ids: Sequence[str]) -> tuple[Identity, ...]:
         del run_ids
         return ()

@@ -1,14 +1,14 @@
-"""The state directory: who holds it, and one small file per live run (DESIGN 10).
+"""The state directory: who holds it, the logs of agents, and what earlier versions wrote of runs (DESIGN 10).
 
-The files are memory for one purpose: that a successor can find what a killed daemon left running. A damaged
-one costs nothing but that help, because the child also carries its run id in `SYMPHONY_RUN_ID`.
+Those wrote a small file per live run, by which a successor found what a killed daemon had left running. Now
+the journal knows, and every child carries the mark of its instance. Files that are still there are read once.
 """
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRun:
-    """What is written down about a run while it lives; `agent` is null until the process exists."""
+    """What an earlier version wrote down about a run while it lived; `agent` is null before the process."""
 
     run_id: str
     issue_id: str
@@ -49,7 +49,7 @@ class StateDirectory:
             StateDirectoryError: it cannot be created or written.
         """
         try:
-            for part in (self.path, self.runs, self.logs):
+            for part in (self.path, self.logs):
                 part.mkdir(mode=0o700, parents=True, exist_ok=True)
             probe = self.path / ".writable"
             probe.write_bytes(b"")
@@ -81,19 +81,6 @@ class StateDirectory:
             what, hint="set SYMPHONY_STATE_DIR to a directory that this user can write"
         )
 
-    def write_run(self, run: LiveRun) -> None:
-        """Write or replace a run's file atomically.
-
-        A disk that refuses it costs a successor's help after a crash, not the run: it is logged.
-        """
-        target = self.runs / f"{run.run_id}.json"
-        draft = target.with_suffix(".tmp")
-        try:
-            draft.write_text(json.dumps(asdict(run)), encoding="utf-8")
-            draft.replace(target)
-        except OSError as error:
-            _log.warning("run_file_failed", run_id=run.run_id, reason=error.strerror, path=str(target))
-
     def remove_run(self, run_id: str) -> None:
         """Forget a run whose processes are gone."""
         with suppress(OSError):
@@ -110,9 +97,8 @@ class StateDirectory:
             if log.stat().st_size == 0:
                 log.unlink()
 
-    def trim_logs(self, *, keep: int = _KEPT_LOGS) -> None:
-        """Drop empty stderr logs of ended runs and all but the newest `keep` others."""
-        live = {path.stem for path in self.runs.glob("*.json")}
+    def trim_logs(self, live: Collection[str] = (), *, keep: int = _KEPT_LOGS) -> None:
+        """Drop empty stderr logs of runs that are not `live`, and all but the newest `keep` others."""
         ended = [path for path in self.logs.glob("*.stderr.log") if path.name.split(".")[0] not in live]
         facts = sorted(((_size_and_age(path), path) for path in ended), key=lambda item: item[0][1])
         full = [path for (size, _), path in facts if size]

@@ -161,7 +161,7 @@ async def test_a_signal_while_the_agent_is_checked_ends_the_start_and_the_agent(
     assert watcher.facts == []
     host = LocalHost(instance=await to_thread.run_sync(instance_of, project.state_dir))
     assert await to_thread.run_sync(host.find_left) == ()
-    assert list((project.state_dir / "runs").iterdir()) == []
+    assert not (project.state_dir / "runs").exists()
     with StateDirectory(project.state_dir).lock():
         pass
 

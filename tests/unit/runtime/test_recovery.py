@@ -5,6 +5,7 @@ import pytest
 from structlog.testing import capture_logs
 from typing_extensions import override
 
+from harness.left_runs import leave_run
 from symphony.hosts.base import Completed, HostProcess, Identity
 from symphony.hosts.local import LocalHost
 from symphony.runtime.recovery import reap_predecessor
@@ -75,7 +76,7 @@ def state(tmp_path: Path) -> StateDirectory:
 
 
 def left(state: StateDirectory, run_id: str, agent: Identity | None = None) -> None:
-    state.write_run(LiveRun(run_id=run_id, issue_id="1", issue_identifier="SYM-1", agent=agent))
+    leave_run(state, LiveRun(run_id=run_id, issue_id="1", issue_identifier="SYM-1", agent=agent))
 
 
 def files(state: StateDirectory) -> list[str]:

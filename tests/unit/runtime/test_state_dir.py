@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
+from harness.left_runs import leave_run
 from symphony.domain.failures import Category
 from symphony.hosts.base import Identity
 from symphony.runtime.instance_lock import Holder, holding, parse_holder
@@ -114,8 +114,8 @@ def test_an_instance_is_named_by_the_real_place_whatever_is_in_it(tmp_path: Path
 
 def test_it_is_private_and_making_it_twice_is_harmless(state: StateDirectory) -> None:
     state.create()
-    assert [path.stat().st_mode & 0o777 for path in (state.path, state.runs, state.logs)] == [0o700] * 3
-    assert sorted(path.name for path in state.path.iterdir()) == ["logs", "runs"]
+    assert [path.stat().st_mode & 0o777 for path in (state.path, state.logs)] == [0o700] * 2
+    assert sorted(path.name for path in state.path.iterdir()) == ["logs"]
 
 
 def test_a_place_that_cannot_be_made_is_told_with_a_hint(tmp_path: Path) -> None:
@@ -276,10 +276,10 @@ NAMED = {"issue_id": "1", "issue_identifier": "SYM-1"}
 RUN = LiveRun(run_id="e-1", issue_id="1", issue_identifier="SYM-1", workspace_path="/w/SYM-1", agent=AGENT)
 
 
-def test_a_run_is_read_back_as_it_was_written(state: StateDirectory) -> None:
+def test_a_run_that_an_earlier_version_left_is_read_and_removed(state: StateDirectory) -> None:
     bare = LiveRun(run_id="e-2", issue_id="2", issue_identifier="SYM-2")
-    state.write_run(RUN)
-    state.write_run(bare)
+    leave_run(state, RUN)
+    leave_run(state, bare)
     assert state.left_runs() == (RUN, bare)
     state.remove_run("e-1")
     state.remove_run("e-1")
@@ -309,26 +309,11 @@ def test_a_damaged_file_still_tells_its_run(
     state: StateDirectory, damage: str | bytes | dict[str, object]
 ) -> None:
     text = json.dumps(damage) if isinstance(damage, dict) else damage
+    state.runs.mkdir()
     (state.runs / "e-9.json").write_bytes(text.encode() if isinstance(text, str) else text)
     (left,) = state.left_runs()
     assert left.run_id == "e-9"
     assert left.agent is None
-
-
-def test_a_disk_that_refuses_a_run_file_costs_a_log_line(state: StateDirectory) -> None:
-    (state.runs / "e-1.json").mkdir()
-    with capture_logs() as logs:
-        state.write_run(RUN)
-        state.remove_run("e-1")
-    assert [line["event"] for line in logs] == ["run_file_failed"]
-    assert logs[0]["run_id"] == "e-1"
-
-
-def test_a_run_file_is_replaced_whole(state: StateDirectory) -> None:
-    state.write_run(LiveRun(run_id="e-1", issue_id="1", issue_identifier="SYM-1"))
-    state.write_run(RUN)
-    assert [path.name for path in state.runs.iterdir()] == ["e-1.json"]
-    assert json.loads((state.runs / "e-1.json").read_text())["agent"]["pid"] == 7
 
 
 # --- stderr logs ---
@@ -352,10 +337,9 @@ def test_empty_logs_go_and_of_the_others_the_newest_stay(state: StateDirectory) 
 
 
 def test_the_log_of_a_live_run_stays_even_if_it_is_old_and_empty(state: StateDirectory) -> None:
-    state.write_run(RUN)
     live = log(state, RUN.run_id, "", 99)
     log(state, "e-2", "x", 1)
-    state.trim_logs(keep=0)
+    state.trim_logs([RUN.run_id], keep=0)
     assert [path.name for path in state.logs.iterdir()] == [live.name]
 
 

@@ -19,5 +19,5 @@ class Farewell:
             names = ", ".join(sorted(run.issue.identifier for run in after.running.values()))
             limit = f" (at most {after.settings.drain_timeout_ms // 1000} s)"
             bound = "" if isinstance(fact, OperatorAsked) else limit
-            text = f"The turns of {names} may end first{bound}; Ctrl-C again stops them now."
+            text = f"The turns of {names} may end first{bound}; Ctrl-C stops them now."
             click.echo(text, err=True)

@@ -30,7 +30,7 @@ class FaultPoint(StrEnum):
     BEFORE_SPAWN = "before:spawn"
     """The prompt is ready; there is no agent."""
     AFTER_SPAWN = "after:spawn"
-    """The agent's process exists; it was told nothing."""
+    """The agent's session is open; it was given no prompt."""
     TURN_ENDED = "turn:ended"
     """The agent has ended a turn; the scheduler does not know."""
     BEFORE_TOOL = "before:tool"

@@ -17,6 +17,7 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+from symphony.domain.fault_points import FaultPoint
 from symphony.domain.issue import Issue
 from symphony.runtime.bound import Bound, comment_severity
 from symphony.runtime.clock import Timers
@@ -214,10 +215,12 @@ class Effects:
         facts = {"issue_id": command.issue_id, "issue_identifier": command.identifier}
         async with self._place(command.issue_id):
             try:
+                self.bound.fault(FaultPoint.BEFORE_CLEAN)
                 removal = await self.bound.workspaces.remove(await self._record(command))
             except SymphonyError as error:
                 _log.warning("workspace_kept", reason=error.failure.line, **facts)
                 return
+        self.bound.fault(FaultPoint.AFTER_CLEAN)
         if removal.removed:
             _log.info("workspace_removed", **facts)
         elif removal.kept_reason:

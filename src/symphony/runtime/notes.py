@@ -10,6 +10,7 @@ import anyio
 import structlog
 
 from symphony import skills
+from symphony.domain.fault_points import FaultPoint
 from symphony.domain.issue import Issue
 from symphony.journal.model import CommentRecord
 from symphony.runtime.bound import Bound
@@ -111,9 +112,11 @@ class Notes:
         if self._known.get(key) == digest:
             return
         self._known.pop(key, None)
+        bound.fault(FaultPoint.BEFORE_COMMENT)
         stands = await _write(bound, note)
         if stands is None:
             return
+        bound.fault(FaultPoint.AFTER_COMMENT)
         self._known[key] = digest
         if len(self._known) > _MAX_KNOWN:
             self._known.popitem(last=False)

@@ -19,6 +19,7 @@ from anyio import to_thread
 
 from symphony.agents.base import Preflight
 from symphony.domain.failures import Failure, SymphonyError
+from symphony.domain.fault_points import Fault, FaultPoint, no_fault
 from symphony.hosts.base import Host
 from symphony.observability.history import History, RunSkills
 from symphony.runtime.bound import Bound, bind, scheduler_settings
@@ -89,6 +90,7 @@ class Service:
         port: int | None = None,
         now_ms: Callable[[], int] = monotonic_ms,
         wall_ms: Callable[[], int] = wall_ms,
+        fault: Fault = no_fault,
     ) -> None:
         self._store = store
         self._state_dir = state_dir
@@ -99,6 +101,7 @@ class Service:
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._memory: Memory | None = None
+        self._fault = fault
         self._put, self._inbox = anyio.create_memory_object_stream[Input](math.inf)
         self._timers = Timers(self.post, now_ms)
         self._exit = anyio.Event()
@@ -156,10 +159,12 @@ class Service:
         self._starting = anyio.CancelScope()
         await to_thread.run_sync(self._state_dir.create)
         with self._put, self._inbox, self._locked():
+            self._fault(FaultPoint.LOCKED)
             async with self._remembering() as memory:
                 await reap_predecessor(self._state_dir, self._host, agents=memory.left_agents)
+                self._fault(FaultPoint.REAPED)
                 await to_thread.run_sync(self._state_dir.trim_logs)
-                bound = bind(self._store.current(), host=self._host, environment=self._environment)
+                bound = self._bind(self._store.current())
                 server = bound.settings.server
                 async with reachable(
                     self._operator,
@@ -171,6 +176,7 @@ class Service:
                 ):
                     with self._starting:
                         await self._check(bound)
+                        self._fault(FaultPoint.CHECKED)
                     if self._starting.cancel_called:
                         _log.info("stopped")
                     else:
@@ -200,6 +206,9 @@ class Service:
 
     def _masked(self, text: str) -> str:
         return text if self._bound is None else self._bound.redaction.text(text)
+
+    def _bind(self, workflow: Workflow) -> Bound:
+        return bind(workflow, host=self._host, environment=self._environment, fault=self._fault)
 
     async def _check(self, bound: Bound) -> None:
         """What must hold before the first dispatch (SC1, CF6)."""
@@ -317,7 +326,7 @@ class Service:
         assert self._bound is not None  # noqa: S101 - reloads begin after the first binding
         assert self._effects is not None  # noqa: S101 - as above
         try:
-            bound = bind(workflow, host=self._host, environment=self._environment)
+            bound = self._bind(workflow)
             await bound.workspaces.check_root()
             if workflow.settings.codex != self._bound.settings.codex:
                 await self._preflight(bound)

@@ -25,6 +25,7 @@ from symphony.agents.events import (
     TurnStatus,
 )
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+from symphony.domain.fault_points import FaultPoint
 from symphony.domain.issue import Issue
 from symphony.domain.tools import ToolResult
 from symphony.hosts.base import Identity
@@ -186,7 +187,10 @@ class Worker:
     async def _attempt(self) -> None:
         issue, attempt, run_id = self._issue, self._command.attempt, self._command.run_id
         workspaces = self._bound.workspaces
+        fault = self._bound.fault
+        fault(FaultPoint.BEFORE_PREPARE)
         self._workspace = await workspaces.prepare(issue, attempt, run_id=run_id)
+        fault(FaultPoint.AFTER_PREPARE)
         self._pulse.place(str(self._workspace.path), self._workspace.branch)
         self._before = await workspaces.mark(self._workspace)
         await workspaces.before_run(self._workspace, issue, attempt, run_id=run_id)
@@ -195,6 +199,7 @@ class Worker:
         prompt = await briefing.prompt(self._bound, issue, attempt, self._command.resume)
         await workspaces.verify(self._workspace)
         self._pulse.stage(RunStage.LAUNCHING_AGENT)
+        fault(FaultPoint.BEFORE_SPAWN)
         await self._converse(self._workspace, catalog, prompt)
 
     async def _catalog(self, workspace: Workspace) -> RunCatalog:
@@ -227,6 +232,7 @@ class Worker:
             resume=self._thread(workspace),
         )
         async with self._bound.agent.open(request) as session:
+            self._bound.fault(FaultPoint.AFTER_SPAWN)
             self._pulse.launched(session.pid)
             try:
                 await self._turns(session, self._resumed(session, request.resume) or prompt)
@@ -260,6 +266,7 @@ class Worker:
             self._pulse.stage(RunStage.STREAMING_TURN)
             await self._turn(session, prompt)
             self._pulse.beat()
+            self._bound.fault(FaultPoint.TURN_ENDED)
             self._post(TurnDone(run_id=self._command.run_id, turn=turn))
             match await self._directives.receive():
                 case FinishRun() as directive:
@@ -295,7 +302,9 @@ class Worker:
 
     async def _run_tool(self, tools: SessionTools, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         self._pulse.tool_begins()
+        self._bound.fault(FaultPoint.BEFORE_TOOL)
         result = await tools.run(name, arguments, issue=self._issue)
+        self._bound.fault(FaultPoint.AFTER_TOOL)
         _log.info("tool_called", tool=name, success=result.success)
         return result
 
@@ -323,11 +332,14 @@ class Worker:
         if workspace is None:
             return outcome
         self._pulse.stage(RunStage.FINISHING)
-        workspaces = self._bound.workspaces
+        workspaces, fault = self._bound.workspaces, self._bound.fault
+        fault(FaultPoint.AGENT_STOPPED)
         try:
             await workspaces.after_run(workspace, self._issue, self._command.attempt, run_id=run_id)
             after = await workspaces.mark(workspace)
+            fault(FaultPoint.BEFORE_DELIVER)
             delivery = await workspaces.deliver(workspace)
+            fault(FaultPoint.AFTER_DELIVER)
         except SymphonyError as error:
             _log.warning("delivery_failed", reason=error.failure.line, hint=error.failure.hint)
             return outcome

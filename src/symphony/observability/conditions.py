@@ -1,0 +1,82 @@
+"""The conditions that all work is under, as the API tells them: pause, budgets, tracker, journal. Pure.
+
+They stand in the document of the daemon and in that of each issue, because they are answers to the question
+why nothing happens.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from symphony.journal.model import Health
+from symphony.observability.history import History
+from symphony.observability.moments import utc_text
+from symphony.scheduler.inputs import Resume, Spent
+from symphony.scheduler.state import State
+from symphony.scheduler.weather import Circuit, circuit
+
+__all__ = ["conditions", "resumed_from", "spent"]
+
+Document = dict[str, Any]
+
+_NOTHING = Spent()
+
+
+def conditions(
+    state: State, history: History, *, journal: Health | None, now_ms: int, now: datetime
+) -> Document:
+    """`paused`, `budgets`, `tracker` and `journal`; the last is null where there is none, as without a daemon."""
+    return {
+        "paused": state.paused,
+        "budgets": _budgets(state),
+        "tracker": _tracker(state, history, now_ms, now),
+        "journal": None if journal is None else _journal(journal),
+    }
+
+
+def spent(state: State, issue_id: str) -> Document:
+    """What an issue used of its budget."""
+    used = state.spent.get(issue_id, _NOTHING)
+    return {"tokens": used.tokens, "turns": used.turns}
+
+
+def resumed_from(resume: Resume | None) -> Document | None:
+    """What a run goes on with; neither the question nor the answer, which may be long."""
+    if resume is None:
+        return None
+    thread = resume.thread
+    return {"reason": resume.reason.value, "thread_id": None if thread is None else thread.thread_id}
+
+
+def _budgets(state: State) -> Document:
+    settings = state.settings
+    return {
+        "day": state.day,
+        "day_tokens": state.day_tokens,
+        "max_tokens_per_day": settings.max_tokens_per_day,
+        "max_tokens_per_issue": settings.max_tokens_per_issue,
+        "max_turns_per_issue": settings.max_turns_per_issue,
+        "max_attempts_without_progress": settings.max_attempts_without_progress,
+    }
+
+
+def _tracker(state: State, history: History, now_ms: int, now: datetime) -> Document:
+    weather = state.weather
+    standing = circuit(state, now_ms)
+    until = None
+    if standing is Circuit.OPEN and weather.until_ms is not None:
+        until = utc_text(history.wall(weather.until_ms, now_ms=now_ms, now=now))
+    return {
+        "circuit": standing.value,
+        "failures_in_a_row": weather.failures,
+        "until": until,
+        "last_error": None if weather.failure is None else weather.failure.message,
+    }
+
+
+def _journal(health: Health) -> Document:
+    failure = health.failure
+    return {
+        "state": health.state.value,
+        "reason": None if failure is None else failure.message,
+        "hint": None if failure is None else failure.hint,
+    }

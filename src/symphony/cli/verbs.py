@@ -10,7 +10,9 @@ from symphony.cli.workflow_option import as_json, of_a_workflow
 
 __all__ = ["pause", "resume", "retry", "stop", "unblock"]
 
-_CODES: Final = "Exit codes: 0 done, 1 refused or no such issue, 5 no daemon is running, or it does not answer."
+_CODES: Final = (
+    "Exit codes: 0 done, 1 refused or no such issue, 5 no daemon is running, or it does not answer."
+)
 _OWN_CODES: Final = "Exit codes: 0 done, 1 refused, 5 no daemon is running, or it does not answer."
 _STOP: Final = f"""\b
 Examples:

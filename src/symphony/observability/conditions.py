@@ -24,7 +24,7 @@ _NOTHING = Spent()
 def conditions(
     state: State, history: History, *, journal: Health | None, now_ms: int, now: datetime
 ) -> Document:
-    """`paused`, `budgets`, `tracker` and `journal`; the last is null where there is none, as without a daemon."""
+    """`paused`, `budgets`, `tracker` and `journal`; the last is null where nothing is known of one."""
     return {
         "paused": state.paused,
         "budgets": _budgets(state),

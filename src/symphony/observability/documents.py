@@ -150,9 +150,7 @@ class _View:
     journal: Health | None
 
     def conditions(self) -> Document:
-        return conditions(
-            self.state, self.history, journal=self.journal, now_ms=self.now_ms, now=self.now
-        )
+        return conditions(self.state, self.history, journal=self.journal, now_ms=self.now_ms, now=self.now)
 
     def running(self, run: Running) -> Document:
         skills = self._of(run.issue).skills

@@ -13,10 +13,10 @@ from anyio import CapacityLimiter, to_thread
 from symphony.domain.failures import SymphonyError
 from symphony.domain.issue import Issue
 from symphony.domain.redaction import Redaction
+from symphony.journal.model import Health
 from symphony.observability.documents import issue_document, state_document
 from symphony.observability.history import History, utc_now
 from symphony.observability.masking import masked
-from symphony.journal.model import Health
 from symphony.runtime.bound import Bound
 from symphony.runtime.orders import Orders
 from symphony.runtime.preview import preview, prompt_document
@@ -39,8 +39,9 @@ _MAX_KEPT_CHARS = 300
 class ServiceOperator:
     """The port of one service; also an observer of it, to know what is still in its mailbox.
 
-    `state`, `bound` and `journal_health` give what holds now. A state is made into a document in a thread of its own, one at a
-    time, and few prompts are looked ahead at together: neither a large board nor a crowd slows the loop.
+    `state`, `bound` and `journal_health` give what holds now. A state is made into a document in a thread of
+    its own, one at a time, and few prompts are looked ahead at together: neither a large board nor a crowd
+    slows the loop.
     """
 
     def __init__(
@@ -167,9 +168,7 @@ class ServiceOperator:
         except RefusedError as error:
             words = bound.redaction.text(error.message)
             raise RefusedError(error.code, words, hint=error.hint) from None
-        return VerbAnswer(
-            verb=verb, issue_identifier=identifier, message=message, requested_at=asked_at
-        )
+        return VerbAnswer(verb=verb, issue_identifier=identifier, message=message, requested_at=asked_at)
 
     def _health(self) -> Health | None:
         return None if self._journal_health is None else self._journal_health()

@@ -1,7 +1,7 @@
 """What an operator orders: judged, put into the mailbox, and answered once the scheduler has taken it.
 
-So whoever looks after the answer sees what the order did. The verdict is that of `scheduler.verbs` on the very
-state in which the order was taken: two people who answer one question do not both hear that theirs counts.
+So whoever looks after the answer sees what the order did. The verdict is that of `scheduler.verbs` on the
+very state in which the order was taken: of two people who answer one question, one hears that it is too late.
 """
 
 import shlex
@@ -141,5 +141,7 @@ _HINTS = {
 def _hint(code: str, issue: Issue | None) -> str:
     """What to do instead of what was refused."""
     name = "" if issue is None else shlex.quote(one_line(issue.identifier))
-    fallback = "`symphony status` tells how the daemon is" if issue is None else "`symphony explain {}` tells why"
+    fallback = (
+        "`symphony status` tells how the daemon is" if issue is None else "`symphony explain {}` tells why"
+    )
     return _HINTS.get(code, fallback).format(name)

@@ -16,7 +16,7 @@ class Refusal:
     message: str
 
 
-def refusal(  # noqa: C901, PLR0911, PLR0912 - a stand-in
+def refusal(  # noqa: C901, PLR0911 - a stand-in
     state: State, verb: Verb, issue_id: str | None, text: str | None
 ) -> Refusal | None:
     """Why the verb does nothing now; null when it fits."""

@@ -144,9 +144,7 @@ def _order(verb: str, *refusals: int) -> dict[str, Any]:
     """What an operator orders; it takes the token wherever it comes over TCP."""
     answers = verb == "answer"
     return {
-        **_operation(
-            verb, _ORDERS[verb], "Verb", status=202, refusals=(400, *refusals, 408, 409, 413, 415)
-        ),
+        **_operation(verb, _ORDERS[verb], "Verb", status=202, refusals=(400, *refusals, 408, 409, 413, 415)),
         "requestBody": {
             "required": answers,
             "content": {_JSON: {"schema": _ref("Answer" if answers else "Trigger")}},

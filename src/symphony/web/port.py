@@ -1,4 +1,4 @@
-"""What the web layer needs of a daemon: a few questions, one trigger, the verbs. The runtime implements it."""
+"""What the web layer needs of a daemon: questions, a trigger, the verbs. The runtime implements it."""
 
 from dataclasses import dataclass
 from datetime import datetime

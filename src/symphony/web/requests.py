@@ -1,4 +1,4 @@
-"""What is read out of a request, within bounds: an identifier from its path, an object or a text from its body."""
+"""What is read out of a request, within bounds: an identifier from its path, an object from its body."""
 
 import re
 from typing import Any

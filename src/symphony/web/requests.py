@@ -67,7 +67,7 @@ async def answer_text(request: Request) -> str:
 def _json(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise RefusedError(400, "bad_request", "the body is not JSON") from None
 
 

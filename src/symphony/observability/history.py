@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from symphony.domain.plain import one_line
 from symphony.scheduler.commands import Command, Notify, StartRun
 from symphony.scheduler.inputs import AgentReported, Input, Polled, RunEnded
-from symphony.scheduler.runs import NO_SLOT_ERROR
+from symphony.scheduler.retries import NO_SLOT_ERROR
 from symphony.scheduler.state import Running, State
 
 __all__ = [

@@ -46,7 +46,7 @@ _NEEDS_A_PERSON: Final = "the agent needs a person: "
 _AT_A_POLL: Final = "It is looked at again with every poll of the tracker."
 _NOTHING: Final = "Nothing, as long as it stays like this."
 _CHANGE_IT: Final = "change its state, labels, title or description"
-_PAUSED: Final = ("It starts once the daemon is resumed.", "have it go on: symphony resume")
+_PAUSED: Final = ("It starts once the daemon is resumed; what runs goes on.", "run: symphony resume")
 ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
     "incomplete": (_AT_A_POLL, "complete the issue in the tracker"),
     "terminal": (_NOTHING, "move it to an active state to have it worked on"),
@@ -66,7 +66,7 @@ ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
         "It starts once WORKFLOW.md is usable again; what runs goes on.",
         "mend WORKFLOW.md; the daemon reads it within a second",
     ),
-    "paused": ("It starts once the daemon is resumed; what runs goes on.", "run: symphony resume"),
+    "paused": _PAUSED,
     "day_budget": (
         "It starts when the next day (UTC) begins.",
         "raise agent.budget.max_tokens_per_day",
@@ -78,11 +78,6 @@ ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
     "no_state_slot": (
         "It starts when a slot of its state is free.",
         "raise agent.max_concurrent_agents_by_state for that state",
-    ),
-    "paused": _PAUSED,
-    "day_budget": (
-        "It starts on the next day (UTC), when the budget of the day counts anew.",
-        "raise agent.budget.max_tokens_per_day",
     ),
     "starting": ("It starts as soon as the tracker has confirmed it.", None),
     "deferred": (_AT_A_POLL, None),

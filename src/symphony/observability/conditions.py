@@ -11,10 +11,11 @@ from symphony.journal.model import Health
 from symphony.observability.history import History
 from symphony.observability.moments import utc_text
 from symphony.scheduler.inputs import Resume, Spent
-from symphony.scheduler.state import State
-from symphony.scheduler.weather import Circuit, circuit
+from symphony.scheduler.state import Blocked, State
+from symphony.scheduler.verbs import answerable
+from symphony.scheduler.weather import circuit, quiet_until
 
-__all__ = ["conditions", "resumed_from", "spent"]
+__all__ = ["conditions", "question", "resumed_from", "spent"]
 
 Document = dict[str, Any]
 
@@ -39,6 +40,11 @@ def spent(state: State, issue_id: str) -> Document:
     return {"tokens": used.tokens, "turns": used.turns}
 
 
+def question(blocked: Blocked) -> str | None:
+    """What the agent wants to be told, in its own words where it gave any; null where it asks nothing."""
+    return blocked.question or (blocked.failure.message if answerable(blocked) else None)
+
+
 def resumed_from(resume: Resume | None) -> Document | None:
     """What a run goes on with; neither the question nor the answer, which may be long."""
     if resume is None:
@@ -61,14 +67,11 @@ def _budgets(state: State) -> Document:
 
 def _tracker(state: State, history: History, now_ms: int, now: datetime) -> Document:
     weather = state.weather
-    standing = circuit(state, now_ms)
-    until = None
-    if standing is Circuit.OPEN and weather.until_ms is not None:
-        until = utc_text(history.wall(weather.until_ms, now_ms=now_ms, now=now))
+    until_ms = quiet_until(state, now_ms)
     return {
-        "circuit": standing.value,
+        "circuit": circuit(state, now_ms).value,
         "failures_in_a_row": weather.failures,
-        "until": until,
+        "until": None if until_ms is None else utc_text(history.wall(until_ms, now_ms=now_ms, now=now)),
         "last_error": None if weather.failure is None else weather.failure.message,
     }
 

@@ -13,7 +13,7 @@ from typing import Any
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue
 from symphony.journal.model import Health, HealthState
-from symphony.observability.conditions import conditions, resumed_from, spent
+from symphony.observability.conditions import conditions, question, resumed_from, spent
 from symphony.observability.history import History, IssueHistory, RunSkills
 from symphony.observability.moments import utc_text
 from symphony.observability.waiting import Reason, waiting
@@ -269,7 +269,7 @@ class _View:
             "last_event": report.last_event if report else None,
             "last_message": report.last_message if report else None,
             "last_event_at": _text(memory.last_event_at),
-            "question": blocked.question,
+            "question": question(blocked),
             "resumable": blocked.resume is not None and blocked.resume.thread is not None,
         }
 

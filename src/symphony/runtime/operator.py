@@ -166,8 +166,9 @@ class ServiceOperator:
         try:
             message = await self._orders.give(state, Verb(verb), issue, text)
         except RefusedError as error:
-            words = bound.redaction.text(error.message)
-            raise RefusedError(error.code, words, hint=error.hint) from None
+            mask = bound.redaction.text
+            hint = None if error.hint is None else mask(error.hint)
+            raise RefusedError(error.code, mask(error.message), hint=hint) from None
         return VerbAnswer(verb=verb, issue_identifier=identifier, message=message, requested_at=asked_at)
 
     def _health(self) -> Health | None:

@@ -51,7 +51,7 @@ class Orders:
         if refused is None:
             refused = await self._have_taken(OperatorAsked(verb=verb, issue_id=issue_id, text=text))
         if refused is not None:
-            raise RefusedError(refused.code, refused.message, hint=_hint(refused.code, issue))
+            raise RefusedError(refused.code, refused.message, hint=refused.hint or _hint(refused.code, issue))
         return _WORDS[verb](state, issue_id or "")
 
     def taken(self, before: State, fact: OperatorAsked) -> None:
@@ -130,7 +130,6 @@ _WORDS: dict[Verb, Callable[[State, str], str]] = {
 
 _HINTS = {
     "running": "`symphony stop {}` ends its run",
-    "budget_used": "`symphony unblock {}` gives it a new one",
     "empty_answer": 'say something: symphony answer {} "…"',
     "already_paused": "`symphony resume` has issues started again",
     "not_paused": "`symphony status` tells why nothing starts",

@@ -186,7 +186,7 @@ def test_a_retry_under_a_pause_does_not_say_when_it_begins() -> None:
     document = issue(status="retrying", retry=retry, blocked=None, paused=True)
     told = explain_document(document)
     assert (told.next, told.advice) == (
-        "It starts once the daemon is resumed.",
-        "have it go on: symphony resume",
+        "It starts once the daemon is resumed; what runs goes on.",
+        "run: symphony resume",
     )
     assert "Paused: nothing new starts" in explained(document)

@@ -5,6 +5,7 @@ import select
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -12,6 +13,8 @@ from symphony.cli.lean import lean_imports
 from symphony.cli.workflow_option import as_json, of_a_workflow
 
 __all__ = ["drain"]
+
+_ENDING_S: Final = 10.0
 
 _EPILOG = """\b
 Examples:
@@ -36,6 +39,7 @@ def drain(*, wait: bool, as_json: bool, workflow: Path) -> None:
     # Imported here: `--help` of any command stays fast.
     with lean_imports():
         from symphony.cli.client import RefusedError
+        from symphony.cli.control import UnreachableError
         from symphony.cli.needed import needed_daemon
         from symphony.cli.orders import tell
 
@@ -48,10 +52,17 @@ def drain(*, wait: bool, as_json: bool, workflow: Path) -> None:
         except RefusedError as error:
             if not wait or error.reason != "draining":
                 raise
+        except UnreachableError:
+            if not wait or not _ended(end, _ENDING_S):  # it may be on its last steps
+                raise
         if wait:
-            if end is not None:
-                select.select([end], [], [])
+            _ended(end, None)
             click.echo("The daemon has ended.", err=as_json)
+
+
+def _ended(end: int | None, timeout_s: float | None) -> bool:
+    """Wait for the end of the process, so long at most."""
+    return end is None or bool(select.select([end], [], [], timeout_s)[0])
 
 
 @contextmanager

@@ -22,6 +22,7 @@ Examples:
   symphony explain SYM-7                       shows the question
 
 The answer goes to the agent, and nowhere else: it is no comment on the issue.
+
 Exit codes: 0 done, 1 refused or no such issue, 2 no text, or too much of it, 5 no daemon is running, or it
 does not answer.
 """

@@ -22,6 +22,7 @@ Examples:
   symphony drain --wait && pip install --upgrade ./symphony && symphony run
 
 What is left is taken up by the next daemon. Ctrl-C ends the waiting, not the drain.
+
 Exit codes: 0 asked for (with --wait: the daemon has ended), 1 refused, 5 no daemon is running, or it does not
 answer.
 """

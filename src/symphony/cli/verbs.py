@@ -17,10 +17,11 @@ _OWN_CODES: Final = "Exit codes: 0 done, 1 refused, 5 no daemon is running, or i
 _STOP: Final = f"""\b
 Examples:
   symphony stop SYM-7
-  symphony stop SYM-7 && symphony retry SYM-7      a fresh attempt
+  symphony stop SYM-7 --json | jq -r .message
 
 What the run committed is delivered; the issue stays blocked until `symphony retry` or `unblock`, or until
 somebody changes its state, labels, title or description.
+
 {_CODES}
 """
 _RETRY: Final = f"""\b
@@ -28,6 +29,7 @@ Examples:
   symphony retry SYM-7          a retry that waits, or a blocked issue: try it now
 
 Budgets stay as they are; `symphony unblock` gives the issue a new one.
+
 {_CODES}
 """
 _UNBLOCK: Final = f"""\b
@@ -42,6 +44,7 @@ Examples:
   symphony pause --json | jq -r .message
 
 A pause outlasts a restart of the daemon.
+
 {_OWN_CODES}
 """
 _RESUME: Final = f"""\b

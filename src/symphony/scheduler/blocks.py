@@ -66,14 +66,12 @@ def block(
 
 
 def _path(work: Work, issue_id: str, held: Running | Retry | None) -> str | None:
-    match held:
-        case Running():
-            return held.report.workspace_path
-        case Retry():
-            return held.workspace_path
-        case None:
-            parked = work.state.parked.get(issue_id)
-            return parked.path if parked else None
+    if isinstance(held, Running):
+        return held.report.workspace_path
+    if held is not None:
+        return held.workspace_path
+    parked = work.state.parked.get(issue_id)
+    return parked.path if parked else None
 
 
 def _note(issue: Issue, failure: Failure, question: str | None) -> str:

@@ -133,7 +133,7 @@ def _stop(work: Work, issue_id: str, _text: str) -> None:
     else:
         retry = work.state.retrying[issue_id]
         failure = endings.stopped_by_operator(retry.issue)
-        blocks.block(work, retry.issue, failure, held=retry, settled=True)
+        blocks.block(work, retry.issue, failure, held=retry)
 
 
 def _retry(work: Work, issue_id: str, _text: str) -> None:

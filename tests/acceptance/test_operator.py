@@ -21,10 +21,12 @@ TURN: list[dict[str, Any]] = [
 @pytest.fixture
 def board(project: Project) -> Project:
     """One slot, and a budget that nothing here reaches."""
-    project.workflow(
-        command=scripted("--threads", str(project.root / "threads")),
-        agent={"max_concurrent_agents": 1, "budget": {"max_tokens_per_day": 1_000_000}},
-    )
+    return _served(project, scripted())
+
+
+def _served(project: Project, command: str) -> Project:
+    budget = {"max_tokens_per_day": 1_000_000}
+    project.workflow(command=command, agent={"max_concurrent_agents": 1, "budget": budget})
     return project
 
 
@@ -68,7 +70,8 @@ def begins(project: Project, daemon: Daemon, name: str) -> None:
     until(lambda: path.exists() or None, daemon.log.read_text)
 
 
-def test_an_agent_asks_a_person_answers_and_the_issue_is_finished(board: Project) -> None:
+def test_an_agent_asks_a_person_answers_and_the_issue_is_finished(project: Project) -> None:
+    board = _served(project, scripted("--threads", str(project.root / "threads")))
     board.issue(
         "SYM-1",
         [

@@ -31,7 +31,7 @@ def tokens_today(document: Document) -> str | None:
     """How much of the budget of the day is used; null where there is no budget."""
     budgets = _part(document, "budgets")
     limit = budgets.get("max_tokens_per_day")
-    return None if limit is None else f"{count(budgets.get('day_tokens'))} of {count(limit)} tokens today"
+    return None if limit is None else f"{count(budgets.get('day_tokens'))} of {count(limit)}"
 
 
 def _tracker(document: Document) -> Iterator[Text]:
@@ -54,7 +54,8 @@ def _day(document: Document) -> Iterator[Text]:
     budgets = _part(document, "budgets")
     limit, used = budgets.get("max_tokens_per_day"), budgets.get("day_tokens") or 0
     if limit is not None and used >= limit:
-        words = f"The budget of {budgets.get('day') or 'the day'} is used up: {tokens_today(document)}."
+        day = budgets.get("day") or "the day"
+        words = f"The budget of {day} is used up: {tokens_today(document)} tokens."
         yield Text(words, style="yellow")
         yield _do("wait for the next day (UTC), or raise agent.budget.max_tokens_per_day")
 

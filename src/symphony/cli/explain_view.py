@@ -62,7 +62,7 @@ def _standing(document: Document, explanation: Explanation) -> dict[str, Any]:
         "attempt": _attempt(attempts),
         "tokens": count(_part(run, "tokens").get("total_tokens")) if run else None,
         "budget": _budget(document),
-        "today": tokens_today(document),
+        "today": f"{today} tokens used" if (today := tokens_today(document)) else None,
         "asks": blocked.get("question") if unasked(blocked) else None,
         "resumed": _resumed(_part(run, "resumed_from")),
         "said last": run.get("last_message"),

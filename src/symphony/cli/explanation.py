@@ -45,7 +45,7 @@ class Explanation:
 _NEEDS_A_PERSON: Final = "the agent needs a person: "
 _AT_A_POLL: Final = "It is looked at again with every poll of the tracker."
 _NOTHING: Final = "Nothing, as long as it stays like this."
-_CHANGE_IT: Final = "change its state, labels, title or description"
+_REQUEST: Final = "state, labels, title or description"
 _PAUSED: Final = ("It starts once the daemon is resumed; what runs goes on.", "run: symphony resume")
 ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
     "incomplete": (_AT_A_POLL, "complete the issue in the tracker"),
@@ -55,7 +55,7 @@ ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
     "label_missing": (_AT_A_POLL, "add the label, or change tracker.required_labels"),
     "running": ("The run goes on.", None),
     "retrying": ("The next attempt begins when its wait is over.", None),
-    "blocked": (_NOTHING, _CHANGE_IT),
+    "blocked": (_NOTHING, f"change its {_REQUEST}"),
     "blocker_running": ("It starts once that run has ended and delivered its work.", None),
     "same_identifier": (
         "It starts once the other one is over; the two share a workspace.",
@@ -153,8 +153,10 @@ def _blocked(document: Document) -> Explanation:
 def _ways_on(row: Document) -> str:
     """Everything that has a blocked issue tried again."""
     first, name = remedy(row), _name(row)
+    if _REQUEST in first:
+        return first
     retried = "" if "symphony " in first else f"have it tried again: symphony unblock {name}"
-    return f"{_join(first, retried)}; or {_CHANGE_IT}"
+    return f"{_join(first, retried)}; or change its {_REQUEST}"
 
 
 def remedy(row: Document) -> str:

@@ -151,8 +151,9 @@ def _counts(document: Document) -> str:
         else f"{counts.get('running', 0)} running"
     )
     others = [f"{counts.get(kind, 0)} {kind}" for kind in ("retrying", "blocked", "waiting")]
-    tokens = [f"{count(totals.get('total_tokens'))} tokens", tokens_today(document)]
-    return " · ".join([slots, *others, *filter(None, tokens)])
+    today = tokens_today(document)
+    tokens = f"{count(totals.get('total_tokens'))} tokens{f', {today} today' if today else ''}"
+    return " · ".join([slots, *others, tokens])
 
 
 def _problems(document: Document) -> Iterator[Text]:

@@ -29,13 +29,13 @@ JOURNAL = {"state": "memory", "reason": "the disk is full", "hint": "make room o
 
 ALL = """\
 Daemon healthy  pid 4711 · up 2 h 14 min · next poll in 12 s
-2 of 2 slots used · 1 retrying · 1 blocked · 2 waiting · 1.2M tokens · 5.2M of 5.0M tokens today
+2 of 2 slots used · 1 retrying · 1 blocked · 2 waiting · 1.2M tokens, 5.2M of 5.0M today
 
 Paused: nothing new starts, what runs goes on.
   → symphony resume
 The tracker is left alone for 25 s: 4 questions in a row failed.
   502 Bad Gateway
-The budget of 2026-03-01 is used up: 5.2M of 5.0M tokens today.
+The budget of 2026-03-01 is used up: 5.2M of 5.0M tokens.
   → wait for the next day (UTC), or raise agent.budget.max_tokens_per_day
 A restart would forget what happens now: the journal cannot be used.
   the disk is full
@@ -71,7 +71,7 @@ def test_what_is_as_usual_is_not_said() -> None:
 
 def test_a_budget_of_the_day_that_is_not_used_up_is_only_counted() -> None:
     shown = picture(busy(budgets={**BUDGETS, "day_tokens": 900}))
-    assert "1.2M tokens · 900 of 5.0M tokens today\n" in shown
+    assert "1.2M tokens, 900 of 5.0M today\n" in shown
     assert "used up" not in shown
 
 
@@ -150,7 +150,7 @@ def test_an_explanation_tells_what_is_used_of_which_budget() -> None:
     document = issue(budgets=BUDGETS, spent={"tokens": 210_000, "turns": 12})
     shown = explained(document)
     assert "budget  210.0k of 200.0k tokens, 12 of 30 turns used\n" in shown
-    assert "today   5.2M of 5.0M tokens today\n" in shown
+    assert "today   5.2M of 5.0M tokens used\n" in shown
     assert "The budget of 2026-03-01 is used up" in shown
     none = {**BUDGETS, "max_tokens_per_issue": None, "max_tokens_per_day": None}
     shown = explained(issue(budgets=none, spent={"tokens": 1, "turns": 2}))
@@ -165,6 +165,11 @@ def test_an_explanation_shows_the_question_and_every_way_on() -> None:
     assert "It waits for a person: the agent asks.\n" in shown
     assert 'You can: answer it: symphony answer SYM-9 "…"; or change its state' in shown
     assert "asks    Which colour? Red or blue?\n" in shown
+
+
+def test_a_way_on_is_not_told_twice() -> None:
+    hint = "run `symphony unblock SYM-9`, or change the issue's state, labels, title or description"
+    assert explain_document(issue(blocked={"error": "used up", "failure": {"hint": hint}})).advice == hint
 
 
 def test_an_explanation_tells_that_a_run_went_on_with_what_was_begun() -> None:

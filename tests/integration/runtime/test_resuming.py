@@ -1,4 +1,4 @@
-"""What a daemon that was killed hands on: threads with their totals, retries with their times, blocks, answers.
+"""What a daemon that was killed hands on: threads with their totals, retries with their times, and blocks.
 
 Each life is a real process that ends by `kill -9`, with real agents that remember their threads.
 """
@@ -65,7 +65,9 @@ def _rows(project: Project, query: str) -> list[tuple[Any, ...]]:
 
 
 def _runs(project: Project) -> list[dict[str, Any]]:
-    return [json.loads(text) for (text,) in _rows(project, "SELECT record FROM runs ORDER BY started_wall_ms")]
+    return [
+        json.loads(text) for (text,) in _rows(project, "SELECT record FROM runs ORDER BY started_wall_ms")
+    ]
 
 
 def _until_kept(project: Project, daemon: Daemon, query: str) -> None:

@@ -119,6 +119,7 @@ class Service:
             bound=lambda: self._bound,
             post=self.post,
             now_ms=now_ms,
+            journal_health=lambda: None if self._memory is None else self._memory.health,
         )
         self._observers: tuple[Observer, ...] = (self._history, self._operator, *observers)
 

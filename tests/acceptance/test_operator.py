@@ -81,6 +81,7 @@ def test_an_agent_asks_a_person_answers_and_the_issue_is_finished(project: Proje
         ],
     )
     with board.daemon("--port", "0") as daemon, client_of(board, daemon) as (client, bearer):
+        daemon.wait_for("issue_blocked")
         row = becomes(board, daemon, "SYM-1", "blocked")
         assert "Which colour, red or blue?" in row["question"]
         assert "Which colour, red or blue?" in client.get("/api/v1/SYM-1").json()["blocked"]["question"]
@@ -95,6 +96,7 @@ def test_an_agent_asks_a_person_answers_and_the_issue_is_finished(project: Proje
         refused = client.post("/api/v1/SYM-1/answer", json={"text": "Red"})
         assert (refused.status_code, refused.json()["error"]["code"]) == (401, "unauthorized")
         assert told(board, "answer", "SYM-1", "Blue, please").startswith("SYM-1: ")
+        assert daemon.wait_for("thread_resumed", issue_identifier="SYM-1")["reason"] == "answered"
         is_done(board, daemon, "SYM-1")
         late = client.post("/api/v1/SYM-1/answer", json={"text": "Red"}, headers=bearer)
         assert late.status_code in {404, 409}

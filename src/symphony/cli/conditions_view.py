@@ -62,9 +62,10 @@ def _day(document: Document) -> Iterator[Text]:
 
 def _journal(journal: Document) -> Iterator[Text]:
     if journal.get("state") == "memory":
-        yield Text("A restart would forget what happens now: the journal cannot be used.", style="yellow")
-        if journal.get("reason"):
-            yield Text.assemble("  ", cell(journal["reason"]))
+        reason = str(
+            journal.get("reason") or "the journal cannot be used; a restart forgets what happens now"
+        )
+        yield cell(f"{reason[:1].upper()}{reason[1:]}.", "yellow")
         if journal.get("hint"):
             yield _do(journal["hint"])
 

@@ -53,7 +53,7 @@ class ServiceOperator:
         post: Callable[[Input], None],
         now_ms: Callable[[], int],
         now: Callable[[], datetime] = utc_now,
-        journal_health: Callable[[], Health] | None = None,
+        journal_health: Callable[[], Health | None] = lambda: None,
         timeout_s: float = SNAPSHOT_TIMEOUT_S,
         preview_timeout_s: float = PREVIEW_TIMEOUT_S,
     ) -> None:
@@ -89,7 +89,7 @@ class ServiceOperator:
         """See `web.port.Operator`."""
         state, bound = self._ready()
         mask = self._mask.of(bound.redaction)
-        build = partial(self._build, state, self._now_ms(), self._now(), self._health(), mask)
+        build = partial(self._build, state, self._now_ms(), self._now(), self._journal_health(), mask)
         try:
             with anyio.fail_after(self._timeout_s):
                 return await to_thread.run_sync(build, abandon_on_cancel=True, limiter=self._one_at_a_time)
@@ -117,7 +117,7 @@ class ServiceOperator:
             identifier,
             now_ms=self._now_ms(),
             now=self._now(),
-            journal=self._health(),
+            journal=self._journal_health(),
         )
         return None if document is None else _shown(document, bound.redaction)
 
@@ -170,9 +170,6 @@ class ServiceOperator:
             hint = None if error.hint is None else mask(error.hint)
             raise RefusedError(error.code, mask(error.message), hint=hint) from None
         return VerbAnswer(verb=verb, issue_identifier=identifier, message=message, requested_at=asked_at)
-
-    def _health(self) -> Health | None:
-        return None if self._journal_health is None else self._journal_health()
 
     def _ready(self) -> tuple[State, Bound]:
         state, bound = self._current(), self._bound()

@@ -21,7 +21,6 @@ from symphony.agents.base import Preflight
 from symphony.domain.failures import Failure, SymphonyError
 from symphony.domain.fault_points import Fault, FaultPoint, no_fault
 from symphony.hosts.base import Host
-from symphony.journal.model import Health, HealthState
 from symphony.observability.history import History, RunSkills
 from symphony.runtime.bound import Bound, bind, scheduler_settings
 from symphony.runtime.clock import Timers, monotonic_ms
@@ -119,7 +118,7 @@ class Service:
             bound=lambda: self._bound,
             post=self.post,
             now_ms=now_ms,
-            journal_health=self._journal_health,
+            journal_health=lambda: None if self._memory is None else self._memory.health,
         )
         self._observers: tuple[Observer, ...] = (self._history, self._operator, *observers)
 
@@ -195,9 +194,6 @@ class Service:
         """The instance lock, with what others are told who meet it."""
         workflow, identity = self._store.current().path, self._host.identify(os.getpid())
         return self._state_dir.lock(workflow, identity=identity)
-
-    def _journal_health(self) -> Health:
-        return Health(state=HealthState.OK) if self._memory is None else self._memory.health
 
     def _masked(self, text: str) -> str:
         return text if self._bound is None else self._bound.redaction.text(text)

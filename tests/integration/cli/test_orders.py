@@ -130,6 +130,7 @@ def test_a_drain_lets_the_turn_end_and_can_be_waited_for(project: Project) -> No
 
 def test_a_drain_of_an_idle_daemon_ends_it_at_once(project: Project) -> None:
     with project.daemon() as daemon:
+        daemon.wait_for("serving")
         until(lambda: document(project, "status")["health"].get("polls") or None, daemon.log.read_text)
         done = project.symphony("drain", "--wait", "--json")
         assert (done.returncode, done.stderr) == (0, "The daemon has ended.\n")
@@ -164,3 +165,16 @@ def test_without_a_daemon_there_is_nobody_to_order(project: Project, arguments: 
         "the files are never asked instead"
     )
     assert not project.state_dir.exists()
+
+
+def test_a_daemon_that_cannot_remember_says_so_wherever_people_look(project: Project) -> None:
+    (project.state_dir / "journal.db").mkdir(parents=True)
+    project.issue("SYM-1", waits(project, "go"))
+    with project.daemon() as daemon:
+        reason = daemon.wait_for("journal_degraded")["reason"]
+        begun(project, "SYM-1")
+        found = document(project, "status")
+        assert (found["journal"]["state"], found["journal"]["reason"]) == ("memory", reason)
+        assert found["health"]["status"] == "degraded"
+        for shown in (told(project, "status"), told(project, "explain", "SYM-1")):
+            assert reason[1:] in " ".join(shown.split())

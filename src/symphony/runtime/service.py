@@ -44,7 +44,7 @@ from symphony.workflow.keys import changed_keys
 from symphony.workflow.store import Rejected, Reloaded, WorkflowStore
 from symphony.workflow.values import Reload
 
-__all__ = ["Observer", "Service"]
+__all__ = ["Observer", "Service", "Step"]
 
 _RECHECK_S = 1.0
 _REFUSED_AGAIN_MS = 30_000
@@ -59,6 +59,10 @@ class Observer(Protocol):
     def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
         """One step."""
         ...
+
+
+Step = Callable[[State, Input, int], tuple[State, tuple[Command, ...]]]
+"""How a daemon decides: `machine.step`, or something around it that listens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +88,9 @@ class Service:
         observers: tuple[Observer, ...] = (),
         port: int | None = None,
         now_ms: Callable[[], int] = monotonic_ms,
+        step: Step = step,
     ) -> None:
+        self._step = step
         self._store = store
         self._state_dir = state_dir
         self._host = host
@@ -216,7 +222,7 @@ class Service:
         """One step. A bug in it costs this one fact and a log line, never the daemon and what it watches."""
         assert self._effects is not None  # noqa: S101 - made before the loop starts
         try:
-            after, commands = step(before, fact, self._now_ms())
+            after, commands = self._step(before, fact, self._now_ms())
         except Exception:  # noqa: BLE001 - the step is total; should it not be, the night must go on
             _log.exception("decision_failed", input=type(fact).__name__)
             self._show(before, fact, before, ())  # it is out of the mailbox, and somebody may wait for that

@@ -20,9 +20,9 @@ from symphony.scheduler.inputs import Input, SchedulerSettings
 from symphony.scheduler.state import State, initial
 from symphony.testing.simulator.referee import Life, Referee, Step
 
-__all__ = ["Recording", "RecordingError", "read", "replay", "write"]
+__all__ = ["VERSION", "Recording", "RecordingError", "input_of", "plain", "read", "replay", "write"]
 
-_VERSION = 1
+VERSION = 1
 _INPUTS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Input)}
 
 
@@ -47,31 +47,29 @@ class Recording:
 
 def write(recording: Recording) -> str:
     """The text of a recording."""
-    head = {"version": _VERSION, "epoch": recording.epoch, "settings": _plain(recording.settings)}
+    head = {"version": VERSION, "epoch": recording.epoch, "settings": plain(recording.settings)}
     start = json.dumps(head, ensure_ascii=False, sort_keys=True)[:-1]
     rows = ",\n".join(
-        json.dumps(
-            {"at_ms": now_ms, "input": type(fact).__name__, "fields": _plain(fact)}, ensure_ascii=False
-        )
+        json.dumps({"at_ms": now_ms, "input": type(fact).__name__, "fields": plain(fact)}, ensure_ascii=False)
         for now_ms, fact in recording.inputs
     )
     return f'{start}, "inputs": [\n{rows}\n]}}\n'
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON of a value, sets sorted; what equals its default is left out, except in settings."""
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
         given = ((field, getattr(value, field.name)) for field in fields(value))
         whole = isinstance(value, SchedulerSettings)
-        return {field.name: _plain(held) for field, held in given if whole or held != field.default}
+        return {field.name: plain(held) for field, held in given if whole or held != field.default}
     if isinstance(value, frozenset | set):
         return sorted(value)
     if isinstance(value, Mapping):
-        return {key: _plain(held) for key, held in sorted(value.items())}
+        return {key: plain(held) for key, held in sorted(value.items())}
     if isinstance(value, tuple | list):
-        return [_plain(held) for held in value]
+        return [plain(held) for held in value]
     return value.isoformat() if isinstance(value, datetime) else value
 
 
@@ -83,7 +81,7 @@ def read(text: str) -> Recording:
     """
     try:
         held = json.loads(text)
-        if held["version"] != _VERSION:
+        if held["version"] != VERSION:
             raise RecordingError(f"version {held['version']!r} of a recording is not known")
         inputs = tuple(_inputs(held["inputs"]))
         settings = msgspec.convert(held["settings"], SchedulerSettings)
@@ -94,7 +92,13 @@ def read(text: str) -> Recording:
 
 def _inputs(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[int, Input]]:
     for row in rows:
-        yield int(row["at_ms"]), msgspec.convert(row["fields"], _INPUTS[row["input"]])
+        yield int(row["at_ms"]), input_of(row)
+
+
+def input_of(row: Mapping[str, Any]) -> Input:
+    """The fact of a row. Raises `KeyError`, `TypeError` or `msgspec.ValidationError`."""
+    fact: Input = msgspec.convert(row["fields"], _INPUTS[row["input"]])
+    return fact
 
 
 def replay(recording: Recording, *, step: Step = machine.step) -> State:

@@ -1,0 +1,125 @@
+"""Checks of `symphony doctor` on what daemons have left: the state directory and all that is in it."""
+
+import os
+import stat
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from anyio import to_thread
+
+from symphony.cli.checkup import Finding, failed, fine, odd
+from symphony.cli.client import reach
+from symphony.cli.control import absence, find_daemon
+from symphony.cli.failures import CommandError
+from symphony.cli.leftovers import kept_workspaces
+from symphony.cli.nearest import nearest
+from symphony.hosts.base import Host, Identity
+from symphony.runtime.bound import Bound
+from symphony.runtime.state_dir import StateDirectory
+
+__all__ = [
+    "check_lock",
+    "check_processes",
+    "check_state_directory",
+    "check_workspaces",
+]
+
+_OTHERS: Final = 0o077
+_SHOWN: Final = 5
+
+
+async def check_state_directory(path: Path) -> list[Finding]:
+    """Whose it is, who can read it, and whether it can be written."""
+    return await to_thread.run_sync(_state_directory, path)
+
+
+def _state_directory(path: Path) -> list[Finding]:
+    name = "state_directory"
+    try:
+        unusable = _why_unusable(path, path.stat())
+    except FileNotFoundError:
+        parent = nearest(path)
+        if os.access(parent, os.W_OK | os.X_OK):
+            return [fine(name, f"{path} is made by the first `symphony run`")]
+        unusable = f"{path} cannot be made: {parent} cannot be written by this user"
+    except OSError as error:
+        unusable = f"{path} cannot be used: {error.strerror}"
+    if unusable is not None:
+        hint = "run this as the user of the daemon, or set SYMPHONY_STATE_DIR to a directory of this user"
+        return [failed(name, CommandError.of(unusable, hint=hint).failure, hint=hint)]
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & _OTHERS:
+        text = f"{path} can be read by others (mode {mode:04o})"
+        return [odd(name, text, hint=f"chmod 700 {path}")]
+    return [fine(name, f"{path} is private to this user")]
+
+
+def _why_unusable(path: Path, facts: os.stat_result) -> str | None:
+    if not stat.S_ISDIR(facts.st_mode):
+        return f"{path} is no directory"
+    if facts.st_uid != os.geteuid():
+        return f"{path} belongs to another user (uid {facts.st_uid})"
+    return None if os.access(path, os.W_OK | os.X_OK) else f"{path} cannot be written"
+
+
+async def check_lock(workflow: Path, environment: Mapping[str, str]) -> list[Finding]:
+    """Who serves the workflow, and whether it answers; a lock of a dead daemon is free."""
+    return await to_thread.run_sync(partial(_lock, workflow, environment))
+
+
+def _lock(workflow: Path, environment: Mapping[str, str]) -> list[Finding]:
+    client = reach(workflow, environment)
+    if client is None:
+        notice = absence(workflow, environment)
+        if notice is None:
+            return [fine("lock", "no daemon holds it")]
+        return [odd("lock", notice, hint="`symphony status` tells more")]
+    with client:
+        health = client.state().get("health")
+        status = health.get("status") if isinstance(health, dict) else None
+        pid = client.control.pid
+    if status == "ok":
+        return [fine("lock", f"a daemon (pid {pid}) holds it, and answers")]
+    text = f"a daemon (pid {pid}) holds it, and says of itself: {status}"
+    return [odd("lock", text, hint="`symphony status` says why")]
+
+
+async def check_processes(
+    workflow: Path, environment: Mapping[str, str], state_dir: Path, host: Host
+) -> list[Finding]:
+    """What a daemon that is dead has left running."""
+    return await to_thread.run_sync(partial(_processes, workflow, environment, state_dir, host))
+
+
+def _processes(workflow: Path, environment: Mapping[str, str], state_dir: Path, host: Host) -> list[Finding]:
+    if find_daemon(workflow, environment) is not None:
+        return [fine("processes", "those of the runs belong to the daemon")]
+    left = _left(state_dir, host)
+    if not left:
+        return [fine("processes", "no dead daemon has left any")]
+    pids = sorted(one.pid for one in left)
+    shown = ", ".join(map(str, pids[:_SHOWN])) + (" …" if len(pids) > _SHOWN else "")
+    text = f"a dead daemon has left {len(pids)} running: {shown}"
+    return [odd("processes", text, hint="the next `symphony run` ends them before it starts anything")]
+
+
+def _left(state_dir: Path, host: Host) -> set[Identity]:
+    runs = StateDirectory(state_dir).left_runs()
+    marked = set(host.find_marked([run.run_id for run in runs]))
+    return marked | {run.agent for run in runs if run.agent is not None and host.alive(run.agent)}
+
+
+async def check_workspaces(bound: Bound | None) -> list[Finding]:
+    """Workspaces of issues that are over."""
+    if bound is None:
+        hint = "mend WORKFLOW.md first, then run this again"
+        return [odd("workspaces", "not looked at, because WORKFLOW.md cannot be used", hint=hint)]
+    found = await kept_workspaces(bound)
+    ended = [one for one in found if one.ended]
+    if not ended:
+        return [fine("workspaces", f"{len(found)} there, none of an issue that is over")]
+    names = ", ".join(one.record.identifier for one in ended[:_SHOWN])
+    text = f"{len(ended)} of {len(found)} are of issues that are over: {names}"
+    return [odd("workspaces", text, hint="`symphony clean --dry-run` says which can go, and why others stay")]

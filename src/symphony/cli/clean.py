@@ -57,9 +57,9 @@ def seconds_of(_context: click.Context, _option: click.Parameter, value: str | N
 @as_json
 @of_a_workflow
 def clean(*, dry_run: bool, older_than: float | None, as_json: bool, workflow: Path) -> int:
-    """Remove what ended runs and issues have left, and nothing that holds work.
+    """Remove what ended runs and issues have left.
 
-    What would be lost is kept, and the reason is told.
+    Work that would be lost is kept, and the reason is told.
     """
     # Imported here: `--help` of any command stays fast.
     with lean_imports():

@@ -35,7 +35,7 @@ _MAX_CHARS: Final = 4_000
 @click.option("--until", type=click.IntRange(min=0), metavar="N", help="Take only the first N inputs.")
 @as_json
 def replay(*, file: Path, until: int | None, as_json: bool) -> int:
-    """Take the decisions of a recorded daemon again, and compare them."""
+    """Take the decisions of a recorded daemon again."""
     from symphony.testing.simulator.tape import replay_tape
 
     tape = _read(file)

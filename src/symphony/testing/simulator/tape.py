@@ -20,7 +20,7 @@ from symphony.scheduler import machine
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import Input, SchedulerSettings
 from symphony.scheduler.state import State, initial
-from symphony.testing.simulator.recording import VERSION, RecordingError, input_of, plain
+from symphony.testing.simulator.recording import VERSION, RecordingError, encoded, input_of
 from symphony.testing.simulator.referee import Step
 
 __all__ = ["Entry", "Replayed", "Tape", "head_line", "read_tape", "replay_tape", "said", "step_line"]
@@ -65,20 +65,20 @@ class Replayed:
 
 def head_line(state: State, redaction: Redaction) -> str:
     """The first line of a tape, for a daemon that begins with this state."""
-    settings = masked(plain(state.settings), redaction.verbatim)
+    settings = masked(encoded(state.settings), redaction.verbatim)
     return json.dumps({"version": VERSION, "epoch": state.epoch, "settings": settings}, ensure_ascii=False)
 
 
 def step_line(at_ms: int, fact: Input, commands: Iterable[Command], redaction: Redaction) -> str:
     """The line of one step; secrets are masked, the same one in the same way everywhere."""
-    fields = masked(plain(fact), redaction.verbatim)
+    fields = masked(encoded(fact), redaction.verbatim)
     row = {"at_ms": at_ms, "input": type(fact).__name__, "fields": fields}
     return json.dumps({**row, "commands": said(commands, redaction)}, ensure_ascii=False)
 
 
 def said(commands: Iterable[Command], redaction: Redaction) -> list[Any]:
     """Commands as a tape holds them."""
-    rows = [{"command": type(command).__name__, **plain(command)} for command in commands]
+    rows = [{"command": type(command).__name__, **encoded(command)} for command in commands]
     found: list[Any] = masked(rows, redaction.verbatim)
     return found
 

@@ -5,22 +5,26 @@ work: a file that cannot be removed stays.
 """
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import anyio
+import structlog
+from anyio import to_thread
+
+from symphony.journal.model import Journal, Retention, Trimmed
 from symphony.runtime.state_dir import StateDirectory
 from symphony.workflow.settings import RetentionSettings
 
-__all__ = ["HOUR_S", "Limits", "Surplus", "remove_surplus", "surplus_files"]
+__all__ = ["Limits", "Surplus", "keep_bounded", "remove_surplus", "surplus_files"]
 
-HOUR_S: Final = 3_600.0
-"""How often a daemon looks."""
-
+_HOUR_S: Final = 3_600.0
 _DAY_S: Final = 86_400
 _LOG_END: Final = ".stderr.log"
 _DAMAGED: Final = "journal.db.damaged-*"
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,13 @@ class Limits:
             max_runs=settings.max_runs,
             max_log_bytes=settings.max_log_bytes,
             max_journal_bytes=settings.max_journal_bytes,
+        )
+
+    @property
+    def of_journal(self) -> Retention:
+        """The part that the journal keeps to."""
+        return Retention(
+            max_age_ms=round(self.max_age_s * 1000), max_runs=self.max_runs, max_bytes=self.max_journal_bytes
         )
 
 
@@ -123,3 +134,32 @@ def remove_surplus(found: Sequence[Surplus]) -> tuple[Surplus, ...]:
         except OSError:
             left.append(one)
     return tuple(left)
+
+
+async def keep_bounded(
+    state_dir: StateDirectory,
+    *,
+    settings: Callable[[], RetentionSettings],
+    live: Callable[[], Collection[str]],
+    journal: Journal | None = None,
+    every_s: float = _HOUR_S,
+) -> None:
+    """Remove what is too much, now and every hour, until cancelled; `live` are the ids of live runs."""
+    while True:
+        try:
+            await _once(state_dir, Limits.of(settings()), frozenset(live()), journal)
+        except Exception:  # noqa: BLE001 - housekeeping that fails must not stop the work
+            _log.exception("retention_failed")
+        await anyio.sleep(every_s)
+
+
+async def _once(
+    state_dir: StateDirectory, limits: Limits, live: frozenset[str], journal: Journal | None
+) -> None:
+    found = await to_thread.run_sync(lambda: surplus_files(state_dir, limits, live=live))
+    stuck = await to_thread.run_sync(remove_surplus, found)
+    trimmed = Trimmed() if journal is None else await journal.trim(limits.of_journal)
+    gone = [one for one in found if one not in stuck]
+    if gone or trimmed.runs:
+        size = sum(one.size for one in gone) + trimmed.bytes
+        _log.info("history_trimmed", files=len(gone), runs=trimmed.runs, bytes=size)

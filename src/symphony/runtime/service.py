@@ -7,7 +7,7 @@ The loop never awaits while deciding: it takes a fact, steps the scheduler and h
 
 import math
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,6 +25,7 @@ from symphony.runtime.effects import Effects
 from symphony.runtime.operator import ServiceOperator
 from symphony.runtime.reachable import reachable
 from symphony.runtime.recovery import reap_predecessor
+from symphony.runtime.retention import keep_bounded
 from symphony.runtime.state_dir import LiveRun, StateDirectory
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import (
@@ -41,6 +42,7 @@ from symphony.scheduler.machine import over, step
 from symphony.scheduler.state import Drain, State, initial
 from symphony.workflow.document import Workflow
 from symphony.workflow.keys import changed_keys
+from symphony.workflow.settings import RetentionSettings
 from symphony.workflow.store import Rejected, Reloaded, WorkflowStore
 from symphony.workflow.values import Reload
 
@@ -195,6 +197,7 @@ class Service:
             tasks.start_soon(self._watch_workflow)
             tasks.start_soon(self._recheck_workflow)
             tasks.start_soon(self._watch_tracker)
+            tasks.start_soon(self._keep_bounded)
             tasks.start_soon(self._decide, bound)
             await self._exit.wait()
             tasks.cancel_scope.cancel()
@@ -289,6 +292,18 @@ class Service:
         if waiting := changed_keys(before, workflow.settings, Reload.RESTART):
             _log.warning("restart_needed", keys=waiting)
         self.post(SettingsChanged(settings=scheduler_settings(bound)))
+
+    async def _keep_bounded(self) -> None:
+        """What ended runs left, by the settings as they are then (`retention`)."""
+
+        def settings() -> RetentionSettings:
+            assert self._bound is not None  # noqa: S101 - set before this task starts
+            return self._bound.settings.retention
+
+        def live() -> Collection[str]:
+            return [] if self.state is None else [run.run_id for run in self.state.running.values()]
+
+        await keep_bounded(self._state_dir, settings=settings, live=live)
 
     async def _watch_workflow(self) -> None:
         """A hint that arrives early; the recheck is what can be relied on (CF8)."""

@@ -21,12 +21,14 @@ from symphony.cli.checks_host import (
     check_user_namespaces,
 )
 from symphony.cli.checks_state import (
+    check_journal,
     check_lock,
     check_processes,
     check_state_directory,
     check_workspaces,
 )
 from symphony.cli.checkup import Check, Checkup, Finding, examine_all, failed, fine, odd
+from symphony.cli.journal_place import journal_of
 from symphony.cli.nearest import nearest
 from symphony.cli.serving import open_store
 from symphony.domain.failures import Category, SymphonyError
@@ -92,6 +94,7 @@ def _checks(place: _Place) -> dict[str, Check]:
         "tracker": partial(_check_tracker, bound),
         "state_directory": partial(check_state_directory, state_dir),
         "lock": partial(check_lock, place.workflow, environment),
+        "journal": partial(check_journal, journal_of(place.workflow, environment)),
         "disk": partial(check_disk, _disks(place)),
         "clock": partial(check_clock, nearest(state_dir), place.host, environment),
         "user_namespaces": partial(check_user_namespaces, place.host, environment),

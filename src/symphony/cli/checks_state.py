@@ -2,6 +2,7 @@
 
 import os
 import stat
+import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -16,10 +17,12 @@ from symphony.cli.failures import CommandError
 from symphony.cli.leftovers import kept_workspaces
 from symphony.cli.nearest import nearest
 from symphony.hosts.base import Host, Identity
+from symphony.journal.checkup import checkup
 from symphony.runtime.bound import Bound
 from symphony.runtime.state_dir import StateDirectory
 
 __all__ = [
+    "check_journal",
     "check_lock",
     "check_processes",
     "check_state_directory",
@@ -27,6 +30,7 @@ __all__ = [
 ]
 
 _OTHERS: Final = 0o077
+_AHEAD_MS: Final = 300_000
 _SHOWN: Final = 5
 
 
@@ -84,6 +88,33 @@ def _lock(workflow: Path, environment: Mapping[str, str]) -> list[Finding]:
         return [fine("lock", f"a daemon (pid {pid}) holds it, and answers")]
     text = f"a daemon (pid {pid}) holds it, and says of itself: {status}"
     return [odd("lock", text, hint="`symphony status` says why")]
+
+
+async def check_journal(path: Path) -> list[Finding]:
+    """Whether what is remembered can be read; a daemon works without it, and forgets at its end."""
+    return await to_thread.run_sync(_journal, path)
+
+
+def _journal(path: Path) -> list[Finding]:
+    name = "journal"
+    found = checkup(path)
+    if not found.present:
+        told = [fine(name, f"{path} is begun by the first `symphony run`")]
+    elif found.failure is not None:
+        hint = "move it away; a new one costs the history and nothing else"
+        told = [odd(name, found.failure.message, hint=found.failure.hint or hint)]
+    else:
+        size = f"{found.bytes / 1024**2:.1f} MiB"
+        told = [fine(name, f"{path} is sound: {found.runs} runs, {found.claims} claims, {size}")]
+    if found.newest_wall_ms is not None and found.newest_wall_ms > time.time() * 1000 + _AHEAD_MS:
+        hint = "the clock was set back, or was wrong before; times of then are told as they were written"
+        told.append(odd(name, "its newest record lies in the future", hint=hint))
+    if found.aside:
+        text = f"{len(found.aside)} damaged before and set aside, such as {found.aside[-1]}"
+        told.append(
+            odd(name, text, hint="delete what nobody wants to look at; `symphony clean` does in time")
+        )
+    return told
 
 
 async def check_processes(

@@ -1,7 +1,6 @@
 """`symphony clean`: what ended runs and issues have left, shown and removed."""
 
 import os
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from symphony.cli.failures import ExitCode
+from symphony.cli.journal_place import seconds_of
 from symphony.cli.lean import lean_imports
 from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
 from symphony.domain.plain import one_line
@@ -16,7 +16,7 @@ from symphony.domain.plain import one_line
 if TYPE_CHECKING:
     from symphony.cli.cleaning import Cleaned
 
-__all__ = ["clean", "seconds_of"]
+__all__ = ["clean"]
 
 _EPILOG = """\b
 Examples:
@@ -30,20 +30,8 @@ with uncommitted work or commits that are nowhere else. Beside a running daemon 
 left to it; it keeps to `retention` by itself.
 Exit codes: 0 done, 1 something could not be removed, 3 the workflow is invalid, 5 the daemon does not answer.
 """
-_AGE = re.compile(r"(\d{1,6})\s*([smhdw])")
-_UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _MAX_CHARS = 4_000
 _KINDS = {"workspace": "workspace", "log": "log", "damaged_journal": "damaged journal", "runs": "journal"}
-
-
-def seconds_of(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
-    """The seconds of an age such as `30d`; null for none."""
-    if value is None:
-        return None
-    found = _AGE.fullmatch(value.strip().lower())
-    if found is None:
-        raise click.BadParameter("must be a number with a unit: 90m, 12h, 30d or 4w")
-    return float(int(found[1]) * _UNITS_S[found[2]])
 
 
 @click.command(epilog=_EPILOG)

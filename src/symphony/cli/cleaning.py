@@ -15,6 +15,7 @@ import anyio
 from anyio import to_thread
 
 from symphony.cli.client import Client, reach
+from symphony.cli.journal_place import journal_of
 from symphony.cli.journal_trim import claimed_issues, trim_journal
 from symphony.cli.leftovers import Kept, kept_workspaces, size_of
 from symphony.cli.serving import open_store
@@ -72,6 +73,7 @@ class _Job:
 
     bound: Bound
     state_dir: StateDirectory
+    journal: Path
     environment: Mapping[str, str]
     limits: Limits
     older_than_s: float | None
@@ -98,6 +100,7 @@ def clean_up(
     job = _Job(
         bound=bound,
         state_dir=StateDirectory(locate(workflow, environment)),
+        journal=journal_of(workflow, environment),
         environment=environment,
         limits=Limits.of(bound.settings.retention, max_age_s=older_than_s),
         older_than_s=older_than_s,
@@ -130,7 +133,7 @@ async def _clean(job: _Job) -> tuple[Item, ...]:
 
 
 async def _workspaces(job: _Job) -> AsyncIterator[Item]:
-    claimed = await to_thread.run_sync(claimed_issues, job.state_dir.path)
+    claimed = await to_thread.run_sync(claimed_issues, job.journal)
     for kept in await kept_workspaces(job.bound):
         yield await _workspace(job, kept, claimed)
 
@@ -213,29 +216,16 @@ def _files(job: _Job) -> list[Item]:
 
 def _runs(job: _Job) -> list[Item]:
     """Ended runs in the journal, which a running daemon trims by itself."""
-    path = job.state_dir.path
+    item = partial(Item, kind="runs", path=str(job.journal))
     if job.pid is not None:
-        return [
-            Item(
-                kind="runs",
-                name="journal.db",
-                path=str(path / "journal.db"),
-                size=None,
-                outcome="kept",
-                reason=f"the daemon (pid {job.pid}) trims it every hour",
-            )
-        ]
-    trimmed = trim_journal(path, job.limits, dry_run=job.dry_run)
+        reason = f"the daemon (pid {job.pid}) keeps it within `retention`"
+        return [item(name="journal.db", size=None, outcome="kept", reason=reason)]
+    trimmed = trim_journal(job.journal, job.limits, dry_run=job.dry_run)
     if trimmed is None:
         return []
-    outcome: Outcome = "failed" if trimmed.failure else "removed" if trimmed.runs else "kept"
-    return [
-        Item(
-            kind="runs",
-            name=f"{trimmed.runs} ended run{'' if trimmed.runs == 1 else 's'}",
-            path=str(path / "journal.db"),
-            size=None,
-            outcome=outcome,
-            reason=trimmed.failure or trimmed.reason,
-        )
-    ]
+    if trimmed.failure is not None:
+        return [item(name="journal.db", size=None, outcome="failed", reason=trimmed.failure)]
+    if not trimmed.runs:
+        return [item(name="journal.db", size=None, outcome="kept", reason="it is within `retention`")]
+    name = f"{trimmed.runs} ended run{'' if trimmed.runs == 1 else 's'}"
+    return [item(name=name, size=trimmed.bytes, outcome="removed", reason="too old, too many or too large")]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import pytest
 import structlog
 from click.testing import CliRunner
 
+from harness.journalling import NOW, claim, event, run, written
 from harness.project import Project, scripted
 from symphony.cli import main
 from symphony.domain.failures import SymphonyError
 from symphony.hosts.local import LocalHost
+from symphony.journal.reader import open_reader
 from symphony.runtime.state_dir import LiveRun, StateDirectory
 
 ROOT = Path(__file__).parents[3]
@@ -252,6 +255,51 @@ def test_people_see_what_would_go(project: Project) -> None:
     done = project.symphony("clean")
     assert done.stdout.splitlines()[-1].startswith("1 removed, ")
     assert project.symphony("clean").stdout.splitlines()[-1] == "Nothing has to go."
+
+
+def test_ended_runs_of_the_journal_go_by_age_and_a_claim_keeps_its_workspace(project: Project) -> None:
+    worked(project)
+    journal = project.state_dir / "journal.db"
+    journal.unlink(missing_ok=True)
+    ended = replace(run(1), ended_wall_ms=NOW, outcome="succeeded")
+    held = claim(2)
+    written(journal, ended, event(1), replace(held, issue=replace(held.issue, id="SYM-2")))
+    found = clean(project, "--dry-run")
+    assert (found["1 ended run"]["outcome"], found["1 ended run"]["kind"]) == ("removed", "runs")
+    assert found["SYM-2"]["reason"].startswith("a daemon has a claim on its issue")
+    with open_reader(journal) as reader:
+        assert len(reader.runs()) == 1
+    assert clean(project)["1 ended run"]["outcome"] == "removed"
+    with open_reader(journal) as reader:
+        assert reader.runs() == ()
+        assert len(reader.claims()) == 1
+    assert clean(project)["journal.db"]["reason"] == "it is within `retention`"
+
+
+def test_a_journal_that_is_damaged_is_told_and_left_alone(project: Project) -> None:
+    project.state_dir.mkdir(mode=0o700)
+    journal = project.state_dir / "journal.db"
+    journal.write_bytes(b"no journal" * 100)
+    found = doctor()["journal"]
+    assert found["status"] == "warning"
+    done = project.symphony("clean", "--json")
+    assert done.returncode == 1
+    (item,) = json.loads(done.stdout)["items"]
+    assert (item["name"], item["outcome"]) == ("journal.db", "failed")
+    assert journal.read_bytes() == b"no journal" * 100
+
+
+def test_a_journal_from_the_future_and_damaged_ones_aside_are_odd(project: Project) -> None:
+    project.state_dir.mkdir(mode=0o700)
+    journal = project.state_dir / "journal.db"
+    written(journal, event(1))
+    assert doctor()["journal"]["status"] == "ok"
+    written(journal, replace(event(1), at_wall_ms=round(time.time() * 1000) + 86_400_000))
+    assert doctor()["journal"]["message"] == "its newest record lies in the future"
+    journal.unlink()
+    written(journal, event(1))
+    (project.state_dir / "journal.db.damaged-20260101T000000Z").write_text("x")
+    assert doctor()["journal"]["message"].startswith("1 damaged before and set aside")
 
 
 @pytest.mark.parametrize("age", ["", "30", "d", "-1d", "1y", "1.5d"])

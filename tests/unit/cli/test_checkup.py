@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from typing_extensions import override
 
 from symphony.cli import checks_host
 from symphony.cli.checks_host import (
@@ -22,6 +23,7 @@ from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.nearest import nearest
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.redaction import Redaction
+from symphony.hosts.base import Completed
 from symphony.hosts.local import LocalHost
 
 GIB = 1024**3
@@ -168,11 +170,12 @@ class Told(LocalHost):
     def __init__(self, **said: tuple[int, bytes, bytes]) -> None:
         self._said = said
 
-    async def run(self, argv: Sequence[str], **_: object) -> checks_host.Completed:  # type: ignore[override]  # less
+    @override
+    async def run(self, argv: Sequence[str], **_: object) -> Completed:
         if argv[0] not in self._said:
             raise FileNotFoundError(2, "No such file or directory")
         code, out, err = self._said[argv[0]]
-        return checks_host.Completed(exit_code=code, stdout=out, stderr=err)
+        return Completed(exit_code=code, stdout=out, stderr=err)
 
 
 @pytest.mark.parametrize(("said", "status"), [(b"no\n", Status.WARNING), (b"yes\n", Status.OK)])

@@ -1,14 +1,13 @@
 """`doctor`, `logs`, `clean`, `skills report` and `replay` on a daemon's own traces, with and without one."""
 
 import json
-import shutil
 import signal
 import stat
 from typing import Any
 
 import pytest
 
-from harness.project import Daemon, Project
+from harness.project import Daemon, Project, scripted, until
 
 SECRET = "correct-horse-battery"
 
@@ -20,15 +19,14 @@ def board(project: Project) -> Project:
     project.workflow(agent={"max_concurrent_agents": 2})
     project.skill("release", description="When releasing.")
     project.commit("Begin")
-    work = [
-        {"say": f"Looking at the login page with {SECRET}"},
-        {"write": {"path": "done.txt", "text": "done\n"}},
+    work: list[dict[str, Any]] = [
+        {"write": "done.txt", "text": "done\n"},
         {"commit": "Do it"},
-        {"move": "Done"},
+        {"tool": "board_move", "arguments": {"state": "Done"}},
     ]
     project.issue("SYM-1", work, title="Finish it")
     wait = {"wait_for": str(project.root / "release")}
-    project.issue("SYM-2", [{"say": "Waiting"}, wait], title="Wait")
+    project.issue("SYM-2", [{"say": f"Looking at the login page with {SECRET}"}, wait], title="Wait")
     return project
 
 
@@ -53,6 +51,8 @@ def statuses(project: Project) -> dict[str, str]:
 
 
 def test_the_doctor_finds_no_error_before_beside_and_after_a_daemon(board: Project) -> None:
+    # Behind a pipe the agent is no child of the daemon, so the kernel does not end it when the daemon dies.
+    board.workflow(command=f"cat | {scripted('--ignore-eof')}", agent={"max_concurrent_agents": 2})
     assert "error" not in statuses(board).values()
     with board.daemon() as daemon:
         settled(daemon)
@@ -63,6 +63,12 @@ def test_the_doctor_finds_no_error_before_beside_and_after_a_daemon(board: Proje
     after = {check["name"]: check for check in document(board, "doctor")["checks"]}
     assert (after["lock"]["status"], after["processes"]["status"]) == ("warning", "warning")
     assert "error" not in {check["status"] for check in after.values()}
+    with board.daemon() as daemon:
+        daemon.wait_for("predecessor_reaped")
+        daemon.wait_for("turn_started", issue_identifier="SYM-2")
+        assert statuses(board)["processes"] == "ok"
+        daemon.signal(signal.SIGINT)
+        daemon.end()
 
 
 def test_the_doctor_says_how_to_mend_what_is_broken(board: Project) -> None:
@@ -110,9 +116,37 @@ def test_only_what_is_finished_and_safe_is_cleaned(board: Project) -> None:
     draft = workspace / "draft.txt"
     draft.write_text("work")
     board.issue("SYM-2", title="Wait", state="Done")
-    shutil.rmtree(board.state_dir / "journal.db", ignore_errors=True)
     for arguments in (("clean", "--dry-run"), ("clean",)):
         (row,) = [item for item in document(board, *arguments)["items"] if item["name"] == "SYM-2"]
         assert row["outcome"] == "kept"
     assert draft.is_file()
-    draft.unlink()
+
+
+def test_what_happened_is_told_with_and_without_the_daemon(board: Project) -> None:
+    with board.daemon() as daemon:
+        settled(daemon)
+        known = "claim_released"
+        until(lambda: True if known in told(board, "logs", "SYM-1") else None, daemon.log.read_text)
+        live = told(board, "logs", "SYM-1")
+        assert "── run " in live
+        assert " succeeded after " in live
+        told_as_json = [json.loads(line) for line in told(board, "logs", "SYM-1", "--json").splitlines()]
+        assert {line["type"] for line in told_as_json} == {"event", "run_began", "run_ended"}
+        (release,) = document(board, "skills", "report")["skills"]
+        assert (release["name"], release["listed"], release["seen"]) == ("release", 2, 0)
+        assert release["outcomes"] == {"succeeded": 1, "running": 1}
+        until(lambda: True if "Looking" in told(board, "logs", "SYM-2") else None, daemon.log.read_text)
+        assert "Looking at the login page with ***" in told(board, "logs", "SYM-2")
+        following = board.start("logs", "SYM-2", "-f")
+        assert following.stdout is not None
+        first = following.stdout.readline()
+        (board.root / "release").touch()
+        board.issue("SYM-2", title="Wait", state="Done")
+        daemon.wait_for("run_ended", issue_identifier="SYM-2")
+        daemon.signal(signal.SIGTERM)
+        daemon.end()
+        rest, _ = following.communicate(timeout=30)
+        assert following.returncode == 0
+        assert "succeeded after" in first + rest or "stopped: terminal" in first + rest
+    assert told(board, "logs", "SYM-1") == live
+    assert "no stderr" in board.symphony("logs", "SYM-1", "--stderr").stderr

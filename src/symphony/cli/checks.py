@@ -99,7 +99,7 @@ def _checks(place: _Place) -> dict[str, Check]:
         "clock": partial(check_clock, nearest(state_dir), place.host, environment),
         "user_namespaces": partial(check_user_namespaces, place.host, environment),
         "open_files": partial(check_open_files, bound),
-        "processes": partial(check_processes, place.workflow, environment, state_dir, place.host),
+        "processes": partial(check_processes, place.workflow, environment, state_dir),
         "workspaces": partial(check_workspaces, bound),
     }
     return checks

@@ -12,14 +12,16 @@ from anyio import to_thread
 
 from symphony.cli.checkup import Finding, failed, fine, odd
 from symphony.cli.client import reach
-from symphony.cli.control import absence, find_daemon
+from symphony.cli.control import UnreachableError, absence, find_daemon
 from symphony.cli.failures import CommandError
 from symphony.cli.leftovers import kept_workspaces
 from symphony.cli.nearest import nearest
-from symphony.hosts.base import Host, Identity
+from symphony.hosts.base import Identity
+from symphony.hosts.local import LocalHost
 from symphony.journal.checkup import checkup
 from symphony.runtime.bound import Bound
 from symphony.runtime.state_dir import StateDirectory
+from symphony.runtime.state_place import instance_of
 
 __all__ = [
     "check_journal",
@@ -117,17 +119,18 @@ def _journal(path: Path) -> list[Finding]:
     return told
 
 
-async def check_processes(
-    workflow: Path, environment: Mapping[str, str], state_dir: Path, host: Host
-) -> list[Finding]:
+async def check_processes(workflow: Path, environment: Mapping[str, str], state_dir: Path) -> list[Finding]:
     """What a daemon that is dead has left running."""
-    return await to_thread.run_sync(partial(_processes, workflow, environment, state_dir, host))
+    return await to_thread.run_sync(partial(_processes, workflow, environment, state_dir))
 
 
-def _processes(workflow: Path, environment: Mapping[str, str], state_dir: Path, host: Host) -> list[Finding]:
-    if find_daemon(workflow, environment) is not None:
-        return [fine("processes", "those of the runs belong to the daemon")]
-    left = _left(state_dir, host)
+def _processes(workflow: Path, environment: Mapping[str, str], state_dir: Path) -> list[Finding]:
+    try:
+        if find_daemon(workflow, environment) is not None:
+            return [fine("processes", "those of the runs belong to the daemon")]
+    except UnreachableError:
+        return [fine("processes", "there is a daemon, though it cannot be asked: they may be its own")]
+    left = _left(state_dir)
     if not left:
         return [fine("processes", "no dead daemon has left any")]
     pids = sorted(one.pid for one in left)
@@ -136,10 +139,11 @@ def _processes(workflow: Path, environment: Mapping[str, str], state_dir: Path, 
     return [odd("processes", text, hint="the next `symphony run` ends them before it starts anything")]
 
 
-def _left(state_dir: Path, host: Host) -> set[Identity]:
+def _left(state_dir: Path) -> set[Identity]:
+    """Processes with the mark of this state directory's daemons, and those of runs of earlier versions."""
+    host = LocalHost(instance=instance_of(state_dir))
     runs = StateDirectory(state_dir).left_runs()
-    marked = set(host.find_marked([run.run_id for run in runs]))
-    return marked | {run.agent for run in runs if run.agent is not None and host.alive(run.agent)}
+    return {*host.find_left(), *host.find_marked([run.run_id for run in runs])}
 
 
 async def check_workspaces(bound: Bound | None) -> list[Finding]:

@@ -3,6 +3,7 @@
 Without a daemon the instance lock is held meanwhile, so that none can start a run in what is being removed.
 """
 
+import os
 import time
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import nullcontext
@@ -111,7 +112,8 @@ def clean_up(
     holds = not dry_run and pid is None
     if holds:
         job.state_dir.create()
-    with job.state_dir.lock() if holds else nullcontext():
+    identity = LocalHost().identify(os.getpid())
+    with job.state_dir.lock(workflow, identity=identity) if holds else nullcontext():
         items = anyio.run(_clean, job)
     return Cleaned(dry_run=dry_run, daemon=pid, items=items)
 

@@ -79,9 +79,16 @@ class Follower:
                 yield from self._end(runs)
                 self._current = run_id
                 yield Begun(run_id=run_id, record=runs.get(run_id))
+            elif run_id is None and self._over(runs, numbered.event.at_wall_ms):
+                yield from self._end(runs)
             yield numbered
         if whole:
             yield from self._end(runs)
+
+    def _over(self, runs: dict[str, RunRecord], wall_ms: int) -> bool:
+        """Whether the present run had ended at a moment."""
+        record = runs.get(self._current or "")
+        return record is not None and record.ended_wall_ms is not None and record.ended_wall_ms <= wall_ms
 
     def _end(self, runs: dict[str, RunRecord]) -> Iterator[Line]:
         """The end of the present run, once, if it is over."""

@@ -11,7 +11,7 @@ from symphony.runtime.state_place import locate
 
 __all__ = ["journal_of", "seconds_of"]
 
-_NAME: Final = "journal.db"
+_NAME: Final = "journal.db"  # as runtime.memory names it, which is slow to import
 _AGE = re.compile(r"(\d{1,6})\s*([smhdw])")
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 

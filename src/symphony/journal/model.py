@@ -192,13 +192,14 @@ class Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """What a predecessor left: everything a start needs, and no history."""
+    """What a predecessor left: everything a start needs, and no history; of comments the newest."""
 
     claims: tuple[ClaimRecord, ...] = ()
     live_runs: tuple[RunRecord, ...] = ()
     spent: Mapping[str, Spent] = field(default_factory=dict)
     days: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    comments: tuple[CommentRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,10 @@ Row = tuple[str | int | float | None, ...]
 Statement = tuple[str, Row]
 _T = TypeVar("_T")
 
+_NEWEST_COMMENTS = """
+SELECT issue_id, issue_id, kind, comment_id, fingerprint, at_wall_ms FROM comments
+ORDER BY at_wall_ms DESC LIMIT 4096
+"""
 INSERT_EVENT = """
 INSERT INTO events (issue_id, issue_identifier, run_id, at_wall_ms, event, message) VALUES (?, ?, ?, ?, ?, ?)
 """
@@ -158,6 +162,7 @@ def load(connection: sqlite3.Connection) -> tuple[Remembered, tuple[Failure, ...
         spent=dict(taken("spent", "issue_id", "SELECT issue_id, issue_id, tokens, turns FROM spent", _spent)),
         days=dict(taken("days", "day", "SELECT day, day, tokens FROM days", _day)),
         settings=dict(taken("settings", "name", "SELECT name, name, value FROM settings", _setting)),
+        comments=tuple(taken("comments", "issue_id", _NEWEST_COMMENTS, _commented)),
     )
     return remembered, tuple(notices)
 
@@ -176,6 +181,10 @@ def _day(day: object, tokens: object) -> tuple[str, int]:
 
 def _setting(name: object, value: object) -> tuple[str, str]:
     return restored(name, str), restored(value, str)
+
+
+def _commented(*row: object) -> CommentRecord:
+    return typed(CommentRecord, ("issue_id", "kind", "comment_id", "fingerprint", "at_wall_ms"), row)
 
 
 def typed(kind: type[_T], names: Sequence[str], row: Sequence[Any]) -> _T:

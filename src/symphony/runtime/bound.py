@@ -121,6 +121,9 @@ def scheduler_settings(bound: Bound) -> SchedulerSettings:
         stall_timeout_ms=settings.codex.stall_timeout_ms,
         max_attempts_without_progress=settings.agent.budget.max_attempts_without_progress,
         drain_timeout_ms=settings.agent.drain_timeout_ms,
+        max_tokens_per_issue=settings.agent.budget.max_tokens_per_issue,
+        max_tokens_per_day=settings.agent.budget.max_tokens_per_day,
+        max_turns_per_issue=settings.agent.budget.max_turns_per_issue,
     )
 
 

@@ -14,7 +14,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.journal.model import Journal, Retention, Trimmed
+from symphony.journal.model import Journal, Retention
 from symphony.runtime.state_dir import StateDirectory
 from symphony.workflow.settings import RetentionSettings
 
@@ -138,27 +138,27 @@ def remove_surplus(found: Sequence[Surplus]) -> tuple[Surplus, ...]:
 
 async def keep_bounded(
     state_dir: StateDirectory,
-    *,
-    settings: Callable[[], RetentionSettings],
-    live: Callable[[], Collection[str]],
-    journal: Journal | None = None,
+    journal: Journal,
+    kept: Callable[[], tuple[RetentionSettings, frozenset[str]]],
     every_s: float = _HOUR_S,
 ) -> None:
-    """Remove what is too much, now and every hour, until cancelled; `live` are the ids of live runs."""
+    """Remove what is too much, now and every hour, until cancelled.
+
+    `kept` tells the settings as they are then, and the ids of the runs that live.
+    """
     while True:
         try:
-            await _once(state_dir, Limits.of(settings()), frozenset(live()), journal)
+            settings, live = kept()
+            await _once(state_dir, Limits.of(settings), live, journal)
         except Exception:  # noqa: BLE001 - housekeeping that fails must not stop the work
             _log.exception("retention_failed")
         await anyio.sleep(every_s)
 
 
-async def _once(
-    state_dir: StateDirectory, limits: Limits, live: frozenset[str], journal: Journal | None
-) -> None:
+async def _once(state_dir: StateDirectory, limits: Limits, live: frozenset[str], journal: Journal) -> None:
     found = await to_thread.run_sync(lambda: surplus_files(state_dir, limits, live=live))
     stuck = await to_thread.run_sync(remove_surplus, found)
-    trimmed = Trimmed() if journal is None else await journal.trim(limits.of_journal)
+    trimmed = await journal.trim(limits.of_journal)
     gone = [one for one in found if one not in stuck]
     if gone or trimmed.runs:
         size = sum(one.size for one in gone) + trimmed.bytes

@@ -20,8 +20,10 @@ from harness.project import Project, scripted
 from symphony.cli import main
 from symphony.domain.failures import SymphonyError
 from symphony.hosts.local import LocalHost
+from symphony.hosts.processes import INSTANCE_VARIABLE
 from symphony.journal.reader import open_reader
-from symphony.runtime.state_dir import LiveRun, StateDirectory
+from symphony.runtime.state_dir import StateDirectory
+from symphony.runtime.state_place import instance_of
 
 ROOT = Path(__file__).parents[3]
 NAMES = json.loads((ROOT / "docs" / "schemas" / "doctor.schema.json").read_text(encoding="utf-8"))[
@@ -166,11 +168,9 @@ def test_a_daemon_that_was_killed_is_odd_and_one_that_is_silent_is_an_error(proj
 
 
 def test_what_a_dead_daemon_left_running_is_counted(project: Project) -> None:
-    state_dir = StateDirectory(project.state_dir)
-    state_dir.create()
-    environment = {**os.environ, "SYMPHONY_RUN_ID": "dead-1"}
+    project.state_dir.mkdir(mode=0o700)
+    environment = {**os.environ, INSTANCE_VARIABLE: instance_of(project.state_dir)}
     with subprocess.Popen(["sleep", "60"], env=environment) as process:
-        state_dir.write_run(LiveRun(run_id="dead-1", issue_id="SYM-1", issue_identifier="SYM-1"))
         found = doctor()["processes"]
         assert found["status"] == "warning"
         assert found["message"] == f"a dead daemon has left 1 running: {process.pid}"

@@ -1,6 +1,7 @@
 """`symphony logs` and `symphony skills report` on journals that the tests write."""
 
 import json
+import os
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -14,10 +15,12 @@ from harness.journalling import NOW, claim, event, run, skills, written
 from symphony.cli import main
 from symphony.cli.failures import CommandError
 from symphony.cli.issue_log import Follower, Line, as_text
+from symphony.cli.journal_place import journal_of
 from symphony.cli.logs import follow
 from symphony.domain.failures import SymphonyError
 from symphony.journal.model import Record, RunRecord, SkillUse
 from symphony.journal.reader import open_reader
+from symphony.runtime.memory import JOURNAL_FILE
 from symphony.runtime.state_dir import StateDirectory
 
 ROOT = Path(__file__).parents[3]
@@ -38,6 +41,10 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def journal(state: Path) -> Path:
     return state / "journal.db"
+
+
+def test_the_journal_is_looked_for_where_a_daemon_keeps_it(journal: Path) -> None:
+    assert journal_of(Path("WORKFLOW.md"), os.environ) == journal.with_name(JOURNAL_FILE)
 
 
 def of_issue(number: int, **changes: Any) -> RunRecord:
@@ -94,6 +101,14 @@ def test_the_lines_of_json_have_their_schema(journal: Path) -> None:
     ]
     assert lines[4]["message"] == "Done \x1b[2J here\nand there"
     assert lines[5]["run"]["reason"] == "port_exit: it went"
+
+
+def test_what_came_behind_a_run_stands_behind_its_end(journal: Path) -> None:
+    ended = of_issue(1, ended_wall_ms=NOW + 5, outcome="succeeded")
+    written(journal, ended, event(2, message="words"), event(5, run_id=None, message="claim released"))
+    lines = call("logs", "SYM-1").stdout.splitlines()
+    assert [line[:5] for line in lines[2:]] == ["── ru", lines[3][:5]]
+    assert lines[3].endswith("claim released")
 
 
 def test_the_last_lines_or_one_run_can_be_asked_for(journal: Path) -> None:

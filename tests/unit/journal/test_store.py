@@ -50,6 +50,7 @@ async def test_what_was_put_is_remembered_by_the_next(tmp_path: Path) -> None:
         spent={"id-1": Spent(tokens=5, turns=2)},
         days={"2026-11-21": 7},
         settings={"paused": "yes"},
+        comments=(comment(),),
     )
     assert second.take_notices() == ()
     await second.close()

@@ -105,28 +105,37 @@ def test_what_cannot_be_removed_is_told(tmp_path: Path) -> None:
 
 
 class FakeJournal:
-    """Counts the trims; the second one fails."""
+    """Counts the trims; the second one fails, and a third one is the end."""
 
-    def __init__(self, stop: anyio.CancelScope) -> None:
+    def __init__(self, stop: anyio.CancelScope, *answers: Trimmed | Exception) -> None:
         self.policies: list[Retention] = []
         self._stop = stop
+        self._answers = list(answers)
 
     async def trim(self, policy: Retention) -> Trimmed:
         self.policies.append(policy)
-        if len(self.policies) == 1:
-            return Trimmed(runs=2, events=5, bytes=7)
-        self._stop.cancel()
-        raise ValueError("odd")
+        answer = self._answers.pop(0)
+        if not self._answers:
+            self._stop.cancel()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+async def kept_bounded(state_dir: StateDirectory, *answers: Trimmed | Exception) -> FakeJournal:
+    with anyio.CancelScope() as scope:
+        fake = FakeJournal(scope, *answers)
+        journal: Journal = fake  # type: ignore[assignment]  # only `trim` is asked for
+        await keep_bounded(state_dir, journal, lambda: (SETTINGS, frozenset()), 0)
+    return fake
 
 
 @pytest.mark.asyncio
 async def test_a_daemon_looks_again_and_again_and_survives_a_failure(state_dir: StateDirectory) -> None:
     old = state_dir.stderr_log("a")
     old.write_bytes(b"x" * 500)
-    with capture_logs() as logs, anyio.CancelScope() as scope:
-        journal = FakeJournal(scope)
-        trimmed: Journal = journal  # type: ignore[assignment]  # only `trim` is asked for
-        await keep_bounded(state_dir, settings=lambda: SETTINGS, live=list, journal=trimmed, every_s=0)
+    with capture_logs() as logs:
+        journal = await kept_bounded(state_dir, Trimmed(runs=2, events=5, bytes=7), ValueError("odd"))
     assert not old.exists()
     assert [policy.max_age_ms for policy in journal.policies] == [864_000_000] * 2
     assert [(line["event"], line.get("bytes")) for line in logs] == [
@@ -137,15 +146,6 @@ async def test_a_daemon_looks_again_and_again_and_survives_a_failure(state_dir: 
 
 @pytest.mark.asyncio
 async def test_nothing_is_told_where_nothing_went(state_dir: StateDirectory) -> None:
-    looked = 0
-
-    def settings() -> RetentionSettings:
-        nonlocal looked
-        looked += 1
-        if looked == 2:
-            scope.cancel()
-        return SETTINGS
-
-    with capture_logs() as logs, anyio.CancelScope() as scope:
-        await keep_bounded(state_dir, settings=settings, live=list, every_s=0)
-    assert (looked, logs) == (2, [])
+    with capture_logs() as logs:
+        await kept_bounded(state_dir, Trimmed(), Trimmed())
+    assert logs == []

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-from anyio import to_thread
 
 from symphony.cli.checking import examine
 from symphony.cli.checks_host import (
@@ -27,7 +26,7 @@ from symphony.cli.checks_state import (
     check_state_directory,
     check_workspaces,
 )
-from symphony.cli.checkup import Check, Checkup, Finding, examine_all, failed, fine, odd
+from symphony.cli.checkup import Check, Checkup, Finding, examine_all, failed, fine, in_thread, odd
 from symphony.cli.journal_place import journal_of
 from symphony.cli.nearest import nearest
 from symphony.cli.serving import open_store
@@ -114,11 +113,11 @@ def _disks(place: _Place) -> dict[str, Path]:
 
 async def _check_workflow(place: _Place) -> list[Finding]:
     """The verdict of `symphony check`, without what other checks tell more about."""
-    report = await to_thread.run_sync(examine, place.workflow, place.environment)
+    report = await in_thread(examine, place.workflow, place.environment)
     problems = [problem for problem in report.problems if problem.code not in _TOLD_ELSEWHERE]
     errors = [problem for problem in problems if problem.severity == "error"]
     if place.bound is None:
-        found = await to_thread.run_sync(_why_unbound, place)
+        found = await in_thread(_why_unbound, place)
         return [found] if found is not None else [fine("workflow", f"{place.workflow} became usable")]
     if errors:
         first, more = errors[0], len(errors) - 1
@@ -174,12 +173,12 @@ async def _check_agent(bound: Bound | None) -> list[Finding]:
     if bound is None:
         return _unknown("agent")
     root = bound.settings.workspace.root
-    place = await to_thread.run_sync(partial(_scratch, root))
+    place = await in_thread(partial(_scratch, root))
     try:
         found = await bound.agent.preflight(place, run_id=f"{secrets.token_hex(4)}-doctor")
     finally:
         with anyio.CancelScope(shield=True):
-            await to_thread.run_sync(partial(shutil.rmtree, place, ignore_errors=True))
+            await in_thread(partial(shutil.rmtree, place, ignore_errors=True))
     told = fine("agent", f"{found.agent} {found.version} passes the check before the first dispatch")
     hint = "the agent works; see what it says"
     return [told, *(odd("agent", notice, hint=hint) for notice in found.notices)]

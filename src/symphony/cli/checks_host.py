@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-from anyio import to_thread
 
 from symphony.agents.environment import child_environment
-from symphony.cli.checkup import Finding, failed, fine, odd
+from symphony.cli.checkup import Finding, failed, fine, in_thread, odd
 from symphony.cli.failures import CommandError
 from symphony.cli.nearest import nearest
 from symphony.hosts.base import Completed, Host
@@ -100,7 +99,7 @@ async def check_disk(
     disks: Mapping[str, Path], *, usage: Callable[[Path], tuple[int, int, int]] = shutil.disk_usage
 ) -> list[Finding]:
     """Room for workspaces, for the journal and for what agents say."""
-    return await to_thread.run_sync(lambda: [_disk(name, path, usage) for name, path in disks.items()])
+    return await in_thread(lambda: [_disk(name, path, usage) for name, path in disks.items()])
 
 
 def _disk(name: str, path: Path, usage: Callable[[Path], tuple[int, int, int]]) -> Finding:
@@ -124,7 +123,7 @@ def _size(count: int) -> str:
 
 async def check_clock(place: Path, host: Host, environment: Mapping[str, str]) -> list[Finding]:
     """Whether times in logs, comments and the journal can be believed; no timer depends on it."""
-    found = [*_year(datetime.now(UTC)), *await _jumps(), *await to_thread.run_sync(_file_time, place)]
+    found = [*_year(datetime.now(UTC)), *await _jumps(), *await in_thread(_file_time, place)]
     if await _unsynchronised(host, environment):
         hint = "switch time synchronisation on (timedatectl set-ntp true, or chrony)"
         found.append(odd("clock", "nothing synchronises the clock of this machine", hint=hint))

@@ -6,11 +6,9 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from anyio import to_thread
-
-from symphony.cli.checkup import Finding, failed, fine, odd
+from symphony.cli.checkup import Finding, failed, fine, in_thread, odd
 from symphony.cli.client import reach
 from symphony.cli.control import UnreachableError, absence, find_daemon
 from symphony.cli.failures import CommandError
@@ -38,7 +36,7 @@ _SHOWN: Final = 5
 
 async def check_state_directory(path: Path) -> list[Finding]:
     """Whose it is, who can read it, and whether it can be written."""
-    return await to_thread.run_sync(_state_directory, path)
+    return await in_thread(_state_directory, path)
 
 
 def _state_directory(path: Path) -> list[Finding]:
@@ -72,7 +70,7 @@ def _why_unusable(path: Path, facts: os.stat_result) -> str | None:
 
 async def check_lock(workflow: Path, environment: Mapping[str, str]) -> list[Finding]:
     """Who serves the workflow, and whether it answers; a lock of a dead daemon is free."""
-    return await to_thread.run_sync(partial(_lock, workflow, environment))
+    return await in_thread(partial(_lock, workflow, environment))
 
 
 def _lock(workflow: Path, environment: Mapping[str, str]) -> list[Finding]:
@@ -83,18 +81,27 @@ def _lock(workflow: Path, environment: Mapping[str, str]) -> list[Finding]:
             return [fine("lock", "no daemon holds it")]
         return [odd("lock", notice, hint="`symphony status` tells more")]
     with client:
-        health = client.state().get("health")
-        status = health.get("status") if isinstance(health, dict) else None
-        pid = client.control.pid
-    if status == "ok":
-        return [fine("lock", f"a daemon (pid {pid}) holds it, and answers")]
-    text = f"a daemon (pid {pid}) holds it, and says of itself: {status}"
-    return [odd("lock", text, hint="`symphony status` says why")]
+        state, pid = client.state(), client.control.pid
+    return _told_by(state, pid)
+
+
+def _told_by(state: Mapping[str, Any], pid: int) -> list[Finding]:
+    """What a daemon says of itself."""
+    health, memory = state.get("health") or {}, state.get("journal") or {}
+    status = health.get("status")
+    found = [fine("lock", f"a daemon (pid {pid}) holds it, and answers")]
+    if status != "ok":
+        text = f"a daemon (pid {pid}) holds it, and says of itself: {status}"
+        found = [odd("lock", text, hint="`symphony status` says why")]
+    if memory.get("state") == "memory":
+        text = f"the daemon (pid {pid}) keeps its journal in memory alone: {memory.get('reason')}"
+        found.append(odd("lock", text, hint=memory.get("hint") or "`symphony status` says why"))
+    return found
 
 
 async def check_journal(path: Path) -> list[Finding]:
     """Whether what is remembered can be read; a daemon works without it, and forgets at its end."""
-    return await to_thread.run_sync(_journal, path)
+    return await in_thread(_journal, path)
 
 
 def _journal(path: Path) -> list[Finding]:
@@ -121,7 +128,7 @@ def _journal(path: Path) -> list[Finding]:
 
 async def check_processes(workflow: Path, environment: Mapping[str, str], state_dir: Path) -> list[Finding]:
     """What a daemon that is dead has left running."""
-    return await to_thread.run_sync(partial(_processes, workflow, environment, state_dir))
+    return await in_thread(partial(_processes, workflow, environment, state_dir))
 
 
 def _processes(workflow: Path, environment: Mapping[str, str], state_dir: Path) -> list[Finding]:

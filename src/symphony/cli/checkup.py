@@ -7,17 +7,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import anyio
+from anyio import to_thread
 
 from symphony.cli.failures import CommandError, ExitCode, exit_code
 from symphony.domain.failures import Failure, SymphonyError
 from symphony.domain.redaction import Redaction
 
-__all__ = ["Check", "Checkup", "Finding", "Status", "examine_all", "failed", "fine", "odd"]
+__all__ = ["Check", "Checkup", "Finding", "Status", "examine_all", "failed", "fine", "in_thread", "odd"]
 
 LIMIT_S: Final = 20.0
+_T = TypeVar("_T")
 
 
 class Status(StrEnum):
@@ -86,6 +88,11 @@ class Checkup:
                 for one in self.findings
             ],
         }
+
+
+async def in_thread(ask: Callable[..., _T], *arguments: Any) -> _T:
+    """The answer of a blocking question; one that hangs, as disks do, is left alone when its time is over."""
+    return await to_thread.run_sync(ask, *arguments, abandon_on_cancel=True)
 
 
 async def examine_all(

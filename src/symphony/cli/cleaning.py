@@ -18,7 +18,7 @@ from anyio import to_thread
 from symphony.cli.client import Client, reach
 from symphony.cli.journal_place import journal_of
 from symphony.cli.journal_trim import claimed_issues, trim_journal
-from symphony.cli.leftovers import Kept, kept_workspaces, size_of
+from symphony.cli.leftovers import Kept, kept_workspaces, occupant, size_of
 from symphony.cli.serving import open_store
 from symphony.domain.failures import SymphonyError
 from symphony.hosts.local import LocalHost
@@ -183,6 +183,8 @@ def _standing(job: _Job, kept: Kept, claimed: Collection[str]) -> str | None:
         return f"its issue is not over ({kept.issue.state})"
     if kept.record.issue_id in claimed:
         return "a daemon has a claim on its issue; the next `symphony run` settles it"
+    if (pid := occupant(kept.record.path)) is not None:
+        return f"a process (pid {pid}) works in it"
     if job.older_than_s is not None and not _untouched(kept, job.older_than_s):
         return "it was touched more recently than --older-than"
     return None

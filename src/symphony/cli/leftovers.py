@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from anyio import to_thread
 
 from symphony.domain.issue import Issue, normalise_state
@@ -10,7 +11,7 @@ from symphony.runtime.bound import Bound
 from symphony.workspace.files import is_directory
 from symphony.workspace.model import WorkspaceRecord
 
-__all__ = ["Kept", "kept_workspaces", "size_of"]
+__all__ = ["Kept", "kept_workspaces", "occupant", "size_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,18 @@ async def kept_workspaces(bound: Bound) -> tuple[Kept, ...]:
 
 def _kept(record: WorkspaceRecord, issue: Issue | None, over: set[str]) -> Kept:
     return Kept(record=record, issue=issue, ended=issue is not None and normalise_state(issue.state) in over)
+
+
+def occupant(path: Path) -> int | None:
+    """A process of this machine that works in the directory or below; null where none can be seen.
+
+    A daemon that keeps another state directory is seen by nothing else.
+    """
+    for process in psutil.process_iter(["cwd"]):
+        cwd = process.info["cwd"]
+        if cwd and Path(cwd).is_relative_to(path):
+            return int(process.pid)
+    return None
 
 
 def size_of(path: Path) -> int:

@@ -1,10 +1,10 @@
 """Composes and runs the daemon for the commands that need one (`run`, `demo`)."""
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import anyio
 import structlog
@@ -16,7 +16,7 @@ from symphony.observability.sinks import LogFile
 from symphony.observability.tally import Tally
 from symphony.runtime.admission import admit
 from symphony.runtime.bound import redaction_for
-from symphony.runtime.service import Observer, Service
+from symphony.runtime.service import Observer, Service, Step
 from symphony.runtime.shutdown import serve_until_signalled
 from symphony.runtime.state_dir import StateDirectory
 from symphony.runtime.state_place import instance_of, locate
@@ -26,9 +26,6 @@ from symphony.scheduler.machine import step
 from symphony.scheduler.state import State
 from symphony.workflow.document import Workflow, WorkflowFile
 from symphony.workflow.store import WorkflowStore
-
-if TYPE_CHECKING:
-    from symphony.cli.recorder import Recorder
 
 __all__ = ["open_store", "serve"]
 
@@ -64,11 +61,8 @@ def serve(
         SymphonyError: start-up failed.
     """
     store = open_store(workflow_path, environment, acknowledged=acknowledged)
-    with (
-        _sink(log_path) as stream,
-        _file(logs_root) as file,
-        _recorder(record, store, environment) as recorder,
-    ):
+    deciding = _deciding(record, store, environment)
+    with _sink(log_path) as stream, _file(logs_root) as file, deciding as decide:
         log = _Log(
             store=store, environment=environment, stream=stream, file=file, form=log_format, level=log_level
         )
@@ -85,7 +79,7 @@ def serve(
             once=once,
             observers=(log, tally, *observers) if once else (log, *observers),
             port=port,
-            step=step if recorder is None else recorder.step,
+            step=decide,
         )
         anyio.run(serve_until_signalled, service, last)
     return tally
@@ -99,14 +93,16 @@ def _file(root: Path | None) -> AbstractContextManager[LogFile | None]:
     return nullcontext() if root is None else closing(LogFile(root))
 
 
-def _recorder(
-    path: Path | None, store: WorkflowStore, environment: Mapping[str, str]
-) -> "AbstractContextManager[Recorder | None]":
+@contextmanager
+def _deciding(path: Path | None, store: WorkflowStore, environment: Mapping[str, str]) -> Iterator[Step]:
+    """The scheduler's step, with a recorder around it where there is a file for one."""
     if path is None:
-        return nullcontext()
+        yield step
+        return
     from symphony.cli.recorder import recording_to  # loads the test kit, which a daemon does not need
 
-    return recording_to(path, lambda: redaction_for(store.current(), environment))
+    with recording_to(path, lambda: redaction_for(store.current(), environment)) as recorder:
+        yield recorder.step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -219,6 +219,14 @@ def test_work_that_is_nowhere_else_is_never_removed(project: Project) -> None:
     assert (project.workspaces / "SYM-2" / "draft.txt").is_file()
 
 
+def test_a_workspace_in_which_somebody_works_stays(project: Project) -> None:
+    worked(project)
+    with subprocess.Popen(["sleep", "60"], cwd=project.workspaces / "SYM-2") as process:
+        assert clean(project)["SYM-2"]["reason"] == f"a process (pid {process.pid}) works in it"
+        process.kill()
+    assert clean(project, "--dry-run")["SYM-2"]["outcome"] == "removed"
+
+
 def test_a_workspace_whose_issue_nobody_knows_stays(project: Project) -> None:
     worked(project)
     (project.repo / ".symphony" / "issues" / "SYM-2.md").unlink()

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from typing_extensions import override
 
-from symphony.cli import checks_host
+from symphony.cli import checks_host, checks_state
 from symphony.cli.checks_host import (
     check_clock,
     check_disk,
@@ -233,3 +233,28 @@ async def test_user_namespaces_that_cannot_be_made_are_odd() -> None:
 async def test_too_few_open_files_are_odd(soft: int, status: Status) -> None:
     (found,) = await check_open_files(None, limit=lambda _: (soft, soft))
     assert found.status is status
+
+
+# --- what a daemon says of itself ---
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ({"health": {"status": "ok"}}, [("ok", "a daemon (pid 7) holds it, and answers")]),
+        (
+            {"health": {"status": "draining"}},
+            [("warning", "a daemon (pid 7) holds it, and says of itself: draining")],
+        ),
+        (
+            {"health": {"status": "ok"}, "journal": {"state": "memory", "reason": "full", "hint": None}},
+            [
+                ("ok", "a daemon (pid 7) holds it, and answers"),
+                ("warning", "the daemon (pid 7) keeps its journal in memory alone: full"),
+            ],
+        ),
+        ({}, [("warning", "a daemon (pid 7) holds it, and says of itself: None")]),
+    ],
+)
+def test_a_daemon_that_is_not_well_is_odd(state: dict[str, object], told: list[tuple[str, str]]) -> None:
+    assert [(one.status.value, one.message) for one in checks_state._told_by(state, 7)] == told

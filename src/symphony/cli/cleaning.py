@@ -1,11 +1,12 @@
 """How `symphony clean` decides and does it; what would lose work stays (WS11, WS13).
 
 Without a daemon the instance lock is held meanwhile, so that none can start a run in what is being removed.
+No claim is live then: what the journal remembers of one, the next start would release for an ended issue.
 """
 
 import os
 import time
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,7 +18,7 @@ from anyio import to_thread
 
 from symphony.cli.client import Client, reach
 from symphony.cli.journal_place import journal_of
-from symphony.cli.journal_trim import claimed_issues, trim_journal
+from symphony.cli.journal_trim import trim_journal
 from symphony.cli.leftovers import Kept, kept_workspaces, occupant, size_of
 from symphony.cli.serving import open_store
 from symphony.domain.failures import SymphonyError
@@ -135,16 +136,15 @@ async def _clean(job: _Job) -> tuple[Item, ...]:
 
 
 async def _workspaces(job: _Job) -> AsyncIterator[Item]:
-    claimed = await to_thread.run_sync(claimed_issues, job.journal)
     for kept in await kept_workspaces(job.bound):
-        yield await _workspace(job, kept, claimed)
+        yield await _workspace(job, kept)
 
 
-async def _workspace(job: _Job, kept: Kept, claimed: Collection[str]) -> Item:
+async def _workspace(job: _Job, kept: Kept) -> Item:
     record = kept.record
     size = await to_thread.run_sync(size_of, record.path)
     item = partial(Item, kind="workspace", name=record.identifier, path=str(record.path), size=size)
-    reason = await _reason(job, kept, claimed)
+    reason = await _reason(job, kept)
     if reason is not None:
         return item(outcome="kept", reason=reason)
     over = f"its issue is over ({kept.issue.state})" if kept.issue is not None else "its issue is over"
@@ -159,9 +159,9 @@ async def _workspace(job: _Job, kept: Kept, claimed: Collection[str]) -> Item:
     return item(outcome="kept", reason=removal.kept_reason or "it is gone already")
 
 
-async def _reason(job: _Job, kept: Kept, claimed: Collection[str]) -> str | None:
+async def _reason(job: _Job, kept: Kept) -> str | None:
     """Why a workspace stays; null where it may go. What a removal itself finds out is only foretold."""
-    reason = await to_thread.run_sync(_standing, job, kept, claimed)
+    reason = await to_thread.run_sync(_standing, job, kept)
     if reason is not None or not job.dry_run:
         return reason
     return await reason_to_stay(
@@ -173,7 +173,7 @@ async def _reason(job: _Job, kept: Kept, claimed: Collection[str]) -> str | None
     )
 
 
-def _standing(job: _Job, kept: Kept, claimed: Collection[str]) -> str | None:
+def _standing(job: _Job, kept: Kept) -> str | None:
     """Why a workspace stays whatever is in it."""
     if job.pid is not None:
         return f"the daemon (pid {job.pid}) looks after workspaces while it runs"
@@ -181,8 +181,6 @@ def _standing(job: _Job, kept: Kept, claimed: Collection[str]) -> str | None:
         return "the tracker does not know its issue, so nobody says that it is over"
     if not kept.ended:
         return f"its issue is not over ({kept.issue.state})"
-    if kept.record.issue_id in claimed:
-        return "a daemon has a claim on its issue; the next `symphony run` settles it"
     if (pid := occupant(kept.record.path)) is not None:
         return f"a process (pid {pid}) works in it"
     if job.older_than_s is not None and not _untouched(kept, job.older_than_s):

@@ -14,7 +14,7 @@ from symphony.journal.reader import open_reader
 from symphony.journal.store import open_journal
 from symphony.runtime.retention import Limits
 
-__all__ = ["JournalTrim", "claimed_issues", "trim_journal"]
+__all__ = ["JournalTrim", "trim_journal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,15 +24,6 @@ class JournalTrim:
     runs: int = 0
     bytes: int | None = None
     failure: str | None = None
-
-
-def claimed_issues(journal: Path) -> frozenset[str]:
-    """Ids of issues on which the journal remembers a claim; a journal that cannot be read remembers none."""
-    try:
-        with open_reader(journal) as reader:
-            return frozenset(claim.issue.id for claim in reader.claims())
-    except UnusableError:
-        return frozenset()
 
 
 def trim_journal(journal: Path, limits: Limits, *, dry_run: bool) -> JournalTrim | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.trackers import linear, memory
+from symphony.trackers import github, linear, memory
 from symphony.trackers.base import Tracker, TrackerError
 from symphony.trackers.markdown import PROVIDER_KEYS, BoardConfig, MarkdownTracker
 from symphony.trackers.remote import RemoteConfig, RemoteKind
@@ -122,6 +122,7 @@ def _remote(kind: RemoteKind[_C]) -> _Kind:
 
 
 _REMOTE: Mapping[str, RemoteKind[Any]] = {
+    "github": github.KIND,
     "linear": linear.KIND,
 }
 _KINDS: Mapping[str, _Kind] = {

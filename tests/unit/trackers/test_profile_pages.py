@@ -21,7 +21,7 @@ HEADINGS = (
 )
 
 
-@pytest.mark.parametrize("kind", DESKS)
+@pytest.mark.parametrize("kind", [kind for kind in DESKS if "," not in kind])
 @pytest.mark.conformance("T-11")
 def test_the_page_of_a_tracker_has_every_item(kind: str) -> None:
     page = (FOLDER / f"{kind}.md").read_text(encoding="utf-8")

@@ -75,6 +75,7 @@ class Dialect:
             credential that is not taken. A GraphQL answer with errors keeps its 200.
         message: what the body of an error says, for people.
         buckets: the limits it tells of.
+        resource: the header that says which of several limits of one name an answer tells of.
         write_gap_ms: the least time between two writes.
     """
 
@@ -84,4 +85,5 @@ class Dialect:
     status: Callable[[Answer], int] = plain_status
     message: Callable[[Any], str] = plain_message
     buckets: tuple[Bucket, ...] = STANDARD
+    resource: str | None = None
     write_gap_ms: int = 0

@@ -88,8 +88,9 @@ class Governor:
             remaining = _whole(answer.headers.get(bucket.remaining))
             reset_ms = wait_ms(answer.headers.get(bucket.reset), now_s=now_s)
             if limit and remaining is not None and reset_ms is not None:
-                self._left[bucket.name] = Left(
-                    name=bucket.name, limit=limit, remaining=remaining, reset_ms=now_ms + reset_ms
+                name = " ".join(filter(None, (answer.headers.get(dialect.resource or ""), bucket.name)))
+                self._left[name] = Left(
+                    name=name, limit=limit, remaining=remaining, reset_ms=now_ms + reset_ms
                 )
 
     def throttled(self, dialect: Dialect, answer: Answer) -> TrackerError:

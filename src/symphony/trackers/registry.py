@@ -2,20 +2,20 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.trackers import github, linear, memory
+from symphony.trackers import memory
 from symphony.trackers.base import Tracker, TrackerError
 from symphony.trackers.markdown import PROVIDER_KEYS, BoardConfig, MarkdownTracker
-from symphony.trackers.remote import RemoteConfig, RemoteKind
 from symphony.workflow.settings import TrackerSettings
 
+if TYPE_CHECKING:
+    from symphony.trackers.remote import RemoteKind
+
 __all__ = ["SUPPORTED_KINDS", "create_tracker", "provider_keys", "remote_kind", "with_default_states"]
-
-
-_C = TypeVar("_C", bound=RemoteConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +72,10 @@ def provider_keys(kind: str) -> tuple[str, ...]:
     return _known(kind).provider_keys
 
 
-def remote_kind(kind: str) -> RemoteKind[Any]:
+def remote_kind(kind: str) -> "RemoteKind[Any]":
     """The adapter of a kind that is asked over HTTP. Raises `KeyError` for any other."""
-    return _REMOTE[kind]
+    found: RemoteKind[Any] = import_module(_REMOTE[kind]).KIND
+    return found
 
 
 def _board(settings: TrackerSettings, place: _Place) -> BoardConfig:
@@ -108,7 +109,7 @@ def _memory_states(settings: TrackerSettings, place: _Place) -> TrackerSettings:
     return settings.model_copy(update={"active_states": active, "terminal_states": terminal})
 
 
-def _remote(kind: RemoteKind[_C]) -> _Kind:
+def _remote(kind: "RemoteKind[Any]") -> _Kind:
     def create(settings: TrackerSettings, place: _Place) -> Tracker:
         return kind.create(settings, place.environment)
 
@@ -121,21 +122,24 @@ def _remote(kind: RemoteKind[_C]) -> _Kind:
     return _Kind(create=create, with_states=with_states, provider_keys=kind.provider_keys)
 
 
-_REMOTE: Mapping[str, RemoteKind[Any]] = {
-    "github": github.KIND,
-    "linear": linear.KIND,
+_REMOTE: Mapping[str, str] = {
+    "linear": "symphony.trackers.linear",
+    "github": "symphony.trackers.github",
 }
-_KINDS: Mapping[str, _Kind] = {
+"""Kinds that are asked over HTTP, and the packages whose `KIND` they are; one is loaded when it is used."""
+
+_LOCAL: Mapping[str, _Kind] = {
     "markdown": _Kind(create=_markdown, with_states=_markdown_states, provider_keys=PROVIDER_KEYS),
     "memory": _Kind(create=_memory, with_states=_memory_states, provider_keys=memory.PROVIDER_KEYS),
-    **{name: _remote(kind) for name, kind in _REMOTE.items()},
 }
-SUPPORTED_KINDS = tuple(_KINDS)
+SUPPORTED_KINDS = (*_LOCAL, *_REMOTE)
 
 
 def _known(kind: str) -> _Kind:
+    if kind in _LOCAL:
+        return _LOCAL[kind]
     try:
-        return _KINDS[kind]
+        return _remote(remote_kind(kind))
     except KeyError as error:
         raise TrackerError(
             Failure(

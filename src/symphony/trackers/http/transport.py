@@ -8,6 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -20,7 +21,6 @@ CONNECT_S = 10.0
 READ_S = 30.0
 TOTAL_S = 60.0
 MAX_BYTES = 32 * 1024 * 1024
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class ExchangeError(Exception):
@@ -57,7 +57,12 @@ class Transport(Protocol):
 def is_loopback(address: str) -> bool:
     """Whether an address is one of this machine."""
     host = (urlsplit(address).hostname or "").lower()
-    return host in _LOOPBACK or host.startswith("127.") or host.endswith(".localhost")
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class HttpxTransport:

@@ -52,6 +52,19 @@ def test_every_exception_from_a_rule_is_justified(path: Path) -> None:
             assert re.search(r"type: ignore\[[a-z, -]+\]  # \w", line), f"line {number}: say why"
 
 
+def test_httpx_stands_behind_two_seams() -> None:
+    importers = {
+        _name(path)
+        for path in SOURCES
+        if re.search(r"^ *(import|from) httpx", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert importers == {
+        "src/symphony/cli/client.py",
+        "src/symphony/trackers/http/transport.py",
+        *(name for name in importers if name.startswith("src/symphony/testing/")),
+    }
+
+
 def test_there_is_no_drawer_for_odds_and_ends() -> None:
     drawers = {"utils", "common", "helpers", "misc"}
     assert not [path for path in SOURCES if drawers & {path.stem, *path.parent.parts}]

@@ -89,7 +89,7 @@ def examine(path: Path, environment: Mapping[str, str]) -> Report:
     if judgement.workflow is None:
         return _report(path, failures, warnings, None)
     warnings += _skills(judgement.workflow.settings, judgement.places)
-    return _report(path, failures, warnings, _effective(judgement.workflow, redaction))
+    return _report(path, failures, warnings, _effective(judgement.workflow, environment, redaction))
 
 
 def _redaction(judgement: Judgement, environment: Mapping[str, str]) -> Redaction:
@@ -222,9 +222,11 @@ def _skill_problems(settings: Settings) -> Iterator[Problem]:
 # --- the settings as they would hold ---
 
 
-def _effective(workflow: Workflow, redaction: Redaction) -> Mapping[str, Any]:
+def _effective(workflow: Workflow, environment: Mapping[str, str], redaction: Redaction) -> Mapping[str, Any]:
     """Every setting with its value, the tracker's own states filled in, and secrets masked."""
-    tracker = with_default_states(workflow.settings.tracker, base_dir=workflow.path.parent)
+    tracker = with_default_states(
+        workflow.settings.tracker, base_dir=workflow.path.parent, environment=environment
+    )
     settings = workflow.settings.model_copy(update={"tracker": tracker})
 
     def shown(node: Any) -> Any:

@@ -13,6 +13,7 @@ from symphony.domain.plain import one_line
 __all__ = ["CommandError", "ExitCode", "exit_code", "report", "warn"]
 
 _MAX_CHARS = 4_000
+_UNAUTHORISED = 401  # of a tracker: the credential is not taken
 
 
 class ExitCode(IntEnum):
@@ -57,7 +58,8 @@ def report(error: SymphonyError | click.ClickException) -> int:
     if isinstance(error, SymphonyError):
         for failure in getattr(error, "failures", (error.failure,)):
             _say_failure(failure)
-        return exit_code(error.failure)
+        refused = getattr(error, "status", None) == _UNAUTHORISED
+        return ExitCode.AUTHENTICATION if refused else exit_code(error.failure)
     hint = None
     if isinstance(error, click.UsageError) and error.ctx is not None:
         hint = f"{error.ctx.command_path} --help"

@@ -51,11 +51,15 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
         environment=environment,
         tracker_kinds=SUPPORTED_KINDS,
         agent_kinds=AGENT_KINDS,
-        judges=(_judge_tracker, _judge_worker, partial(_judge_agent, acknowledged=acknowledged)),
+        judges=(
+            partial(_judge_tracker, environment=environment),
+            _judge_worker,
+            partial(_judge_agent, acknowledged=acknowledged),
+        ),
     )
 
 
-def _judge_tracker(review: Review) -> None:
+def _judge_tracker(review: Review, *, environment: Mapping[str, str]) -> None:
     tracker = review.sections.get("tracker")
     if not isinstance(tracker, TrackerSettings) or tracker.kind not in SUPPORTED_KINDS:
         return
@@ -69,7 +73,7 @@ def _judge_tracker(review: Review) -> None:
             hint=did_you_mean(key, known) or f"{tracker.kind} knows {', '.join(known)}",
         )
     try:
-        with_default_states(tracker, base_dir=review.source.path.parent)
+        with_default_states(tracker, base_dir=review.source.path.parent, environment=environment)
     except TrackerConfigError as error:
         for problem in error.problems:
             review.add(problem.location, problem.failure)

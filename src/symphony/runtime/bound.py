@@ -63,8 +63,8 @@ def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str], faul
     """
     settings = workflow.settings
     base_dir = workflow.path.parent
-    states = with_default_states(settings.tracker, base_dir=base_dir)
-    tracker = create_tracker(settings.tracker, base_dir=base_dir)
+    states = with_default_states(settings.tracker, base_dir=base_dir, environment=environment)
+    tracker = create_tracker(settings.tracker, base_dir=base_dir, environment=environment)
     secrets = workflow.secret_names | tracker.secret_environment_names() | {TOKEN_VARIABLE}
     return Bound(
         workflow=workflow,
@@ -95,7 +95,7 @@ def redaction_for(
     to, and of every variable called a key or token.
     """
     settings = workflow.settings.tracker
-    adapter = tracker or create_tracker(settings, base_dir=workflow.path.parent)
+    adapter = tracker or create_tracker(settings, base_dir=workflow.path.parent, environment=environment)
     names = workflow.secret_names | adapter.secret_environment_names()
     return provider_redaction(settings.provider, environment, names=names)
 

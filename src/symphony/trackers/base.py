@@ -9,9 +9,12 @@ from symphony.domain.issue import Issue
 from symphony.domain.tools import ToolResult, ToolSpec
 
 __all__ = [
+    "CheckingCapability",
     "Comment",
     "CommentCapability",
     "ConfigProblem",
+    "MovingCapability",
+    "Sighting",
     "SkippingCapability",
     "Tracker",
     "TrackerConfigError",
@@ -21,11 +24,18 @@ __all__ = [
 
 
 class TrackerError(SymphonyError):
-    """A tracker call failed as a whole (TR3). `culprits` are the issue ids to blame, where that is known."""
+    """A tracker call failed as a whole (TR3).
 
-    def __init__(self, failure: Failure, *, culprits: frozenset[str] = frozenset()) -> None:
+    `culprits` are the issue ids to blame, where that is known; `status` is the HTTP status that the tracker's
+    answer means, where there was one.
+    """
+
+    def __init__(
+        self, failure: Failure, *, culprits: frozenset[str] = frozenset(), status: int | None = None
+    ) -> None:
         super().__init__(failure)
         self.culprits = culprits
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +119,37 @@ class CommentCapability(Protocol):
         Raises:
             TrackerError: nothing is known to have been written.
         """
+        ...
+
+
+@runtime_checkable
+class MovingCapability(Protocol):
+    """Trackers in which the daemon may give an issue another state (`on_start`, `on_block`)."""
+
+    async def move_issue(self, issue_id: str, state: str) -> str:
+        """Move an issue and return the state that was read back, since some servers accept and ignore.
+
+        Raises:
+            TrackerError: there is no such issue or state, the move is forbidden, or it did not happen.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """What a credential sees: who it belongs to, the name of what is in scope, and its states."""
+
+    login: str | None
+    scope: str
+    states: tuple[str, ...]
+
+
+@runtime_checkable
+class CheckingCapability(Protocol):
+    """Trackers that can tell who we are there and what there is, for `symphony tracker check`."""
+
+    async def look(self) -> Sighting:
+        """Ask for it. Raises `TrackerError`."""
         ...
 
 

@@ -132,7 +132,7 @@ def test_everything_wrong_is_told_at_once_errors_first_in_the_order_of_the_file(
         (b"---\n- a\n---\nx", "workflow_front_matter_not_a_map", 2),
         (b"no front matter", "missing_tracker_kind", 1),
         (b"", "missing_tracker_kind", 1),
-        (b"---\ntracker: {kind: linear}\n---\nx", "unsupported_tracker_kind", 2),
+        (b"---\ntracker: {kind: trello}\n---\nx", "unsupported_tracker_kind", 2),
         (b"---\ntracker: {kind: markdown}\ncodex: {command: bash}\n---\n{% if %}", "template_parse_error", 5),
     ],
 )

@@ -20,21 +20,21 @@ pytestmark = pytest.mark.conformance("C-9")
 
 
 def test_the_states_are_those_of_linear_unless_configured() -> None:
-    filled = with_default_states(TrackerSettings(kind="memory"), base_dir=HERE)
+    filled = with_default_states(TrackerSettings(kind="memory"), base_dir=HERE, environment={})
     assert filled.active_states == DEFAULT_ACTIVE == ("Todo", "In Progress")
     assert (
         filled.terminal_states == DEFAULT_TERMINAL == ("Closed", "Cancelled", "Canceled", "Duplicate", "Done")
     )
     own = TrackerSettings(kind="memory", active_states=("Now",), terminal_states=())
-    assert with_default_states(own, base_dir=HERE) == own
+    assert with_default_states(own, base_dir=HERE, environment={}) == own
 
 
 @pytest.mark.asyncio
 async def test_a_board_of_the_file_is_empty_unless_it_names_issues() -> None:
-    empty = create_tracker(TrackerSettings(kind="memory"), base_dir=HERE)
+    empty = create_tracker(TrackerSettings(kind="memory"), base_dir=HERE, environment={})
     assert await empty.fetch_issues_by_states(DEFAULT_ACTIVE) == ()
     settings = TrackerSettings(kind="memory", provider={"issues": [RECORD]})
-    (issue,) = await create_tracker(settings, base_dir=HERE).fetch_issues_by_states(["Todo"])
+    (issue,) = await create_tracker(settings, base_dir=HERE, environment={}).fetch_issues_by_states(["Todo"])
     assert (issue.id, issue.identifier, issue.title) == ("M-1", "M-1", "One")
     assert provider_keys("memory") == ("issues",)
 

@@ -15,7 +15,7 @@ PAGE = (Path(__file__).parents[3] / "docs/trackers/memory.md").read_text(encodin
 @pytest.mark.asyncio
 async def test_the_board_shown_works() -> None:
     tracker = load(PAGE.split("```yaml\n")[1].split("```")[0].encode(), profile=Profile.CORE).value["tracker"]
-    made = create_tracker(TrackerSettings.model_validate(tracker), base_dir=Path("/x"))
+    made = create_tracker(TrackerSettings.model_validate(tracker), base_dir=Path("/x"), environment={})
     (issue,) = await made.fetch_issues_by_states(DEFAULT_ACTIVE)
     assert issue.dispatchable
 

@@ -1,0 +1,11 @@
+"""Linear, by its GraphQL API (kind `linear`; docs/trackers/linear.md)."""
+
+from symphony.trackers.linear.config import PROVIDER_KEYS, SECRET_NAMES, LinearConfig, read_config
+from symphony.trackers.linear.flows import LinearFlows
+from symphony.trackers.remote import RemoteKind
+
+__all__ = ["KIND", "LinearConfig"]
+
+KIND = RemoteKind(
+    provider_keys=PROVIDER_KEYS, secret_names=SECRET_NAMES, configure=read_config, flows=LinearFlows
+)

@@ -1,0 +1,147 @@
+"""What a case needs of an adapter: a tracker on a service in memory, and hands to put issues there."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from contract.vendor import Clock, Fault, PagingFault, Vendor
+from symphony.domain.issue import Issue
+from symphony.trackers.http import Governors
+from symphony.trackers.registry import create_tracker, remote_kind
+from symphony.trackers.remote import RemoteTracker
+from symphony.workflow.settings import TrackerSettings
+
+__all__ = ["Desk"]
+
+_HERE = Path("/project")
+
+
+class Desk(ABC):
+    """One adapter. Issues are numbered by the case; `ids` and spellings are the adapter's own.
+
+    Attributes:
+        todo, doing, done: states in the spelling of the desk; `todo` and `doing` are active.
+        page: how many records the adapter asks for at once, and `batch` how many ids in one refresh.
+        can: what the service can say: `priority`, `description`, `labels`, `blockers`, `hold_back`, `move`,
+            `timestamps`, `conditional` (it has validators) or `cheap` (another way to see that nothing
+            changed), `own_ids` (the id of a comment may be chosen by us).
+        paging_faults: those that its way of paging can have.
+        gone: faults of a refresh that mean "this id is gone" and no failure.
+    """
+
+    kind: str
+    todo: str
+    doing: str
+    done: str
+    page: int
+    batch: int
+    can: frozenset[str]
+    paging_faults: frozenset[PagingFault]
+    gone: frozenset[Fault] = frozenset()
+    malformed: Sequence[str] = ("title",)
+    """Which required fields `put(broken=…)` can spoil."""
+    vendor: Vendor
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.governors = Governors()
+        self.vendor = self.make_vendor(self.clock)
+        self.tracker = self.another()
+
+    def another(self, **provider: Any) -> RemoteTracker:
+        """One more tracker on the same service, as after a restart, or as of another daemon."""
+        return remote_kind(self.kind).create(
+            self.settings(**provider),
+            self.environment(),
+            transport=self.vendor,
+            governors=self.governors,
+            now_ms=self.clock.now_ms,
+            sleep=self.clock.sleep,
+        )
+
+    def settings(self, **provider: Any) -> TrackerSettings:
+        """The section `tracker` of this desk."""
+        return TrackerSettings(
+            kind=self.kind,
+            provider={**self.provider(), **provider},
+            active_states=(self.todo, self.doing),
+            terminal_states=(self.done,),
+        )
+
+    def configure(
+        self, settings: TrackerSettings | None = None, *, environment: Mapping[str, str] | None = None
+    ) -> object:
+        """What the adapter makes of settings. Raises `TrackerConfigError`."""
+        known = self.environment() if environment is None else environment
+        return remote_kind(self.kind).configure(settings or self.settings(), known)
+
+    def by_registry(self) -> object:
+        """The tracker as the daemon makes it."""
+        return create_tracker(self.settings(), base_dir=_HERE, environment=self.environment())
+
+    # --- for an adapter to write -------------------------------------------------------------------------
+
+    @abstractmethod
+    def make_vendor(self, clock: Clock) -> Vendor:
+        """The service, with nothing on it."""
+
+    @abstractmethod
+    def provider(self) -> dict[str, Any]:
+        """The settings of `tracker.provider`, with the credential by `$NAME`."""
+
+    @abstractmethod
+    def environment(self) -> Mapping[str, str]:
+        """The variables that hold the credential."""
+
+    @abstractmethod
+    def put(
+        self,
+        number: int,
+        *,
+        state: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        labels: Iterable[str] = (),
+        priority: Any = None,
+        created_at: Any = None,
+        broken: str | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Write an issue, or write it anew; returns its id. `extra` goes into the record as it is."""
+
+    @abstractmethod
+    def remove(self, number: int) -> None:
+        """Delete an issue."""
+
+    @abstractmethod
+    def put_out_of_scope(self, number: int) -> str:
+        """Write an issue that exists and is not in scope; returns its id."""
+
+    @abstractmethod
+    def comment(self, number: int, body: str, *, mine: bool = False) -> str:
+        """Write a comment behind the adapter's back."""
+
+    @abstractmethod
+    def comments(self, number: int) -> list[str]:
+        """The bodies of all comments."""
+
+    @abstractmethod
+    def delete_comment(self, number: int, comment_id: str) -> None:
+        """Delete a comment behind the adapter's back."""
+
+    def block(self, number: int, by: int) -> None:
+        """Let an issue be blocked by another; only where `blockers` is in `can`."""
+        raise AssertionError(number, by)
+
+    def hold_back(self, number: int) -> str:
+        """Write an issue in `todo` that the service's own rules hold back; where `can` says so."""
+        raise AssertionError(number)
+
+    def forbid_moves(self) -> None:
+        """From now on the service takes a move and does not make it; only where `move` is in `can`."""
+        raise AssertionError
+
+    def raw_call(self, issue: Issue) -> tuple[str, Mapping[str, Any]]:
+        """Name and arguments of a harmless call of the raw tool."""
+        raise AssertionError(issue)

@@ -1,0 +1,22 @@
+"""The vendors' own schemas, where `SYMPHONY_VENDOR_SCHEMAS` names their folder."""
+
+import os
+from pathlib import Path
+
+SCHEMAS = {
+    "linear": "linear.schema.graphql",
+    "github": "github-rest.slice.json",
+    "jira": "jira-cloud.slice.json",
+    "asana": "asana.slice.json",
+    "forgejo": "forgejo.slice.json",
+}
+"""The file of each vendor that publishes one."""
+
+NO_SCHEMAS = "the schemas of the vendors are not part of the repository (set SYMPHONY_VENDOR_SCHEMAS)"
+
+
+def schema_file(name: str) -> Path | None:
+    """The file of a vendor, or None where there is none."""
+    folder = os.environ.get("SYMPHONY_VENDOR_SCHEMAS")
+    path = Path(folder or "/nonexistent") / name
+    return path if folder and path.is_file() else None

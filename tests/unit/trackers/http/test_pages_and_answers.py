@@ -1,0 +1,164 @@
+import pytest
+
+from symphony.domain.failures import Category
+from symphony.trackers.base import TrackerError
+from symphony.trackers.http import (
+    Answer,
+    Dialect,
+    Request,
+    Trail,
+    drive_with,
+    next_link,
+    paging,
+    plain_message,
+    plain_status,
+)
+from symphony.trackers.http.failures import paging as lost
+from symphony.trackers.http.known import KnownAnswers
+from symphony.trackers.http.model import Flow, origin_of
+
+SERVICE = Dialect(service="Service", secret="s", scope="p")
+BASE = "https://api.example.test/v3"
+
+
+@pytest.mark.parametrize(
+    ("link", "expected"),
+    [
+        ('<https://x/?page=2>; rel="next", <https://x/?page=9>; rel="last"', "https://x/?page=2"),
+        ('<https://x/1>; rel="prev",<https://x/3>;rel=next', "https://x/3"),
+        ('<https://x/?a=1,2>; rel="next"', "https://x/?a=1,2"),
+        ('<https://x/2>; title="a"; rel="last next"', "https://x/2"),
+        ('<https://x/2>; rel="nextish"', None),
+        ('<https://x/2>; rel="last"', None),
+        ("", None),
+        ("nonsense", None),
+    ],
+)
+def test_the_next_page_is_found_in_the_link_header(link: str, expected: str | None) -> None:
+    assert next_link({"link": link}) == expected
+
+
+def trail() -> Trail:
+    return Trail(SERVICE, Request(endpoint="/x", path="/x"), BASE)
+
+
+def linking(address: str) -> Answer:
+    return Answer(status=200, address=BASE, headers={"link": f'<{address}>; rel="next"'})
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://elsewhere.example.test/x",
+        "http://api.example.test/x",
+        "https://api.example.test:8443/x",
+        "https://user:pass@api.example.test/x",
+        "//api.example.test/x",
+        "/x?page=2",
+        "https://api.example.test/v3/x",
+    ],
+)
+def test_a_next_page_that_is_elsewhere_or_was_seen_is_refused(address: str) -> None:
+    way = trail()
+    with pytest.raises(TrackerError) as caught:
+        way.link(linking(address))
+    assert caught.value.failure.category is Category.TRACKER_PAGINATION
+
+
+def test_ways_without_end_are_refused() -> None:
+    way = trail()
+    for number in range(paging.MAX_PAGES - 1):
+        way.cursor(f"c{number}")
+    with pytest.raises(TrackerError):
+        way.cursor("one more")
+    with pytest.raises(TrackerError):
+        trail().count(paging.MAX_ITEMS + 1)
+    odd: object
+    for odd in (None, "", True, {}, 1.5):
+        with pytest.raises(TrackerError):
+            trail().cursor(odd)
+    assert trail().cursor(7) == "7"
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://x", "x", "https://", "https://u@x", "https://u:p@x", "https://x:99999"]
+)
+def test_what_is_no_web_address_is_refused(address: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        origin_of(address)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"message": "Bad credentials"}, "Bad credentials"),
+        ({"message": {"title": ["is too long"]}}, "title: is too long"),
+        ({"error": "invalid_token", "error_description": "expired"}, "invalid_token; expired"),
+        ({"errors": [{"message": "one", "help": "x"}, {"message": "two"}]}, "one; two"),
+        ({"errors": ["Subject cannot be blank"]}, "Subject cannot be blank"),
+        ({"errorMessages": ["a"], "errors": {"field": "b"}}, "a; field: b"),
+        ([], ""),
+        (None, ""),
+        ("text", "text"),
+        ({"message": "x" * 5_000}, "x" * 1_000),
+        ({"message": [[[[["deep"]]]]]}, "deep"),
+    ],
+)
+def test_an_error_is_read_whatever_its_shape(body: object, expected: str) -> None:
+    assert plain_message(body) == expected
+
+
+def test_a_403_is_a_limit_only_if_it_says_so() -> None:
+    def status(**headers: str) -> int:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return plain_status(Answer(status=403, address="x", headers=named))
+
+    assert status() == 403
+    assert status(x_ratelimit_remaining="12") == 403
+    assert status(x_ratelimit_remaining="0") == 429
+    assert status(retry_after="5") == 429
+
+
+def test_known_answers_are_bounded() -> None:
+    known = KnownAnswers(max_entries=2, max_bytes=100)
+
+    def answer(name: str, **headers: str) -> Answer:
+        named = {key.replace("_", "-"): value for key, value in headers.items()}
+        return Answer(status=200, address=name, headers=named, body=name)
+
+    known.keep(answer("a", etag="1"), 10)
+    known.keep(answer("b", last_modified="then"), 10)
+    known.keep(answer("none"), 10)
+    known.keep(answer("large", etag="1"), 1_000)
+    assert known.validators("a") == {"if-none-match": "1"}
+    assert known.validators("b") == {"if-modified-since": "then"}
+    assert known.validators("none") == known.validators("large") == {}
+    confirmed = known.confirmed("a", {"x-left": "5"})
+    assert confirmed is not None
+    assert (confirmed.body, confirmed.cached, confirmed.headers["x-left"]) == ("a", True, "5")
+    known.keep(answer("c", etag="1"), 10)
+    assert known.confirmed("b", {}) is None, "the one that was asked for longest ago"
+    known.keep(answer("d", etag="1"), 95)
+    assert known.confirmed("a", {}) is None
+    assert known.confirmed("d", {}) is not None
+
+
+def test_flows_run_without_a_network_and_may_take_a_failure_for_an_answer() -> None:
+    def flow() -> Flow[str]:
+        answer = yield Request(endpoint="/a", path="/a", query=[("q", "1 2")])
+        try:
+            yield Request(endpoint="/b", path=f"/b/{answer.body}?x=1", query=[("y", "2")])
+        except TrackerError as error:
+            return error.failure.message
+        return "no failure"
+
+    asked: list[str] = []
+
+    def reply(request: Request) -> Answer:
+        asked.append(request.address(BASE))
+        if request.endpoint == "/b":
+            raise lost(SERVICE, request, "odd")
+        return Answer(status=200, address=BASE, body=7)
+
+    assert drive_with(flow(), reply) == "Service, pages of /b: odd"
+    assert asked == [f"{BASE}/a?q=1+2", f"{BASE}/b/7?x=1&y=2"]

@@ -1,0 +1,51 @@
+"""Every tracker has its profile page, with every item that the specification asks for (TR10)."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from contract.desks import DESKS
+from symphony.trackers.registry import SUPPORTED_KINDS, provider_keys
+
+FOLDER = Path(__file__).parents[3] / "docs/trackers"
+HEADINGS = (
+    "Settings",
+    "States",
+    "Issues",
+    "Scope, paging and limits",
+    "Tool",
+    "Comments",
+    "Errors",
+    "Tested",
+)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in DESKS if "," not in kind])
+@pytest.mark.conformance("T-11")
+def test_the_page_of_a_tracker_has_every_item(kind: str) -> None:
+    page = (FOLDER / f"{kind}.md").read_text(encoding="utf-8")
+    assert tuple(re.findall(r"^## (.+)$", page, re.MULTILINE)) == HEADINGS
+    desk = DESKS[kind]()
+    for name in (*provider_keys(kind), *desk.tracker.secret_environment_names()):
+        assert f"`{name}`" in page, name
+    for spec in desk.tracker.agent_tool_specs():
+        assert f"`{spec.name}`" in page
+    for item in (
+        "native_ref",
+        "priority",
+        "labels",
+        "blocked_by",
+        "created_at",
+        "**Dispatchable**",
+        "**Malformed**",
+    ):
+        assert item in page, item
+    assert re.search(r"Rungs? [ABC]", page)
+
+
+@pytest.mark.parametrize("kind", SUPPORTED_KINDS)
+def test_the_overview_leads_to_every_page(kind: str) -> None:
+    overview = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert f"| `{kind}` | [" in overview
+    assert f"]({kind}.md)" in overview

@@ -16,28 +16,42 @@ Examples:
   symphony init && symphony run     the same in your own repository
 """
 COMMANDS = {
+    "answer": "symphony.cli.answer:answer",
     "check": "symphony.cli.check:check",
     "demo": "symphony.cli.demo:demo",
+    "drain": "symphony.cli.drain:drain",
     "explain": "symphony.cli.explain:explain",
     "init": "symphony.cli.init:init",
     "issue": "symphony.cli.issue:issue",
+    "pause": "symphony.cli.verbs:pause",
     "prompt": "symphony.cli.prompt:prompt",
     "refresh": "symphony.cli.refresh:refresh",
+    "resume": "symphony.cli.verbs:resume",
+    "retry": "symphony.cli.verbs:retry",
     "run": "symphony.cli.run:run",
     "skills": "symphony.cli.skills:skills",
     "status": "symphony.cli.status:status",
+    "stop": "symphony.cli.verbs:stop",
+    "unblock": "symphony.cli.verbs:unblock",
 }
 HELPS = {
+    "answer": "Answer the question of an issue's agent.",
     "check": "Tell everything that is wrong with a WORKFLOW.md.",
     "demo": "See the main job on a small repository.",
+    "drain": "Have the daemon end once its present turns have.",
     "explain": "Tell why an issue is running, or is not.",
     "init": "Make a git repository ready.",
     "issue": "Work with the issues of a Markdown board.",
+    "pause": "Have the daemon start nothing new.",
     "prompt": "Print what a dispatch of an issue would send.",
     "refresh": "Have the daemon poll the tracker now.",
+    "resume": "Have a paused daemon start issues again.",
+    "retry": "Have an issue tried now.",
     "run": "Work on the issues of a board as WORKFLOW.md says.",
     "skills": "Work with the skills of a repository.",
     "status": "Show what runs and what waits, and why.",
+    "stop": "End the run of an issue, and keep it from starting.",
+    "unblock": "Give a blocked issue a new budget, and have it tried.",
 }
 """What `symphony --help` shows, as data: importing every command to ask it took a quarter of a second."""
 

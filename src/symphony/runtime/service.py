@@ -9,7 +9,7 @@ import math
 import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -25,7 +25,7 @@ from symphony.observability.history import History, RunSkills
 from symphony.runtime.bound import Bound, bind, scheduler_settings
 from symphony.runtime.clock import Timers, monotonic_ms
 from symphony.runtime.effects import Effects
-from symphony.runtime.memory import Memory, open_memory, wall_ms
+from symphony.runtime.memory import Memory, remembering, wall_ms
 from symphony.runtime.notes import Notes
 from symphony.runtime.operator import ServiceOperator
 from symphony.runtime.reachable import reachable
@@ -118,6 +118,7 @@ class Service:
             bound=lambda: self._bound,
             post=self.post,
             now_ms=now_ms,
+            journal_health=lambda: None if self._memory is None else self._memory.health,
         )
         self._observers: tuple[Observer, ...] = (self._history, self._operator, *observers)
 
@@ -158,9 +159,17 @@ class Service:
         self._starting = anyio.CancelScope()
         await to_thread.run_sync(self._state_dir.create)
         with self._put, self._inbox, self._locked():
-            async with self._remembering() as memory:
-                self._fault(FaultPoint.LOCKED)
-                await reap_predecessor(self._state_dir, self._host, agents=memory.left_agents)
+            self._fault(FaultPoint.LOCKED)
+            opened = remembering(
+                self._state_dir.path,
+                owner=self._host.identify(os.getpid()),
+                mask=self._masked,
+                now_ms=self._now_ms,
+                wall_ms=self._wall_ms,
+            )
+            async with opened as self._memory:
+                agents = self._memory.left_agents
+                await reap_predecessor(self._state_dir, self._host, agents=agents)
                 self._fault(FaultPoint.REAPED)
                 await to_thread.run_sync(self._state_dir.trim_logs)
                 bound = self._bind(self._store.current())
@@ -179,29 +188,12 @@ class Service:
                     if self._starting.cancel_called:
                         _log.info("stopped")
                     else:
-                        await self._serve(bound, memory)
+                        await self._serve(bound, self._memory)
 
     def _locked(self) -> AbstractContextManager[None]:
         """The instance lock, with what others are told who meet it."""
         workflow, identity = self._store.current().path, self._host.identify(os.getpid())
         return self._state_dir.lock(workflow, identity=identity)
-
-    @asynccontextmanager
-    async def _remembering(self) -> AsyncIterator[Memory]:
-        """The journal is open while the body runs, and written when it ends, whatever ends it."""
-        memory = await open_memory(
-            self._state_dir.path,
-            owner=self._host.identify(os.getpid()),
-            mask=self._masked,
-            now_ms=self._now_ms,
-            wall_ms=self._wall_ms,
-        )
-        self._memory = memory
-        try:
-            yield memory
-        finally:
-            with anyio.CancelScope(shield=True):
-                await memory.end()
 
     def _masked(self, text: str) -> str:
         return text if self._bound is None else self._bound.redaction.text(text)

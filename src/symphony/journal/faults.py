@@ -8,6 +8,7 @@ from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 
 __all__ = [
     "ANEW",
+    "FAULTS",
     "DamagedError",
     "UnusableError",
     "failure_of",
@@ -18,6 +19,8 @@ __all__ = [
     "unusable",
 ]
 
+FAULTS = (sqlite3.Error, UnicodeDecodeError)
+"""What a question to a file may raise: the words of an error may hold bytes of a damaged file."""
 _PRIMARY = 0xFF
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _PATIENCE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL}
@@ -67,7 +70,7 @@ def _code(error: BaseException) -> int:
 
 def is_damage(error: BaseException) -> bool:
     """Whether the file itself is wrong, and not the disk or the moment."""
-    return _code(error) in _DAMAGE
+    return isinstance(error, UnicodeDecodeError) or _code(error) in _DAMAGE
 
 
 def stays_open(error: BaseException) -> bool:

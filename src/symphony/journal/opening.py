@@ -14,7 +14,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from symphony.domain.failures import Failure
-from symphony.journal.faults import DamagedError, UnusableError, failure_of, is_damage, notice, unusable
+from symphony.journal.faults import (
+    FAULTS,
+    DamagedError,
+    UnusableError,
+    failure_of,
+    is_damage,
+    notice,
+    unusable,
+)
 from symphony.journal.model import Remembered
 from symphony.journal.rows import load
 from symphony.journal.schema import APPLICATION_ID, VERSION, difference, migrate
@@ -87,7 +95,7 @@ def open_database(path: Path, *, now_wall_ms: int, busy_ms: int) -> Opened:
                 hint=f"the damaged one is kept as {aside.name}; delete it when you do not need it",
             )
             return replace(opened, notices=(told, *opened.notices))
-    except (OSError, sqlite3.Error, DamagedError) as error:
+    except (OSError, *FAULTS, DamagedError) as error:
         raise UnusableError(failure_of(path, error)) from error
 
 
@@ -100,7 +108,7 @@ def _open(path: Path, *, now_wall_ms: int, busy_ms: int) -> Opened:
     except BaseException as error:
         with suppress(sqlite3.Error):
             connection.close()
-        if isinstance(error, sqlite3.Error) and is_damage(error):
+        if is_damage(error):
             raise DamagedError(str(error)) from error
         raise
 

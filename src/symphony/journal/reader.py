@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from symphony.journal.codec import CodecError, column, decode, restored
-from symphony.journal.faults import UnusableError, failure_of, is_damage, unreadable
+from symphony.journal.faults import FAULTS, UnusableError, failure_of, is_damage, unreadable
 from symphony.journal.model import ClaimRecord, CommentRecord, EventRecord, Retention, RunRecord
 from symphony.journal.opening import as_text, companions
 from symphony.journal.retention import overdue
@@ -111,7 +111,7 @@ class JournalReader:
         """
         try:
             yield
-        except sqlite3.Error as error:
+        except FAULTS as error:
             raise UnusableError(failure_of(self._path, error, reading=True)) from error
 
     def _events(self, query: str, parameters: Parameters) -> tuple[NumberedEvent, ...]:
@@ -162,14 +162,14 @@ def connect(path: Path) -> sqlite3.Connection:
     """
     try:
         return _connected(path, "mode=ro")
-    except sqlite3.Error as error:
+    except FAULTS as error:
         wal, shm = companions(path)
         changes = shm.exists() or (wal.exists() and wal.stat().st_size > 0)
         if changes or is_damage(error):
             raise UnusableError(failure_of(path, error, reading=True)) from error
     try:
         return _connected(path, "mode=ro&immutable=1")
-    except sqlite3.Error as error:
+    except FAULTS as error:
         raise UnusableError(failure_of(path, error, reading=True)) from error
 
 

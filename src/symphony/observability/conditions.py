@@ -10,9 +10,9 @@ from typing import Any
 from symphony.journal.model import Health
 from symphony.observability.history import History
 from symphony.observability.moments import utc_text
+from symphony.scheduler.blocks import answerable
 from symphony.scheduler.inputs import Resume, Spent
 from symphony.scheduler.state import Blocked, State
-from symphony.scheduler.verbs import answerable
 from symphony.scheduler.weather import circuit, quiet_until
 
 __all__ = ["conditions", "question", "resumed_from", "spent"]
@@ -42,7 +42,9 @@ def spent(state: State, issue_id: str) -> Document:
 
 def question(blocked: Blocked) -> str | None:
     """What the agent wants to be told, in its own words where it gave any; null where it asks nothing."""
-    return blocked.question or (blocked.failure.message if answerable(blocked) else None)
+    return blocked.question or (
+        blocked.failure.message if answerable(blocked.failure, blocked.question) else None
+    )
 
 
 def resumed_from(resume: Resume | None) -> Document | None:

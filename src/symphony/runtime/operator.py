@@ -22,7 +22,7 @@ from symphony.runtime.orders import Orders
 from symphony.runtime.preview import preview, prompt_document
 from symphony.scheduler.commands import Command
 from symphony.scheduler.cycle import would_coalesce
-from symphony.scheduler.inputs import Input, OperatorAsked, Verb, WakeAsked
+from symphony.scheduler.inputs import Input, OperatorAsked, Resume, Verb, WakeAsked
 from symphony.scheduler.state import Drain, State
 from symphony.web.port import Document, RefreshAnswer, RefusedError, UnavailableError, VerbAnswer
 
@@ -130,7 +130,7 @@ class ServiceOperator:
         try:
             with anyio.fail_after(self._preview_timeout_s):
                 async with self._previews:
-                    seen = await preview(bound, *found)
+                    seen = await preview(bound, *found, _resume(state, found[0].id))
                     build = partial(prompt_document, seen, source="daemon", redaction=bound.redaction)
                     return await to_thread.run_sync(build)
         except SymphonyError as error:
@@ -196,6 +196,12 @@ class _Mask:
             self._redaction = redaction
             self._text = lambda text: kept(text) if len(text) <= _MAX_KEPT_CHARS else redaction.text(text)
         return self._text
+
+
+def _resume(state: State, issue_id: str) -> Resume | None:
+    """What the next run of an issue, or the present one, goes on with."""
+    entry = state.running.get(issue_id) or state.retrying.get(issue_id) or state.blocked.get(issue_id)
+    return None if entry is None else entry.resume
 
 
 def _find(state: State, identifier: str) -> tuple[Issue, int | None] | None:

@@ -1,4 +1,4 @@
-"""Ending what a dead predecessor left running, before anything is dispatched (DESIGN 10, FL1).
+"""What a dead predecessor left: processes, which end before anything is dispatched, and workspaces (FL1).
 
 Processes are found by the marks in their environment and by recorded identity, never by name.
 """
@@ -8,10 +8,13 @@ from collections.abc import Sequence
 import structlog
 from anyio import to_thread
 
+from symphony.domain.failures import SymphonyError
 from symphony.hosts.base import Host, Identity
+from symphony.runtime.bound import Bound
 from symphony.runtime.state_dir import LiveRun, StateDirectory
+from symphony.scheduler.inputs import WorkspaceRef
 
-__all__ = ["reap_predecessor"]
+__all__ = ["left_workspaces", "reap_predecessor"]
 
 _GRACE_MS = 2_000
 _SWEEPS = 20
@@ -52,3 +55,16 @@ def _alive(left: Sequence[LiveRun], agents: Sequence[Identity], host: Host) -> s
 def _alive_of(left: Sequence[LiveRun], host: Host) -> set[Identity]:
     marked = set(host.find_marked([run.run_id for run in left]))
     return marked | {run.agent for run in left if run.agent is not None and host.alive(run.agent)}
+
+
+async def left_workspaces(bound: Bound) -> tuple[WorkspaceRef, ...]:
+    """The workspaces on disk with the issues they belong to (SC2)."""
+    try:
+        records = await bound.workspaces.recorded()
+    except SymphonyError as error:
+        _log.warning("sweep_failed", reason=error.failure.line, hint=error.failure.hint)
+        return ()
+    return tuple(
+        WorkspaceRef(issue_id=record.issue_id, identifier=record.identifier, path=str(record.path))
+        for record in records
+    )

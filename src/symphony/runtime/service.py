@@ -29,7 +29,7 @@ from symphony.runtime.memory import Memory, remembering, wall_ms
 from symphony.runtime.notes import Notes
 from symphony.runtime.operator import ServiceOperator
 from symphony.runtime.reachable import reachable
-from symphony.runtime.recovery import reap_predecessor
+from symphony.runtime.recovery import left_workspaces, reap_predecessor
 from symphony.runtime.state_dir import StateDirectory
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import (
@@ -40,7 +40,6 @@ from symphony.scheduler.inputs import (
     StopAsked,
     WakeAsked,
     WorkflowRejected,
-    WorkspaceRef,
 )
 from symphony.scheduler.machine import over, step
 from symphony.scheduler.state import Drain, State, initial
@@ -262,7 +261,7 @@ class Service:
         settings = scheduler_settings(bound)
         state = initial(settings, epoch=secrets.token_hex(4))
         self.state = state
-        self.post(memory.first_input(settings, await _left_workspaces(bound)))
+        self.post(memory.first_input(settings, await left_workspaces(bound)))
         _log.info("serving", workflow=str(bound.workflow.path), once=self._once)
         async for fact in self._inbox:
             state = self._take(state, fact)
@@ -386,16 +385,3 @@ class Service:
 def _warn(workflow: Workflow) -> None:
     for warning in workflow.warnings:
         _log.warning("workflow_warning", where=warning.where, reason=warning.message, hint=warning.hint)
-
-
-async def _left_workspaces(bound: Bound) -> tuple[WorkspaceRef, ...]:
-    """The workspaces on disk with the issues they belong to (SC2)."""
-    try:
-        records = await bound.workspaces.recorded()
-    except SymphonyError as error:
-        _log.warning("sweep_failed", reason=error.failure.line, hint=error.failure.hint)
-        return ()
-    return tuple(
-        WorkspaceRef(issue_id=record.issue_id, identifier=record.identifier, path=str(record.path))
-        for record in records
-    )

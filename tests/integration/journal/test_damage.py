@@ -89,6 +89,18 @@ def test_no_damage_stops_a_start(sound: Path, data: st.DataObject) -> None:
             assert (place / "journal.db").read_bytes(), "what is not ours by its header is left alone"
 
 
+def test_bytes_that_are_no_text_in_the_words_of_an_error_are_damage(sound: Path, tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    content = bytearray((sound / "journal.db").read_bytes())
+    place = content.index(b"CREATE TABLE days")
+    content[place : place + 6] = b"\xce" * 6
+    path.write_bytes(bytes(content))
+    found = checkup(path)
+    assert found.failure is not None
+    assert "damaged" in found.failure.message
+    assert asyncio.run(used(path)) == (HealthState.OK, (claim(7),))
+
+
 def damage(file: Path, data: st.DataObject) -> None:
     if not file.exists():
         return

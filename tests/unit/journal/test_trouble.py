@@ -2,16 +2,20 @@
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.journalling import claim, event, opened, run
 from symphony.journal import store
+from symphony.journal.database import Database
 from symphony.journal.model import ClaimGone, Health, HealthState, Journal, Retention, Trimmed
 from symphony.journal.reader import open_reader
+from symphony.journal.retention import trim
 
 
 @contextmanager
@@ -141,7 +145,7 @@ async def test_a_bug_of_ours_neither_ends_the_writer_nor_is_swallowed(
 ) -> None:
     journal = await opened(tmp_path / "journal.db")
     with monkeypatch.context() as broken:
-        broken.setattr("symphony.journal.database.Database.write", lambda *_, **__: 1 / 0)
+        broken.setattr(Database, "write", lambda *_, **__: 1 / 0)
         journal.put(claim(1))
         await journal.flush()
         assert journal.health.failure is not None
@@ -183,3 +187,87 @@ async def test_whoever_stops_waiting_does_no_harm(tmp_path: Path) -> None:
     again = await opened(tmp_path / "journal.db")
     assert (await again.remembered()).claims == (claim(1),)
     await again.close()
+
+
+@pytest.mark.asyncio
+async def test_a_file_that_fails_again_while_it_is_made_anew_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal.db"
+    journal = await opened(path)
+    for name in ("journal.db", "journal.db-wal", "journal.db-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    with monkeypatch.context() as broken:
+        broken.setattr(Database, "write", lambda *_, **__: 1 / 0)
+        journal.put(claim(1))
+        await journal.flush()
+        assert state(journal) is HealthState.MEMORY
+    await journal.flush()
+    assert state(journal) is HealthState.OK
+    await journal.close()
+    again = await opened(path)
+    assert (await again.remembered()).claims == (claim(1),)
+    await again.close()
+
+
+@pytest.mark.asyncio
+async def test_whoever_asked_just_before_the_end_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = await opened(tmp_path / "journal.db")
+    entered, go_on = threading.Event(), threading.Event()
+    write = Database.write
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        entered.set()
+        go_on.wait()
+        return write(*arguments, **named)
+
+    monkeypatch.setattr(Database, "write", slow)
+    journal.put(claim(1))
+    await asyncio.to_thread(entered.wait)
+    asked = [asyncio.ensure_future(waited) for waited in (journal.flush(), journal.close(), journal.flush())]
+    await asyncio.sleep(0)
+    journal.put(claim(2))
+    go_on.set()
+    await asyncio.gather(*asked)
+    again = await opened(tmp_path / "journal.db")
+    assert (await again.remembered()).claims == (claim(1), claim(2))
+    await again.close()
+
+
+@pytest.mark.asyncio
+async def test_a_disk_that_hangs_is_left_alone_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_CLOSE_S", 0.01)
+    journal = await opened(tmp_path / "journal.db")
+    go_on = threading.Event()
+    monkeypatch.setattr(Database, "write", lambda *_, **__: (go_on.wait(), ())[1])
+    journal.put(claim(1))
+    await journal.close()
+    go_on.set()
+
+
+@pytest.mark.asyncio
+async def test_a_trim_ends_where_the_file_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "journal.db"
+    journal = await opened(path)
+    journal.put(*(run(number, ended_wall_ms=1, outcome="failed") for number in range(100)))
+    await journal.flush()
+
+    def trimming(*arguments: Any, **named: Any) -> Any:
+        for file in (path, path.with_name("journal.db-wal"), path.with_name("journal.db-shm")):
+            file.unlink(missing_ok=True)
+        journal.put(claim(1))
+        return trim(*arguments, **named)
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError("no disk")
+
+    with monkeypatch.context() as lost:
+        lost.setattr(store, "trim", trimming)
+        lost.setattr(store, "open_database", refused)
+        assert await journal.trim(Retention()) == Trimmed()
+        assert state(journal) is HealthState.MEMORY
+    await journal.close()

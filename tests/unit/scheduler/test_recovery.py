@@ -35,7 +35,6 @@ def _told(*claims: RecoveredClaim, board: bool = True, **books: Any) -> Story:
     return story
 
 
-@pytest.mark.conformance("S-19")
 @pytest.mark.parametrize(("attempt", "expected"), [(None, 1), (3, 3)])
 def test_what_ran_goes_on_at_once_as_the_same_attempt(attempt: int | None, expected: int) -> None:
     story = _told(_claim(ClaimKind.RUNNING, attempt=attempt, resume=_RESUME, idle_attempts=2, due_ms=99_999))
@@ -46,7 +45,6 @@ def test_what_ran_goes_on_at_once_as_the_same_attempt(attempt: int | None, expec
     assert (run.resume, run.idle_attempts) == (_RESUME, 2)
 
 
-@pytest.mark.conformance("S-19")
 def test_a_retry_keeps_its_number_its_time_and_its_counts() -> None:
     story = _told(
         _claim(
@@ -78,7 +76,6 @@ def test_a_retry_that_came_due_meanwhile_comes_due_at_once() -> None:
     assert story.started() == ["SYM-1"]
 
 
-@pytest.mark.conformance("S-19")
 def test_a_block_stays_with_its_reason_and_is_not_told_twice() -> None:
     story = _told(_claim(ClaimKind.BLOCKED, failure=_ASKED, question="red?", attempt=2, resume=_RESUME))
     story.advance(1_000_000)

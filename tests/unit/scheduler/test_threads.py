@@ -45,7 +45,6 @@ def test_a_new_conversation_has_the_totals_of_its_run() -> None:
     )
 
 
-@pytest.mark.conformance("A-18")
 def test_a_conversation_that_went_on_has_its_old_totals_and_those_of_the_run() -> None:
     assert threads.thread_of(_run("t-1", total_tokens=40, resume=_INTERRUPTED)) == Thread(
         thread_id="t-1", input_tokens=120, output_tokens=30, total_tokens=150

@@ -8,8 +8,17 @@ from hypothesis import strategies as st
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain.failures import Blame, Category
-from symphony.scheduler.commands import FetchCandidates, RefreshIssues, StopRun
-from symphony.scheduler.inputs import RunStage, SettingsChanged, Timer, TimerKind, WakeAsked
+from symphony.scheduler.commands import FetchCandidates, RefreshIssues, StartRun, StopRun
+from symphony.scheduler.inputs import (
+    Resume,
+    ResumeReason,
+    RunStage,
+    SettingsChanged,
+    Thread,
+    Timer,
+    TimerKind,
+    WakeAsked,
+)
 from symphony.scheduler.state import Weather
 from symphony.scheduler.weather import Circuit, circuit, wait_ms
 
@@ -221,3 +230,18 @@ def test_an_issue_that_a_poll_does_not_list_stays_claimed(seen: tuple[str, ...])
         story.advance(5_000)
     assert not story.said(StopRun)
     assert not story.notices("claim_released")
+
+
+def test_a_run_that_only_the_tracker_failed_goes_on_with_its_conversation() -> None:
+    story = Story(make_issue(), poll_interval_ms=10_000_000).begin()
+    story.streams(thread_id="t-1", total_tokens=70, turn_count=1)
+    story.slow = True
+    story.turn_ends()
+    story.fail_refresh()
+    story.slow = False
+    story.fails(failure=make_failure(blame=Blame.TRACKER)).forget().advance(10_000)
+    (start,) = story.said(StartRun)
+    assert start.attempt == 1
+    assert start.resume == Resume(
+        reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-1", total_tokens=70)
+    )

@@ -40,7 +40,7 @@ def _log_as_before() -> Iterator[None]:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     made = Project(root=tmp_path).create()
-    made.workflow()
+    made.workflow(agent={"max_turns": 1, "budget": {"max_attempts_without_progress": 1}})
     made.issue("SYM-1", title="First")
     made.issue("SYM-2", title="Over", state="Done")
     made.commit("Workflow")

@@ -13,23 +13,16 @@ from typing import Any
 
 import pytest
 
-import symphony
-from harness.project import Daemon, Project, scripted, until
+from harness.project import Daemon, Project, remembering, until
 
-SOURCE = Path(symphony.__file__).parents[1]
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
-
-
-def _agent(threads: Path) -> str:
-    """An agent of this very source tree that remembers its threads."""
-    return f"PYTHONPATH={SOURCE} {scripted('--threads', str(threads))}"
 
 
 @pytest.fixture
 def threads(project: Project) -> Path:
     """Where agents remember their threads."""
     folder = project.root / "threads"
-    project.workflow(command=_agent(folder))
+    project.workflow(command=remembering(folder))
     return folder
 
 
@@ -85,6 +78,7 @@ def _once(project: Project) -> Daemon:
     return daemon
 
 
+@pytest.mark.conformance("A-18")
 def test_after_kill_9_the_same_thread_goes_on_and_no_token_is_counted_twice(
     project: Project, threads: Path
 ) -> None:
@@ -103,7 +97,7 @@ def test_after_kill_9_the_same_thread_goes_on_and_no_token_is_counted_twice(
     assert first["thread_id"] == second["thread_id"]
     assert first["total_tokens"] > 0
     assert first["total_tokens"] + second["total_tokens"] == thread["usage"]["totalTokens"]
-    ((tokens,),) = _rows(project, "SELECT tokens FROM days")
+    ((tokens,),) = _rows(project, "SELECT sum(tokens) FROM days")
     assert tokens == thread["usage"]["totalTokens"]
 
 
@@ -132,6 +126,7 @@ def test_an_agent_that_has_forgotten_the_thread_starts_cold(project: Project, th
     assert project.branch_log("SYM-1") == ["Work"]
 
 
+@pytest.mark.conformance("S-19")
 @pytest.mark.parametrize("loss", ["deleted", "damaged", "newer"])
 def test_without_its_journal_the_daemon_starts_cold_and_loses_nothing(
     project: Project, threads: Path, loss: str
@@ -160,8 +155,9 @@ def _spoil(journal: Path, loss: str) -> None:
             path.write_bytes(b"\0\xff{" * 1_000)
 
 
+@pytest.mark.conformance("S-19")
 def test_a_retry_keeps_its_time_and_its_number(project: Project, threads: Path) -> None:
-    project.workflow(command=_agent(threads), agent={"max_retry_backoff_ms": 300_000})
+    project.workflow(command=remembering(threads), agent={"max_retry_backoff_ms": 300_000})
     project.issue("SYM-1", [{"fail": "once"}])
     with project.daemon() as first:
         first.wait_for("run_retrying", attempt=1)
@@ -179,6 +175,7 @@ def test_a_retry_keeps_its_time_and_its_number(project: Project, threads: Path) 
         assert not [line for line in second.events() if line["event"] == "run_started"]
 
 
+@pytest.mark.conformance("S-19")
 def test_a_block_is_kept_with_its_question_and_its_comment_is_not_repeated(
     project: Project, threads: Path
 ) -> None:
@@ -204,7 +201,7 @@ def test_a_block_is_kept_with_its_question_and_its_comment_is_not_repeated(
 
 
 def test_a_drain_hands_the_interrupted_thread_to_the_next_daemon(project: Project, threads: Path) -> None:
-    project.workflow(command=_agent(threads), agent={"drain_timeout_ms": 0})
+    project.workflow(command=remembering(threads), agent={"drain_timeout_ms": 0})
     _waits(project, "SYM-1")
     with project.daemon() as first:
         before = first.wait_for("turn_started")

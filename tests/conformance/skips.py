@@ -24,6 +24,7 @@ PERMITTED = (
     Skip(reason="this machine has no user namespaces to take away", why="the case needs a host that has them"),
     Skip(reason="a corpus of skills is not part of the repository (set SYMPHONY_SKILL_CORPUS)", why="skills of others are not ours to hand on"),
     Skip(reason="the schemas of the vendors are not part of the repository (set SYMPHONY_VENDOR_SCHEMAS)", why="what vendors publish is theirs to hand on"),
+    Skip(reason="GitHub's GraphQL schema is not part of the repository (set SYMPHONY_GITHUB_GRAPHQL)", why="it comes from npm"),
     Skip(reason="not a git checkout, so there is nothing to clone", why="an unpacked archive has no history"),
 )  # fmt: skip
 

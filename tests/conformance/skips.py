@@ -25,6 +25,7 @@ PERMITTED = (
     Skip(reason="no mount namespace to make a small disk in", why="the case needs a host that has them"),
     Skip(reason="a corpus of skills is not part of the repository (set SYMPHONY_SKILL_CORPUS)", why="skills of others are not ours to hand on"),
     Skip(reason="no setpriv(1) that knows --pdeathsig", why="util-linux has it since 2.33; others have not"),
+    Skip(reason="no control group that this user may divide", why="the case needs a group of one's own, or root's"),
     Skip(reason="not a git checkout, so there is nothing to clone", why="an unpacked archive has no history"),
 )  # fmt: skip
 

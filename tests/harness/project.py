@@ -169,6 +169,17 @@ class Project:
             stdin=subprocess.DEVNULL,
         )
 
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        """`symphony` as a process that goes on; its caller waits for its end."""
+        return subprocess.Popen(
+            [*SYMPHONY, *arguments],
+            cwd=self.repo,
+            env=self.env(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
     @contextmanager
     def daemon(self, *arguments: str) -> Iterator["Daemon"]:
         """`symphony run` as a process; killed hard at the end if it is still there."""

@@ -3,22 +3,22 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from symphony.cli.client import Client, reach
+from symphony.cli import client
 from symphony.cli.control import absence, unreachable
 from symphony.cli.failures import warn
 
 __all__ = ["needed_daemon"]
 
 
-def needed_daemon(workflow: Path, environment: Mapping[str, str], *, hint: str) -> Client:
+def needed_daemon(workflow: Path, environment: Mapping[str, str], *, hint: str) -> client.Client:
     """The daemon of a workflow file, ready to be asked; `hint` is what to do where there is none.
 
     Raises:
         UnreachableError: there is none, or it cannot be asked.
     """
-    client = reach(workflow, environment)
-    if client is not None:
-        return client
+    found = client.reach(workflow, environment)
+    if found is not None:
+        return found
     if not workflow.exists():
         raise unreachable(
             f"no daemon is running for {workflow}, and there is no such file",

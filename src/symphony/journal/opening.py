@@ -34,6 +34,7 @@ _HEADER_BYTES = 100
 _MAGIC = b"SQLite format 3\x00"
 _ASIDE = ".damaged-"
 _PAGE_BYTES = 4_096
+_WAL_FORMAT = 2
 _MAX_WAL_BYTES = 16 * 1024 * 1024
 
 
@@ -127,6 +128,8 @@ def _exists(path: Path) -> bool:
     if len(first) < _HEADER_BYTES or not first.startswith(_MAGIC):
         raise DamagedError("it does not begin as a database does")
     _refuse_foreign(path, first)
+    if max(first[18:20]) > _WAL_FORMAT:  # SQLite would read such a file and never write it
+        raise DamagedError("its format is not known")
     return True
 
 

@@ -30,6 +30,7 @@ from symphony.runtime.notes import Notes
 from symphony.runtime.operator import ServiceOperator
 from symphony.runtime.reachable import reachable
 from symphony.runtime.recovery import left_workspaces, reap_predecessor
+from symphony.runtime.retention import keep_bounded
 from symphony.runtime.state_dir import StateDirectory
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import (
@@ -41,10 +42,11 @@ from symphony.scheduler.inputs import (
     WakeAsked,
     WorkflowRejected,
 )
-from symphony.scheduler.machine import over, step
+from symphony.scheduler.machine import Step, over, step
 from symphony.scheduler.state import Drain, State, initial
 from symphony.workflow.document import Workflow
 from symphony.workflow.keys import changed_keys
+from symphony.workflow.settings import RetentionSettings
 from symphony.workflow.store import Rejected, Reloaded, WorkflowStore
 from symphony.workflow.values import Reload
 
@@ -88,9 +90,11 @@ class Service:
         observers: tuple[Observer, ...] = (),
         port: int | None = None,
         now_ms: Callable[[], int] = monotonic_ms,
+        step: Step = step,
         wall_ms: Callable[[], int] = wall_ms,
         fault: Fault = no_fault,
     ) -> None:
+        self._step = step
         self._store = store
         self._state_dir = state_dir
         self._host = host
@@ -242,6 +246,7 @@ class Service:
             tasks.start_soon(self._watch_workflow)
             tasks.start_soon(self._recheck_workflow)
             tasks.start_soon(self._watch_tracker)
+            tasks.start_soon(keep_bounded, self._state_dir, memory.journal, self._kept)
             tasks.start_soon(self._decide, bound, memory)
             await self._exit.wait()
             tasks.cancel_scope.cancel()
@@ -270,7 +275,7 @@ class Service:
         """One step. A bug in it costs this one fact and a log line, never the daemon and what it watches."""
         assert self._effects is not None  # noqa: S101 - made before the loop starts
         try:
-            after, commands = step(before, fact, self._now_ms())
+            after, commands = self._step(before, fact, self._now_ms())
         except Exception:  # noqa: BLE001 - the step is total; should it not be, the night must go on
             _log.exception("decision_failed", input=type(fact).__name__)
             self._show(before, fact, before, ())  # it is out of the mailbox, and somebody may wait for that
@@ -337,6 +342,12 @@ class Service:
         if waiting := changed_keys(before, workflow.settings, Reload.RESTART):
             _log.warning("restart_needed", keys=waiting)
         self.post(SettingsChanged(settings=scheduler_settings(bound)))
+
+    def _kept(self) -> tuple[RetentionSettings, frozenset[str]]:
+        """What `retention` says now, and the runs that live."""
+        assert self._bound is not None  # noqa: S101 - set before this is asked
+        running = self.state.running.values() if self.state is not None else ()
+        return self._bound.settings.retention, frozenset(run.run_id for run in running)
 
     async def _watch_workflow(self) -> None:
         """A hint that arrives early; the recheck is what can be relied on (CF8)."""

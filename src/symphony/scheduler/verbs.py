@@ -19,10 +19,10 @@ from symphony.domain.failures import Category
 from symphony.scheduler import blocks, budgets, cycle, departure, endings, retries, runs, threads
 from symphony.scheduler.commands import StopReason
 from symphony.scheduler.inputs import OperatorAsked, ResumeReason, Verb
-from symphony.scheduler.state import Drain, Entry, State
+from symphony.scheduler.state import Blocked, Drain, Entry, State
 from symphony.scheduler.work import Work
 
-__all__ = ["ISSUE_VERBS", "Refusal", "act", "refusal"]
+__all__ = ["ISSUE_VERBS", "Refusal", "act", "answerable", "refusal"]
 
 ISSUE_VERBS = frozenset({Verb.STOP, Verb.RETRY, Verb.UNBLOCK, Verb.ANSWER})
 """The verbs that are about one issue; the others are about the daemon."""
@@ -37,6 +37,11 @@ class Refusal:
     code: str
     message: str
     hint: str | None = None
+
+
+def answerable(blocked: Blocked) -> bool:
+    """Whether the agent waits for words of a person."""
+    return blocks.answerable(blocked.failure, blocked.question)
 
 
 def refusal(state: State, verb: Verb, issue_id: str | None = None, text: str | None = None) -> Refusal | None:
@@ -87,7 +92,7 @@ def _refuse_unblock(state: State, issue_id: str, _text: str | None) -> Refusal |
 
 def _refuse_answer(state: State, issue_id: str, text: str | None) -> Refusal | None:
     blocked = state.blocked.get(issue_id)
-    if blocked is None or not blocks.answerable(blocked.failure, blocked.question):
+    if blocked is None or not answerable(blocked):
         return Refusal(code="no_question", message="the issue waits for no answer")
     if not (text or "").strip():
         return Refusal(code="empty_answer", message="the answer is empty")

@@ -64,7 +64,7 @@ class FakeClient:
 @pytest.fixture
 def daemon(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     client = FakeClient(os.getpid())
-    monkeypatch.setattr("symphony.cli.needed.reach", lambda *_: client)
+    monkeypatch.setattr("symphony.cli.client.reach", lambda *_: client)
     return client
 
 
@@ -229,7 +229,7 @@ def test_a_drain_waits_for_the_end_of_the_process(
 ) -> None:
     client = Leaving(child("import sys; sys.stdin.read()"))
     client.fails = fails
-    monkeypatch.setattr("symphony.cli.needed.reach", lambda *_: client)
+    monkeypatch.setattr("symphony.cli.client.reach", lambda *_: client)
     done = run("drain", "--wait")
     assert (done.exit_code, done.stdout) == (0, said)
     assert client.process.wait() == 0
@@ -241,7 +241,7 @@ def test_a_daemon_that_has_ended_already_is_not_waited_for(
     process = child("")
     process.wait()
     client = FakeClient(process.pid)
-    monkeypatch.setattr("symphony.cli.needed.reach", lambda *_: client)
+    monkeypatch.setattr("symphony.cli.client.reach", lambda *_: client)
     assert run("drain", "--wait").stdout.endswith("The daemon has ended.\n")
 
 

@@ -98,7 +98,7 @@ Answering = Callable[[dict[str, Any]], FakeClient]
 def daemon(monkeypatch: pytest.MonkeyPatch) -> Answering:
     def answering(answers: dict[str, Any]) -> FakeClient:
         client = FakeClient(answers)
-        for module in ("symphony.cli.facts", "symphony.cli.client", "symphony.cli.needed"):
+        for module in ("symphony.cli.facts", "symphony.cli.client"):
             monkeypatch.setattr(f"{module}.reach", lambda *_: client)
         return client
 

@@ -68,6 +68,7 @@ DAMAGES = {
     "index missing": lambda path: change(path, "DROP INDEX events_by_run"),
     "another column": lambda path: change(path, "ALTER TABLE days ADD COLUMN more"),
     "page size": lambda path: overwrite(path, 16, b"\x07\x07"),
+    "format to write": lambda path: overwrite(path, 18, b"\x03"),
     "main file missing": lose_the_main_file,
 }
 

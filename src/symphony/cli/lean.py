@@ -3,7 +3,7 @@
 structlog loads rich for tracebacks that we do not let it draw, and pydantic looks through every installed
 package for plugins. python-liquid loads babel, with the calendars of the world, for filters that only its own
 set of extras has: no environment of ours takes those. The collector of cycles finds nothing in modules: it is
-at rest meanwhile, and does not look at them again.
+at rest meanwhile, and does not look at them again. Dataclasses compile late (`late_methods`).
 """
 
 import gc
@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
+
+from symphony.cli.late_methods import late_methods
 
 __all__ = ["lean_imports"]
 
@@ -42,7 +44,8 @@ def lean_imports() -> Iterator[None]:
     collecting = gc.isenabled()
     gc.disable()
     try:
-        yield
+        with late_methods():
+            yield
     finally:
         gc.freeze()
         if collecting:

@@ -1,8 +1,8 @@
-"""Lets dataclasses compile most of their methods when these are called first, and not when they are loaded.
+"""Lets dataclasses compile their methods when these are looked up first, and not when they are loaded.
 
 Up to Python 3.12 each method of a dataclass is a text of its own that is compiled while the module is loaded.
-The few hundred classes that serve a workflow have six of them each: a quarter of all loading, for methods
-most of which are never called. Later versions compile what belongs to a class in one go, in another function;
+The few hundred classes that serve a workflow have six of them each: a third of all loading, for methods most
+of which are never called. Later versions compile what belongs to a class in one go, in another function;
 where the one replaced here is not there, nothing is replaced.
 """
 
@@ -14,12 +14,13 @@ from typing import Any, Final
 __all__ = ["late_methods"]
 
 _MAKER: Final = "_create_fn"
-_LATE: Final = frozenset({"__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__"})
+_LATE: Final = frozenset({"__init__", "__eq__", "__hash__", "__setattr__", "__delattr__"})
+_REPR: Final = "__repr__"  # wrapped by its maker, for which it has to be a function
 
 
 @contextmanager
 def late_methods() -> Iterator[None]:
-    """While it lasts, classes get methods that are made when they are called, and are just as they were."""
+    """While it lasts, classes get methods that are made when they are looked up, and are just as they were."""
     module: dict[str, Any] = vars(dataclasses)
     maker: Callable[..., Any] | None = module.get(_MAKER)
     if maker is None:
@@ -28,7 +29,9 @@ def late_methods() -> Iterator[None]:
 
     def make(name: str, *args: Any, **options: Any) -> Any:
         if name in _LATE:
-            return _later(name, lambda: maker(name, *args, **options))
+            return _Late(name, lambda: maker(name, *args, **options))
+        if name == _REPR:
+            return _repr(lambda: maker(name, *args, **options))
         return maker(name, *args, **options)
 
     module[_MAKER] = make
@@ -38,19 +41,30 @@ def late_methods() -> Iterator[None]:
         module[_MAKER] = maker
 
 
-def _later(name: str, make: Callable[[], Any]) -> Any:
-    """A method that makes the real one, once, which takes its place where a class has it directly."""
-    real: Any = None  # two threads may both make one: they are the same
+class _Late:
+    """Stands in a class for a method, and puts it in its own place. Two threads may both make one: the same."""
 
-    def method(self: Any, *values: Any) -> Any:
+    __slots__ = ("__name__", "_make")
+
+    def __init__(self, name: str, make: Callable[[], Any]) -> None:
+        self.__name__ = name
+        self._make = make
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        real = self._make()
+        for one in owner.__mro__:
+            if vars(one).get(self.__name__) is self:
+                real.__qualname__ = f"{one.__qualname__}.{self.__name__}"
+                setattr(one, self.__name__, real)
+        return real.__get__(instance, owner)
+
+
+def _repr(make: Callable[[], Callable[[Any], str]]) -> Callable[[Any], str]:
+    real: Callable[[Any], str] | None = None
+
+    def __repr__(self: Any) -> str:  # noqa: N807 - its name is part of what it stands for
         nonlocal real
-        if real is None:
-            real = make()
-            real.__qualname__ = method.__qualname__
-            for owner in type(self).__mro__:
-                if vars(owner).get(name) is method:
-                    setattr(owner, name, real)
-        return real(self, *values)
+        real = real or make()
+        return real(self)
 
-    method.__name__ = name
-    return method
+    return __repr__

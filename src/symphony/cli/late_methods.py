@@ -20,7 +20,7 @@ _REPR: Final = "__repr__"  # wrapped by its maker, for which it has to be a func
 
 @contextmanager
 def late_methods() -> Iterator[None]:
-    """While it lasts, classes get methods that are made when they are looked up, and are just as they were."""
+    """While it lasts, classes get methods that are made when looked up, and are just as they were."""
     module: dict[str, Any] = vars(dataclasses)
     maker: Callable[..., Any] | None = module.get(_MAKER)
     if maker is None:
@@ -42,7 +42,7 @@ def late_methods() -> Iterator[None]:
 
 
 class _Late:
-    """Stands in a class for a method, and puts it in its own place. Two threads may both make one: the same."""
+    """Stands in a class for a method, and puts it in its place. Two threads may both make one: the same."""
 
     __slots__ = ("__name__", "_make")
 

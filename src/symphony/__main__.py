@@ -30,7 +30,8 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # on its way out a daemon ignores it
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _load() -> "Callable[[], object]":

@@ -1,6 +1,7 @@
 """Promise: after `kill -9` there is exactly one live agent per issue, and the issue is finished."""
 
 import json
+import shutil
 import signal
 from pathlib import Path
 
@@ -27,7 +28,10 @@ def _alive(folder: Path, role: str) -> list[int]:
 def _prepare(project: Project, *switches: str) -> Path:
     pids = project.root / "pids"
     pids.mkdir()
-    project.workflow(command=scripted("--pid-file", str(pids), *switches), agent={"max_concurrent_agents": 3})
+    # Behind a pipe the agent is no child of the daemon, so the kernel does not end it when the daemon dies.
+    piped = "cat | " if switches else ""
+    command = piped + scripted("--pid-file", str(pids), *switches)
+    project.workflow(command=command, agent={"max_concurrent_agents": 3})
     for number in (1, 2, 3):
         project.issue(
             f"SYM-{number}",
@@ -53,11 +57,32 @@ def _wait_for_work(project: Project, daemon: Daemon) -> None:
     until(lambda: all(path.exists() for path in files) or None, daemon.log.read_text)
 
 
+def _forget(project: Project, what: str) -> None:
+    """Take from the successor what could tell it of its predecessor."""
+    if what == "everything":
+        shutil.rmtree(project.state_dir)
+    elif what == "journal":
+        for path in project.state_dir.glob("journal.db*"):
+            path.unlink()
+    elif what == "damaged":
+        for path in project.state_dir.rglob("*"):
+            if path.is_file() and path.name != "lock":
+                path.write_bytes(b"\0\xff{")
+
+
 @pytest.mark.parametrize(
-    "switches", [(), STUBBORN], ids=["ordinary agents", "agents that ignore EOF and SIGTERM"]
+    ("switches", "forgotten"),
+    [((), ""), (STUBBORN, ""), (STUBBORN, "journal"), (STUBBORN, "damaged"), (STUBBORN, "everything")],
+    ids=[
+        "ordinary agents",
+        "agents that ignore EOF and SIGTERM",
+        "and no file tells of them",
+        "and every file is damaged",
+        "and the state directory is gone",
+    ],
 )
 def test_kill_9_in_mid_run_leaves_one_agent_per_issue_and_finishes_it(
-    project: Project, switches: tuple[str, ...]
+    project: Project, switches: tuple[str, ...], forgotten: str
 ) -> None:
     pids = _prepare(project, *switches)
     with project.daemon() as first:
@@ -67,6 +92,7 @@ def test_kill_9_in_mid_run_leaves_one_agent_per_issue_and_finishes_it(
         first.end()
     if switches:
         assert sorted(_alive(pids, "agent")) == sorted(old), "these survive their daemon: the control"
+    _forget(project, forgotten)
     with project.daemon("--once") as second:
         new = until(
             lambda: agents if len(agents := set(_alive(pids, "agent")) - set(old)) == 3 else None,
@@ -83,20 +109,36 @@ def test_kill_9_in_mid_run_leaves_one_agent_per_issue_and_finishes_it(
     assert not _alive(pids, "child")
 
 
+def _left(project: Project) -> list[str]:
+    """Half-written files, and names of a holder, in the state directory and beside the workspaces."""
+    places = (project.state_dir, project.workspaces)
+    half = [path for place in places for path in place.rglob("*") if path.name.endswith((".tmp", ".lock"))]
+    half += (project.workspaces / ".symphony" / "staging").iterdir()
+    named = (project.state_dir / "lock").read_text()
+    return [str(path) for path in half if path.parent.name != "mirrors"] + ([named] if named else [])
+
+
 @pytest.mark.conformance("L-3")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_stops_at_once_and_leaves_nothing(project: Project, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    "numbers",
+    [(signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT), (signal.SIGINT,)],
+    ids=["SIGTERM twice", "SIGTERM, then SIGINT", "SIGINT"],
+)
+def test_a_second_signal_or_an_interrupt_stops_at_once_and_leaves_nothing(
+    project: Project, numbers: tuple[signal.Signals, ...]
+) -> None:
     pids = _prepare(project, *STUBBORN)
     with project.daemon() as daemon:
         _three_agents(pids)
         _wait_for_work(project, daemon)
-        daemon.signal(number)
-        daemon.wait_for("draining")
-        daemon.signal(number)
+        for number in numbers:
+            daemon.signal(number)
+            if number is not numbers[-1]:
+                daemon.wait_for("draining")
         assert daemon.end() == 0, daemon.log.read_text()
     assert not _alive(pids, "agent")
     assert not _alive(pids, "child")
-    assert not list((project.state_dir / "runs").iterdir())
+    assert _left(project) == []
     for issue in (1, 2, 3):
         assert (project.workspaces / f"SYM-{issue}" / "work.txt").exists(), "work in progress is kept"
 
@@ -122,6 +164,8 @@ def test_a_second_daemon_is_refused_in_one_line(project: Project) -> None:
         refused = project.symphony("run")
         assert refused.returncode == 1
         assert "already serves this workflow" in refused.stderr
+        assert str(project.state_dir) in refused.stderr
+        assert len(refused.stderr.strip().splitlines()) == 2
         assert str(daemon.process.pid) in refused.stderr
         assert "hint:" in refused.stderr
 

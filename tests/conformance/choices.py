@@ -257,9 +257,9 @@ def _open() -> Iterator[Choice]:
     yield _choice(
         "shutdown", group,
         "What does a signal do?",
-        "The first one starts nothing new and lets running turns end, for as long as `agent.drain_timeout_ms`; the second one stops them. An end in order exits with 0.",
+        "SIGTERM starts nothing new and lets running turns end, for as long as `agent.drain_timeout_ms`; a second one, or SIGINT, stops them. SIGHUP reads the workflow again. An end in order exits with 0.",
         places=("commands", "src/symphony/runtime/shutdown.py"),
-        tests=("tests/acceptance/test_restart.py::test_the_first_signal_lets_running_turns_end", "tests/acceptance/test_restart.py::test_a_second_signal_stops_at_once_and_leaves_nothing", "machine::test_a_drain_does_not_wait_longer_than_its_limit"),
+        tests=("tests/acceptance/test_restart.py::test_the_first_signal_lets_running_turns_end", "tests/acceptance/test_restart.py::test_a_second_signal_or_an_interrupt_stops_at_once_and_leaves_nothing", "machine::test_a_drain_does_not_wait_longer_than_its_limit"),
     )
     yield _choice(
         "exit-codes", group,

@@ -203,7 +203,7 @@ def _api() -> Iterator[Row]:
 def _command_line() -> Iterator[Row]:
     yield _row("L-1", "I", "CL1, CL2", "The workflow may be named or be the default; a missing one is named absolutely.", environment=GIT)
     yield _row("L-2", "I", "CL2", "A start that fails says so in one clear line and does not exit with 0.", environment=GIT)
-    yield _row("L-3", "I", "CL3, CL6", "An end in order exits with 0, any other does not; signals drain first and stop at once the second time.", environment=PROC)
+    yield _row("L-3", "I", "CL3, CL6", "An end in order exits with 0, any other does not; SIGTERM drains first and stops at once the second time, as SIGINT does.", environment=PROC)
     yield _row("L-4", "U", "CL4, CL5", "Place of the logs, bounds of the port and the acknowledgement of an unguarded posture.")
 
 

@@ -23,6 +23,7 @@ PERMITTED = (
     Skip(reason="no unshare(1) to take user namespaces away with", why="the case needs a host with that program"),
     Skip(reason="this machine has no user namespaces to take away", why="the case needs a host that has them"),
     Skip(reason="a corpus of skills is not part of the repository (set SYMPHONY_SKILL_CORPUS)", why="skills of others are not ours to hand on"),
+    Skip(reason="no setpriv(1) that knows --pdeathsig", why="util-linux has it since 2.33; others have not"),
     Skip(reason="not a git checkout, so there is nothing to clone", why="an unpacked archive has no history"),
 )  # fmt: skip
 

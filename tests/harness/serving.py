@@ -14,6 +14,7 @@ from symphony.cli.serving import open_store
 from symphony.hosts.local import LocalHost
 from symphony.runtime.service import Observer, Service
 from symphony.runtime.state_dir import StateDirectory
+from symphony.runtime.state_place import instance_of
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import Input, RunEnded
 from symphony.scheduler.state import Running, State
@@ -100,7 +101,7 @@ async def make_service(
     return Service(
         store=await to_thread.run_sync(open_store, workflow, environment),
         state_dir=StateDirectory(project.state_dir),
-        host=LocalHost(),
+        host=LocalHost(instance=await to_thread.run_sync(instance_of, project.state_dir)),
         environment=environment,
         once=once,
         observers=observers,

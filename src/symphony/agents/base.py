@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from symphony.agents.events import AgentEvent
-from symphony.domain.failures import SymphonyError
+from symphony.domain.failures import Failure, SymphonyError
 from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.hosts.base import Identity
+from symphony.scheduler.inputs import Thread
 
 __all__ = [
     "AgentBackend",
@@ -37,6 +38,7 @@ class Capabilities:
     client_tools: bool
     absolute_usage: bool
     sandbox: bool
+    resume: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,8 @@ class SessionRequest:
         own_skill_listing: the agent may list skills by itself, those that it brings along included.
         on_compacted: called when the agent has summed its conversation up, in order with the calls of tools:
             earlier than the event, which waits until somebody takes it.
+        resume: the thread of an earlier session to go on with; for a backend that can. `envelope` is told
+            anew then: a thread remembers the one of its beginning.
     """
 
     run_id: str
@@ -81,6 +85,7 @@ class SessionRequest:
     on_spawned: Callable[[Identity], None] | None = None
     own_skill_listing: bool = True
     on_compacted: Callable[[], None] | None = None
+    resume: Thread | None = None
 
 
 class AgentSession(Protocol):
@@ -89,6 +94,11 @@ class AgentSession(Protocol):
     @property
     def pid(self) -> int:
         """The agent's process id."""
+        ...
+
+    @property
+    def resume_refused(self) -> Failure | None:
+        """Why the thread asked for is not gone on with, which made the session a new one; else null."""
         ...
 
     def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:

@@ -75,16 +75,12 @@ class RunProgress:
 
 
 class Progress:
-    """Collects the events of one run.
-
-    `thread_tokens` is the stored mark of a resumed thread, else zero; `redaction` masks what is told.
-    """
+    """Collects the events of one run; `redaction` masks what is told."""
 
     def __init__(
         self,
         *,
         pid: int | None = None,
-        thread_tokens: Tokens | None = None,
         redaction: Redaction = _SHAPES_ONLY,
     ) -> None:
         self._redaction = redaction
@@ -94,9 +90,13 @@ class Progress:
         self._newest: AgentEvent | None = None
         self._telling: AgentEvent | None = None
         self._tokens = Tokens()
-        self._mark = thread_tokens or Tokens()
+        self._mark = Tokens()
         self._rate_limits: Mapping[str, Any] | None = None
         self._events = 0
+
+    def resumes(self, mark: Tokens) -> None:
+        """The run goes on with a thread that had used so much when its mark was stored (TK4)."""
+        self._mark = mark
 
     def add(self, event: AgentEvent) -> None:
         """Take one event into account."""

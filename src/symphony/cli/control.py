@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from symphony.cli.failures import CommandError, ExitCode
+from symphony.runtime.instance_lock import parse_holder
 from symphony.runtime.state_place import locate
 
 __all__ = ["Control", "UnreachableError", "absence", "find_daemon", "unreachable"]
@@ -137,10 +138,10 @@ def _holder(lock: Path) -> int | None:
     """The process that took the instance lock last, if it is still there. Raises `OSError`."""
     try:
         with lock.open("rb") as file:
-            pid = int(file.read(32))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+            holder = parse_holder(file.read(_MAX_BYTES))
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    return pid if _lived(pid, lock) else None
+    return holder.pid if holder is not None and _lived(holder.pid, lock) else None
 
 
 def _lived(pid: int, written: Path) -> bool:

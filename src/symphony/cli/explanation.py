@@ -65,6 +65,11 @@ ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
         "It starts once WORKFLOW.md is usable again; what runs goes on.",
         "mend WORKFLOW.md; the daemon reads it within a second",
     ),
+    "paused": ("It starts once the daemon is resumed; what runs goes on.", "run: symphony resume"),
+    "day_budget": (
+        "It starts when the next day (UTC) begins.",
+        "raise agent.budget.max_tokens_per_day",
+    ),
     "no_slot": (
         "It starts when a slot is free, in the order of priority and age.",
         "raise agent.max_concurrent_agents, or give it a higher priority",

@@ -18,5 +18,5 @@ class Farewell:
         if before.drain is Drain.NO and after.drain is Drain.DRAINING and after.running:
             names = ", ".join(sorted(run.issue.identifier for run in after.running.values()))
             wait_s = after.settings.drain_timeout_ms // 1000
-            text = f"The turns of {names} may end first (at most {wait_s} s); Ctrl-C again stops them now."
+            text = f"The turns of {names} may end first (at most {wait_s} s); Ctrl-C stops them now."
             click.echo(text, err=True)

@@ -22,7 +22,7 @@ Examples:
   symphony run --once               work until nothing is running, retrying or eligible
   symphony run ../app/WORKFLOW.md --log-format json 2>>symphony.log
 
-The first Ctrl-C (or SIGTERM) lets running turns end, the second one stops them.
+SIGTERM lets running turns end, Ctrl-C (or a second SIGTERM) stops them at once, SIGHUP reloads.
 Exit codes: 0 done, 1 failure (with --once: an issue is blocked or given up), 2 usage, 3 configuration,
 4 authentication.
 """
@@ -90,6 +90,7 @@ def run(
         logs_root=logs_root,
         acknowledged=acknowledged,
         port=port,
+        last=True,
         observers=(Farewell(),) if sys.stderr.isatty() else (),
     )
     if once:

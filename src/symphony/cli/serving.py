@@ -19,7 +19,7 @@ from symphony.runtime.bound import redaction_for
 from symphony.runtime.service import Observer, Service
 from symphony.runtime.shutdown import serve_until_signalled
 from symphony.runtime.state_dir import StateDirectory
-from symphony.runtime.state_place import locate
+from symphony.runtime.state_place import instance_of, locate
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import Input, SettingsChanged
 from symphony.scheduler.state import State
@@ -45,10 +45,12 @@ def serve(
     acknowledged: bool = False,
     observers: tuple[Observer, ...] = (),
     port: int | None = None,
+    last: bool = False,
 ) -> Tally:
     """Serve a workflow until it ends; with `once`, tell what happened to each issue.
 
     Lines go to stderr, or to `log_path` in its place; with `logs_root` also to a file that rotates (LG4).
+    With `last` the process has nothing to do behind it, and signals cannot interrupt its way out.
     `acknowledged` is a person's consent to sessions without a sandbox (CL5). A daemon without an end keeps no
     tally: it would grow with every issue it ever saw.
 
@@ -64,16 +66,17 @@ def serve(
         if advice := unseen_skills(store.current().settings):
             _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
         tally = Tally()
+        place = state_path or locate(workflow_path, environment)
         service = Service(
             store=store,
-            state_dir=StateDirectory(state_path or locate(workflow_path, environment)),
-            host=LocalHost(),
+            state_dir=StateDirectory(place),
+            host=LocalHost(instance=instance_of(place)),
             environment=environment,
             once=once,
             observers=(log, tally, *observers) if once else (log, *observers),
             port=port,
         )
-        anyio.run(serve_until_signalled, service)
+        anyio.run(serve_until_signalled, service, last)
     return tally
 
 

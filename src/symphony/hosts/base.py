@@ -95,10 +95,13 @@ class Host(Protocol):
         timeout_ms: int,
         stdin: bytes = b"",
         max_output_bytes: int = 1_048_576,
+        tethered: bool = True,
     ) -> Completed:
         """Run a command in its own process group and wait; nothing of the group outlives this call.
 
-        Output past the limit is read and dropped. On cancellation the group is ended too.
+        Output past the limit is read and dropped. On cancellation the group is ended too. Should we die
+        meanwhile, a `tethered` command gets SIGTERM where the host can see to that; leave out what ends soon
+        by itself, as it costs a moment.
 
         Raises:
             FileNotFoundError: the program or `cwd` does not exist.
@@ -114,11 +117,26 @@ class Host(Protocol):
         env: Mapping[str, str],
         stderr_path: Path,
     ) -> HostProcess:
-        """Start a long-lived child in a session of its own. Raises as `run` does."""
+        """Start a long-lived child in a session of its own. Raises as `run` does.
+
+        Should we die it is killed, where the host can see to that.
+        """
         ...
 
     def find_marked(self, run_ids: Sequence[str]) -> tuple[Identity, ...]:
         """Every live process of this user whose environment carries `SYMPHONY_RUN_ID` of one of the runs."""
+        ...
+
+    def find_left(self) -> tuple[Identity, ...]:
+        """What an earlier daemon of our instance left running, with everything below it.
+
+        Only processes of this user, and never this process or one above it. Our own children carry the same
+        mark: ask before the first one is started.
+        """
+        ...
+
+    def identify(self, pid: int) -> Identity | None:
+        """Who has this process number now; null when nobody has."""
         ...
 
     def alive(self, identity: Identity) -> bool:

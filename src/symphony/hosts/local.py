@@ -3,14 +3,17 @@
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
+from anyio import to_thread
 
 from symphony.hosts.base import Completed, HostProcess, Identity
 from symphony.hosts.child import Child, ReadEnd, WriteEnd, start
-from symphony.hosts.processes import RUN_ID_VARIABLE, ProcessTable
+from symphony.hosts.processes import INSTANCE_VARIABLE, RUN_ID_VARIABLE, ProcessTable
+from symphony.hosts.tether import Tether
 
 __all__ = ["LocalHost", "LocalProcess"]
 
@@ -67,10 +70,18 @@ class LocalProcess:
 
 
 class LocalHost:
-    """This machine (`Host`). Children are watched without threads; see `child`."""
+    """This machine (`Host`). Children are watched without threads; see `child`.
 
-    def __init__(self) -> None:
+    With an `instance`, which names one daemon over its restarts, every child carries it in
+    `SYMPHONY_INSTANCE`, by which a successor finds what was left, and dies with this process where the kernel
+    can see to that.
+    """
+
+    def __init__(self, *, instance: str | None = None, tether: Tether | None = None) -> None:
         self._table = ProcessTable()
+        self._instance = instance
+        self._marks = {} if instance is None else {INSTANCE_VARIABLE: instance}
+        self._tether = tether or (None if instance is None else Tether())
 
     @property
     def name(self) -> str:
@@ -86,6 +97,7 @@ class LocalHost:
         timeout_ms: int,
         stdin: bytes = b"",
         max_output_bytes: int = 1_048_576,
+        tethered: bool = True,
     ) -> Completed:
         """Run a command in its own process group and wait (WS8); see `Host.run`.
 
@@ -94,7 +106,7 @@ class LocalHost:
         errors, child_stderr = os.pipe()
         stderr = _Capture(ReadEnd(errors), max_output_bytes)
         try:
-            child = start(argv, cwd=cwd, env=env, stderr=child_stderr)
+            child = await self._start(argv, signal.SIGTERM if tethered else None, cwd, env, child_stderr)
         finally:
             os.close(child_stderr)
         stdout = _Capture(child.stdout, max_output_bytes)
@@ -125,7 +137,7 @@ class LocalHost:
         """Start a long-lived child in a session of its own, its stderr appended to a file of mode 0600."""
         log = os.open(stderr_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            child = start(argv, cwd=cwd, env=env, stderr=log)
+            child = await self._start(argv, signal.SIGKILL, cwd, env, log)
         finally:
             os.close(log)
         identity = self._table.identify(child.pid)
@@ -141,6 +153,10 @@ class LocalHost:
         """Every live process of this user, but this one, whose environment carries one of the run ids."""
         return self._table.marked(run_ids)
 
+    def find_left(self) -> tuple[Identity, ...]:
+        """What an earlier daemon of this instance left running, with all below it; see `Host.find_left`."""
+        return () if self._instance is None else self._table.left_by(self._instance)
+
     def alive(self, identity: Identity) -> bool:
         """Whether exactly this process still runs (a zombie does not)."""
         return self._table.alive(identity)
@@ -148,6 +164,21 @@ class LocalHost:
     async def end(self, targets: Sequence[Identity], *, grace_ms: int) -> tuple[Identity, ...]:
         """SIGTERM, then SIGKILL after the grace; returns those that survived even that."""
         return await self._table.end(targets, grace_ms=grace_ms)
+
+    async def _start(
+        self,
+        argv: Sequence[str],
+        last_word: signal.Signals | None,
+        cwd: Path | None,
+        env: Mapping[str, str],
+        stderr: int,
+    ) -> Child:
+        """Start a marked child that gets the signal `last_word` when this process dies. Raises `OSError`."""
+        marked = {**env, **self._marks}
+        if self._tether is not None and last_word is not None:
+            tie = partial(self._tether.tie, argv, last_word, cwd=cwd, env=marked)
+            argv = await to_thread.run_sync(tie)
+        return start(argv, cwd=cwd, env=marked, stderr=stderr)
 
     async def _until_ended(self, child: Child, timeout_ms: int) -> bool:
         """Wait for the child and end what is left of its group; whether the deadline came first."""

@@ -6,7 +6,8 @@ another user's) is left out: it is none of ours.
 
 import os
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -15,9 +16,10 @@ import psutil
 from symphony.hosts.base import Identity
 from symphony.hosts.procfs import ProcFs, Stat
 
-__all__ = ["RUN_ID_VARIABLE", "ProcessTable"]
+__all__ = ["INSTANCE_VARIABLE", "RUN_ID_VARIABLE", "ProcessTable"]
 
 RUN_ID_VARIABLE = "SYMPHONY_RUN_ID"
+INSTANCE_VARIABLE = "SYMPHONY_INSTANCE"
 
 _PROC = Path("/proc")
 _KILL_WAIT_MS = 2_000
@@ -56,15 +58,32 @@ class ProcessTable:
         """Every live process of this user whose environment carries one of the run ids."""
         return self._living(self._marked_pids(run_ids))
 
+    def left_by(self, instance: str) -> tuple[Identity, ...]:
+        """Every live process of this user that carries the mark of an instance, and all below each.
+
+        Never this process nor one above it: a daemon may be started from a session of its own predecessor.
+        """
+        spared = {os.getpid(), *self._above(os.getpid())}
+        pids: dict[int, None] = {}
+        for marked in self._marked_pids([instance], INSTANCE_VARIABLE):
+            if marked not in spared:
+                pids.update(dict.fromkeys([marked, *self._below(marked)]))
+        return self._living(pid for pid in pids if pid not in spared and _is_ours(pid))
+
     def group(self, group_id: int) -> tuple[Identity, ...]:
         """The live members of a process group."""
         return self._living(pid for pid in psutil.pids() if _group_of(pid) == group_id)
 
     def send(self, number: int, targets: Iterable[Identity]) -> None:
-        """Send a signal to those that still are who they were; the others are skipped silently."""
+        """Send a signal to those that still are who they were; the others are skipped silently.
+
+        Where there are pidfds the process is held first and then looked at, so that a number that passes to
+        somebody else in between is no danger.
+        """
         for target in targets:
-            if self.alive(target):
-                _send(number, target.pid)
+            with suppress(OSError), _held(target.pid) as deliver:
+                if self.alive(target):
+                    deliver(number)
 
     async def end(self, targets: Sequence[Identity], *, grace_ms: int) -> tuple[Identity, ...]:
         """SIGTERM, then SIGKILL after the grace; returns those that survived even that."""
@@ -87,14 +106,14 @@ class ProcessTable:
             left = tuple(target for target in left if self.alive(target))
         return left
 
-    def _marked_pids(self, run_ids: Iterable[str]) -> Iterator[int]:
-        wanted = frozenset(run_ids)
+    def _marked_pids(self, values: Iterable[str], name: str = RUN_ID_VARIABLE) -> Iterator[int]:
+        wanted = frozenset(values)
         if not wanted:
             return
         if self._fs.mounted():
-            pids = self._fs.marked(RUN_ID_VARIABLE, wanted)
+            pids = self._fs.marked(name, wanted)
         else:
-            pids = (pid for pid in psutil.pids() if _run_id(pid) in wanted)
+            pids = (pid for pid in psutil.pids() if _variable(pid, name) in wanted)
         own = os.getpid()
         yield from (pid for pid in pids if pid != own and _is_ours(pid))
 
@@ -105,6 +124,16 @@ class ProcessTable:
     def _below(self, pid: int) -> list[int]:
         below = self._fs.below(pid) if self._fs.mounted() else None
         return _children(pid) if below is None else below
+
+    def _above(self, pid: int) -> list[int]:
+        """The ancestors of a process, nearest first."""
+        if not self._fs.mounted():
+            return _parents(pid)
+        found: list[int] = []
+        with suppress(OSError):
+            while (stat := self._fs.stat(found[-1] if found else pid)) is not None and stat.parent > 0:
+                found.append(stat.parent)
+        return found
 
     def _look(self, pid: int) -> tuple[Identity, bool] | None:
         """Who has this number, and whether it has ended; null when nobody has it."""
@@ -140,9 +169,16 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-def _run_id(pid: int) -> str | None:
+def _parents(pid: int) -> list[int]:
     try:
-        return psutil.Process(pid).environ().get(RUN_ID_VARIABLE)
+        return [parent.pid for parent in psutil.Process(pid).parents()]
+    except _UNREADABLE:
+        return []
+
+
+def _variable(pid: int, name: str) -> str | None:
+    try:
+        return psutil.Process(pid).environ().get(name)
     except _UNREADABLE:
         return None
 
@@ -161,8 +197,14 @@ def _group_of(pid: int) -> int | None:
         return None
 
 
-def _send(number: int, pid: int) -> None:
-    try:
-        os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
+@contextmanager
+def _held(pid: int) -> Iterator[Callable[[int], None]]:
+    """A way to signal whoever has this number now, and nobody who gets it later. Raises `OSError`."""
+    if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):
+        yield lambda number: os.kill(pid, number)
         return
+    fd = os.pidfd_open(pid)
+    try:
+        yield lambda number: signal.pidfd_send_signal(fd, number)
+    finally:
+        os.close(fd)

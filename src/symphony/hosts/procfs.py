@@ -34,7 +34,7 @@ class ProcFs:
 
     def __init__(self, root: Path) -> None:
         self._root = os.fspath(root)
-        self._known: dict[int, tuple[int, bytes | None]] = {}
+        self._known: dict[bytes, dict[int, tuple[int, bytes | None]]] = {}
 
     def mounted(self) -> bool:
         """Whether there is one at all."""
@@ -75,15 +75,16 @@ class ProcFs:
         wanted = {os.fsencode(value) for value in values}
         key = os.fsencode(name) + b"="
         seen: dict[int, tuple[int, bytes | None]] = {}
+        before = self._known.get(key, {})
         for pid, inode in self._listing():
-            known = self._known.get(pid)
+            known = before.get(pid)
             if known is None or known[0] != inode:
                 known = self._mark(pid, inode, key)
             if known is not None:
                 seen[pid] = known
                 if known[1] in wanted:
                     yield pid
-        self._known = seen
+        self._known[key] = seen
 
     def _listing(self) -> list[tuple[int, int]]:
         with os.scandir(self._root) as entries:

@@ -25,10 +25,12 @@ __all__ = [
     "Journal",
     "Record",
     "Remembered",
+    "Retention",
     "RunRecord",
     "SettingRecord",
     "SkillUse",
     "SkillsRecord",
+    "Trimmed",
 ]
 
 
@@ -190,13 +192,36 @@ class Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """What a predecessor left: everything a start needs, and no history."""
+    """What a predecessor left: everything a start needs, and no history; of comments the newest."""
 
     claims: tuple[ClaimRecord, ...] = ()
     live_runs: tuple[RunRecord, ...] = ()
     spent: Mapping[str, Spent] = field(default_factory=dict)
     days: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    comments: tuple[CommentRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How much history is kept. Live runs, and issues with a claim, are never trimmed.
+
+    `max_age_ms` counts from the end of a run, `max_runs` are ended ones, `max_bytes` is what is in use of the
+    file; what goes first is what ended first.
+    """
+
+    max_age_ms: int = 30 * 24 * 3_600_000
+    max_runs: int = 5_000
+    max_bytes: int = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trimmed:
+    """What a trim dropped; `bytes` is by how much the file shrank."""
+
+    runs: int = 0
+    events: int = 0
+    bytes: int = 0
 
 
 class Journal(Protocol):
@@ -205,6 +230,10 @@ class Journal(Protocol):
     @property
     def health(self) -> Health:
         """Whether what is put survives."""
+        ...
+
+    def take_notices(self) -> tuple[Failure, ...]:
+        """What people should be told, once: the next call has only what came since."""
         ...
 
     def put(self, *records: Record) -> None:
@@ -216,7 +245,11 @@ class Journal(Protocol):
         ...
 
     async def remembered(self) -> Remembered:
-        """What a start needs to know."""
+        """What a predecessor left that a start needs to know; puts of this life are not in it."""
+        ...
+
+    async def trim(self, policy: Retention) -> Trimmed:
+        """Drop the history that is too much, in small steps between which puts are written."""
         ...
 
     async def close(self) -> None:

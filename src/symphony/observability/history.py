@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from symphony.domain.plain import one_line
 from symphony.scheduler.commands import Command, Notify, StartRun
 from symphony.scheduler.inputs import AgentReported, Input, Polled, RunEnded
-from symphony.scheduler.runs import NO_SLOT_ERROR
+from symphony.scheduler.notices import SILENT, words
+from symphony.scheduler.retries import NO_SLOT_ERROR
 from symphony.scheduler.state import Running, State
 
 __all__ = [
@@ -32,7 +32,6 @@ MAX_EVENTS = 25
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _JUMP_MS = 1_000
 _FOR_WANT_OF_ROOM = frozenset({"count", "budget"})
-_SILENT = frozenset({"dispatch_skipped", "block_settled"})
 
 
 def utc_now() -> datetime:
@@ -238,8 +237,8 @@ class History:
             entry = self._entry(command.issue.id)
             entry.runs += 1
             entry.started_at, entry.last_event_at, entry.skills = at, None, None
-        elif isinstance(command, Notify) and command.issue_id is not None and command.event not in _SILENT:
-            step = self._happening(at, command.event, _words(command))
+        elif isinstance(command, Notify) and command.issue_id is not None and command.event not in SILENT:
+            step = self._happening(at, command.event, words(command))
             self._entry(command.issue_id).steps.append(step)
 
     def _claims(self, before: State, after: State, at: datetime) -> None:
@@ -270,11 +269,3 @@ def _offset(now: datetime, now_ms: int) -> int:
 
 def _run(state: State, run_id: str) -> Running | None:
     return next((run for run in state.running.values() if run.run_id == run_id), None)
-
-
-def _words(notice: Notify) -> str:
-    """The reason, or else the other facts of a log line, on one line."""
-    if reason := notice.fields.get("reason"):
-        return one_line(str(reason))
-    facts = ((name, value) for name, value in notice.fields.items() if value is not None)
-    return one_line(" ".join(f"{name}={value}" for name, value in facts))

@@ -9,6 +9,7 @@ from typing import Any
 
 from symphony.agents.base import AgentBackend
 from symphony.agents.registry import create_backend
+from symphony.domain.fault_points import Fault, no_fault
 from symphony.domain.issue import normalise_state
 from symphony.domain.redaction import Redaction
 from symphony.hosts.base import Host
@@ -46,6 +47,7 @@ class Bound:
     agent: AgentBackend
     secret_names: frozenset[str]
     redaction: Redaction
+    fault: Fault = no_fault
 
     @property
     def settings(self) -> Settings:
@@ -53,8 +55,8 @@ class Bound:
         return self.workflow.settings
 
 
-def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str]) -> Bound:
-    """Make the adapters of a workflow.
+def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str], fault: Fault = no_fault) -> Bound:
+    """Make the adapters of a workflow; `fault` is told of the points that a run passes.
 
     Raises:
         SymphonyError: an adapter refuses its settings, with `path:line` where it is known.
@@ -75,10 +77,12 @@ def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str]) -> B
             hooks=settings.hooks,
             environment=environment,
             secret_names=secrets,
+            fault=fault,
         ),
         agent=create_backend(settings, host=host, environ=environment, secret_names=secrets),
         secret_names=secrets,
         redaction=redaction_for(workflow, environment, tracker=tracker),
+        fault=fault,
     )
 
 
@@ -121,6 +125,9 @@ def scheduler_settings(bound: Bound) -> SchedulerSettings:
         stall_timeout_ms=settings.codex.stall_timeout_ms,
         max_attempts_without_progress=settings.agent.budget.max_attempts_without_progress,
         drain_timeout_ms=settings.agent.drain_timeout_ms,
+        max_tokens_per_issue=settings.agent.budget.max_tokens_per_issue,
+        max_tokens_per_day=settings.agent.budget.max_tokens_per_day,
+        max_turns_per_issue=settings.agent.budget.max_turns_per_issue,
     )
 
 

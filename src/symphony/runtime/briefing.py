@@ -6,8 +6,10 @@ from symphony.agents.envelope import assemble
 from symphony.domain.issue import Issue
 from symphony.runtime.bound import Bound
 from symphony.runtime.catalog import RunCatalog
+from symphony.scheduler.inputs import Resume
+from symphony.workflow.prompts import answer_section, answered_prompt, interrupted_prompt
 
-__all__ = ["envelope", "prompt"]
+__all__ = ["envelope", "prompt", "resumed_prompt"]
 
 
 def envelope(catalog: RunCatalog) -> str | None:
@@ -15,10 +17,20 @@ def envelope(catalog: RunCatalog) -> str | None:
     return assemble(skills_block=catalog.block)
 
 
-async def prompt(bound: Bound, issue: Issue, attempt: int | None) -> str:
-    """The prompt of the first turn.
+async def prompt(bound: Bound, issue: Issue, attempt: int | None, resume: Resume | None = None) -> str:
+    """The prompt of the first turn of a session that starts cold; an answer of a person stands at its end.
 
     Raises:
         WorkflowError: `template_render_error` (PR7).
     """
-    return await to_thread.run_sync(bound.workflow.template.render, issue, attempt)
+    rendered = await to_thread.run_sync(bound.workflow.template.render, issue, attempt)
+    if resume is None or resume.answer is None:
+        return rendered
+    return f"{rendered.rstrip()}\n\n{answer_section(resume.question, resume.answer)}\n"
+
+
+def resumed_prompt(resume: Resume) -> str:
+    """The prompt of the first turn of a session that goes on with its thread: the task is already in it."""
+    if resume.answer is not None:
+        return answered_prompt(resume.question, resume.answer)
+    return interrupted_prompt()

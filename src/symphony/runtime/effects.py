@@ -17,13 +17,13 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+from symphony.domain.fault_points import FaultPoint
 from symphony.domain.issue import Issue
-from symphony.observability.history import RunSkills
 from symphony.runtime.bound import Bound, comment_severity
 from symphony.runtime.clock import Timers
 from symphony.runtime.notes import Notes
 from symphony.runtime.state_dir import StateDirectory
-from symphony.runtime.worker import Worker
+from symphony.runtime.worker import OnAgent, OnSkills, Worker
 from symphony.scheduler.commands import (
     CleanWorkspace,
     Command,
@@ -70,7 +70,9 @@ class Effects:
         post: Callable[[Input], None],
         before_poll: Callable[[], Awaitable[None]],
         on_exit: Callable[[], None],
-        on_skills: Callable[[str, RunSkills], None],
+        on_skills: OnSkills,
+        on_agent: OnAgent,
+        notes: Notes,
         now_ms: Callable[[], int],
     ) -> None:
         self.bound = bound
@@ -81,10 +83,11 @@ class Effects:
         self._before_poll = before_poll
         self._on_exit = on_exit
         self._on_skills = on_skills
+        self._on_agent = on_agent
         self._now_ms = now_ms
         self._workers: dict[str, Worker] = {}
         self._places: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
-        self._notes = Notes()
+        self._notes = notes
         self._ended_runs = 0
         self._background = 0
         self._quiet = anyio.Event()
@@ -168,6 +171,7 @@ class Effects:
                 post=self._post,
                 report_problems=self._report_problems,
                 on_skills=self._on_skills,
+                on_agent=self._on_agent,
                 now_ms=self._now_ms,
             )
         except Exception as error:  # noqa: BLE001 - a start that fails is a failed attempt (SC10)
@@ -198,7 +202,7 @@ class Effects:
         self._state_dir.drop_empty_log(run_id)
         self._ended_runs += 1
         if self._ended_runs % _TRIM_EVERY == 0:
-            self._state_dir.trim_logs()
+            self._state_dir.trim_logs(tuple(self._workers))
 
     def _report_problems(self, issue: Issue, problems: tuple[Problem, ...]) -> None:
         at_least = comment_severity(self.bound.settings)
@@ -211,10 +215,12 @@ class Effects:
         facts = {"issue_id": command.issue_id, "issue_identifier": command.identifier}
         async with self._place(command.issue_id):
             try:
+                self.bound.fault(FaultPoint.BEFORE_CLEAN)
                 removal = await self.bound.workspaces.remove(await self._record(command))
             except SymphonyError as error:
                 _log.warning("workspace_kept", reason=error.failure.line, **facts)
                 return
+        self.bound.fault(FaultPoint.AFTER_CLEAN)
         if removal.removed:
             _log.info("workspace_removed", **facts)
         elif removal.kept_reason:

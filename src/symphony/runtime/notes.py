@@ -1,15 +1,18 @@
 """The daemon's own comments: one per issue and kind, posted beside the work and never in its way (TR11)."""
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
 
 import anyio
 import structlog
 
 from symphony import skills
+from symphony.domain.fault_points import FaultPoint
 from symphony.domain.issue import Issue
+from symphony.journal.model import CommentRecord
 from symphony.runtime.bound import Bound
 from symphony.skills import Problem, Severity
 from symphony.skills.report import RESOLVED, RESOLVED_FINGERPRINT
@@ -35,16 +38,31 @@ class _Note:
     revise: bool = False
 
 
+Remember = Callable[[str, str, str, str], None]
+"""Takes an issue's id, a kind, a comment's id and a fingerprint."""
+
+
+def _forget(*_: str) -> None:
+    """Nobody remembers."""
+
+
 class Notes:
     """Keeps the comments up to date; what it knows to stand there costs no request again.
 
     That knowledge is a saving and nothing else: without it the tracker is asked, and the marker of the
     comment tells. It is dropped with the tracker it is about, and for one note whenever writing it failed.
+
+    Args:
+        known: what a predecessor knew to stand there, at the tracker that is served first.
+        remember: told of each comment that stands: issue, kind, comment id and fingerprint.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known: Iterable[CommentRecord] = (), *, remember: Remember = _forget) -> None:
         self._tracker: Tracker | None = None
-        self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], str] = OrderedDict(
+            ((one.issue_id, one.kind), one.fingerprint) for one in known
+        )
+        self._remember = remember
         self._locks: dict[str, anyio.Lock] = {}
 
     async def report_skills(
@@ -87,26 +105,33 @@ class Notes:
 
     async def _put(self, bound: Bound, note: _Note) -> None:
         if bound.tracker is not self._tracker:
+            if self._tracker is not None:
+                self._known.clear()
             self._tracker = bound.tracker
-            self._known.clear()
-        key = (note.issue.id, note.kind)
-        if self._known.get(key) == note.fingerprint:
+        key, digest = (note.issue.id, note.kind), sha256(note.fingerprint.encode()).hexdigest()
+        if self._known.get(key) == digest:
             return
         self._known.pop(key, None)
-        if await _write(bound, note):
-            self._known[key] = note.fingerprint
-            if len(self._known) > _MAX_KNOWN:
-                self._known.popitem(last=False)
+        bound.fault(FaultPoint.BEFORE_COMMENT)
+        stands = await _write(bound, note)
+        if stands is None:
+            return
+        bound.fault(FaultPoint.AFTER_COMMENT)
+        self._known[key] = digest
+        if len(self._known) > _MAX_KNOWN:
+            self._known.popitem(last=False)
+        if stands:
+            self._remember(*key, stands, digest)
 
 
-async def _write(bound: Bound, note: _Note) -> bool:
-    """Whether the comment now stands as it should, or none is needed."""
+async def _write(bound: Bound, note: _Note) -> str | None:
+    """The id of the comment that now stands as it should; empty where none is needed, null if it failed."""
     tracker, issue = bound.tracker, note.issue
     facts = {"issue_id": issue.id, "issue_identifier": issue.identifier, "kind": note.kind}
     if not isinstance(tracker, CommentCapability):
         if not note.revise:
             _log.info("comment_skipped", reason="the tracker has no comments", **facts)
-        return True
+        return ""
     put: Callable[..., Awaitable[Upserted | None]] = revise_comment if note.revise else upsert_comment
     try:
         with anyio.fail_after(_TIMEOUT_S):
@@ -121,7 +146,8 @@ async def _write(bound: Bound, note: _Note) -> bool:
     except Exception as error:  # noqa: BLE001 - a comment is never worth a run
         reason = bound.redaction.text(str(error)) or type(error).__name__
         _log.warning("comment_failed", reason=reason, **facts)
-        return False
-    if done is not None:
-        _log.info("comment_posted", outcome=done.outcome.value, comment_id=done.comment_id, **facts)
-    return True
+        return None
+    if done is None:
+        return ""
+    _log.info("comment_posted", outcome=done.outcome.value, comment_id=done.comment_id, **facts)
+    return done.comment_id

@@ -16,9 +16,9 @@ from symphony.agents.events import (
     ToolCalled,
     TurnEnded,
 )
-from symphony.agents.fold import Progress
+from symphony.agents.fold import Progress, Tokens
 from symphony.domain.redaction import Redaction
-from symphony.scheduler.inputs import AgentReported, Input, RunReport, RunStage
+from symphony.scheduler.inputs import AgentReported, Input, RunReport, RunStage, Thread
 
 __all__ = ["Later", "Pending", "Pulse", "on_the_loop"]
 
@@ -80,6 +80,16 @@ class Pulse:
         """The workspace exists."""
         self._workspace_path, self._branch = workspace_path, branch
         self.beat()
+
+    def resumes(self, thread: Thread) -> None:
+        """The session goes on with a thread: what it had used before is not counted again."""
+        self._progress.resumes(
+            Tokens(
+                input_tokens=thread.input_tokens,
+                output_tokens=thread.output_tokens,
+                total_tokens=thread.total_tokens,
+            )
+        )
 
     def launched(self, pid: int) -> None:
         """The agent process exists."""

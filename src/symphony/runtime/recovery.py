@@ -1,6 +1,6 @@
-"""Ending what a dead predecessor left running, before anything is dispatched (DESIGN 10, FL1).
+"""What a dead predecessor left: processes, which end before anything is dispatched, and workspaces (FL1).
 
-Processes are found by the run id in their environment and by recorded identity, never by name.
+Processes are found by the marks in their environment and by recorded identity, never by name.
 """
 
 from collections.abc import Sequence
@@ -8,42 +8,63 @@ from collections.abc import Sequence
 import structlog
 from anyio import to_thread
 
+from symphony.domain.failures import SymphonyError
 from symphony.hosts.base import Host, Identity
+from symphony.runtime.bound import Bound
 from symphony.runtime.state_dir import LiveRun, StateDirectory
+from symphony.scheduler.inputs import WorkspaceRef
 
-__all__ = ["reap_predecessor"]
+__all__ = ["left_workspaces", "reap_predecessor"]
 
 _GRACE_MS = 2_000
-_SWEEPS = 3
+_SWEEPS = 20
 _log = structlog.get_logger(__name__)
 
 
-async def reap_predecessor(state_dir: StateDirectory, host: Host) -> int:
-    """End every process of runs that a predecessor did not finish; returns how many were found.
+async def reap_predecessor(state_dir: StateDirectory, host: Host, *, agents: Sequence[Identity] = ()) -> int:
+    """End every process that a predecessor left; returns how many were found.
 
-    A run whose processes survive even SIGKILL keeps its file, so that the next start tries again.
+    That is what carries the mark of our instance, however little is left of the state directory, and besides
+    the `agents` that the journal tells of, and what the files of runs tell that earlier versions wrote. Such
+    a run whose processes survive even SIGKILL keeps its file, so that the next start tries again.
     """
     left = await to_thread.run_sync(state_dir.left_runs)
-    if not left:
-        return 0
     found: set[Identity] = set()
-    alive = _alive(left, host)
-    for _ in range(_SWEEPS):  # a process may fork between the look and the signal
+    alive = _alive(left, agents, host)
+    for sweep in range(_SWEEPS):  # a process may fork between the look and the signal
         if not alive:
             break
         found |= alive
-        await host.end(tuple(alive), grace_ms=_GRACE_MS)
-        alive = _alive(left, host)
+        await host.end(tuple(alive), grace_ms=0 if sweep else _GRACE_MS)
+        alive = _alive(left, agents, host)
     if found:
-        _log.warning("predecessor_reaped", runs=len(left), processes=len(found))
+        _log.warning("predecessor_reaped", runs=len(left) + len(agents), processes=len(found))
     if alive:
         _log.error("predecessor_survives", pids=sorted(one.pid for one in alive))
     for run in left:
-        if not alive or not _alive([run], host):
+        if not alive or not _alive_of([run], host):
             state_dir.remove_run(run.run_id)
     return len(found)
 
 
-def _alive(left: Sequence[LiveRun], host: Host) -> set[Identity]:
+def _alive(left: Sequence[LiveRun], agents: Sequence[Identity], host: Host) -> set[Identity]:
+    known = (agent for agent in agents if host.alive(agent))
+    return {*host.find_left(), *known, *_alive_of(left, host)}
+
+
+def _alive_of(left: Sequence[LiveRun], host: Host) -> set[Identity]:
     marked = set(host.find_marked([run.run_id for run in left]))
     return marked | {run.agent for run in left if run.agent is not None and host.alive(run.agent)}
+
+
+async def left_workspaces(bound: Bound) -> tuple[WorkspaceRef, ...]:
+    """The workspaces on disk with the issues they belong to (SC2)."""
+    try:
+        records = await bound.workspaces.recorded()
+    except SymphonyError as error:
+        _log.warning("sweep_failed", reason=error.failure.line, hint=error.failure.hint)
+        return ()
+    return tuple(
+        WorkspaceRef(issue_id=record.issue_id, identifier=record.identifier, path=str(record.path))
+        for record in records
+    )

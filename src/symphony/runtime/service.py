@@ -6,9 +6,11 @@ The loop never awaits while deciding: it takes a fact, steps the scheduler and h
 """
 
 import math
+import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import anyio
@@ -17,25 +19,27 @@ from anyio import to_thread
 
 from symphony.agents.base import Preflight
 from symphony.domain.failures import Failure, SymphonyError
+from symphony.domain.fault_points import Fault, FaultPoint, no_fault
 from symphony.hosts.base import Host
-from symphony.observability.history import History
+from symphony.observability.history import History, RunSkills
 from symphony.runtime.bound import Bound, bind, scheduler_settings
 from symphony.runtime.clock import Timers, monotonic_ms
 from symphony.runtime.effects import Effects
+from symphony.runtime.memory import Memory, open_memory, wall_ms
+from symphony.runtime.notes import Notes
 from symphony.runtime.operator import ServiceOperator
 from symphony.runtime.reachable import reachable
-from symphony.runtime.recovery import reap_predecessor
-from symphony.runtime.state_dir import LiveRun, StateDirectory
+from symphony.runtime.recovery import left_workspaces, reap_predecessor
+from symphony.runtime.state_dir import StateDirectory
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import (
+    DayBegan,
     DrainAsked,
     Input,
-    Recovered,
     SettingsChanged,
     StopAsked,
     WakeAsked,
     WorkflowRejected,
-    WorkspaceRef,
 )
 from symphony.scheduler.machine import over, step
 from symphony.scheduler.state import Drain, State, initial
@@ -84,6 +88,8 @@ class Service:
         observers: tuple[Observer, ...] = (),
         port: int | None = None,
         now_ms: Callable[[], int] = monotonic_ms,
+        wall_ms: Callable[[], int] = wall_ms,
+        fault: Fault = no_fault,
     ) -> None:
         self._store = store
         self._state_dir = state_dir
@@ -92,9 +98,13 @@ class Service:
         self._once = once
         self._port = port
         self._now_ms = now_ms
+        self._wall_ms = wall_ms
+        self._memory: Memory | None = None
+        self._fault = fault
         self._put, self._inbox = anyio.create_memory_object_stream[Input](math.inf)
         self._timers = Timers(self.post, now_ms)
         self._exit = anyio.Event()
+        self._starting: anyio.CancelScope | None = None
         self._bound: Bound | None = None
         self._effects: Effects | None = None
         self._rebound = anyio.Event()
@@ -121,10 +131,20 @@ class Service:
             return
 
     def ask_to_end(self, *, now: bool = False) -> None:
-        """Drain and exit; with `now`, stop what runs as well (CL6)."""
+        """Drain and exit; with `now`, stop what runs as well (CL6). A start that is under way is given up."""
         self.post(StopAsked() if now else DrainAsked())
         if now and self._effects is not None:
             self._effects.hurry()
+        if self._starting is not None:
+            self._starting.cancel()
+
+    async def reload_now(self) -> None:
+        """Look at the workflow file at once, and try one again that was refused a moment ago."""
+        if self._effects is None:
+            return  # it is still starting, and looks at the file when it serves
+        if self._refused is not None:
+            self._refused = replace(self._refused, at_ms=self._now_ms() - _REFUSED_AGAIN_MS)
+        await self._reload()
 
     # --- the life of the daemon --------------------------------------------------------------------------
 
@@ -135,22 +155,59 @@ class Service:
             SymphonyError: start-up failed; nothing was dispatched.
         """
         to_thread.current_default_thread_limiter().total_tokens = _THREADS
+        self._starting = anyio.CancelScope()
         await to_thread.run_sync(self._state_dir.create)
-        with self._put, self._inbox, self._state_dir.lock():
-            await reap_predecessor(self._state_dir, self._host)
-            await to_thread.run_sync(self._state_dir.trim_logs)
-            bound = bind(self._store.current(), host=self._host, environment=self._environment)
-            server = bound.settings.server
-            async with reachable(
-                self._operator,
-                self._state_dir,
-                host=server.host,
-                port=server.port if self._port is None else self._port,
-                environment=self._environment,
-                workflow=bound.workflow.path,
-            ):
-                await self._check(bound)
-                await self._serve(bound)
+        with self._put, self._inbox, self._locked():
+            async with self._remembering() as memory:
+                self._fault(FaultPoint.LOCKED)
+                await reap_predecessor(self._state_dir, self._host, agents=memory.left_agents)
+                self._fault(FaultPoint.REAPED)
+                await to_thread.run_sync(self._state_dir.trim_logs)
+                bound = self._bind(self._store.current())
+                server = bound.settings.server
+                async with reachable(
+                    self._operator,
+                    self._state_dir,
+                    host=server.host,
+                    port=server.port if self._port is None else self._port,
+                    environment=self._environment,
+                    workflow=bound.workflow.path,
+                ):
+                    with self._starting:
+                        await self._check(bound)
+                        self._fault(FaultPoint.CHECKED)
+                    if self._starting.cancel_called:
+                        _log.info("stopped")
+                    else:
+                        await self._serve(bound, memory)
+
+    def _locked(self) -> AbstractContextManager[None]:
+        """The instance lock, with what others are told who meet it."""
+        workflow, identity = self._store.current().path, self._host.identify(os.getpid())
+        return self._state_dir.lock(workflow, identity=identity)
+
+    @asynccontextmanager
+    async def _remembering(self) -> AsyncIterator[Memory]:
+        """The journal is open while the body runs, and written when it ends, whatever ends it."""
+        memory = await open_memory(
+            self._state_dir.path,
+            owner=self._host.identify(os.getpid()),
+            mask=self._masked,
+            now_ms=self._now_ms,
+            wall_ms=self._wall_ms,
+        )
+        self._memory = memory
+        try:
+            yield memory
+        finally:
+            with anyio.CancelScope(shield=True):
+                await memory.end()
+
+    def _masked(self, text: str) -> str:
+        return text if self._bound is None else self._bound.redaction.text(text)
+
+    def _bind(self, workflow: Workflow) -> Bound:
+        return bind(workflow, host=self._host, environment=self._environment, fault=self._fault)
 
     async def _check(self, bound: Bound) -> None:
         """What must hold before the first dispatch (SC1, CF6)."""
@@ -163,16 +220,18 @@ class Service:
             _log.warning("agent_notice", reason=notice)
 
     async def _preflight(self, bound: Bound) -> Preflight:
-        """Ask the agent; should we be killed meanwhile, our successor finds its processes like a run's."""
+        """Ask the agent; its processes are marked like those of a run."""
         run_id = f"{secrets.token_hex(4)}-preflight"
-        self._state_dir.write_run(LiveRun(run_id=run_id, issue_id="", issue_identifier=""))
-        try:
-            return await bound.agent.preflight(bound.settings.workspace.root, run_id=run_id)
-        finally:
-            self._state_dir.remove_run(run_id)
+        return await bound.agent.preflight(bound.settings.workspace.root, run_id=run_id)
 
-    async def _serve(self, bound: Bound) -> None:
+    async def _serve(self, bound: Bound, memory: Memory) -> None:
         self._bound = bound
+        self._observers = (memory, *self._observers)
+
+        def skills_loaded(issue_id: str, run_id: str, skills: RunSkills) -> None:
+            self._history.skills_loaded(issue_id, skills)
+            memory.skills_loaded(run_id, skills)
+
         async with anyio.create_task_group() as tasks:
             self._effects = Effects(
                 bound=bound,
@@ -182,14 +241,16 @@ class Service:
                 post=self.post,
                 before_poll=self._reload,
                 on_exit=self._exit.set,
-                on_skills=self._history.skills_loaded,
+                on_skills=skills_loaded,
+                on_agent=memory.agent_spawned,
+                notes=Notes(memory.comments, remember=memory.commented),
                 now_ms=self._now_ms,
             )
             tasks.start_soon(self._timers.run)
             tasks.start_soon(self._watch_workflow)
             tasks.start_soon(self._recheck_workflow)
             tasks.start_soon(self._watch_tracker)
-            tasks.start_soon(self._decide, bound)
+            tasks.start_soon(self._decide, bound, memory)
             await self._exit.wait()
             tasks.cancel_scope.cancel()
         await to_thread.run_sync(self._state_dir.trim_logs)
@@ -204,10 +265,11 @@ class Service:
         if failure is not None:
             raise SymphonyError(failure)
 
-    async def _decide(self, bound: Bound) -> None:
-        state = initial(scheduler_settings(bound), epoch=secrets.token_hex(4))
+    async def _decide(self, bound: Bound, memory: Memory) -> None:
+        settings = scheduler_settings(bound)
+        state = initial(settings, epoch=secrets.token_hex(4))
         self.state = state
-        self.post(Recovered(workspaces=await _left_workspaces(bound)))
+        self.post(memory.first_input(settings, await left_workspaces(bound)))
         _log.info("serving", workflow=str(bound.workflow.path), once=self._once)
         async for fact in self._inbox:
             state = self._take(state, fact)
@@ -263,7 +325,7 @@ class Service:
         assert self._bound is not None  # noqa: S101 - reloads begin after the first binding
         assert self._effects is not None  # noqa: S101 - as above
         try:
-            bound = bind(workflow, host=self._host, environment=self._environment)
+            bound = self._bind(workflow)
             await bound.workspaces.check_root()
             if workflow.settings.codex != self._bound.settings.codex:
                 await self._preflight(bound)
@@ -292,6 +354,14 @@ class Service:
         while True:
             await anyio.sleep(_RECHECK_S)
             await self._reload()
+            self._tell_the_day()
+
+    def _tell_the_day(self) -> None:
+        """Tell when the day is another one: by looking, as no timer knows when somebody sets the clock."""
+        if self._memory is not None and self.state is not None and self.state.day is not None:
+            today = self._memory.today()
+            if today != self.state.day:
+                self.post(DayBegan(day=today))
 
     async def _watch_tracker(self) -> None:
         """Wake the poller when the board changes; a reload that changes the tracker watches the new one."""
@@ -323,16 +393,3 @@ class Service:
 def _warn(workflow: Workflow) -> None:
     for warning in workflow.warnings:
         _log.warning("workflow_warning", where=warning.where, reason=warning.message, hint=warning.hint)
-
-
-async def _left_workspaces(bound: Bound) -> tuple[WorkspaceRef, ...]:
-    """The workspaces on disk with the issues they belong to (SC2)."""
-    try:
-        records = await bound.workspaces.recorded()
-    except SymphonyError as error:
-        _log.warning("sweep_failed", reason=error.failure.line, hint=error.failure.hint)
-        return ()
-    return tuple(
-        WorkspaceRef(issue_id=record.issue_id, identifier=record.identifier, path=str(record.path))
-        for record in records
-    )

@@ -1,22 +1,21 @@
-"""The state directory: who holds it, and one small file per live run (DESIGN 10).
+"""The state directory: who holds it, the logs of agents, and what earlier versions wrote of runs (DESIGN 10).
 
-The files are memory for one purpose: that a successor can find what a killed daemon left running. A damaged
-one costs nothing but that help, because the child also carries its run id in `SYMPHONY_RUN_ID`.
+Those wrote a small file per live run, by which a successor found what a killed daemon had left running. Now
+the journal knows, and every child carries the mark of its instance. Files that are still there are read once.
 """
 
-import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.hosts.base import Identity
+from symphony.runtime.instance_lock import Holder, StateDirectoryError, holding
 
 __all__ = ["LiveRun", "StateDirectory", "StateDirectoryError"]
 
@@ -24,13 +23,9 @@ _KEPT_LOGS = 200
 _log = structlog.get_logger(__name__)
 
 
-class StateDirectoryError(SymphonyError):
-    """The state directory cannot be used, or another daemon holds it."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRun:
-    """What is written down about a run while it lives; `agent` is null until the process exists."""
+    """What an earlier version wrote down about a run while it lived; `agent` is null before the process."""
 
     run_id: str
     issue_id: str
@@ -54,7 +49,7 @@ class StateDirectory:
             StateDirectoryError: it cannot be created or written.
         """
         try:
-            for part in (self.path, self.runs, self.logs):
+            for part in (self.path, self.logs):
                 part.mkdir(mode=0o700, parents=True, exist_ok=True)
             probe = self.path / ".writable"
             probe.write_bytes(b"")
@@ -63,65 +58,28 @@ class StateDirectory:
             raise self._unusable(error) from error
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self, workflow: Path | None = None, *, identity: Identity | None = None) -> Iterator[None]:
         """Hold the instance lock; the kernel frees it however the daemon ends.
 
+        `workflow` and `identity` tell others who serves what here.
+
         Raises:
-            StateDirectoryError: category `instance_locked`: another daemon serves this workflow; or
-                `state_directory`: the lock file cannot be used.
+            StateDirectoryError: as `instance_lock.holding`.
         """
-        handle = self._open_lock()
-        try:
-            self._take_lock(handle)
+        holder = Holder(
+            pid=os.getpid(),
+            boot_id=None if identity is None else identity.boot_id,
+            started=None if identity is None else identity.started,
+            workflow=None if workflow is None else os.path.realpath(workflow),
+        )
+        with holding(self.path / "lock", holder):
             yield
-        finally:
-            os.close(handle)
-
-    def _open_lock(self) -> int:
-        try:
-            return os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise self._unusable(error) from error
-
-    def _take_lock(self, handle: int) -> None:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-        except BlockingIOError as error:
-            holder = os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            raise StateDirectoryError(
-                Failure(
-                    category=Category.INSTANCE_LOCKED,
-                    blame=Blame.HOST,
-                    message=f"another symphony (pid {holder}) already serves this workflow",
-                    hint="stop it first, or give this one its own SYMPHONY_STATE_DIR",
-                )
-            ) from error
-        except OSError as error:
-            raise self._unusable(error) from error
 
     def _unusable(self, error: OSError) -> StateDirectoryError:
-        failure = Failure(
-            category=Category.STATE_DIRECTORY,
-            blame=Blame.HOST,
-            message=f"the state directory {self.path} cannot be used: {error.strerror}",
-            hint="set SYMPHONY_STATE_DIR to a directory that this user can write",
+        what = f"the state directory {self.path} cannot be used: {error.strerror}"
+        return StateDirectoryError.unusable(
+            what, hint="set SYMPHONY_STATE_DIR to a directory that this user can write"
         )
-        return StateDirectoryError(failure)
-
-    def write_run(self, run: LiveRun) -> None:
-        """Write or replace a run's file atomically.
-
-        A disk that refuses it costs a successor's help after a crash, not the run: it is logged.
-        """
-        target = self.runs / f"{run.run_id}.json"
-        draft = target.with_suffix(".tmp")
-        try:
-            draft.write_text(json.dumps(asdict(run)), encoding="utf-8")
-            draft.replace(target)
-        except OSError as error:
-            _log.warning("run_file_failed", run_id=run.run_id, reason=error.strerror, path=str(target))
 
     def remove_run(self, run_id: str) -> None:
         """Forget a run whose processes are gone."""
@@ -139,9 +97,8 @@ class StateDirectory:
             if log.stat().st_size == 0:
                 log.unlink()
 
-    def trim_logs(self, *, keep: int = _KEPT_LOGS) -> None:
-        """Drop empty stderr logs of ended runs and all but the newest `keep` others."""
-        live = {path.stem for path in self.runs.glob("*.json")}
+    def trim_logs(self, live: Collection[str] = (), *, keep: int = _KEPT_LOGS) -> None:
+        """Drop empty stderr logs of runs that are not `live`, and all but the newest `keep` others."""
         ended = [path for path in self.logs.glob("*.stderr.log") if path.name.split(".")[0] not in live]
         facts = sorted(((_size_and_age(path), path) for path in ended), key=lambda item: item[0][1])
         full = [path for (size, _), path in facts if size]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["locate"]
+__all__ = ["instance_of", "locate"]
 
 _UNSAFE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -27,3 +27,16 @@ def locate(workflow_path: Path, environment: Mapping[str, str]) -> Path:
     name = _UNSAFE_NAME.sub("-", Path(real).parent.name).strip("-.") or "workflow"
     digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:12]
     return Path(home).expanduser().absolute() / "symphony" / f"{name}-{digest}"
+
+
+def instance_of(state_dir: Path) -> str:
+    """The name under which the daemons of a state directory, one after the other, mark their children.
+
+    It is made of the path and not kept in the directory, so that children are found although everything in
+    it was deleted. The root of the file system is in it too: two containers may see one process table, and
+    each have a directory of this path.
+    """
+    root = Path("/").stat()
+    seen_from = f"{root.st_dev}:{root.st_ino}:"
+    digest = hashlib.sha256(seen_from.encode() + os.fsencode(os.path.realpath(state_dir)))
+    return digest.hexdigest()[:24]

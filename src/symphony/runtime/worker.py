@@ -25,8 +25,10 @@ from symphony.agents.events import (
     TurnStatus,
 )
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+from symphony.domain.fault_points import FaultPoint
 from symphony.domain.issue import Issue
 from symphony.domain.tools import ToolResult
+from symphony.hosts.base import Identity
 from symphony.observability.history import RunSkills
 from symphony.runtime import briefing
 from symphony.runtime.bound import Bound
@@ -35,15 +37,21 @@ from symphony.runtime.pulse import Pulse, on_the_loop
 from symphony.runtime.session_tools import SessionTools
 from symphony.runtime.sightings import Sightings
 from symphony.runtime.skill_source import skills_of_run
-from symphony.runtime.state_dir import LiveRun, StateDirectory
+from symphony.runtime.state_dir import StateDirectory
 from symphony.scheduler.commands import ContinueRun, FinishRun, StartRun
-from symphony.scheduler.inputs import Input, Outcome, OutcomeKind, RunEnded, RunStage
+from symphony.scheduler.inputs import Input, Outcome, OutcomeKind, RunEnded, RunStage, Thread
 from symphony.scheduler.inputs import TurnEnded as TurnDone
 from symphony.skills import Problem, Skill
 from symphony.workflow.prompts import continuation_prompt
 from symphony.workspace.model import ProgressMark, Workspace
 
-__all__ = ["Worker"]
+__all__ = ["OnAgent", "OnSkills", "Worker"]
+
+OnSkills = Callable[[str, str, RunSkills], None]
+"""Told of an issue's id, a run's id and the skills of the run, and again when it was seen to read one."""
+
+OnAgent = Callable[[str, Identity], None]
+"""Told of a run's id and the process of its agent, before anything is sent to it."""
 
 _log = structlog.get_logger(__name__)
 _HURRY_S = 5.0
@@ -70,7 +78,8 @@ class Worker:
         state_dir: StateDirectory,
         post: Callable[[Input], None],
         report_problems: Callable[[Issue, tuple[Problem, ...]], None],
-        on_skills: Callable[[str, RunSkills], None],
+        on_skills: OnSkills,
+        on_agent: OnAgent,
         now_ms: Callable[[], int],
     ) -> None:
         self._command = command
@@ -79,7 +88,8 @@ class Worker:
         self._state_dir = state_dir
         self._post = post
         self._report_problems = report_problems
-        self._on_skills = on_skills
+        self._on_skills = partial(on_skills, command.issue.id, command.run_id)
+        self._on_agent = on_agent
         self._pulse = Pulse(
             command.run_id,
             post,
@@ -88,9 +98,6 @@ class Worker:
             soon=asyncio.get_running_loop().call_soon,
             later=on_the_loop,
         )
-        self._live = LiveRun(
-            run_id=command.run_id, issue_id=command.issue.id, issue_identifier=command.issue.identifier
-        )
         self._scope = anyio.CancelScope()
         self._closing = anyio.CancelScope(shield=True)
         self._hurried = self._ending = False
@@ -98,6 +105,7 @@ class Worker:
         self._workspace: Workspace | None = None
         self._before: ProgressMark | None = None
         self._needs: Failure | None = None
+        self._question: str | None = None
         self._sightings: Sightings | None = None
 
     # --- what the scheduler may say ----------------------------------------------------------------------
@@ -137,24 +145,28 @@ class Worker:
             finally:
                 if self._needs is not None:
                     # A stop that came meanwhile must not hide that a person is asked for (SM7).
-                    outcome = Outcome(kind=OutcomeKind.INPUT_REQUIRED, failure=self._needs)
+                    outcome = Outcome(
+                        kind=OutcomeKind.INPUT_REQUIRED, failure=self._needs, question=self._question
+                    )
                 closing, self._ending = outcome, True
                 if self._hurried:
                     self.hurry()
                 with self._closing:
                     closing = await self._finish(outcome)
                 outcome = closing
-                self._state_dir.remove_run(self._command.run_id)
                 self._give.close()
                 self._directives.close()
                 self._pulse.end()
                 self._post(RunEnded(run_id=self._command.run_id, outcome=self._shown(outcome)))
 
     def _shown(self, outcome: Outcome) -> Outcome:
-        """The outcome without secrets: its failure goes to logs, to the terminal and onto the issue."""
+        """The outcome without secrets: what it says goes to logs, to the terminal and onto the issue."""
+        redaction = self._bound.redaction
+        if outcome.question is not None:
+            outcome = replace(outcome, question=redaction.text(outcome.question))
         if outcome.failure is None:
             return outcome
-        return replace(outcome, failure=self._bound.redaction.failure(outcome.failure))
+        return replace(outcome, failure=redaction.failure(outcome.failure))
 
     async def _guarded(self, step: Callable[[], Awaitable[None]]) -> Outcome:
         try:
@@ -175,21 +187,24 @@ class Worker:
     async def _attempt(self) -> None:
         issue, attempt, run_id = self._issue, self._command.attempt, self._command.run_id
         workspaces = self._bound.workspaces
-        self._state_dir.write_run(self._live)
+        fault = self._bound.fault
+        fault(FaultPoint.BEFORE_PREPARE)
         self._workspace = await workspaces.prepare(issue, attempt, run_id=run_id)
+        fault(FaultPoint.AFTER_PREPARE)
         self._pulse.place(str(self._workspace.path), self._workspace.branch)
         self._before = await workspaces.mark(self._workspace)
         await workspaces.before_run(self._workspace, issue, attempt, run_id=run_id)
         self._pulse.stage(RunStage.BUILDING_PROMPT)
         catalog = await self._catalog(self._workspace)
-        prompt = await briefing.prompt(self._bound, issue, attempt)
+        prompt = await briefing.prompt(self._bound, issue, attempt, self._command.resume)
         await workspaces.verify(self._workspace)
         self._pulse.stage(RunStage.LAUNCHING_AGENT)
+        fault(FaultPoint.BEFORE_SPAWN)
         await self._converse(self._workspace, catalog, prompt)
 
     async def _catalog(self, workspace: Workspace) -> RunCatalog:
         catalog = await skills_of_run(self._bound, workspace)
-        self._on_skills(self._issue.id, catalog.skills)
+        self._on_skills(catalog.skills)
         if catalog.complete:
             self._report_problems(self._issue, catalog.problems)
         self._sightings = Sightings(catalog, workspace.path)
@@ -202,7 +217,6 @@ class Worker:
 
     async def _converse(self, workspace: Workspace, catalog: RunCatalog, prompt: str) -> None:
         run_id, tracker = self._command.run_id, self._bound.tracker
-        live = replace(self._live, workspace_path=str(workspace.path))
         tools = SessionTools(tracker, catalog.offer, limiter=skill_threads(), on_activated=self._activated)
         request = SessionRequest(
             run_id=run_id,
@@ -212,18 +226,39 @@ class Worker:
             run_tool=partial(self._run_tool, tools),
             stderr_path=self._state_dir.stderr_log(run_id),
             secret_names=self._bound.secret_names,
-            on_spawned=lambda identity: self._state_dir.write_run(replace(live, agent=identity)),
+            on_spawned=partial(self._on_agent, run_id),
             own_skill_listing=catalog.own_listing,
             on_compacted=tools.forget,
+            resume=self._thread(workspace),
         )
         async with self._bound.agent.open(request) as session:
+            self._bound.fault(FaultPoint.AFTER_SPAWN)
             self._pulse.launched(session.pid)
             try:
-                await self._turns(session, prompt)
+                await self._turns(session, self._resumed(session, request.resume) or prompt)
             finally:
                 with anyio.CancelScope(shield=True):
                     for event in await session.stop():
                         self._pulse.feel(event)
+
+    def _thread(self, workspace: Workspace) -> Thread | None:
+        """The thread to go on with: none in a new workspace, which holds nothing of what the thread tells."""
+        resume = self._command.resume
+        if resume is None or workspace.created_now or not self._bound.agent.capabilities.resume:
+            return None
+        return resume.thread
+
+    def _resumed(self, session: AgentSession, thread: Thread | None) -> str | None:
+        """The prompt for a session that goes on with its thread; null for one that starts cold."""
+        resume = self._command.resume
+        if thread is None or resume is None:
+            return None
+        if session.resume_refused is not None:
+            _log.warning("resume_failed", thread_id=thread.thread_id, reason=session.resume_refused.line)
+            return None
+        self._pulse.resumes(thread)
+        _log.info("thread_resumed", thread_id=thread.thread_id, reason=resume.reason.value)
+        return briefing.resumed_prompt(resume)
 
     async def _turns(self, session: AgentSession, prompt: str) -> None:
         turn = 1
@@ -231,6 +266,7 @@ class Worker:
             self._pulse.stage(RunStage.STREAMING_TURN)
             await self._turn(session, prompt)
             self._pulse.beat()
+            self._bound.fault(FaultPoint.TURN_ENDED)
             self._post(TurnDone(run_id=self._command.run_id, turn=turn))
             match await self._directives.receive():
                 case FinishRun() as directive:
@@ -257,6 +293,7 @@ class Worker:
                 return
             case InputRequired():
                 self._needs = _needs_person(last)
+                self._question = last.reason
                 raise SymphonyError(self._needs)
             case TurnEnded(failure=Failure() as failure):
                 raise SymphonyError(failure)
@@ -265,7 +302,9 @@ class Worker:
 
     async def _run_tool(self, tools: SessionTools, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         self._pulse.tool_begins()
+        self._bound.fault(FaultPoint.BEFORE_TOOL)
         result = await tools.run(name, arguments, issue=self._issue)
+        self._bound.fault(FaultPoint.AFTER_TOOL)
         _log.info("tool_called", tool=name, success=result.success)
         return result
 
@@ -283,7 +322,7 @@ class Worker:
         for skill in seen:
             _log.info("skill_seen", name=skill.name, path=skill.path)
         if seen:
-            self._on_skills(self._issue.id, sightings.skills)
+            self._on_skills(sightings.skills)
 
     # --- the end -----------------------------------------------------------------------------------------
 
@@ -293,11 +332,14 @@ class Worker:
         if workspace is None:
             return outcome
         self._pulse.stage(RunStage.FINISHING)
-        workspaces = self._bound.workspaces
+        workspaces, fault = self._bound.workspaces, self._bound.fault
+        fault(FaultPoint.AGENT_STOPPED)
         try:
             await workspaces.after_run(workspace, self._issue, self._command.attempt, run_id=run_id)
             after = await workspaces.mark(workspace)
+            fault(FaultPoint.BEFORE_DELIVER)
             delivery = await workspaces.deliver(workspace)
+            fault(FaultPoint.AFTER_DELIVER)
         except SymphonyError as error:
             _log.warning("delivery_failed", reason=error.failure.line, hint=error.failure.hint)
             return outcome

@@ -1,48 +1,142 @@
 """Claims that nobody works on any more: kept for a person (Blocked), or given up (SM4, SM7, RT5)."""
 
+import re
 from dataclasses import replace
 
-from symphony.domain.failures import Failure
+from symphony.domain.failures import Category, Failure
 from symphony.domain.issue import Issue
-from symphony.scheduler import policy
+from symphony.scheduler import budgets, policy, threads
 from symphony.scheduler.claims import Trigger
 from symphony.scheduler.commands import CleanWorkspace, PostNote
-from symphony.scheduler.inputs import Timer, TimerKind, WorkspaceRef
+from symphony.scheduler.inputs import Resume, Timer, TimerKind, WorkspaceRef
 from symphony.scheduler.policy import Standing
-from symphony.scheduler.state import Blocked, Running
+from symphony.scheduler.state import Blocked, Drain, Retry, Running
 from symphony.scheduler.work import Work
 
-__all__ = ["block", "clean_and_release", "on_blocked_refreshed", "release"]
+__all__ = [
+    "block",
+    "clean_and_release",
+    "forgive",
+    "go_on",
+    "lift_budgets",
+    "on_blocked_refreshed",
+    "release",
+]
+
+LONGEST_QUESTION = 4_000
+
+
+# --- for a person ----------------------------------------------------------------------------------------
 
 
 def block(
-    work: Work, issue: Issue, failure: Failure, *, run: Running | None = None, path: str | None = None
+    work: Work,
+    issue: Issue,
+    failure: Failure,
+    *,
+    held: Running | Retry | None = None,
+    question: str | None = None,
+    settled: bool = False,
 ) -> None:
-    """Keep the claim and wait for a person, with the reason on the issue itself too (SM7, RT5)."""
+    """Keep the claim and wait for a person, with the reason on the issue itself too (SM7, RT5).
+
+    `held` is the claim as it was before, if there was one. `settled` means that the issue is known as it is
+    now. On the way out nothing is asked any more: the successor looks.
+    """
+    asked = None if question is None else question[:LONGEST_QUESTION]
     blocked = Blocked(
         issue=issue,
         failure=failure,
         blocked_ms=work.now_ms,
-        report=run.report if run else None,
-        workspace_path=run.report.workspace_path if run else path,
+        report=held.report if isinstance(held, Running) else None,
+        workspace_path=_path(work, issue.id, held),
+        settled=settled,
+        attempt=held.attempt if held else None,
+        question=asked,
+        resume=threads.interrupted(held) if isinstance(held, Running) else held.resume if held else None,
     )
     if not work.claim(issue, Trigger.BLOCK, blocked):
         return
     work.clear_timer(Timer(TimerKind.RETRY, issue.id))
-    work.update(wanted=work.state.wanted | {issue.id})
+    work.unpark(issue.id)
+    if work.state.drain is Drain.NO:
+        work.update(wanted=work.state.wanted | {issue.id})
     work.notify("error", "issue_blocked", issue, reason=failure.line, hint=failure.hint)
-    hint = f"\n\nTo go on: {failure.hint}." if failure.hint else ""
-    body = f"Symphony stopped working on this issue: {failure.message}.{hint}"
-    work.emit(PostNote(issue=issue, kind="blocked", body=body))
+    work.emit(PostNote(issue=issue, kind="blocked", body=_note(issue, failure, asked)))
+
+
+def _path(work: Work, issue_id: str, held: Running | Retry | None) -> str | None:
+    match held:
+        case Running():
+            return held.report.workspace_path
+        case Retry():
+            return held.workspace_path
+        case None:
+            parked = work.state.parked.get(issue_id)
+            return parked.path if parked else None
+
+
+def _note(issue: Issue, failure: Failure, question: str | None) -> str:
+    """What the issue says. A question is the agent's own text: it is shown as it is, and does nothing."""
+    parts = [f"Symphony stopped working on this issue: {failure.message}."]
+    if question is not None:
+        fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", question)), 0)
+        parts.append(f"The agent asks:\n\n{fence}text\n{question}\n{fence}")
+        parts.append(f'To answer: `symphony answer {issue.identifier} "…"`.')
+    if failure.hint:
+        parts.append(f"To go on: {failure.hint}.")
+    return "\n\n".join(parts)
+
+
+# --- and back to work ------------------------------------------------------------------------------------
+
+
+def go_on(work: Work, blocked: Blocked, resume: Resume | None, *, reason: str) -> None:
+    """Put a blocked issue back to work at once, as the attempt that it was."""
+    issue = blocked.issue
+    retry = Retry(
+        issue=issue,
+        attempt=blocked.attempt or 1,
+        due_ms=work.now_ms,
+        error=None,
+        idle_attempts=0,
+        workspace_path=blocked.workspace_path,
+        resume=resume,
+    )
+    if work.claim(issue, Trigger.RETRY, retry):
+        work.await_retry(issue.id, work.now_ms)
+        work.notify("info", "issue_unblocked", issue, reason=reason)
+
+
+def lift_budgets(work: Work) -> None:
+    """Let go on what was blocked by a budget that is used up no more: a new day, or a raised limit."""
+    for blocked in tuple(work.state.blocked.values()):
+        category = blocked.failure.category
+        if category is Category.BUDGET_ISSUE:
+            left = budgets.issue_used(work.state, blocked.issue) is None
+        else:
+            left = category is Category.BUDGET_DAY and budgets.day_used(work.state, blocked.issue) is None
+        if left:
+            go_on(work, blocked, threads.put_back(blocked), reason="there is budget again")
+
+
+def forgive(work: Work, blocked: Blocked) -> None:
+    """A person wants the issue worked on: count its budget anew, and let it pass that of today."""
+    budgets.forget(work, blocked.issue.id)
+    if blocked.failure.category is Category.BUDGET_DAY:
+        work.update(exempt=work.state.exempt | {blocked.issue.id})
 
 
 def on_blocked_refreshed(work: Work, blocked: Blocked, issue: Issue | None) -> None:
     """Release a blocked issue that ended, left, or was changed by somebody (SM4, RT5)."""
+    changed = issue is not None and blocked.settled and not policy.same_request(blocked.issue, issue)
+    if changed:
+        forgive(work, blocked)
     match policy.standing(issue, work.state.settings):
         case Standing.TERMINAL:
             clean_and_release(work, blocked.issue, blocked.workspace_path)
         case Standing.ACTIVE if issue is not None:
-            if blocked.settled and not policy.same_request(blocked.issue, issue):
+            if changed:
                 release(work, issue, path=blocked.workspace_path)
                 work.notify("info", "issue_unblocked", issue, reason="the issue was changed")
             elif not blocked.settled or issue != blocked.issue:
@@ -52,6 +146,9 @@ def on_blocked_refreshed(work: Work, blocked: Blocked, issue: Issue | None) -> N
                     work.notify("debug", "block_settled", issue)
         case _:
             release(work, blocked.issue, path=blocked.workspace_path)
+
+
+# --- given up --------------------------------------------------------------------------------------------
 
 
 def release(work: Work, issue: Issue, *, path: str | None) -> None:
@@ -68,6 +165,7 @@ def release(work: Work, issue: Issue, *, path: str | None) -> None:
 def clean_and_release(work: Work, issue: Issue, path: str | None) -> None:
     """Give the claim of an ended issue up and remove its workspace; what it blocked may start now (SC12)."""
     release(work, issue, path=None)
+    budgets.forget(work, issue.id)
     work.emit(CleanWorkspace(issue_id=issue.id, identifier=issue.identifier, path=path))
     if any(
         issue.id == blocker.id for other in work.state.candidates.values() for blocker in other.blocked_by

@@ -31,6 +31,7 @@ class Claim(StrEnum):
 class Trigger(StrEnum):
     """What changes a claim."""
 
+    RECOVER = "recover"
     START = "start"
     STOP = "stop"
     RETRY = "retry"
@@ -40,6 +41,8 @@ class Trigger(StrEnum):
 
 TRANSITIONS: Mapping[tuple[Claim, Trigger], Claim] = {
     (Claim.UNCLAIMED, Trigger.START): Claim.RUNNING,
+    (Claim.UNCLAIMED, Trigger.RECOVER): Claim.RETRYING,
+    (Claim.UNCLAIMED, Trigger.BLOCK): Claim.BLOCKED,
     (Claim.RUNNING, Trigger.STOP): Claim.STOPPING,
     (Claim.RUNNING, Trigger.RETRY): Claim.RETRYING,
     (Claim.RUNNING, Trigger.BLOCK): Claim.BLOCKED,
@@ -51,6 +54,7 @@ TRANSITIONS: Mapping[tuple[Claim, Trigger], Claim] = {
     (Claim.RETRYING, Trigger.RETRY): Claim.RETRYING,
     (Claim.RETRYING, Trigger.BLOCK): Claim.BLOCKED,
     (Claim.RETRYING, Trigger.RELEASE): Claim.UNCLAIMED,
+    (Claim.BLOCKED, Trigger.RETRY): Claim.RETRYING,
     (Claim.BLOCKED, Trigger.RELEASE): Claim.UNCLAIMED,
 }
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue, normalise_state
-from symphony.scheduler import blocks, policy, runs
+from symphony.scheduler import blocks, budgets, policy, retries, runs, weather
 from symphony.scheduler.commands import CleanWorkspace, FetchCandidates, FinishReason, RefreshIssues
 from symphony.scheduler.inputs import Polled, PollFailed, Refreshed, RefreshFailed, Timer, TimerKind
 from symphony.scheduler.policy import Eligible, ReasonCode, Standing
@@ -33,7 +33,6 @@ __all__ = [
 
 PARKED_EVERY_MS = 600_000
 WAKE_GAP_MS = 100
-LONGEST_QUIET_MS = 3_600_000
 MOST_SKIPPED = 50
 _POLL = Timer(TimerKind.POLL)
 _QUIET = Timer(TimerKind.QUIET)
@@ -43,7 +42,7 @@ def begin(work: Work) -> None:
     """Start a cycle: reconcile first, then poll (SC3)."""
     if work.state.drain is not Drain.NO or work.state.cycle is not Cycle.IDLE:
         return
-    quiet_until_ms = _quiet_until(work)
+    quiet_until_ms = weather.quiet_until(work.state, work.now_ms)
     if quiet_until_ms is not None:
         work.update(poll_again=False, poll_soon=True)
         _poll_at(work, quiet_until_ms)
@@ -73,7 +72,7 @@ def _to_reconcile(work: Work) -> frozenset[str]:
 
 def _fetch(work: Work) -> None:
     state = work.state
-    paused = _quiet_until(work) is not None
+    paused = weather.quiet_until(work.state, work.now_ms) is not None
     if state.hold is not None or state.drain is not Drain.NO or paused:
         work.update(poll_again=state.poll_again or paused)  # made up for as soon as the pause is over
         _end(work)
@@ -92,7 +91,7 @@ def _end(work: Work) -> None:
         poll_soon=work.state.poll_again,
         polls=work.state.polls + 1,
     )
-    _poll_at(work, max(work.now_ms + delay_ms, _quiet_until(work) or 0))
+    _poll_at(work, max(work.now_ms + delay_ms, weather.quiet_until(work.state, work.now_ms) or 0))
 
 
 def _poll_at(work: Work, due_ms: int) -> None:
@@ -100,20 +99,12 @@ def _poll_at(work: Work, due_ms: int) -> None:
     work.set_timer(_POLL, due_ms)
 
 
-def _heed(work: Work, failure: Failure) -> None:
-    """Ask nothing before the time that the tracker named: no poll, no refresh, whoever wakes us.
-
-    Our own limit keeps a wild answer from ending the work for days.
-    """
-    if failure.retry_after_ms is not None:
-        until_ms = work.now_ms + min(failure.retry_after_ms, LONGEST_QUIET_MS)
-        work.update(quiet_until_ms=max(until_ms, work.state.quiet_until_ms or until_ms))
-
-
-def _quiet_until(work: Work) -> int | None:
-    """When the tracker may be asked again, or null for now."""
-    until_ms = work.state.quiet_until_ms
-    return until_ms if until_ms is not None and until_ms > work.now_ms else None
+def _bring_forward(work: Work) -> None:
+    """Poll no later than in an interval, once nothing stands in the way of it any more."""
+    state = work.state
+    due_ms = max(work.now_ms + state.settings.poll_interval_ms, weather.quiet_until(state, work.now_ms) or 0)
+    if state.next_poll_ms is not None and due_ms < state.next_poll_ms:
+        _poll_at(work, due_ms)
 
 
 def wake(work: Work) -> None:
@@ -136,6 +127,7 @@ def on_polled(work: Work, answer: Polled) -> None:
     """Take over the candidates and fill free slots (SC3 steps 4-8)."""
     if work.state.cycle_request != answer.request:
         return
+    weather.on_success(work)
     newest = {issue.id: issue for issue in answer.issues}
     candidates = {issue.id: issue for issue in sorted(newest.values(), key=policy.sort_key)}
     work.update(
@@ -152,7 +144,7 @@ def on_poll_failed(work: Work, answer: PollFailed) -> None:
     if work.state.cycle_request != answer.request:
         return
     work.update(last_poll_failure=answer.failure)
-    _heed(work, answer.failure)
+    weather.on_failure(work, answer.failure)
     work.notify("warning", "poll_failed", reason=answer.failure.line, hint=answer.failure.hint)
     _end(work)
 
@@ -163,7 +155,7 @@ def on_poll_failed(work: Work, answer: PollFailed) -> None:
 def fill_slots(work: Work) -> None:
     """Pick the first eligible candidates for the slots that are free, and have them refreshed (SC6-SC9)."""
     state = work.state
-    if state.hold is not None or state.drain is not Drain.NO:
+    if state.hold is not None or state.drain is not Drain.NO or state.paused:
         return
     free = state.settings.max_concurrent_agents - len(state.running) - len(state.picks)
     if free <= 0:
@@ -191,17 +183,20 @@ def _start_in_order(work: Work, issues: Iterable[Issue]) -> None:
     """Give the slots there are to picks and due retries alike, by the one order of dispatch (SC6, RT6)."""
     for issue in sorted(issues, key=policy.sort_key):
         if retry := work.state.retrying.get(issue.id):
-            runs.on_retry_refreshed(work, retry, issue)
+            retries.on_refreshed(work, retry, issue)
         else:
             _start_pick(work, issue)
 
 
 def _start_pick(work: Work, issue: Issue) -> None:
+    """Start a new issue; one that used up its budget under an earlier claim is blocked instead."""
     verdict = policy.eligible(issue, work.state)
-    if isinstance(verdict, Eligible):
-        runs.start(work, issue)
-    else:
+    if not isinstance(verdict, Eligible):
         work.notify("debug", "dispatch_skipped", issue, code=verdict.code.value, reason=verdict.message)
+    elif failure := budgets.issue_used(work.state, issue):
+        blocks.block(work, issue, failure, settled=True)
+    else:
+        runs.start(work, issue)
 
 
 # --- refreshing ------------------------------------------------------------------------------------------
@@ -212,7 +207,7 @@ def send_wanted(work: Work) -> None:
     state = work.state
     if state.refresh is not None or not state.wanted or state.drain is Drain.EXITED:
         return
-    if (quiet_until_ms := _quiet_until(work)) is not None:
+    if (quiet_until_ms := weather.quiet_until(work.state, work.now_ms)) is not None:
         if state.dues.get(_QUIET) != quiet_until_ms:
             work.set_timer(_QUIET, quiet_until_ms)
         return
@@ -230,6 +225,8 @@ def on_refreshed(work: Work, answer: Refreshed) -> None:
     asked = _take_refresh(work, answer.request)
     if asked is None:
         return
+    weather.on_success(work)
+    _bring_forward(work)
     found = {issue.id: issue for issue in answer.issues}
     fresh = asked - work.state.wanted
     due = {key for key, retry in work.state.retrying.items() if retry.firing}
@@ -260,7 +257,7 @@ def _apply(work: Work, issue_id: str, issue: Issue | None) -> None:
     if run := work.state.running.get(issue_id):
         runs.on_running_refreshed(work, run, issue)
     elif (retry := work.state.retrying.get(issue_id)) and retry.firing:
-        runs.on_retry_refreshed(work, retry, issue)
+        retries.on_refreshed(work, retry, issue)
     elif blocked := work.state.blocked.get(issue_id):
         blocks.on_blocked_refreshed(work, blocked, issue)
 
@@ -271,6 +268,7 @@ def _clean_parked(work: Work, issues: Iterable[Issue]) -> None:
     for issue in issues:
         if policy.standing(issue, work.state.settings) is Standing.TERMINAL:
             ref = parked.pop(issue.id)
+            budgets.forget(work, issue.id)
             work.emit(CleanWorkspace(issue_id=issue.id, identifier=ref.identifier, path=ref.path))
     work.update(parked=parked)
 
@@ -294,7 +292,8 @@ def on_refresh_failed(work: Work, answer: RefreshFailed) -> None:
     asked = _take_refresh(work, answer.request)
     if asked is None:
         return
-    _heed(work, answer.failure)
+    if not asked & answer.culprits or answer.failure.retry_after_ms is not None:
+        weather.on_failure(work, answer.failure)
     work.notify("warning", "refresh_failed", reason=answer.failure.line, hint=answer.failure.hint)
     hit = (asked & answer.culprits or asked) - work.state.wanted
     picks, deferred = work.state.picks, work.state.deferred
@@ -309,4 +308,4 @@ def _apply_failure(work: Work, issue_id: str, failure: Failure) -> None:
         reason = replace(failure, message=f"issue state refresh error: {failure.message}")
         runs.finish(work, run, FinishReason.REFRESH_FAILED, reason)
     elif (retry := work.state.retrying.get(issue_id)) and retry.firing:
-        runs.requeue(work, retry, f"retry refresh failed: {failure.message}", failure=failure)
+        retries.requeue(work, retry, f"retry refresh failed: {failure.message}", failure=failure)

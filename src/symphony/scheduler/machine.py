@@ -2,18 +2,27 @@
 
     Facts go in, intentions come out; time is an argument. `step` is total: an input that makes no sense in
     the present state (an unknown run, a stale timer, an answer nobody waits for) leaves the state as it is.
-    What may make room or bring candidates (an answer, the end of a run, new settings) has free slots filled
-    before the step ends; the rest looks at no candidate, as a board may hold thousands. Whatever an input
-    did, wanted issues are asked for.
+    What may make room or bring candidates (an answer, the end of a run, new settings, an operator, a new
+    day) has free slots filled before the step ends; the rest looks at no candidate, as a board may hold
+    thousands. Whatever an input did, wanted issues are asked for.
 
 Who may hold a claim, and how it changes hands, stands in the table of `claims`.
 """
 
-from dataclasses import replace
 from typing import assert_never
 
-from symphony.scheduler import cycle, policy, runs
-from symphony.scheduler.commands import Command, Exit, FinishReason, StopReason
+from symphony.scheduler import (
+    blocks,
+    cycle,
+    departure,
+    endings,
+    policy,
+    recovery,
+    retries,
+    runs,
+    verbs,
+)
+from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import (
     AgentReported,
     DayBegan,
@@ -26,7 +35,6 @@ from symphony.scheduler.inputs import (
     Refreshed,
     RefreshFailed,
     RunEnded,
-    RunStage,
     SchedulerSettings,
     SettingsChanged,
     StopAsked,
@@ -38,12 +46,12 @@ from symphony.scheduler.inputs import (
     WorkflowRejected,
 )
 from symphony.scheduler.policy import Eligible
-from symphony.scheduler.state import Cycle, Drain, State
+from symphony.scheduler.state import Cycle, State, Weather
 from symphony.scheduler.work import Work
 
 __all__ = ["idle", "over", "step"]
 
-_MAKES_ROOM = (Polled, Refreshed, RefreshFailed, RunEnded, SettingsChanged)
+_MAKES_ROOM = (Polled, Refreshed, RefreshFailed, RunEnded, SettingsChanged, OperatorAsked, DayBegan)
 
 
 def step(state: State, fact: Input, now_ms: int) -> tuple[State, tuple[Command, ...]]:
@@ -60,14 +68,14 @@ def step(state: State, fact: Input, now_ms: int) -> tuple[State, tuple[Command, 
     if work.state.poll_again and work.state.cycle is Cycle.IDLE:
         cycle.begin(work)
     cycle.send_wanted(work)
-    _leave(work)
+    departure.leave(work)
     return work.state, tuple(work.commands)
 
 
 def _take(work: Work, fact: Input) -> None:  # noqa: C901, PLR0912 - one line per kind of fact
     match fact:
         case Recovered():
-            _on_recovered(work, fact)
+            recovery.on_recovered(work, fact)
         case SettingsChanged():
             _on_settings(work, fact.settings)
         case WorkflowRejected():
@@ -91,13 +99,14 @@ def _take(work: Work, fact: Input) -> None:  # noqa: C901, PLR0912 - one line pe
             runs.forgive_sleep(work, late_ms)
             if fact.timer not in work.state.timers:
                 _on_timer(work, fact.timer)
-        case OperatorAsked() | DayBegan():
-            pass
+        case OperatorAsked():
+            verbs.act(work, fact)
+        case DayBegan():
+            _on_day(work, fact.day)
         case DrainAsked():
-            _on_drain(work)
+            departure.drain(work)
         case StopAsked():
-            work.update(drain=Drain.DRAINING if work.state.drain is Drain.NO else work.state.drain)
-            _stop_all(work)
+            departure.stop_all(work)
         case _:
             assert_never(fact)
 
@@ -113,7 +122,7 @@ def _on_run(work: Work, fact: AgentReported | TurnEnded | RunEnded) -> None:
         case TurnEnded():
             runs.on_turn_ended(work, run, fact.turn)
         case RunEnded():
-            runs.on_run_ended(work, run, fact.outcome)
+            endings.on_run_ended(work, run, fact.outcome)
         case _:
             assert_never(fact)
 
@@ -123,10 +132,7 @@ def _on_timer(work: Work, timer: Timer) -> None:
         case TimerKind.POLL:
             cycle.begin(work)
         case TimerKind.RETRY:
-            retry = work.state.retrying.get(timer.id)
-            if retry is not None and work.state.drain is Drain.NO:
-                work.set_retry(replace(retry, firing=True))
-                work.update(wanted=work.state.wanted | {timer.id})
+            retries.on_due(work, timer.id)
         case TimerKind.STALL:
             if run := work.run_by_id(timer.id):
                 runs.judge_silence(work, run)
@@ -134,30 +140,21 @@ def _on_timer(work: Work, timer: Timer) -> None:
             if run := work.run_by_id(timer.id):
                 runs.on_settled(work, run)
         case TimerKind.DRAIN:
-            _stop_all(work)
+            departure.stop_all(work)
         case TimerKind.QUIET:
             pass  # what waited for it is asked at the end of the step
         case _:
             assert_never(timer.kind)
 
 
-def _on_recovered(work: Work, fact: Recovered) -> None:
-    """Workspaces of issues that are claimed are not left over, whenever somebody says so."""
-    state = work.state
-    claimed = {*state.running, *state.retrying, *state.blocked}
-    parked = {ref.issue_id: ref for ref in fact.workspaces if ref.issue_id not in claimed}
-    work.update(parked=parked, parked_ms=None)
-    cycle.wake(work)
-
-
 def _on_settings(work: Work, settings: SchedulerSettings) -> None:
     """Live settings hold at once; the limits that count from now are counted again (CF8, CF10).
 
-    They may name another tracker or another credential, so a pause that was asked for ends. A file that was
-    mended is polled for at once: somebody is waiting for it.
+    They may name another tracker or another credential, so the weather is forgotten. A file that was mended
+    is polled for at once: somebody is waiting for it. Who fits a raised budget goes on.
     """
     before, mended = work.state.settings, work.state.hold is not None
-    work.update(settings=settings, hold=None, quiet_until_ms=None)
+    work.update(settings=settings, hold=None, quiet_until_ms=None, weather=Weather())
     work.clear_timer(Timer(TimerKind.QUIET))
     if settings.stall_timeout_ms != before.stall_timeout_ms:
         for run in tuple(work.state.running.values()):
@@ -166,32 +163,21 @@ def _on_settings(work: Work, settings: SchedulerSettings) -> None:
     if work.state.next_poll_ms is not None and due_ms < work.state.next_poll_ms:
         work.update(next_poll_ms=due_ms)
         work.set_timer(Timer(TimerKind.POLL), due_ms)
+    blocks.lift_budgets(work)
     if mended:
         cycle.wake(work)
 
 
-def _on_drain(work: Work) -> None:
-    if work.state.drain is not Drain.NO:
+def _on_day(work: Work, day: str) -> None:
+    """A new day, a new budget; the first that is named is the one we are in."""
+    before = work.state.day
+    if day == before:
         return
-    work.update(drain=Drain.DRAINING, picks=frozenset())
-    work.set_timer(Timer(TimerKind.DRAIN), work.now_ms + work.state.settings.drain_timeout_ms)
-    work.notify("info", "draining", running=len(work.state.running))
-    for run in tuple(work.state.running.values()):
-        if run.awaiting:
-            runs.finish(work, run, FinishReason.DRAINING)
-        elif run.report.stage not in {RunStage.STREAMING_TURN, RunStage.FINISHING}:
-            runs.stop(work, run, StopReason.DRAINING)
-
-
-def _stop_all(work: Work) -> None:
-    for run in tuple(work.state.running.values()):
-        runs.stop(work, run, StopReason.DRAINING)
-
-
-def _leave(work: Work) -> None:
-    if work.state.drain is Drain.DRAINING and not work.state.running:
-        work.update(drain=Drain.EXITED)
-        work.emit(Exit())
+    work.update(day=day)
+    if before is not None:
+        work.update(day_tokens=0, exempt=frozenset())
+        work.notify("info", "day_began", day=day)
+        blocks.lift_budgets(work)
 
 
 def idle(state: State) -> bool:

@@ -12,7 +12,8 @@ from enum import StrEnum
 
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue, is_routable, normalise_state
-from symphony.scheduler.inputs import SchedulerSettings
+from symphony.scheduler import budgets
+from symphony.scheduler.inputs import ResumeReason, SchedulerSettings
 from symphony.scheduler.state import Drain, Retry, State
 
 __all__ = [
@@ -64,6 +65,8 @@ class ReasonCode(StrEnum):
     SAME_IDENTIFIER = "same_identifier"
     DRAINING = "draining"
     WORKFLOW_INVALID = "workflow_invalid"
+    PAUSED = "paused"
+    DAY_BUDGET = "day_budget"
     NO_SLOT = "no_slot"
     NO_STATE_SLOT = "no_state_slot"
 
@@ -178,6 +181,9 @@ def slot_shortage(issue: Issue, state: State, *, picked: Counter[str] | None = N
 
 def retry_words(retry: Retry) -> str:
     """What a waiting claim waits for."""
+    if retry.error is None and retry.resume is not None:
+        answered = retry.resume.reason is ResumeReason.ANSWERED
+        return "a person answered; it goes on in a moment" if answered else "it was interrupted and goes on"
     if retry.error is None:
         return "the last attempt ended well; is there more to do?"
     return f"waiting for attempt {retry.attempt} after: {retry.error}"
@@ -242,7 +248,14 @@ def _closed(state: State) -> Ineligible | None:
         return Ineligible(ReasonCode.DRAINING, "the daemon is shutting down")
     if state.hold is not None:
         return Ineligible(ReasonCode.WORKFLOW_INVALID, f"the workflow is invalid: {state.hold.line}")
+    if state.paused:
+        return Ineligible(ReasonCode.PAUSED, "an operator paused the daemon")
     return None
+
+
+def _out_of_budget(issue: Issue, state: State) -> Ineligible | None:
+    used = budgets.day_used(state, issue)
+    return Ineligible(ReasonCode.DAY_BUDGET, used.message) if used else None
 
 
 def eligible(
@@ -257,6 +270,7 @@ def eligible(
         or (None if own_claim else _claimed(issue, state))
         or _behind(issue, state)
         or _closed(state)
+        or _out_of_budget(issue, state)
         or slot_shortage(issue, state, picked=picked)
         or _twin(issue, state)
         or Eligible()

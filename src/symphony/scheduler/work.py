@@ -5,8 +5,8 @@ from typing import Any
 from symphony.domain.issue import Issue
 from symphony.scheduler.claims import Trigger, move
 from symphony.scheduler.commands import Command, Notify, SetTimer
-from symphony.scheduler.inputs import Timer
-from symphony.scheduler.state import Blocked, Entry, Retry, Running, State, altered
+from symphony.scheduler.inputs import Timer, TimerKind
+from symphony.scheduler.state import Blocked, Drain, Entry, Retry, Running, State, altered
 
 __all__ = ["Work"]
 
@@ -63,6 +63,16 @@ class Work:
             del timers[timer]
             dues.pop(timer, None)
             self.update(timers=timers, dues=dues)
+
+    def await_retry(self, issue_id: str, due_ms: int) -> None:
+        """Wake a waiting claim then; on the way out nobody waits any more, as the successor will."""
+        if self.state.drain is Drain.NO:
+            self.set_timer(Timer(TimerKind.RETRY, issue_id), due_ms)
+
+    def unpark(self, issue_id: str) -> None:
+        """The workspace of an issue belongs to its claim again."""
+        if issue_id in self.state.parked:
+            self.update(parked={key: ref for key, ref in self.state.parked.items() if key != issue_id})
 
     def late_ms(self, timer: Timer) -> int:
         """By how much an armed timer is overdue; 0 where it is not."""

@@ -1,6 +1,8 @@
-"""Prompt texts of our own: what is said when the file has no body, and at every turn after the first."""
+"""Prompt texts of our own: what is said when the file has no body, and whenever a session goes on."""
 
-__all__ = ["DEFAULT_PROMPT", "continuation_prompt"]
+import re
+
+__all__ = ["DEFAULT_PROMPT", "answer_section", "answered_prompt", "continuation_prompt", "interrupted_prompt"]
 
 DEFAULT_PROMPT = """\
 You have been given one issue of the tracker this project is run with. Work on it in the current directory.
@@ -27,3 +29,38 @@ def continuation_prompt(turn: int, max_turns: int) -> str:
         "- Do what is left. While the issue is active, end the turn only if something outside your reach "
         "stops you, and then say exactly what."
     )
+
+
+def interrupted_prompt() -> str:
+    """What is said first on the thread of a session that was cut off: guidance only, as above."""
+    return (
+        "This session was interrupted: the program that runs it stopped in the middle of your work and has "
+        "started again.\n\n"
+        "- The task is already above in this conversation, so do not restate it.\n"
+        "- Nothing in the workspace was taken back, and your last step may be half done there: look at what "
+        "is there before you go on.\n"
+        "- Commands that you had left running are gone.\n"
+        "- Then finish what you were doing."
+    )
+
+
+def answered_prompt(question: str | None, answer: str) -> str:
+    """What is said first on the thread of a session that had asked a person, who has answered."""
+    return (
+        f"{answer_section(question, answer)}\n\n"
+        "Go on with the task, which is above in this conversation. The session stood still meanwhile: "
+        "nothing in the workspace was taken back, and commands that you had left running are gone."
+    )
+
+
+def answer_section(question: str | None, answer: str) -> str:
+    """A question of a session and what a person answered, fenced, because both are words of others."""
+    asked = "" if question is None else f"An earlier session asked a person:\n\n{_fenced(question)}\n\n"
+    return f"{asked}A person answers:\n\n{_fenced(answer)}"
+
+
+def _fenced(text: str) -> str:
+    """The text in a fence that it cannot close."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text.strip()}\n{fence}"

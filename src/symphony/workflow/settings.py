@@ -114,8 +114,14 @@ class HooksSettings(Section):
 
 
 class BudgetSettings(Section):
-    """`agent.budget`: what an issue may use up before a person is asked."""
+    """`agent.budget`: what an issue, and a day, may use up before a person is asked; null is without limit.
 
+    Tokens are those that the agent reports as total; days are those of UTC.
+    """
+
+    max_tokens_per_issue: Annotated[Positive | None, Shape("number > 0"), _LIVE] = None
+    max_tokens_per_day: Annotated[Positive | None, Shape("number > 0"), _LIVE] = None
+    max_turns_per_issue: Annotated[Positive | None, Shape("number > 0"), _LIVE] = None
     max_attempts_without_progress: Annotated[Positive, _LIVE] = 5
 
 

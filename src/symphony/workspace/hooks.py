@@ -22,7 +22,9 @@ _MAX_SHOWN_BYTES: Final = 2048
 _WIDEN_PATH: Final = 'PATH="$PATH${1:+:$1}"; shift\n'
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # A daemon started from a git hook or by an agent must not hand its own situation on.
-_NEVER = re.compile(r"GIT_(?:DIR|WORK_TREE|INDEX_FILE|OBJECT_DIRECTORY|COMMON_DIR|PREFIX)|SYMPHONY_RUN_ID")
+_NEVER = re.compile(
+    r"GIT_(?:DIR|WORK_TREE|INDEX_FILE|OBJECT_DIRECTORY|COMMON_DIR|PREFIX)|SYMPHONY_(?:RUN_ID|INSTANCE)"
+)
 
 _log = structlog.get_logger(__name__)
 

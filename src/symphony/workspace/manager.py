@@ -12,6 +12,7 @@ import structlog
 from anyio import to_thread
 
 from symphony.domain.failures import Blame, Category
+from symphony.domain.fault_points import Fault, FaultPoint, no_fault
 from symphony.domain.issue import Issue
 from symphony.hosts.base import Host
 from symphony.workflow.settings import HooksSettings, WorkspaceSettings
@@ -40,19 +41,21 @@ from symphony.workspace.places import (
     checked,
     clear_leftovers,
     clear_way,
+    complete,
     discard,
     examined,
+    foreign,
     forget,
     is_whole,
     launchable,
     make_empty,
     open_root,
+    ours,
     remove_plain,
     take_back,
     try_writing,
 )
 from symphony.workspace.records import Entry, read_entries, read_entry, write_entry
-from symphony.workspace.seal import seal
 from symphony.workspace.shadow import MAX_ENTRIES, Glance, glance, open_shadow
 
 __all__ = ["WorkspaceManager"]
@@ -75,8 +78,10 @@ class WorkspaceManager:
         hooks: HooksSettings,
         environment: Mapping[str, str],
         secret_names: frozenset[str],
+        fault: Fault = no_fault,
     ) -> None:
         self._settings = settings
+        self._fault = fault
         self._git = Git(host, environment, secret_names)
         self._hooks = HookRunner(host, hooks, environment, secret_names)
         self._mirrors: dict[Path, Mirror] = {}
@@ -245,9 +250,11 @@ class WorkspaceManager:
         """
         layout, path, entry, existed = await to_thread.run_sync(examined, record.path)
         if existed:
+            if reason := await to_thread.run_sync(foreign, path, entry):
+                return Removal(removed=False, kept_reason=reason)
             call = HookCall(issue_id=record.issue_id, identifier=record.identifier, path=path)
             await self._hooks.run_ignoring_failure(Hook.BEFORE_REMOVE, call)
-            if plain := await to_thread.run_sync(remove_plain, layout, path, entry):
+            if plain := await to_thread.run_sync(remove_plain, layout, path, entry, self._fault):
                 return plain
             reason = await self._let_go(layout, entry, path)
             if reason is not None:
@@ -262,7 +269,7 @@ class WorkspaceManager:
         reason = await self._reason_to_keep(layout, entry, path)
         if reason is None:
             try:
-                await to_thread.run_sync(discard, layout, path)
+                await to_thread.run_sync(discard, layout, path, self._fault)
             except OSError as error:
                 return f"it cannot be deleted: {error}"
         return reason
@@ -277,10 +284,11 @@ class WorkspaceManager:
         path = checked(layout, key)
         known = read_entry(layout, key)
         try:
+            ours(path, known)
             if clear_way(layout, path, known, populated=self._settings.repo is not None):
                 return layout, path, adopt(layout, issue, key, known, self._settings.repo), True
             if self._settings.repo is None and not self._hooks.has(Hook.AFTER_CREATE):
-                return layout, path, make_empty(layout, path, issue), False
+                return layout, path, make_empty(layout, path, issue, self._fault), False
         except OSError as error:
             raise cannot_be_made(path, error) from error
         return layout, path, None, False
@@ -318,10 +326,12 @@ class WorkspaceManager:
         made = False
         try:
             await to_thread.run_sync(write_entry, layout, begun)
+            self._fault(FaultPoint.WORKSPACE_RECORDED)
             populated = await self._populate(layout, path, begun)
             made = True
+            self._fault(FaultPoint.WORKSPACE_POPULATED)
             await self._hooks.run(Hook.AFTER_CREATE, HookCall.of(issue, path, attempt, run_id))
-            entry = await to_thread.run_sync(_complete, layout, path, populated)
+            entry = await to_thread.run_sync(complete, layout, path, populated)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await to_thread.run_sync(lambda: take_back(layout, path, made=made))
@@ -383,10 +393,3 @@ def _seen(layout: Layout, path: Path) -> tuple[Entry | None, Glance, str | None]
 
 def _walked(path: Path) -> str:
     return fingerprint(path, max_entries=MAX_ENTRIES)
-
-
-def _complete(layout: Layout, path: Path, populated: Entry) -> Entry:
-    """The record of a workspace that is whole, written."""
-    entry = replace(populated, ready=True, sealed=seal(path / ".git"))
-    write_entry(layout, entry)
-    return entry

@@ -102,7 +102,11 @@ class Removal:
 
 def cannot_be_made(path: Path, error: OSError) -> WorkspaceError:
     """The error of a workspace that the system refuses."""
-    return WorkspaceError.of(Category.WORKSPACE_PREPARE_FAILED, f"workspace {path} cannot be made: {error}")
+    return WorkspaceError.of(
+        Category.WORKSPACE_PREPARE_FAILED,
+        f"workspace {path} cannot be made: {error}",
+        hint=f"see that this user may read and write {path} and the directory that it is in",
+    )
 
 
 def invalid_cwd(path: Path, reason: str) -> WorkspaceError:

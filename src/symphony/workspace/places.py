@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 import structlog
 
 from symphony.domain.failures import Category
+from symphony.domain.fault_points import Fault, FaultPoint, no_fault
 from symphony.domain.ids import branch_name
 from symphony.domain.issue import Issue
 from symphony.workspace.files import (
@@ -30,19 +32,23 @@ __all__ = [
     "checked",
     "clear_leftovers",
     "clear_way",
+    "complete",
     "discard",
     "examined",
+    "foreign",
     "forget",
     "is_whole",
     "launchable",
     "make_empty",
     "open_root",
+    "ours",
     "remove_plain",
     "take_back",
     "try_writing",
 ]
 
 _LEFTOVER_AGE_S: Final = 3_600
+_CHECK: Final = ".symphony-check-"
 
 _log = structlog.get_logger(__name__)
 
@@ -58,7 +64,10 @@ def open_root(root: Path) -> Layout:
 
 def try_writing(layout: Layout) -> None:
     """Make and remove a directory where workspaces are made. Raises `OSError`."""
-    Path(tempfile.mkdtemp(dir=layout.root, prefix=".symphony-check-")).rmdir()
+    for left in layout.root.glob(f"{_CHECK}*"):
+        with suppress(OSError):  # of a daemon that died just here; never one that holds something
+            left.rmdir()
+    Path(tempfile.mkdtemp(dir=layout.root, prefix=_CHECK)).rmdir()
 
 
 def clear_leftovers(layout: Layout) -> None:
@@ -83,6 +92,30 @@ def launchable(path: Path, root: Path) -> bool:
         WorkspaceError: the containment check failed.
     """
     return contained(path, root) == path and is_directory(path)
+
+
+def foreign(path: Path, entry: Entry | None) -> str | None:
+    """Whose place it is if it is somebody else's; null where it is ours, or there is nothing.
+
+    Ours is what still belongs to its owner as it was made: a hook of root's may have given it away. Raises
+    `OSError`.
+    """
+    try:
+        owner = path.lstat().st_uid
+    except FileNotFoundError:
+        return None
+    expected = os.geteuid() if entry is None or entry.owner is None else entry.owner
+    return None if owner == expected else f"it belongs to another user (uid {owner})"
+
+
+def ours(path: Path, entry: Entry | None) -> None:
+    """See that a workspace is nobody else's. Raises `OSError`, or `WorkspaceError`: it may be given back."""
+    if reason := foreign(path, entry):
+        raise WorkspaceError.of(
+            Category.WORKSPACE_PREPARE_FAILED,
+            f"{path} cannot be worked in: {reason}",
+            hint=f"give it to this user (chown -R {os.geteuid()} {path}), or move it away for a new one",
+        )
 
 
 def clear_way(layout: Layout, path: Path, entry: Entry | None, *, populated: bool) -> bool:
@@ -128,7 +161,7 @@ def examined(recorded: Path) -> tuple[Layout, Path, Entry | None, bool]:
     return layout, path, read_entry(layout, path.name), is_directory(path)
 
 
-def make_empty(layout: Layout, path: Path, issue: Issue) -> Entry:
+def make_empty(layout: Layout, path: Path, issue: Issue, fault: Fault = no_fault) -> Entry:
     """A workspace that nobody has to populate: its record, then its directory. Raises `OSError`.
 
     Between the two there is nothing that a crash could leave half-made.
@@ -138,6 +171,7 @@ def make_empty(layout: Layout, path: Path, issue: Issue) -> Entry:
     )
     try:
         write_entry(layout, entry)
+        fault(FaultPoint.WORKSPACE_RECORDED)
         path.mkdir()
     except BaseException:
         forget(layout, path.name)
@@ -145,7 +179,7 @@ def make_empty(layout: Layout, path: Path, issue: Issue) -> Entry:
     return entry
 
 
-def remove_plain(layout: Layout, path: Path, entry: Entry | None) -> Removal | None:
+def remove_plain(layout: Layout, path: Path, entry: Entry | None, fault: Fault = no_fault) -> Removal | None:
     """Remove in one go what never was a repository, and so holds nothing that we know how to keep.
 
     Null, with nothing done, for anything else.
@@ -153,24 +187,32 @@ def remove_plain(layout: Layout, path: Path, entry: Entry | None) -> Removal | N
     if not is_directory(path) or os.path.lexists(path / ".git") or (entry is not None and entry.repo):
         return None
     try:
-        discard(layout, path)
+        discard(layout, path, fault)
     except OSError as error:
         return Removal(removed=False, kept_reason=f"it cannot be deleted: {error}")
     forget(layout, path.name)
     return Removal(removed=True)
 
 
-def discard(layout: Layout, path: Path) -> None:
+def discard(layout: Layout, path: Path, fault: Fault = no_fault) -> None:
     """Take a workspace away in one step, then delete it; a rest stays in the trash for the next start.
 
     Raises:
         OSError: it could not be taken away, and is still there as it was.
     """
     holder = move_aside(path, layout.trash)
+    fault(FaultPoint.MOVED_ASIDE)
     try:
         delete_tree(holder)
     except OSError as error:
         _log.warning("trash_not_emptied", path=str(holder), error=str(error))
+
+
+def complete(layout: Layout, path: Path, populated: Entry) -> Entry:
+    """The record of a workspace that is whole, written. Raises `OSError`."""
+    entry = replace(populated, ready=True, owner=path.lstat().st_uid, sealed=seal(path / ".git"))
+    write_entry(layout, entry)
+    return entry
 
 
 def take_back(layout: Layout, path: Path, *, made: bool) -> None:

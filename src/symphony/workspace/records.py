@@ -34,6 +34,7 @@ class Entry:
         repo: the repository it was populated from; null where hooks populate it.
         branch: the issue's branch, with `repo`.
         base_commit: where the branch began, with `repo` and if known.
+        owner: the user whose directory it became, `after_create` included; null where that was not seen.
         sealed: watched files of its `.git` as they were made (`seal`); null if that was not seen.
     """
 
@@ -44,6 +45,7 @@ class Entry:
     repo: str | None = None
     branch: str | None = None
     base_commit: str | None = None
+    owner: int | None = None
     sealed: Mapping[str, str] | None = None
 
     def record(self, layout: Layout) -> WorkspaceRecord:

@@ -11,6 +11,7 @@ import pytest
 
 from symphony.agents.base import AgentError
 from symphony.agents.events import (
+    AgentEvent,
     ApprovalAnswered,
     InputRequired,
     ItemFinished,
@@ -23,7 +24,9 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
+from symphony.agents.fold import Progress, Tokens
 from symphony.domain.failures import Category
+from symphony.scheduler.inputs import Thread
 from symphony.testing.model_server import (
     Cut,
     Hang,
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from integration.agents.conftest import RealBench
+    from symphony.agents.codex.session import CodexSession
 
     Make = Callable[..., RealBench]
 
@@ -319,3 +323,65 @@ async def test_the_workspace_may_be_named_through_a_link(real: Make) -> None:
         events = await bench.turn(session, "[[work]]")
     assert events[-1] == COMPLETED
     assert await git(bench, "log", "-1", "--format=%s") == "add a"
+
+
+async def test_a_thread_is_gone_on_with_after_its_process_was_killed_in_mid_turn(real: Make) -> None:
+    bench = real({"work": (shell("echo first"), Hang()), "on": (say("I went on."),)})
+    bench.envelope = ENVELOPE
+    async with bench.session(bench.command) as session:
+        before = await _until_it_hangs(session)
+        await bench.host.end(bench.living(), grace_ms=0)
+    mark = [event for event in before if isinstance(event, Usage)][-1]
+    started = next(event for event in before if isinstance(event, SessionStarted))
+    thread = Thread(
+        thread_id=started.thread_id,
+        input_tokens=mark.input_tokens,
+        output_tokens=mark.output_tokens,
+        total_tokens=mark.total_tokens,
+    )
+    bench.envelope = f"{ENVELOPE}\n- part — when parting"
+    async with bench.backend(bench.command).open(bench.request(resume=thread)) as session:
+        assert session.resume_refused is None
+        after = await bench.turn(session, "[[on]] go on")
+    assert after[-1] == COMPLETED
+    assert next(event for event in after if isinstance(event, SessionStarted)).thread_id == thread.thread_id
+    totals = [event.total_tokens for event in after if isinstance(event, Usage)]
+    assert totals[0] == mark.total_tokens, "the old totals are told once more"
+    assert totals[-1] == mark.total_tokens + 110, "and one answer of the model is added"
+    progress = Progress()
+    progress.resumes(
+        Tokens(
+            input_tokens=thread.input_tokens,
+            output_tokens=thread.output_tokens,
+            total_tokens=thread.total_tokens,
+        )
+    )
+    for event in after:
+        progress.add(event)
+    assert progress.snapshot().tokens.total_tokens == 110
+    last = bench.server.requests[-1].body["input"]
+    assert any("first" in text for text in texts(last)), "the model knows what it did before"
+    assert sum(text.count("when parting") for text in texts(last)) == 1
+    assert [item["role"] for item in last if any("when parting" in text for text in texts(item))] == [
+        "developer"
+    ]
+
+
+async def _until_it_hangs(session: CodexSession) -> list[AgentEvent]:
+    """What happened in a turn until the model was asked a second time and does not answer."""
+    events: list[AgentEvent] = []
+    async for event in session.run_turn("[[work]] please", title="MT-1: try"):
+        events.append(event)
+        if isinstance(event, Usage):
+            return events
+    raise AssertionError(events)
+
+
+async def test_a_thread_that_nobody_knows_is_a_new_one(real: Make) -> None:
+    bench = real({"work": (say("Done."),)})
+    unknown = Thread(thread_id=str(uuid4()))
+    async with bench.backend(bench.command).open(bench.request(resume=unknown)) as session:
+        assert session.resume_refused is not None
+        assert "no rollout found" in session.resume_refused.message
+        events = await bench.turn(session, "[[work]]")
+    assert events[-1] == COMPLETED

@@ -75,6 +75,14 @@ def thread(settings: CodexSettings, envelope: str | None = "text") -> params.Par
             "turn/start",
             params.turn_start(CodexSettings(thread_sandbox="read-only"), thread_id="t", cwd=CWD, prompt="p"),
         ),
+        (
+            "thread/resume",
+            params.thread_resume(CodexSettings(model="m"), thread_id="t", cwd=CWD, credentials=["K"]),
+        ),
+        (
+            "turn/start",
+            params.turn_start(CodexSettings(), thread_id="t", cwd=CWD, prompt="p", envelope="text"),
+        ),
         ("turn/interrupt", {"threadId": "t", "turnId": "u"}),
         ("thread/name/set", {"threadId": "t", "name": "MT-1: try"}),
         ("account/read", {"refreshToken": False}),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from anyio import to_thread
 
+from harness.left_runs import leave_run
 from symphony.hosts.local import LocalHost
 from symphony.runtime.recovery import reap_predecessor
 from symphony.runtime.state_dir import LiveRun, StateDirectory
@@ -52,9 +53,9 @@ def state(tmp_path: Path) -> StateDirectory:
 async def test_what_carries_the_mark_of_a_left_run_ends_and_nothing_else_does(state: StateDirectory) -> None:
     host = LocalHost()
     with stubborn("left-1") as marked, stubborn("other-1") as other, stubborn(None) as recorded:
-        state.write_run(LiveRun(run_id="left-1", issue_id="1", issue_identifier="SYM-1"))
+        leave_run(state, LiveRun(run_id="left-1", issue_id="1", issue_identifier="SYM-1"))
         agent = host.identify(recorded.pid)
-        state.write_run(LiveRun(run_id="left-2", issue_id="2", issue_identifier="SYM-2", agent=agent))
+        leave_run(state, LiveRun(run_id="left-2", issue_id="2", issue_identifier="SYM-2", agent=agent))
         assert living(marked)
         assert living(recorded)
         assert await reap_predecessor(state, host) == 2

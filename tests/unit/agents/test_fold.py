@@ -28,7 +28,9 @@ FAILURE = Failure(category=Category.TURN_FAILED, blame=Blame.AGENT, message="no"
 
 
 def folded(*events: AgentEvent, thread_tokens: Tokens | None = None) -> RunProgress:
-    progress = Progress(pid=7, thread_tokens=thread_tokens)
+    progress = Progress(pid=7)
+    if thread_tokens is not None:
+        progress.resumes(thread_tokens)
     for event in events:
         progress.add(event)
     return progress.snapshot()

@@ -30,6 +30,7 @@ from symphony.agents.process import AgentProcess, Launch
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.hosts.base import Completed, HostProcess, Identity
+from symphony.scheduler.inputs import Thread
 from symphony.workflow.settings import CodexSettings
 
 pytestmark = pytest.mark.asyncio
@@ -120,6 +121,13 @@ class MemoryHost:
         del argv
         return self.child
 
+    def identify(self, pid: int) -> Identity | None:
+        del pid
+        return None
+
+    def find_left(self) -> tuple[Identity, ...]:
+        return ()
+
     def find_marked(self, run_ids: Sequence[str]) -> tuple[Identity, ...]:
         del run_ids
         return ()
@@ -174,6 +182,8 @@ async def open_session(
     *,
     run_tool: Any = no_tool,
     on_compacted: Callable[[], None] | None = None,
+    envelope: str | None = None,
+    resume: Thread | None = None,
     **settings: Any,
 ) -> tuple[CodexSession, MemoryChild]:
     child = MemoryChild(agent)
@@ -183,11 +193,12 @@ async def open_session(
     request = SessionRequest(
         run_id="r",
         cwd=tmp_path,
-        envelope=None,
+        envelope=envelope,
         tools=(ToolSpec(name="board", description="", input_schema={}),),
         run_tool=run_tool,
         stderr_path=tmp_path / "stderr",
         on_compacted=on_compacted,
+        resume=resume,
     )
     session = CodexSession(
         await AgentProcess.start(MemoryHost(child), launch, grace_ms=200),
@@ -218,6 +229,52 @@ async def test_a_turn_begins_with_its_ids_and_ends_with_its_end(tmp_path: Path) 
         "thread/start",
         "turn/start",
     ]
+
+
+def forgetful(*turn: Frame | bytes, knows: str | None = "th") -> Agent:
+    """An agent that resumes the thread it knows, replays its totals, and refuses any other."""
+    usage = told("thread/tokenUsage/updated", threadId="th", tokenUsage={"total": {"totalTokens": 9}})
+
+    def agent(frame: Frame) -> Reply:
+        if frame.get("method") != "thread/resume":
+            return well_behaved(*turn)(frame)
+        if frame["params"]["threadId"] == knows:
+            return [usage, result(frame, thread={"id": knows})]
+        refusal = {"code": -32600, "message": "no rollout found for thread id gone"}
+        return [{"id": frame["id"], "error": refusal}]
+
+    return agent
+
+
+async def test_a_thread_is_gone_on_with_and_told_the_envelope_of_now_once(tmp_path: Path) -> None:
+    session, child = await open_session(
+        forgetful(ended()), tmp_path, envelope="skills", resume=Thread(thread_id="th")
+    )
+    await session.start()
+    assert session.resume_refused is None
+    first = await turn_of(session)
+    assert first[0] == SessionStarted(session_id="th-tu", thread_id="th", turn_id="tu")
+    assert any(isinstance(event, Usage) and event.total_tokens == 9 for event in first), "the replay is told"
+    await turn_of(session)
+    sent = [frame for frame in child.sent if "params" in frame]
+    assert [frame["method"] for frame in sent] == ["initialize", "thread/resume", "turn/start", "turn/start"]
+    assert sent[1]["params"]["threadId"] == "th"
+    assert sent[1]["params"]["excludeTurns"] is True
+    told_again = {"symphony": {"value": "skills", "kind": "application"}}
+    assert [frame["params"].get("additionalContext") for frame in sent[2:]] == [told_again, None]
+
+
+async def test_a_thread_that_is_refused_is_answered_by_a_new_one(tmp_path: Path) -> None:
+    session, child = await open_session(
+        forgetful(ended()), tmp_path, envelope="skills", resume=Thread(thread_id="gone")
+    )
+    await session.start()
+    assert session.resume_refused is not None
+    assert "no rollout found" in session.resume_refused.message
+    assert (await turn_of(session))[-1] == COMPLETED
+    sent = {frame["method"]: frame["params"] for frame in child.sent if "params" in frame}
+    assert sent["thread/start"]["developerInstructions"] == "skills"
+    assert "additionalContext" not in sent["turn/start"]
 
 
 @pytest.mark.conformance("A-5")

@@ -47,7 +47,7 @@ def test_ctrl_c_says_what_is_waited_for(capsys: pytest.CaptureFixture[str]) -> N
     Farewell()(before, DrainAsked(), story.state, ())
     Farewell()(story.state, DrainAsked(), story.state, ())
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == "The turns of SYM-1 may end first (at most 5 s); Ctrl-C again stops them now."
+    assert line == "The turns of SYM-1 may end first (at most 5 s); Ctrl-C stops them now."
 
 
 def test_ctrl_c_says_nothing_when_nothing_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,7 @@ from symphony.domain.failures import Category, Failure
 from symphony.runtime import effects as module
 from symphony.runtime.clock import Timers
 from symphony.runtime.effects import Effects
+from symphony.runtime.notes import Notes
 from symphony.runtime.state_dir import StateDirectory
 from symphony.scheduler.commands import (
     CleanWorkspace,
@@ -90,7 +91,9 @@ async def at_work(
             post=mailbox.post,
             before_poll=before_poll,
             on_exit=exited.set,
-            on_skills=lambda _issue_id, _skills: None,
+            on_skills=lambda _issue_id, _run_id, _skills: None,
+            on_agent=lambda _run_id, _agent: None,
+            notes=Notes(),
             now_ms=lambda: 0,
         )
         tasks.start_soon(timers.run)

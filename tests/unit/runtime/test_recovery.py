@@ -5,6 +5,7 @@ import pytest
 from structlog.testing import capture_logs
 from typing_extensions import override
 
+from harness.left_runs import leave_run
 from symphony.hosts.base import Completed, HostProcess, Identity
 from symphony.hosts.local import LocalHost
 from symphony.runtime.recovery import reap_predecessor
@@ -26,6 +27,7 @@ class Machine(LocalHost):
         super().__init__()
         self.marks = {run_id: set(found) for run_id, found in marked.items()}
         self.recorded: set[Identity] = set()
+        self.left: set[Identity] = set()
         self.immortal = set(immortal)
         self.forks: list[tuple[str, Identity]] = []
         self.ended: list[set[Identity]] = []
@@ -35,14 +37,21 @@ class Machine(LocalHost):
         return tuple(one for run_id in run_ids for one in self.marks.get(run_id, ()))
 
     @override
+    def find_left(self) -> tuple[Identity, ...]:
+        return tuple(self.left)
+
+    @override
     def alive(self, identity: Identity) -> bool:
-        return identity in self.recorded or any(identity in found for found in self.marks.values())
+        return identity in self.recorded | self.left or any(
+            identity in found for found in self.marks.values()
+        )
 
     @override
     async def end(self, targets: Sequence[Identity], *, grace_ms: int) -> tuple[Identity, ...]:
         self.ended.append(set(targets))
         dead = set(targets) - self.immortal
         self.recorded -= dead
+        self.left -= dead
         for found in self.marks.values():
             found.difference_update(dead)
         if self.forks:
@@ -67,7 +76,7 @@ def state(tmp_path: Path) -> StateDirectory:
 
 
 def left(state: StateDirectory, run_id: str, agent: Identity | None = None) -> None:
-    state.write_run(LiveRun(run_id=run_id, issue_id="1", issue_identifier="SYM-1", agent=agent))
+    leave_run(state, LiveRun(run_id=run_id, issue_id="1", issue_identifier="SYM-1", agent=agent))
 
 
 def files(state: StateDirectory) -> list[str]:
@@ -91,6 +100,19 @@ async def test_marked_and_recorded_processes_end_and_others_do_not(state: StateD
     assert files(state) == []
     assert [(line["event"], line["runs"], line["processes"]) for line in logs] == [
         ("predecessor_reaped", 2, 3)
+    ]
+
+
+async def test_what_carries_the_mark_of_the_instance_ends_although_no_file_tells_of_it(
+    state: StateDirectory,
+) -> None:
+    machine = Machine({})
+    machine.left = {who(10), who(11)}
+    with capture_logs() as logs:
+        assert await reap_predecessor(state, machine) == 2
+    assert machine.ended == [{who(10), who(11)}]
+    assert [(line["event"], line["runs"], line["processes"]) for line in logs] == [
+        ("predecessor_reaped", 0, 2)
     ]
 
 
@@ -126,7 +148,7 @@ async def test_what_survives_even_the_kill_keeps_its_file_and_no_other(state: St
 async def test_processes_that_fork_faster_than_the_sweeps_keep_their_file(state: StateDirectory) -> None:
     left(state, "e-1")
     machine = Machine({"e-1": [who(1)]})
-    machine.forks = [("e-1", who(pid)) for pid in (2, 3, 4)]
+    machine.forks = [("e-1", who(pid)) for pid in range(2, 22)]
     await reap_predecessor(state, machine)
-    assert machine.alive(who(4))
+    assert machine.alive(who(21))
     assert files(state) == ["e-1"], "the next start must find it again"

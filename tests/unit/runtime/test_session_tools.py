@@ -231,7 +231,11 @@ class Agent:
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            system_block_at_start=True, client_tools=self.client_tools, absolute_usage=True, sandbox=True
+            system_block_at_start=True,
+            client_tools=self.client_tools,
+            absolute_usage=True,
+            sandbox=True,
+            resume=False,
         )
 
 

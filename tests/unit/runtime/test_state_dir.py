@@ -1,17 +1,21 @@
+import errno
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
+from harness.left_runs import leave_run
 from symphony.domain.failures import Category
 from symphony.hosts.base import Identity
+from symphony.runtime.instance_lock import Holder, holding, parse_holder
 from symphony.runtime.state_dir import LiveRun, StateDirectory, StateDirectoryError
-from symphony.runtime.state_place import locate
+from symphony.runtime.state_place import instance_of, locate
 
+AGENT = Identity(boot_id="b", pid=7, started=1.5)
 HOLD = """\
 import sys
 from pathlib import Path
@@ -96,13 +100,22 @@ def test_a_directory_name_without_a_usable_letter_still_gives_a_name() -> None:
     assert locate(Path("/W.md"), {}).name.startswith("workflow-")
 
 
+def test_an_instance_is_named_by_the_real_place_whatever_is_in_it(tmp_path: Path) -> None:
+    place, link = tmp_path / "state", tmp_path / "link"
+    before = instance_of(place)
+    place.mkdir()
+    link.symlink_to(place)
+    assert instance_of(place) == before == instance_of(link)
+    assert instance_of(tmp_path / "other") != before
+
+
 # --- making it ---
 
 
 def test_it_is_private_and_making_it_twice_is_harmless(state: StateDirectory) -> None:
     state.create()
-    assert [path.stat().st_mode & 0o777 for path in (state.path, state.runs, state.logs)] == [0o700] * 3
-    assert sorted(path.name for path in state.path.iterdir()) == ["logs", "runs"]
+    assert [path.stat().st_mode & 0o777 for path in (state.path, state.logs)] == [0o700] * 2
+    assert sorted(path.name for path in state.path.iterdir()) == ["logs"]
 
 
 def test_a_place_that_cannot_be_made_is_told_with_a_hint(tmp_path: Path) -> None:
@@ -122,7 +135,9 @@ def test_a_second_process_is_refused_and_told_who_holds_it(state: StateDirectory
     with state.lock(), holder(state) as second:
         said = first_line(second)
         second.communicate()
-    assert said == f"instance_locked another symphony (pid {os.getpid()}) already serves this workflow"
+    who = f"another symphony (pid {os.getpid()})"
+    where = f"with the state directory {state.path}"
+    assert said == f"instance_locked {who} already serves this workflow, {where}"
 
 
 def test_the_lock_of_a_killed_process_is_free(state: StateDirectory) -> None:
@@ -133,7 +148,9 @@ def test_the_lock_of_a_killed_process_is_free(state: StateDirectory) -> None:
         first.kill()
         first.communicate()
     with state.lock():
-        assert (state.path / "lock").read_text() == f"{os.getpid()}\n"
+        held = parse_holder((state.path / "lock").read_bytes())
+        assert held == Holder(pid=os.getpid())
+    assert (state.path / "lock").read_text() == "", "an end in order names nobody"
 
 
 def test_a_second_opening_in_the_same_process_is_refused_too(state: StateDirectory) -> None:
@@ -143,24 +160,126 @@ def test_a_second_opening_in_the_same_process_is_refused_too(state: StateDirecto
         pass
 
 
-def test_a_lock_that_cannot_be_opened_is_told_and_not_thrown(state: StateDirectory) -> None:
-    (state.path / "lock").mkdir()
-    with pytest.raises(StateDirectoryError) as told, state.lock():
+def test_the_holder_says_who_it_is_and_what_it_serves(state: StateDirectory, tmp_path: Path) -> None:
+    real, link = tmp_path / "real.md", tmp_path / "link.md"
+    real.touch()
+    link.symlink_to(real)
+    with state.lock(link, identity=AGENT):
+        held = parse_holder((state.path / "lock").read_bytes())
+        with pytest.raises(StateDirectoryError, match="already serves this workflow"), state.lock(real):
+            pass
+        with pytest.raises(StateDirectoryError) as told, state.lock(tmp_path / "other.md"):
+            pass
+    assert held == Holder(pid=os.getpid(), boot_id="b", started=1.5, workflow=str(real))
+    failure = told.value.failure
+    assert failure.category is Category.INSTANCE_LOCKED
+    assert failure.message.endswith(f"serves {real} with the state directory {state.path}")
+    assert "SYMPHONY_STATE_DIR" in (failure.hint or "")
+
+
+@pytest.mark.parametrize("content", [b"4711\n", b"", b'{"pid": 47', b"\0" * 90, b'{"pid": 4711}\n'])
+def test_the_lock_file_of_an_older_version_or_a_crash_is_taken_over(
+    state: StateDirectory, content: bytes
+) -> None:
+    (state.path / "lock").write_bytes(content)
+    with state.lock():
+        assert parse_holder((state.path / "lock").read_bytes()) == Holder(pid=os.getpid())
+
+
+def test_a_full_disk_does_not_keep_a_daemon_from_its_lock(
+    state: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    with state.lock(), pytest.raises(StateDirectoryError, match="pid unknown"), state.lock():
         pass
-    assert told.value.failure.category is Category.STATE_DIRECTORY
+
+
+@pytest.mark.parametrize(
+    "content", [b"Dear diary\n", b"{}", b'{"a": 1}', b'{"pid":true}', b"-3", b"[1]", b"\xff", b"[" * 9_000]
+)
+def test_a_lock_file_of_somebody_else_is_refused_and_kept(state: StateDirectory, content: bytes) -> None:
+    (state.path / "lock").write_bytes(content)
+    with pytest.raises(StateDirectoryError, match="something else than symphony wrote it"), state.lock():
+        pass
+    assert (state.path / "lock").read_bytes() == content
+
+
+def _a_directory(lock: Path) -> None:
+    lock.mkdir()
+
+
+def _a_link(lock: Path) -> None:
+    (lock.parent / "precious").write_text("precious")
+    lock.symlink_to(lock.parent / "precious")
+
+
+def _a_pipe(lock: Path) -> None:
+    os.mkfifo(lock)
+
+
+@pytest.mark.parametrize("make", [_a_directory, _a_link, _a_pipe])
+def test_what_is_no_file_is_refused_in_one_line_and_kept(
+    state: StateDirectory, make: Callable[[Path], None]
+) -> None:
+    lock = state.path / "lock"
+    make(lock)
+    before = lock.lstat()
+    with pytest.raises(StateDirectoryError, match="lock cannot be used: ") as told, state.lock():
+        pass
+    failure = told.value.failure
+    assert failure.category is Category.STATE_DIRECTORY
+    assert "\n" not in failure.line
+    assert failure.hint is not None
+    assert (lock.lstat().st_ino, lock.lstat().st_mode) == (before.st_ino, before.st_mode)
+    assert lock.is_symlink() is False or lock.read_text() == "precious"
+
+
+def test_the_lock_file_of_another_user_is_refused(
+    state: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (state.path / "lock").touch()
+    uid = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
+    with pytest.raises(StateDirectoryError, match=f"belongs to another user \\(uid {uid}\\)"), state.lock():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.ENOLCK, "files in the state directory .* cannot be locked: No locks available"),
+        (errno.EOPNOTSUPP, "cannot be locked"),
+        (errno.EACCES, "lock cannot be used: Permission denied"),
+    ],
+)
+def test_a_file_system_without_locks_is_told_in_one_line(
+    state: StateDirectory, number: int, said: str
+) -> None:
+    def refuse(handle: int, operation: int) -> None:
+        del handle, operation
+        raise OSError(number, os.strerror(number))
+
+    with (
+        pytest.raises(StateDirectoryError, match=said) as told,
+        holding(state.path / "lock", Holder(pid=1), flock=refuse),
+    ):
+        pass
+    assert "SYMPHONY_STATE_DIR" in (told.value.failure.hint or "")
 
 
 # --- run files ---
 
-AGENT = Identity(boot_id="b", pid=7, started=1.5)
 NAMED = {"issue_id": "1", "issue_identifier": "SYM-1"}
 RUN = LiveRun(run_id="e-1", issue_id="1", issue_identifier="SYM-1", workspace_path="/w/SYM-1", agent=AGENT)
 
 
-def test_a_run_is_read_back_as_it_was_written(state: StateDirectory) -> None:
+def test_a_run_that_an_earlier_version_left_is_read_and_removed(state: StateDirectory) -> None:
     bare = LiveRun(run_id="e-2", issue_id="2", issue_identifier="SYM-2")
-    state.write_run(RUN)
-    state.write_run(bare)
+    leave_run(state, RUN)
+    leave_run(state, bare)
     assert state.left_runs() == (RUN, bare)
     state.remove_run("e-1")
     state.remove_run("e-1")
@@ -190,26 +309,11 @@ def test_a_damaged_file_still_tells_its_run(
     state: StateDirectory, damage: str | bytes | dict[str, object]
 ) -> None:
     text = json.dumps(damage) if isinstance(damage, dict) else damage
+    state.runs.mkdir()
     (state.runs / "e-9.json").write_bytes(text.encode() if isinstance(text, str) else text)
     (left,) = state.left_runs()
     assert left.run_id == "e-9"
     assert left.agent is None
-
-
-def test_a_disk_that_refuses_a_run_file_costs_a_log_line(state: StateDirectory) -> None:
-    (state.runs / "e-1.json").mkdir()
-    with capture_logs() as logs:
-        state.write_run(RUN)
-        state.remove_run("e-1")
-    assert [line["event"] for line in logs] == ["run_file_failed"]
-    assert logs[0]["run_id"] == "e-1"
-
-
-def test_a_run_file_is_replaced_whole(state: StateDirectory) -> None:
-    state.write_run(LiveRun(run_id="e-1", issue_id="1", issue_identifier="SYM-1"))
-    state.write_run(RUN)
-    assert [path.name for path in state.runs.iterdir()] == ["e-1.json"]
-    assert json.loads((state.runs / "e-1.json").read_text())["agent"]["pid"] == 7
 
 
 # --- stderr logs ---
@@ -233,10 +337,9 @@ def test_empty_logs_go_and_of_the_others_the_newest_stay(state: StateDirectory) 
 
 
 def test_the_log_of_a_live_run_stays_even_if_it_is_old_and_empty(state: StateDirectory) -> None:
-    state.write_run(RUN)
     live = log(state, RUN.run_id, "", 99)
     log(state, "e-2", "x", 1)
-    state.trim_logs(keep=0)
+    state.trim_logs([RUN.run_id], keep=0)
     assert [path.name for path in state.logs.iterdir()] == [live.name]
 
 

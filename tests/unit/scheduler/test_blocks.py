@@ -5,7 +5,7 @@ import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain.failures import Blame, Category
-from symphony.scheduler import blocks, runs
+from symphony.scheduler import blocks, endings, retries, runs
 from symphony.scheduler.commands import (
     CleanWorkspace,
     Command,
@@ -268,13 +268,12 @@ def test_a_run_does_not_start_on_a_blocked_issue() -> None:
     assert not work.state.running
 
 
-def test_what_does_not_run_is_neither_stopped_nor_retried_nor_blocked_nor_released() -> None:
+def test_what_does_not_run_is_neither_stopped_nor_retried_nor_released() -> None:
     retry = Retry(issue=_ISSUE, attempt=1, due_ms=0, error=None, idle_attempts=0)
     acts: tuple[Callable[[Work], object], ...] = (
         lambda work: runs.stop(work, _RUN, StopReason.STALLED),
-        lambda work: runs.on_run_ended(work, _RUN, Outcome(kind=OutcomeKind.SUCCEEDED)),
-        lambda work: runs.requeue(work, retry, "no slot"),
-        lambda work: blocks.block(work, _ISSUE, make_failure()),
+        lambda work: endings.on_run_ended(work, _RUN, Outcome(kind=OutcomeKind.SUCCEEDED)),
+        lambda work: retries.requeue(work, retry, "no slot"),
         lambda work: blocks.release(work, _ISSUE, path="/ws/1"),
     )
     for act in acts:

@@ -6,6 +6,7 @@ from symphony.scheduler.commands import (
     ContinueRun,
     FinishReason,
     FinishRun,
+    PostNote,
     RefreshIssues,
     StartRun,
     StopReason,
@@ -14,16 +15,24 @@ from symphony.scheduler.commands import (
 from symphony.scheduler.inputs import (
     DrainAsked,
     OutcomeKind,
+    Resume,
+    ResumeReason,
     RunStage,
     SettingsChanged,
     StopAsked,
+    Thread,
+    Timer,
+    TimerKind,
     WakeAsked,
 )
 from symphony.scheduler.state import Drain
 
 
-def _streaming(**settings: int) -> Story:
-    return Story(make_issue(), **settings).begin().streams().forget()
+def _streaming(
+    *, thread_id: str | None = None, total_tokens: int = 0, drain_timeout_ms: int = 30_000
+) -> Story:
+    story = Story(make_issue(), drain_timeout_ms=drain_timeout_ms).begin()
+    return story.streams(thread_id=thread_id, total_tokens=total_tokens, turn_count=1).forget()
 
 
 # --- drain -----------------------------------------------------------------------------------------------
@@ -48,7 +57,6 @@ def test_a_drain_lets_a_turn_come_to_its_end() -> None:
     assert not story.exits()
     story.ends()
     assert story.exits() == 1
-    assert not story.state.retrying
 
 
 def test_a_drain_reaches_a_run_between_two_turns() -> None:
@@ -128,12 +136,64 @@ def test_a_second_drain_changes_nothing() -> None:
     assert story.state == before
 
 
-def test_a_run_that_ends_in_a_drain_keeps_its_workspace() -> None:
+def test_a_run_that_ends_in_a_drain_is_left_to_the_successor() -> None:
+    story = _streaming(thread_id="t-1", total_tokens=70)
+    story.tell(DrainAsked())
+    story.turn_ends().ends()
+    (retry,) = story.state.retrying.values()
+    assert (retry.attempt, retry.due_ms, retry.error, retry.workspace_path) == (1, story.now, None, "/ws/1")
+    assert retry.resume == Resume(
+        reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-1", total_tokens=70)
+    )
+    assert Timer(TimerKind.RETRY, "1") not in story.timers, "nobody waits for it any more"
+    assert not story.said(CleanWorkspace)
+    assert story.notices("run_interrupted")
+    assert not story.notices("claim_released")
+
+
+def test_a_run_that_fails_by_itself_in_a_drain_waits_as_ever() -> None:
+    story = _streaming()
+    story.tell(DrainAsked())
+    story.fails()
+    (retry,) = story.state.retrying.values()
+    assert (retry.attempt, retry.due_ms, retry.failures) == (1, story.now + 10_000, 1)
+    assert retry.resume is None
+
+
+def test_a_delivery_that_fails_in_a_drain_is_a_failure() -> None:
+    story = _streaming()
+    story.tell(DrainAsked())
+    story.turn_ends().fails()
+    assert story.state.retrying["1"].error == "turn_failed: it broke"
+
+
+def test_an_agent_that_asks_in_a_drain_blocks_its_issue_and_nobody_looks() -> None:
     story = _streaming()
     story.tell(DrainAsked())
     story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure())
-    assert not story.said(CleanWorkspace)
-    assert not story.state.blocked
+    assert story.state.blocked.keys() == {"1"}
+    assert not story.said(RefreshIssues)
+    assert len(story.said(PostNote)) == 1
+    assert story.exits() == 1
+
+
+def test_what_ended_on_the_board_is_cleaned_in_a_drain_too() -> None:
+    story = _streaming()
+    story.put("1", state="Done")
+    story.tell(WakeAsked(reason="t"))
+    story.tell(DrainAsked())
+    story.ends(kind=OutcomeKind.CANCELED)
+    assert len(story.said(CleanWorkspace)) == 1
+    assert not story.state.retrying
+
+
+def test_what_left_the_board_is_released_in_a_drain_too() -> None:
+    story = _streaming()
+    story.put("1", state="Backlog")
+    story.tell(WakeAsked(reason="t"))
+    story.tell(DrainAsked())
+    story.ends(kind=OutcomeKind.CANCELED)
+    assert not story.state.retrying
     assert story.state.parked.keys() == {"1"}
 
 

@@ -3,7 +3,7 @@
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.scheduler.commands import ContinueRun, FetchCandidates, FinishRun, RefreshIssues, StopRun
-from symphony.scheduler.cycle import LONGEST_QUIET_MS, would_coalesce
+from symphony.scheduler.cycle import would_coalesce
 from symphony.scheduler.inputs import (
     DrainAsked,
     Outcome,
@@ -16,6 +16,7 @@ from symphony.scheduler.inputs import (
     WakeAsked,
 )
 from symphony.scheduler.machine import idle
+from symphony.scheduler.weather import LONGEST_QUIET_MS
 
 _QUIET = Timer(TimerKind.QUIET)
 

@@ -49,7 +49,9 @@ class CodexBackend:
     @property
     def capabilities(self) -> Capabilities:
         """Everything that the interface knows."""
-        return Capabilities(system_block_at_start=True, client_tools=True, absolute_usage=True, sandbox=True)
+        return Capabilities(
+            system_block_at_start=True, client_tools=True, absolute_usage=True, sandbox=True, resume=True
+        )
 
     @property
     def own_skill_roots(self) -> OwnSkillRoots:

@@ -8,7 +8,7 @@ from symphony import __version__
 from symphony.domain.tools import ToolSpec
 from symphony.workflow.settings import CodexSettings
 
-__all__ = ["initialize", "thread_start", "turn_sandbox", "turn_start"]
+__all__ = ["initialize", "thread_resume", "thread_start", "turn_sandbox", "turn_start"]
 
 Params = Mapping[str, Any]
 
@@ -35,6 +35,33 @@ def thread_start(
     a tracker secret would bring it back behind the allow-list (AG20). Without `own_skill_listing` Codex says
     nothing of the skills that it finds by itself.
     """
+    params = _thread(settings, cwd=cwd, credentials=credentials, own_skill_listing=own_skill_listing)
+    if envelope is not None:
+        params["developerInstructions"] = envelope
+    if tools:
+        params["dynamicTools"] = [_tool(spec) for spec in tools]
+    return params
+
+
+def thread_resume(
+    settings: CodexSettings,
+    *,
+    thread_id: str,
+    cwd: Path,
+    credentials: Collection[str],
+    own_skill_listing: bool = True,
+) -> Params:
+    """A thread of an earlier process; what was said in it is not sent back to us.
+
+    Its developer instructions and tools are those of its beginning, whatever is sent (AGENT-FACTS 2.6).
+    """
+    params = _thread(settings, cwd=cwd, credentials=credentials, own_skill_listing=own_skill_listing)
+    return {**params, "threadId": thread_id, "excludeTurns": True}
+
+
+def _thread(
+    settings: CodexSettings, *, cwd: Path, credentials: Collection[str], own_skill_listing: bool
+) -> dict[str, Any]:
     config: dict[str, Any] = {
         "allow_login_shell": False,
         "shell_environment_policy": {"exclude": sorted(credentials)},
@@ -49,15 +76,16 @@ def thread_start(
     }
     if settings.model is not None:
         params["model"] = settings.model
-    if envelope is not None:
-        params["developerInstructions"] = envelope
-    if tools:
-        params["dynamicTools"] = [_tool(spec) for spec in tools]
     return params
 
 
-def turn_start(settings: CodexSettings, *, thread_id: str, cwd: Path, prompt: str) -> Params:
-    """One turn. The sandbox is sent every time, because a thread does not show that it remembers one."""
+def turn_start(
+    settings: CodexSettings, *, thread_id: str, cwd: Path, prompt: str, envelope: str | None = None
+) -> Params:
+    """One turn. The sandbox is sent every time, because a thread does not show that it remembers one.
+
+    `envelope` is for the first turn of a resumed thread: a developer message directly before the prompt.
+    """
     params: dict[str, Any] = {
         "threadId": thread_id,
         "input": [{"type": "text", "text": prompt}],
@@ -66,6 +94,8 @@ def turn_start(settings: CodexSettings, *, thread_id: str, cwd: Path, prompt: st
     sandbox = turn_sandbox(settings, cwd)
     if sandbox is not None:
         params["sandboxPolicy"] = sandbox
+    if envelope is not None:
+        params["additionalContext"] = {"symphony": {"value": envelope, "kind": "application"}}
     return params
 
 

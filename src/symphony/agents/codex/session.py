@@ -21,6 +21,7 @@ from symphony.agents.codex.codec import Chatter, Garbled, Message, Muted, Notifi
 from symphony.agents.codex.connection import Connection
 from symphony.agents.codex.errors import UNEXPLAINED
 from symphony.agents.codex.mapping import Translation, means_nothing, translate
+from symphony.agents.codex.opening import id_in, open_thread
 from symphony.agents.codex.policy import NOBODY_THERE, Policy, ToolCall, decide, tool_answer
 from symphony.agents.events import (
     Activity,
@@ -81,6 +82,8 @@ class CodexSession:
         self._quiet = 0
         self._late_usage: Usage | None = None
         self._thread_id: str | None = None
+        self._envelope: str | None = None
+        self._resume_refused: Failure | None = None
         self._named = False
         self._turn_open = False
         self._turn_id: str | None = None
@@ -95,8 +98,13 @@ class CodexSession:
         """The agent's process id."""
         return self._process.pid
 
+    @property
+    def resume_refused(self) -> Failure | None:
+        """Why the session began a new thread though it was to go on with one; else null."""
+        return self._resume_refused
+
     async def start(self) -> None:
-        """The handshake and the thread (AG4).
+        """The handshake and the thread (AG4): the one to resume, or a new one, also where that is refused.
 
         Raises:
             AgentError: see `Connection.call`.
@@ -104,15 +112,12 @@ class CodexSession:
         await self._call("initialize", params.initialize())
         await self._connection.tell("initialized")
         request = self._request
-        asked = params.thread_start(
-            self._settings,
-            cwd=self._cwd,
-            envelope=request.envelope,
-            tools=request.tools,
-            credentials=self._credentials,
-            own_skill_listing=request.own_skill_listing,
+        opened = await open_thread(
+            self._call, self._settings, request, cwd=self._cwd, credentials=self._credentials
         )
-        self._thread_id = _id_in(await self._call("thread/start", asked), "thread")
+        self._thread_id, self._resume_refused = opened.thread_id, opened.refused
+        self._named = opened.resumed
+        self._envelope = request.envelope if opened.resumed else None
 
     async def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
         """Run one turn; the last event is `TurnEnded` or `InputRequired`.
@@ -161,8 +166,15 @@ class CodexSession:
         self._events = deque(
             event for event in self._events if not isinstance(event, TurnEnded | InputRequired)
         )
-        asked = params.turn_start(self._settings, thread_id=self._thread_id, cwd=self._cwd, prompt=prompt)
-        turn_id = _id_in(await self._call("turn/start", asked), "turn")
+        asked = params.turn_start(
+            self._settings,
+            thread_id=self._thread_id,
+            cwd=self._cwd,
+            prompt=prompt,
+            envelope=self._envelope,
+        )
+        turn_id = id_in(await self._call("turn/start", asked), "turn")
+        self._envelope = None
         self._turn_id = turn_id
         if turn_id in self._early_ends:
             self._end_turn(self._early_ends[turn_id], turn_id)
@@ -346,17 +358,3 @@ class CodexSession:
             if not isinstance(message, ServerRequest):
                 self._absorb(message)
         self._flush_quiet()
-
-
-def _id_in(result: dict[str, Any], key: str) -> str:
-    """`<key>.id` of an answer, without which there is no session.
-
-    Raises:
-        AgentError: `response_error`.
-    """
-    found = result.get(key)
-    identifier = found.get("id") if isinstance(found, dict) else None
-    if isinstance(identifier, str) and identifier:
-        return identifier
-    text = f"the answer to {key}/start names no {key}"
-    raise AgentError(Failure(category=Category.RESPONSE_ERROR, blame=Blame.AGENT, message=text))

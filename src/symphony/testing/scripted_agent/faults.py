@@ -29,6 +29,7 @@ class Faults:
     slow_start_ms: int = 0
     own_session_child: bool = False
     pid_file: Path | None = None
+    threads: Path | None = None
 
 
 def read_switches(argv: Sequence[str]) -> Faults:
@@ -52,6 +53,7 @@ def read_switches(argv: Sequence[str]) -> Faults:
         slow_start_ms=given.slow_start,
         own_session_child=given.own_session_child,
         pid_file=given.pid_file,
+        threads=given.threads,
     )
 
 
@@ -71,4 +73,5 @@ def _parser() -> argparse.ArgumentParser:
     add("--slow-start", type=int, default=0, metavar="MS", help="read nothing for this long")
     add("--own-session-child", action=flag, help="leave a child in its own session that ignores SIGTERM")
     add("--pid-file", type=Path, metavar="DIR", help="write <pid>.json there for the agent and its child")
+    add("--threads", type=Path, metavar="DIR", help="remember threads there, so that they can be resumed")
     return parser

@@ -11,7 +11,8 @@ r"""The script: a fenced block of JSON in the prompt, read into typed steps (pur
 A list of turns, each a list of steps. The first turn on a thread runs the first list; a later turn whose
 prompt holds no script runs the next one. A retried issue gets a new process, which begins with the first
 list again: therefore every step that changes something may be repeated (`commit` without a change does
-nothing, `append` adds no text that is already there), and a script needs no memory.
+nothing, `append` adds no text that is already there), and a script needs no memory. A thread that is resumed
+(switch `--threads`) goes on with the turn that did not come to its end.
 
 Steps, one object each:
 
@@ -23,7 +24,7 @@ Steps, one object each:
 * `{"commit": message}`: `git add -A`, and `git commit` when something changed
 * `{"tool": name, "arguments": {...}}`: a tool of the client; `may_fail` as above
 * `{"ask_approval": command}`: ask, and run the command when it is granted
-* `{"ask_input": question}`: ask a person
+* `{"ask_input": question}`: ask a person, once on a thread
 * `{"sleep_ms": n}`, `{"wait_for": path}`: wait; `wait_for` until the path exists
 * `{"fail": message}`: the turn fails; `{"exit": code}`: the process ends at once
 """

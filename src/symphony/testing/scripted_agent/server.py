@@ -10,6 +10,7 @@ from typing import Any
 from symphony import __version__
 from symphony.testing.scripted_agent import NO_MODEL, USER_AGENT_NAME, frames, script
 from symphony.testing.scripted_agent.faults import Faults
+from symphony.testing.scripted_agent.memory import Memory
 from symphony.testing.scripted_agent.steps import StepFailedError, do
 from symphony.testing.scripted_agent.turn import InterruptedTurnError, Thread, Turn, new_id
 from symphony.testing.scripted_agent.wire import ClientGoneError, Wire
@@ -36,7 +37,7 @@ class Server:
         self._initialized = False
         self._experimental = False
         self._threads: dict[str, Thread] = {}
-        self._scripts: dict[str, list[tuple[script.Step, ...]]] = {}
+        self._memory = Memory(faults.threads)
         self._turn: Turn | None = None
         self._worker: threading.Thread | None = None
 
@@ -78,6 +79,7 @@ class Server:
             "account/rateLimits/read": self._no_account,
             "command/exec": self._exec,
             "thread/start": self._thread_start,
+            "thread/resume": self._thread_resume,
             "turn/start": self._turn_start,
             "turn/interrupt": self._turn_interrupt,
         }
@@ -130,12 +132,6 @@ class Server:
         }, None
 
     def _thread_start(self, params: _Params) -> tuple[_Params, Callable[[], None]]:
-        sandbox = frames.sandbox_policy(params.get("sandbox", "workspace-write"))
-        approval = params.get("approvalPolicy", "on-request")
-        if sandbox is None:
-            raise _RefusedError(f"Invalid request: unknown variant `{params.get('sandbox')}`")
-        if approval not in _APPROVAL_POLICIES and not isinstance(approval, dict):
-            raise _RefusedError(f"Invalid request: unknown variant `{approval}`")
         if params.get("dynamicTools") and not self._experimental:
             raise _RefusedError("thread/start.dynamicTools requires experimentalApi capability")
         thread = Thread(
@@ -143,6 +139,30 @@ class Server:
             cwd=Path(params.get("cwd") or Path.cwd()),
             instructions=params.get("developerInstructions") or "",
         )
+        return self._opened(thread, params)
+
+    def _thread_resume(self, params: _Params) -> tuple[_Params, Callable[[], None]]:
+        """As the original: system text and tools stay those of the beginning, totals are told once more."""
+        thread = self._memory.recall(str(params.get("threadId")))
+        if thread is None:
+            raise _RefusedError(f"no rollout found for thread id {params.get('threadId')}")
+        result, afterwards = self._opened(thread, params)
+
+        def tell() -> None:
+            afterwards()
+            usage = frames.token_usage(thread.usage, thread.usage)
+            ids = {"threadId": thread.id, "turnId": new_id()}
+            self._wire.notify("thread/tokenUsage/updated", {**ids, "tokenUsage": usage})
+
+        return result, tell
+
+    def _opened(self, thread: Thread, params: _Params) -> tuple[_Params, Callable[[], None]]:
+        sandbox = frames.sandbox_policy(params.get("sandbox", "workspace-write"))
+        approval = params.get("approvalPolicy", "on-request")
+        if sandbox is None:
+            raise _RefusedError(f"Invalid request: unknown variant `{params.get('sandbox')}`")
+        if approval not in _APPROVAL_POLICIES and not isinstance(approval, dict):
+            raise _RefusedError(f"Invalid request: unknown variant `{approval}`")
         self._threads[thread.id] = thread
         started = frames.thread(thread.id, str(thread.cwd), version=__version__, now_s=int(time.time()))
         result = frames.thread_start_result(started, approval_policy=approval, sandbox=sandbox)
@@ -156,7 +176,7 @@ class Server:
             return {"turn": frames.turn(running.id, "inProgress")}, None
         inputs = params.get("input") or []
         prompt = "\n".join(part["text"] for part in inputs if part.get("type") == "text")
-        turn = self._turn = Turn(self._wire, thread, prompt)
+        turn = self._turn = Turn(self._wire, thread, prompt, keep=self._memory.keep)
         self._worker = threading.Thread(target=self._run, args=(turn,), daemon=True)
         return {"turn": frames.turn(turn.id, "inProgress")}, self._worker.start
 
@@ -179,6 +199,11 @@ class Server:
             status, message = "failed", str(error)
         except ClientGoneError:
             return
+        if status == "interrupted":
+            turn.keep()  # another process runs it again, this one does not
+        turn.thread.turns_done += 1
+        if status != "interrupted":
+            turn.keep()
         self._turn = None  # before the end is said: the client may start the next turn at once
         turn.end(status, message)
 
@@ -194,15 +219,17 @@ class Server:
             turn.step_done()
 
     def _next_steps(self, turn: Turn) -> tuple[tuple[script.Step, ...], str]:
-        given = script.parse(turn.prompt)
-        if given is not None:
-            self._scripts[turn.thread.id] = list(given)
-        left = self._scripts.get(turn.thread.id)
-        if left is None:
+        thread = turn.thread
+        if script.parse(turn.prompt) is not None:
+            thread.script, thread.turns_done = turn.prompt, 0
+        turns = script.parse(thread.script or "")
+        if turns is None:
             return (), "The prompt holds no ```scripted block, so there is nothing to do."
-        if not left:
+        if thread.turns_done >= len(turns):
             return (), "The script has no further turn, so there is nothing left to do."
-        return left.pop(0), f"It follows the script of the issue; turns left after this one: {len(left)}."
+        left = len(turns) - thread.turns_done - 1
+        remark = f"It follows the script of the issue; turns left after this one: {left}."
+        return turns[thread.turns_done], remark
 
     def _commit_faults(self, turn: Turn) -> None:
         if self._faults.huge_line:

@@ -222,6 +222,11 @@ def _ask_approval(step: script.AskApproval, turn: Turn) -> None:
 
 
 def _ask_input(step: script.AskInput, turn: Turn) -> None:
+    if step.question in turn.thread.asked:
+        turn.say(f"I have asked: {step.question}")
+        return
+    turn.thread.asked.append(step.question)
+    turn.keep()
     question = {"id": "q1", "header": "Question", "question": step.question, "options": None}
     answer = turn.ask(
         "item/tool/requestUserInput",

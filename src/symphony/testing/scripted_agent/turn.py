@@ -37,27 +37,35 @@ def new_id() -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Thread:
-    """What lasts from turn to turn: place, system text, memory of a skill, totals.
+    """What lasts from turn to turn: place, system text, script, memory of a skill, totals.
 
     `usage` counts a token per four characters that went to and fro, so that totals move as a model's would.
+    `script` is the prompt that held the script, `turns_done` how many turns of it ended, `asked` the
+    questions that people have been asked.
     """
 
     id: str
     cwd: Path
     instructions: str = ""
     skill_value: str | None = None
+    script: str | None = None
+    turns_done: int = 0
+    asked: list[str] = field(default_factory=list)
     usage: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_USAGE_KEYS, 0))
 
 
 class Turn:
     """Sends what happens in one turn. Its methods are called by the thread that runs the steps."""
 
-    def __init__(self, wire: Wire, thread: Thread, prompt: str) -> None:
+    def __init__(
+        self, wire: Wire, thread: Thread, prompt: str, *, keep: Callable[[Thread], None] = lambda _: None
+    ) -> None:
         self.id = new_id()
         self.thread = thread
         self.prompt = prompt
         self.interrupted = threading.Event()
         self._wire = wire
+        self._keep = keep
         self._last_said: dict[str, Any] | None = None
         self._items = 0
         self._exchanged = len(prompt) + len(thread.instructions)
@@ -117,8 +125,13 @@ class Turn:
         self._exchanged = 0
         total = self.thread.usage
         total.update({key: total[key] + last[key] for key in _USAGE_KEYS})
+        self.keep()
         self._notify("thread/tokenUsage/updated", tokenUsage=frames.token_usage(total, last))
         self._wire.notify("account/rateLimits/updated", {"rateLimits": frames.rate_limits()})
+
+    def keep(self) -> None:
+        """Write down how the thread stands."""
+        self._keep(self.thread)
 
     def ask(self, method: str, *, flag: str | None = None, **params: Any) -> Mapping[str, Any]:
         """Ask the client and return its answer, in which `result` or `error` is; `flag` shows meanwhile.

@@ -8,13 +8,12 @@ One line per input, so that a diff can be read. A replay checks every invariant 
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from datetime import datetime
-from enum import Enum
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import msgspec
 
+from symphony.journal.codec import plain
 from symphony.scheduler import machine
 from symphony.scheduler.inputs import Input, SchedulerSettings
 from symphony.scheduler.state import State, initial
@@ -23,6 +22,7 @@ from symphony.testing.simulator.referee import Life, Referee, Step
 __all__ = ["Recording", "RecordingError", "read", "replay", "write"]
 
 _VERSION = 1
+_WHOLE = (SchedulerSettings,)  # their defaults may change; what a daemon decided by must not
 _INPUTS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Input)}
 
 
@@ -47,32 +47,20 @@ class Recording:
 
 def write(recording: Recording) -> str:
     """The text of a recording."""
-    head = {"version": _VERSION, "epoch": recording.epoch, "settings": _plain(recording.settings)}
+    head = {
+        "version": _VERSION,
+        "epoch": recording.epoch,
+        "settings": plain(recording.settings, whole=_WHOLE),
+    }
     start = json.dumps(head, ensure_ascii=False, sort_keys=True)[:-1]
     rows = ",\n".join(
         json.dumps(
-            {"at_ms": now_ms, "input": type(fact).__name__, "fields": _plain(fact)}, ensure_ascii=False
+            {"at_ms": now_ms, "input": type(fact).__name__, "fields": plain(fact, whole=_WHOLE)},
+            ensure_ascii=False,
         )
         for now_ms, fact in recording.inputs
     )
     return f'{start}, "inputs": [\n{rows}\n]}}\n'
-
-
-def _plain(value: Any) -> Any:
-    """JSON of a value, sets sorted; what equals its default is left out, except in settings."""
-    if isinstance(value, Enum):
-        return value.value
-    if is_dataclass(value) and not isinstance(value, type):
-        given = ((field, getattr(value, field.name)) for field in fields(value))
-        whole = isinstance(value, SchedulerSettings)
-        return {field.name: _plain(held) for field, held in given if whole or held != field.default}
-    if isinstance(value, frozenset | set):
-        return sorted(value)
-    if isinstance(value, Mapping):
-        return {key: _plain(held) for key, held in sorted(value.items())}
-    if isinstance(value, tuple | list):
-        return [_plain(held) for held in value]
-    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def read(text: str) -> Recording:

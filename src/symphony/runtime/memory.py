@@ -1,0 +1,196 @@
+"""The daemon's side of the journal: each step goes in, what a predecessor left comes out (DESIGN 10).
+
+An observer of the service. Nothing here waits while the daemon decides, and nothing here can fail it: where
+the file cannot be used, the journal says so in its health, which is told, and the daemon goes on without.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+from anyio import to_thread
+
+from symphony.hosts.base import Identity
+from symphony.journal.keeping import Keeper
+from symphony.journal.model import (
+    CommentRecord,
+    Health,
+    HealthState,
+    Journal,
+    Record,
+    Remembered,
+    SkillsRecord,
+    SkillUse,
+)
+from symphony.journal.recovery import Start, recovered
+from symphony.journal.store import open_journal
+from symphony.observability.history import RunSkills
+from symphony.scheduler.commands import Command
+from symphony.scheduler.inputs import Input, Recovered, SchedulerSettings, WorkspaceRef
+from symphony.scheduler.state import State
+from symphony.scheduler.weather import LONGEST_QUIET_MS
+
+__all__ = ["JOURNAL_FILE", "Memory", "open_memory", "wall_ms"]
+
+JOURNAL_FILE = "journal.db"
+_log = structlog.get_logger(__name__)
+
+
+def wall_ms() -> int:
+    """Milliseconds since 1970 by the wall clock, which people may set."""
+    return time.time_ns() // 1_000_000
+
+
+def _ourselves(pid: int) -> Identity:
+    """Us, where the host cannot tell who we are."""
+    return Identity(boot_id="", pid=pid, started=0.0)
+
+
+class Memory:
+    """One daemon's memory, from `begin` to `end`.
+
+    Args:
+        journal: what was opened by `open_memory`, or a double.
+        remembered: what a predecessor left in it.
+        owner: this daemon.
+        mask: hides secrets in what is told about issues.
+        now_ms: the monotonic clock. wall_ms: the wall clock.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        remembered: Remembered,
+        *,
+        owner: Identity,
+        mask: Callable[[str], str],
+        now_ms: Callable[[], int],
+        wall_ms: Callable[[], int] = wall_ms,
+    ) -> None:
+        self._journal = journal
+        self._remembered = remembered
+        self._keeper = Keeper(owner, left=remembered.live_runs, mask=mask)
+        self._now_ms = now_ms
+        self._wall_ms = wall_ms
+
+    @property
+    def health(self) -> Health:
+        """Whether what happens survives a restart."""
+        return self._journal.health
+
+    @property
+    def left_agents(self) -> tuple[Identity, ...]:
+        """The agents of the runs that a predecessor left without an end."""
+        return tuple(run.agent for run in self._remembered.live_runs if run.agent is not None)
+
+    @property
+    def comments(self) -> tuple[CommentRecord, ...]:
+        """Comments of ours that stand at the tracker, as far as we know."""
+        return self._remembered.comments
+
+    @property
+    def journal(self) -> Journal:
+        """The journal itself, for upkeep."""
+        return self._journal
+
+    def today(self) -> str:
+        """The day by the wall clock, UTC."""
+        return datetime.fromtimestamp(self._wall_ms() / 1000, UTC).date().isoformat()
+
+    def first_input(self, settings: SchedulerSettings, workspaces: tuple[WorkspaceRef, ...]) -> Recovered:
+        """What the scheduler is told first."""
+        start = Start(
+            now_ms=self._now_ms(),
+            wall_ms=self._wall_ms(),
+            today=self.today(),
+            max_wait_ms=max(settings.max_retry_backoff_ms, LONGEST_QUIET_MS),
+        )
+        return recovered(self._remembered, start, workspaces=workspaces)
+
+    def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+        """Keep what one step leaves."""
+        self._put(
+            self._keeper.step(before, fact, after, commands, now_ms=self._now_ms(), wall_ms=self._wall_ms())
+        )
+
+    def agent_spawned(self, run_id: str, agent: Identity) -> None:
+        """The agent of a run exists."""
+        self._put(self._keeper.spawned(run_id, agent))
+
+    def commented(self, issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
+        """A comment of ours stands at the tracker."""
+        self._journal.put(
+            CommentRecord(
+                issue_id=issue_id,
+                kind=kind,
+                comment_id=comment_id,
+                fingerprint=fingerprint,
+                at_wall_ms=self._wall_ms(),
+            )
+        )
+
+    def skills_loaded(self, run_id: str, skills: RunSkills) -> None:
+        """A run was told of these skills, or has looked at one of them."""
+        uses = (
+            SkillUse(name=one.name, path=one.path, sha256=one.sha256, listed=True, seen=one.seen)
+            for one in skills.listed
+        )
+        self._journal.put(SkillsRecord(run_id=run_id, commit=skills.commit, skills=tuple(uses)))
+
+    async def flush(self) -> None:
+        """Wait until what is known is written, or known to be unwritable."""
+        await self._journal.flush()
+
+    async def end(self) -> None:
+        """Write what is left and let go of the file."""
+        await self._journal.close()
+
+    def _put(self, records: Sequence[Record]) -> None:
+        if records:
+            self._journal.put(*records)
+
+
+async def open_memory(
+    state_path: Path,
+    *,
+    owner: Identity | None,
+    mask: Callable[[str], str],
+    now_ms: Callable[[], int],
+    wall_ms: Callable[[], int] = wall_ms,
+) -> Memory:
+    """Open the journal of a state directory, under its lock; says in the log what is wrong with it."""
+    loop = asyncio.get_running_loop()
+
+    def changed(health: Health) -> None:
+        with suppress(RuntimeError):  # the loop has ended, and nobody listens any more
+            loop.call_soon_threadsafe(_tell, health)
+
+    def opened() -> Journal:
+        return open_journal(state_path / JOURNAL_FILE, now_wall_ms=wall_ms, on_health=changed)
+
+    journal = await to_thread.run_sync(opened)
+    if journal.health.state is HealthState.MEMORY:
+        _tell(journal.health)
+    for notice in journal.take_notices():
+        _log.warning("journal_notice", reason=notice.message, hint=notice.hint)
+    return Memory(
+        journal,
+        await journal.remembered(),
+        owner=owner or _ourselves(os.getpid()),
+        mask=mask,
+        now_ms=now_ms,
+        wall_ms=wall_ms,
+    )
+
+
+def _tell(health: Health) -> None:
+    """One line when the journal is lost, and one when it is back."""
+    if health.failure is None:
+        _log.info("journal_recovered")
+    else:
+        _log.warning("journal_degraded", reason=health.failure.message, hint=health.failure.hint)

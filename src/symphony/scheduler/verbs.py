@@ -1,0 +1,184 @@
+"""What an operator may ask for, judged and carried out (DESIGN 11a).
+
+`refusal` says in advance whether a verb fits the present state, with a stable code. The machine judges
+again when the verb arrives, as the state may have changed meanwhile.
+
+    stop      a run ends in mid-turn, a waiting retry is given up; the issue is blocked for a person
+    retry     a waiting retry comes due, a blocked issue goes on with its conversation; budgets stay
+    unblock   a blocked issue goes on and its budget is counted anew; that of today does not hold for it
+    answer    the answer goes into the same conversation where there is one, else into the next first prompt
+    pause     nothing is started; what runs goes on, further turns included
+    resume    the end of a pause
+    drain     turns come to their end however long they take, nothing is started, then the daemon ends
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from symphony.domain.failures import Category
+from symphony.scheduler import blocks, budgets, cycle, departure, endings, retries, runs, threads
+from symphony.scheduler.commands import StopReason
+from symphony.scheduler.inputs import OperatorAsked, ResumeReason, Verb
+from symphony.scheduler.state import Blocked, Drain, Entry, State
+from symphony.scheduler.work import Work
+
+__all__ = ["ISSUE_VERBS", "Refusal", "act", "answerable", "refusal"]
+
+ISSUE_VERBS = frozenset({Verb.STOP, Verb.RETRY, Verb.UNBLOCK, Verb.ANSWER})
+"""The verbs that are about one issue; the others are about the daemon."""
+
+_QUESTIONS = frozenset({Category.TURN_INPUT_REQUIRED, Category.APPROVAL_REQUIRED})
+_INTERRUPTIONS = frozenset({Category.BUDGET_ISSUE, Category.BUDGET_DAY, Category.STOPPED_BY_OPERATOR})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a verb does not fit; `code` is stable, `message` and `hint` are for people."""
+
+    code: str
+    message: str
+    hint: str | None = None
+
+
+def answerable(blocked: Blocked) -> bool:
+    """Whether the agent waits for words of a person."""
+    return blocked.question is not None or blocked.failure.category in _QUESTIONS
+
+
+def refusal(state: State, verb: Verb, issue_id: str | None = None, text: str | None = None) -> Refusal | None:
+    """Why the verb cannot be carried out now, or null when it can."""
+    if verb in ISSUE_VERBS:
+        return _REFUSALS[verb](state, issue_id or "", text)
+    if verb is Verb.DRAIN and state.drain is not Drain.NO:
+        return Refusal(code="draining", message="the daemon is shutting down already")
+    if verb is Verb.PAUSE and state.paused:
+        return Refusal(code="already_paused", message="the daemon is paused already")
+    if verb is Verb.RESUME and not state.paused:
+        return Refusal(code="not_paused", message="the daemon is not paused")
+    return None
+
+
+def _refuse_stop(state: State, issue_id: str, _text: str | None) -> Refusal | None:
+    run = state.running.get(issue_id)
+    if run is not None and run.stopping is not None:
+        return Refusal(code="not_running", message=f"the run is being stopped already: {run.stopping.value}")
+    if run is not None or issue_id in state.retrying:
+        return None
+    if issue_id in state.blocked:
+        return Refusal(code="not_running", message="nothing runs: the issue is blocked already")
+    hint = "move it to a state that is not active to keep it from being started"
+    return Refusal(code="not_running", message="nothing runs for this issue", hint=hint)
+
+
+def _refuse_retry(state: State, issue_id: str, _text: str | None) -> Refusal | None:
+    if issue_id in state.running:
+        return Refusal(code="running", message="an agent is running")
+    held = state.retrying.get(issue_id) or state.blocked.get(issue_id)
+    if held is None:
+        hint = "`symphony explain` says what the issue waits for"
+        return Refusal(
+            code="not_waiting", message="the issue is neither blocked nor being retried", hint=hint
+        )
+    if failure := budgets.used(state, held.issue):
+        hint = f"`symphony unblock {held.issue.identifier}` counts its budget anew"
+        return Refusal(code="budget_used", message=failure.message, hint=hint)
+    return None
+
+
+def _refuse_unblock(state: State, issue_id: str, _text: str | None) -> Refusal | None:
+    if issue_id in state.blocked:
+        return None
+    return Refusal(code="not_blocked", message="the issue is not blocked")
+
+
+def _refuse_answer(state: State, issue_id: str, text: str | None) -> Refusal | None:
+    blocked = state.blocked.get(issue_id)
+    if blocked is None or not answerable(blocked):
+        return Refusal(code="no_question", message="the issue waits for no answer")
+    if not (text or "").strip():
+        return Refusal(code="empty_answer", message="the answer is empty")
+    return None
+
+
+_REFUSALS: Mapping[Verb, Callable[[State, str, str | None], Refusal | None]] = {
+    Verb.STOP: _refuse_stop,
+    Verb.RETRY: _refuse_retry,
+    Verb.UNBLOCK: _refuse_unblock,
+    Verb.ANSWER: _refuse_answer,
+}
+
+
+# --- carried out -----------------------------------------------------------------------------------------
+
+
+def act(work: Work, fact: OperatorAsked) -> None:
+    """Carry a verb out, or say why not and change nothing."""
+    issue_id = fact.issue_id or ""
+    claim = _claim(work.state, issue_id)
+    issue = claim.issue if claim else None
+    if refused := refusal(work.state, fact.verb, issue_id, fact.text):
+        work.notify("warning", "operator_refused", issue, verb=fact.verb.value, reason=refused.message)
+        return
+    work.notify("info", "operator_asked", issue, verb=fact.verb.value)
+    _ACTS[fact.verb](work, issue_id, fact.text or "")
+
+
+def _claim(state: State, issue_id: str) -> Entry | None:
+    return state.running.get(issue_id) or state.retrying.get(issue_id) or state.blocked.get(issue_id)
+
+
+def _stop(work: Work, issue_id: str, _text: str) -> None:
+    if run := work.state.running.get(issue_id):
+        runs.stop(work, run, StopReason.OPERATOR)
+    else:
+        retry = work.state.retrying[issue_id]
+        failure = endings.stopped_by_operator(retry.issue)
+        blocks.block(work, retry.issue, failure, held=retry, settled=True)
+
+
+def _retry(work: Work, issue_id: str, _text: str) -> None:
+    if retry := work.state.retrying.get(issue_id):
+        retries.make_due(work, retry)
+    else:
+        blocked = work.state.blocked[issue_id]
+        blocks.go_on(work, blocked, threads.put_back(blocked), reason="an operator asked to retry it")
+
+
+def _unblock(work: Work, issue_id: str, _text: str) -> None:
+    """As after a change of the issue: start anew, unless what ended the last run was no fault of its own."""
+    blocked = work.state.blocked[issue_id]
+    blocks.forgive(work, blocked)
+    resume = threads.put_back(blocked)
+    if blocked.failure.category not in _INTERRUPTIONS and resume.reason is not ResumeReason.ANSWERED:
+        resume = replace(resume, thread=None)
+    blocks.go_on(work, blocked, resume, reason="an operator unblocked it")
+
+
+def _answer(work: Work, issue_id: str, text: str) -> None:
+    blocked = work.state.blocked[issue_id]
+    blocks.go_on(work, blocked, threads.answered(blocked, text), reason="a person answered")
+
+
+def _pause(work: Work, _issue_id: str, _text: str) -> None:
+    work.update(paused=True)
+
+
+def _resume(work: Work, _issue_id: str, _text: str) -> None:
+    work.update(paused=False)
+    retries.end_of_pause(work)
+    cycle.wake(work)
+
+
+def _drain(work: Work, _issue_id: str, _text: str) -> None:
+    departure.drain(work, patient=True)
+
+
+_ACTS: Mapping[Verb, Callable[[Work, str, str], None]] = {
+    Verb.STOP: _stop,
+    Verb.RETRY: _retry,
+    Verb.UNBLOCK: _unblock,
+    Verb.ANSWER: _answer,
+    Verb.PAUSE: _pause,
+    Verb.RESUME: _resume,
+    Verb.DRAIN: _drain,
+}

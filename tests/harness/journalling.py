@@ -1,0 +1,133 @@
+"""Records for tests of the journal, and a journal that is opened off the loop."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from symphony.domain.failures import Blame, Category, Failure
+from symphony.domain.issue import Blocker, Issue
+from symphony.hosts.base import Identity
+from symphony.journal.model import (
+    ClaimRecord,
+    CommentRecord,
+    EventRecord,
+    Health,
+    Journal,
+    RunRecord,
+    SkillsRecord,
+    SkillUse,
+)
+from symphony.journal.store import open_journal
+from symphony.scheduler.inputs import ClaimKind, Resume, ResumeReason, Thread
+
+__all__ = ["NOW", "OWNER", "claim", "comment", "event", "full_claim", "opened", "run", "skills"]
+
+NOW = 1_700_000_000_000
+OWNER = Identity(boot_id="boot", pid=42, started=12.5)
+
+
+async def opened(
+    path: Path,
+    *,
+    now_wall_ms: int = NOW,
+    retry_s: float = 3_600,
+    on_health: Callable[[Health], None] | None = None,
+) -> Journal:
+    """The journal, opened in a thread; it tries again by itself only after an hour."""
+    return await asyncio.to_thread(
+        lambda: open_journal(
+            path, now_wall_ms=lambda: now_wall_ms, retry_s=retry_s, on_health=on_health or (lambda _: None)
+        )
+    )
+
+
+def claim(number: int = 1, *, kind: ClaimKind = ClaimKind.RUNNING, attempt: int | None = None) -> ClaimRecord:
+    issue = Issue(
+        id=f"id-{number}", identifier=f"SYM-{number}", title="A title", state="Todo", dispatchable=True
+    )
+    return ClaimRecord(issue=issue, kind=kind, owner=OWNER, since_wall_ms=NOW, attempt=attempt)
+
+
+def full_claim() -> ClaimRecord:
+    """A claim with nothing left at its default."""
+    moment = datetime(2026, 3, 4, 5, 6, 7, 8, tzinfo=UTC)
+    issue = Issue(
+        id="id-9",
+        identifier="SYM-9",
+        title="Grüße \ud800 \U0001f600",
+        state="In Progress",
+        dispatchable=False,
+        not_dispatchable_reason="a draft",
+        native_ref={"b": [1, None, {"x": 2.5}], "a": True},
+        description="Two\nlines",
+        priority=2,
+        branch_name="b",
+        url="https://tracker.example/9",
+        assignee_id="someone",
+        labels=("one", "two"),
+        blocked_by=(Blocker(id="id-1", identifier="SYM-1", state="Todo"), Blocker()),
+        created_at=moment,
+        updated_at=moment,
+    )
+    failure = Failure(
+        category=Category.TURN_INPUT_REQUIRED,
+        blame=Blame.AGENT,
+        message="asks",
+        retryable=False,
+        hint="answer it",
+        where="a:1",
+        retry_after_ms=5,
+    )
+    thread = Thread(thread_id="t", input_tokens=1, output_tokens=2, total_tokens=3)
+    return ClaimRecord(
+        issue=issue,
+        kind=ClaimKind.BLOCKED,
+        owner=OWNER,
+        since_wall_ms=NOW,
+        run_id="r-9",
+        attempt=3,
+        due_wall_ms=NOW + 10,
+        error="why",
+        idle_attempts=2,
+        failures=4,
+        hopeless=True,
+        workspace_path="/w/SYM-9",
+        resume=Resume(reason=ResumeReason.ANSWERED, thread=thread, question="which?", answer="that"),
+        failure=failure,
+        question="which?",
+        settled=True,
+    )
+
+
+def run(number: int = 1, *, ended_wall_ms: int | None = None, outcome: str | None = None) -> RunRecord:
+    return RunRecord(
+        run_id=f"r-{number}",
+        issue_id=f"id-{number}",
+        issue_identifier=f"SYM-{number}",
+        started_wall_ms=NOW + number,
+        ended_wall_ms=ended_wall_ms,
+        outcome=outcome,
+        agent=OWNER,
+    )
+
+
+def event(number: int = 1, *, run_id: str | None = "r-1", issue: int = 1, message: str = "") -> EventRecord:
+    return EventRecord(
+        issue_id=f"id-{issue}",
+        issue_identifier=f"SYM-{issue}",
+        run_id=run_id,
+        at_wall_ms=NOW + number,
+        event="said",
+        message=message or f"message {number}",
+    )
+
+
+def comment(number: int = 1, *, fingerprint: str = "f") -> CommentRecord:
+    return CommentRecord(
+        issue_id=f"id-{number}", kind="skills", comment_id="c", fingerprint=fingerprint, at_wall_ms=NOW
+    )
+
+
+def skills(number: int = 1, *uses: SkillUse) -> SkillsRecord:
+    return SkillsRecord(run_id=f"r-{number}", commit="abc", skills=uses)

@@ -1,0 +1,85 @@
+"""What a journal means, without a file: the newest record of a key wins."""
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from symphony.journal.model import (
+    ClaimGone,
+    ClaimRecord,
+    CommentRecord,
+    DayRecord,
+    EventRecord,
+    IssueSpent,
+    Record,
+    Remembered,
+    RunRecord,
+    SettingRecord,
+    SkillsRecord,
+)
+from symphony.scheduler.inputs import Spent
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """Takes records and answers as a journal would."""
+
+    def __init__(self) -> None:
+        self.claims: dict[str, ClaimRecord] = {}
+        self.runs: dict[str, RunRecord] = {}
+        self.events: list[EventRecord] = []
+        self.comments: dict[tuple[str, str], CommentRecord] = {}
+        self.skills: dict[str, SkillsRecord] = {}
+        self.spent = dict[str, Spent]()
+        self.days: dict[str, int] = {}
+        self.settings: dict[str, str] = {}
+
+    def take(self, records: Iterable[Record]) -> None:
+        """Remember these."""
+        for record in records:
+            self._take(record)
+
+    def _take(self, record: Record) -> None:
+        match record:
+            case ClaimRecord():
+                self.claims[record.issue.id] = record
+            case ClaimGone():
+                self.claims.pop(record.issue_id, None)
+            case RunRecord():
+                self.runs[record.run_id] = record
+            case EventRecord():
+                self.events.append(record)
+            case CommentRecord():
+                self.comments[record.issue_id, record.kind] = record
+            case SkillsRecord():
+                self.skills[record.run_id] = record
+            case IssueSpent():
+                self.spent[record.issue_id] = record.spent
+            case DayRecord():
+                self.days[record.day] = record.tokens
+            case SettingRecord():
+                self._set(record)
+            case _:
+                assert_never(record)
+
+    def _set(self, record: SettingRecord) -> None:
+        if record.value is None:
+            self.settings.pop(record.name, None)
+        else:
+            self.settings[record.name] = record.value
+
+    @property
+    def live(self) -> tuple[RunRecord, ...]:
+        """The runs without an end."""
+        return tuple(run for run in self.runs.values() if run.ended_wall_ms is None)
+
+    def remembered(self) -> Remembered:
+        """What a start would be told."""
+        return Remembered(
+            claims=tuple(self.claims.values()),
+            live_runs=self.live,
+            spent=dict(self.spent),
+            days=dict(self.days),
+            settings=dict(self.settings),
+            comments=tuple(self.comments.values()),
+        )

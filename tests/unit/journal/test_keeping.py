@@ -1,0 +1,315 @@
+"""What is kept of each step: claims as they are, runs at their milestones, and nothing of what is nothing."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from harness.ledger import Ledger
+from harness.scheduling import Story, make_failure, make_issue
+from symphony.hosts.base import Identity
+from symphony.journal.keeping import EXEMPT, INTERRUPTED, PAUSED, Keeper
+from symphony.journal.model import (
+    ClaimGone,
+    ClaimRecord,
+    DayRecord,
+    EventRecord,
+    IssueSpent,
+    Record,
+    RunRecord,
+    SettingRecord,
+)
+from symphony.scheduler.commands import Command, Notify
+from symphony.scheduler.inputs import (
+    AgentReported,
+    ClaimKind,
+    Input,
+    Outcome,
+    OutcomeKind,
+    Recovered,
+    RunEnded,
+    RunReport,
+    RunStage,
+    Spent,
+    WakeAsked,
+)
+from symphony.scheduler.state import State, altered
+
+US = Identity(boot_id="b", pid=7, started=1.5)
+AGENT = Identity(boot_id="b", pid=8, started=2.5)
+WALL_MS = 1_700_000_000_000
+ASLEEP = WakeAsked(reason="nothing happened")
+
+
+class Kept(Story):
+    """A story with a keeper beside it: `records` holds what was kept since the last `forget_records`."""
+
+    keeper = Keeper(US)
+
+    def __init__(self, *, keeper: Keeper | None = None) -> None:
+        super().__init__(make_issue("1"))
+        self.keeper = keeper or Keeper(US)
+        self.records: list[Record] = []
+        self.ledger = Ledger()
+
+    @override
+    def _step(self, fact: Input) -> tuple[Command, ...]:
+        before = self.state
+        commands = super()._step(fact)
+        self.keep(self.keeper.step(before, fact, self.state, commands, now_ms=self.now, wall_ms=self.wall))
+        return commands
+
+    def keep(self, records: tuple[Record, ...]) -> None:
+        self.records.extend(records)
+        self.ledger.take(records)
+
+    @property
+    def wall(self) -> int:
+        return WALL_MS + self.now
+
+    def of(self, kind: type) -> list[Record]:
+        found = [record for record in self.records if isinstance(record, kind)]
+        self.records.clear()
+        return found
+
+
+def _steps(before: State, after: State, fact: Input = ASLEEP, *said: Command) -> tuple[Record, ...]:
+    return Keeper(US).step(before, fact, after, said, now_ms=0, wall_ms=WALL_MS)
+
+
+def _at_work() -> Kept:
+    story = Kept()
+    story.begin()
+    story.streams(turn_count=1, thread_id="t", session_id="t-1")
+    return story
+
+
+# --- claims ----------------------------------------------------------------------------------------------
+
+
+def test_a_start_is_a_claim_and_a_live_run_in_one_step() -> None:
+    story = Kept()
+    story.advance(5)
+    story.begin()
+    run_id = story.run_id()
+    assert story.ledger.claims["1"] == ClaimRecord(
+        issue=make_issue("1"), kind=ClaimKind.RUNNING, owner=US, since_wall_ms=WALL_MS + 5, run_id=run_id
+    )
+    assert story.ledger.live == (
+        RunRecord(run_id=run_id, issue_id="1", issue_identifier="SYM-1", started_wall_ms=WALL_MS + 5),
+    )
+
+
+def test_a_retry_is_due_by_the_wall_clock() -> None:
+    story = _at_work()
+    story.advance(1_000).fails(failure=make_failure("first"))
+    claim = story.ledger.claims["1"]
+    assert (claim.kind, claim.attempt, claim.due_wall_ms) == (ClaimKind.RETRYING, 1, WALL_MS + 1_000 + 10_000)
+    assert claim.error is not None
+    assert claim.workspace_path == "/ws/1"
+
+
+def test_a_block_keeps_its_reason_and_whether_it_has_settled() -> None:
+    story = _at_work()
+    story.advance(3).ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure("which colour?"))
+    claim = story.ledger.claims["1"]
+    assert claim.kind is ClaimKind.BLOCKED
+    assert claim.since_wall_ms == WALL_MS + 3
+    assert claim.failure is not None
+    story.advance(60_000)
+    assert story.state.blocked["1"].settled
+    assert story.ledger.claims["1"].settled
+
+
+def test_a_released_claim_is_gone() -> None:
+    story = _at_work()
+    story.put("1", state="Done")
+    story.turn_ends().ends().advance(60_000)
+    assert "1" not in story.ledger.claims
+    assert ClaimGone(issue_id="1") in story.of(ClaimGone)
+
+
+def test_an_issue_that_changes_while_it_runs_is_kept_as_it_is_now() -> None:
+    story = _at_work()
+    story.put("1", title="Another title")
+    story.turn_ends()
+    assert story.ledger.claims["1"].issue.title == "Another title"
+
+
+# --- runs ------------------------------------------------------------------------------------------------
+
+
+def test_signs_of_life_alone_are_not_kept() -> None:
+    story = _at_work()
+    story.records.clear()
+    story.streams()
+    story.streams()
+    assert story.records == []
+
+
+@pytest.mark.parametrize(
+    "milestone",
+    [
+        {"turn_count": 2},
+        {"thread_id": "other"},
+        {"session_id": "t-2"},
+        {"total_tokens": 9, "input_tokens": 8, "output_tokens": 1},
+        {"branch": "symphony/SYM-1"},
+    ],
+)
+def test_a_milestone_is(milestone: dict[str, Any]) -> None:
+    story = _at_work()
+    story.records.clear()
+    story.streams(**milestone)
+    (row,) = story.of(RunRecord)
+    for name, value in milestone.items():
+        assert getattr(row, "turns" if name == "turn_count" else name) == value
+
+
+def test_the_agent_of_a_run_stays_known_to_its_end() -> None:
+    story = _at_work()
+    run_id = story.run_id()
+    story.keep(story.keeper.spawned(run_id, AGENT))
+    assert story.ledger.runs[run_id].agent == AGENT
+    story.streams(total_tokens=5)
+    assert story.ledger.runs[run_id].agent == AGENT
+    assert story.ledger.runs[run_id].total_tokens == 5
+
+
+def test_an_agent_of_no_run_is_not_kept() -> None:
+    assert Keeper(US).spawned("preflight", AGENT) == ()
+
+
+def test_the_end_of_a_run_says_how_and_why() -> None:
+    story = _at_work()
+    run_id = story.run_id()
+    failure = make_failure("it broke")
+    outcome = Outcome(kind=OutcomeKind.FAILED, failure=failure, progress=True, commits=2)
+    story.advance(50).tell(RunEnded(run_id=run_id, outcome=outcome))
+    row = story.ledger.runs[run_id]
+    assert (row.ended_wall_ms, row.outcome, row.reason) == (WALL_MS + 50, "failed", failure.line)
+    assert (row.progress, row.commits, row.turns, row.thread_id) == (True, 2, 1, "t")
+    assert story.ledger.live == ()
+
+
+def test_a_run_that_was_stopped_or_finished_says_so() -> None:
+    stopped = _at_work()
+    run_id = stopped.run_id()
+    stopped.put("1", state="Backlog")
+    stopped.advance(40_000).ends(kind=OutcomeKind.CANCELED)
+    assert stopped.ledger.runs[run_id].reason == "stopped: inactive"
+    finished = _at_work()
+    run_id = finished.run_id()
+    finished.put("1", state="Backlog")
+    finished.turn_ends().ends()
+    assert finished.ledger.runs[run_id].reason == "finished: inactive"
+
+
+def test_a_run_that_is_not_known_is_nothing() -> None:
+    state = Kept().state
+    reported = AgentReported(run_id="another", report=RunReport(stage=RunStage.STREAMING_TURN))
+    assert _steps(state, state, reported) == ()
+    ended = RunEnded(run_id="another", outcome=Outcome(kind=OutcomeKind.SUCCEEDED))
+    assert _steps(state, state, ended) == ()
+
+
+def test_a_run_that_a_report_ends_is_not_reported_on() -> None:
+    before = _at_work().state
+    reported = AgentReported(run_id=before.running["1"].run_id, report=before.running["1"].report)
+    assert _steps(before, altered(before, {"running": {}}), reported) == (ClaimGone(issue_id="1"),)
+
+
+def test_runs_that_a_predecessor_left_end_with_the_first_step() -> None:
+    left = RunRecord(run_id="old-1", issue_id="1", issue_identifier="SYM-1", started_wall_ms=WALL_MS - 5)
+    ahead = replace(left, run_id="old-2", started_wall_ms=WALL_MS + 99)
+    story = Kept(keeper=Keeper(US, left=[left, ahead]))
+    story.begin()
+    ends = {run.run_id: (run.ended_wall_ms, run.outcome) for run in story.ledger.runs.values()}
+    assert ends["old-1"] == (WALL_MS, INTERRUPTED)
+    assert ends["old-2"] == (WALL_MS + 99, INTERRUPTED)
+    assert Keeper(US).step(story.state, Recovered(), story.state, (), now_ms=0, wall_ms=0) == ()
+
+
+# --- events ----------------------------------------------------------------------------------------------
+
+
+def test_what_the_agent_says_is_kept_once() -> None:
+    story = _at_work()
+    story.records.clear()
+    story.streams(last_event="notification", last_message="I look around")
+    story.streams(last_event="notification", last_message="I look around")
+    assert story.of(EventRecord) == [
+        EventRecord(
+            issue_id="1",
+            issue_identifier="SYM-1",
+            run_id=story.run_id(),
+            at_wall_ms=story.wall,
+            event="notification",
+            message="I look around",
+        )
+    ]
+
+
+def test_what_is_said_about_an_issue_is_kept_masked_with_its_run() -> None:
+    story = Kept(keeper=Keeper(US, mask=lambda text: text.replace("hunter2", "***")))
+    story.begin()
+    run_id = story.run_id()
+    story.fails(failure=make_failure("hunter2 is wrong"))
+    told = {(event.event, event.run_id) for event in story.ledger.events}
+    assert ("run_started", run_id) in told
+    assert not any("hunter2" in event.message for event in story.ledger.events)
+
+
+def test_a_line_about_the_daemon_or_about_nothing_is_no_event() -> None:
+    state = Kept().state
+    said = [
+        Notify(level="info", event="paused"),
+        Notify(level="debug", event="dispatch_skipped", issue_id="1", issue_identifier="SYM-1"),
+    ]
+    assert _steps(state, state, ASLEEP, *said) == ()
+
+
+def test_an_event_names_its_run_where_there_is_one() -> None:
+    state = Kept().state
+    (event,) = _steps(state, state, ASLEEP, Notify(level="info", event="issue_released", issue_id="1"))
+    assert isinstance(event, EventRecord)
+    assert (event.run_id, event.issue_identifier, event.message) == (None, "1", "")
+
+
+# --- budgets and settings --------------------------------------------------------------------------------
+
+
+def test_what_was_used_up_is_kept_and_forgotten() -> None:
+    state = Kept().state
+    spent = altered(state, {"spent": {"1": Spent(tokens=5, turns=1)}})
+    assert _steps(state, spent) == (IssueSpent(issue_id="1", spent=Spent(tokens=5, turns=1)),)
+    assert _steps(spent, altered(spent, {"spent": {}})) == (IssueSpent(issue_id="1", spent=Spent()),)
+    assert _steps(spent, altered(spent, {"spent": dict(spent.spent)})) == ()
+
+
+def test_a_report_looks_at_the_budget_of_its_own_issue() -> None:
+    story = _at_work()
+    before = story.state
+    after = altered(before, {"spent": {"1": Spent(tokens=5)}, "day": "2026-01-01", "day_tokens": 5})
+    fact = AgentReported(run_id=before.running["1"].run_id, report=before.running["1"].report)
+    assert story.keeper.step(before, fact, after, (), now_ms=0, wall_ms=0) == (
+        IssueSpent(issue_id="1", spent=Spent(tokens=5)),
+        DayRecord(day="2026-01-01", tokens=5),
+    )
+
+
+def test_what_came_from_the_journal_is_not_written_back() -> None:
+    state = Kept().state
+    assert _steps(state, altered(state, {"spent": {"1": Spent(tokens=5)}}), Recovered()) == ()
+
+
+def test_pause_and_exemptions_are_words_to_the_successor() -> None:
+    state = Kept().state
+    paused = altered(state, {"paused": True})
+    assert _steps(state, paused) == (SettingRecord(name=PAUSED, value="true"),)
+    assert _steps(paused, state) == (SettingRecord(name=PAUSED, value=None),)
+    exempt = altered(state, {"exempt": frozenset({"b", "a"}), "day": "2026-01-01"})
+    told = '{"day": "2026-01-01", "issues": ["a", "b"]}'
+    assert SettingRecord(name=EXEMPT, value=told) in _steps(state, exempt)
+    assert SettingRecord(name=EXEMPT, value=None) in _steps(exempt, state)

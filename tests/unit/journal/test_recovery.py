@@ -1,0 +1,179 @@
+"""From memory to the first input: whatever a daemon lived through, its successor knows the same claims."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.ledger import Ledger
+from harness.scheduling import make_issue
+from symphony.hosts.base import Identity
+from symphony.journal.keeping import EXEMPT, PAUSED, Keeper
+from symphony.journal.model import ClaimRecord, Remembered, RunRecord
+from symphony.journal.recovery import Start, recovered
+from symphony.scheduler.inputs import (
+    ClaimKind,
+    RecoveredClaim,
+    Resume,
+    ResumeReason,
+    Spent,
+    Thread,
+    WorkspaceRef,
+)
+from symphony.scheduler.machine import step
+from symphony.scheduler.state import Blocked, Entry, Retry, Running, State
+from symphony.testing.simulator import run_schedule
+
+US = Identity(boot_id="b", pid=7, started=1.5)
+WALL_MS = 1_700_000_000_000
+START = Start(now_ms=500, wall_ms=WALL_MS, today="2026-01-02", max_wait_ms=300_000)
+CLAIM = ClaimRecord(issue=make_issue("1"), kind=ClaimKind.RUNNING, owner=US, since_wall_ms=0, run_id="r")
+RUN = RunRecord(
+    run_id="r",
+    issue_id="1",
+    issue_identifier="SYM-1",
+    started_wall_ms=0,
+    thread_id="t",
+    turns=1,
+    input_tokens=8,
+    output_tokens=2,
+    total_tokens=10,
+    workspace_path="/ws/1",
+)
+
+
+def _claim(claim: ClaimRecord = CLAIM, *runs: RunRecord, start: Start = START) -> RecoveredClaim:
+    (found,) = recovered(Remembered(claims=(claim,), live_runs=runs), start).claims
+    return found
+
+
+def test_nothing_remembered_is_a_start_from_nothing() -> None:
+    place = WorkspaceRef(issue_id="1", identifier="SYM-1", path="/ws/1")
+    found = recovered(Remembered(), START, workspaces=(place,))
+    assert (found.claims, found.workspaces, found.day, found.paused) == ((), (place,), "2026-01-02", False)
+
+
+# --- threads ---------------------------------------------------------------------------------------------
+
+
+def test_a_live_run_goes_on_with_its_thread() -> None:
+    thread = Thread(thread_id="t", input_tokens=8, output_tokens=2, total_tokens=10)
+    found = _claim(CLAIM, RUN)
+    assert found.resume == Resume(reason=ResumeReason.INTERRUPTED, thread=thread)
+    assert found.workspace_path == "/ws/1"
+
+
+def test_what_the_thread_had_before_the_run_is_counted_too() -> None:
+    had = Thread(thread_id="t", input_tokens=100, output_tokens=10, total_tokens=110)
+    given_answer = Resume(reason=ResumeReason.ANSWERED, thread=had, question="?", answer="!")
+    thread = Thread(thread_id="t", input_tokens=108, output_tokens=12, total_tokens=120)
+    found = _claim(replace(CLAIM, resume=given_answer), RUN)
+    assert found.resume == Resume(reason=ResumeReason.INTERRUPTED, thread=thread)
+    other = Resume(reason=ResumeReason.INTERRUPTED, thread=replace(had, thread_id="older"))
+    found = _claim(replace(CLAIM, resume=other), RUN)
+    assert found.resume is not None
+    assert found.resume.thread == Thread(thread_id="t", input_tokens=8, output_tokens=2, total_tokens=10)
+
+
+@pytest.mark.parametrize("runs", [(), (replace(RUN, thread_id=None),), (replace(RUN, turns=0),)])
+def test_an_answer_that_no_turn_took_is_not_lost(runs: tuple[RunRecord, ...]) -> None:
+    answered = Resume(reason=ResumeReason.ANSWERED, question="?", answer="!")
+    found = _claim(replace(CLAIM, resume=answered), *runs).resume
+    assert found is not None
+    assert (found.reason, found.question, found.answer) == (ResumeReason.ANSWERED, "?", "!")
+
+
+def test_a_run_without_a_thread_starts_cold() -> None:
+    found = _claim(CLAIM, replace(RUN, thread_id=None, turns=0))
+    assert found.resume == Resume(reason=ResumeReason.INTERRUPTED)
+
+
+# --- clocks ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("due_in_ms", "waits_ms"),
+    [
+        (7_000, 7_000),
+        (-1_000, 0),  # it came due meanwhile, or the clock was set forward
+        (86_400_000, 300_000),  # the clock was set back
+    ],
+)
+def test_a_retry_keeps_its_time_within_reason(due_in_ms: int, waits_ms: int) -> None:
+    claim = replace(CLAIM, kind=ClaimKind.RETRYING, run_id=None, attempt=3, due_wall_ms=WALL_MS + due_in_ms)
+    found = _claim(claim)
+    assert (found.kind, found.attempt, found.due_ms) == (ClaimKind.RETRYING, 3, 500 + waits_ms)
+
+
+# --- budgets and settings --------------------------------------------------------------------------------
+
+
+def test_budgets_are_those_of_today() -> None:
+    held = Remembered(
+        spent={"1": Spent(tokens=5), "2": Spent()},
+        days={"2026-01-01": 7, "2026-01-02": 9},
+        settings={PAUSED: "true", EXEMPT: '{"day": "2026-01-02", "issues": ["1"]}'},
+    )
+    found = recovered(held, START)
+    assert (found.spent, found.day_tokens) == ({"1": Spent(tokens=5)}, 9)
+    assert (found.paused, found.exempt) == (True, frozenset({"1"}))
+    assert recovered(held, replace(START, today="2026-01-03")).exempt == frozenset()
+
+
+@pytest.mark.parametrize(
+    "told", ["", "{", "[]", "7", '{"day": "2026-01-02"}', '{"day": "2026-01-02", "issues": 1}']
+)
+def test_an_exemption_that_cannot_be_read_is_none(told: str) -> None:
+    assert recovered(Remembered(settings={EXEMPT: told}), START).exempt == frozenset()
+
+
+# --- whole lives -----------------------------------------------------------------------------------------
+
+
+def _same(entry: Entry, claim: RecoveredClaim) -> bool:
+    """Whether the successor is told of a claim what the dead daemon knew of it."""
+    known = (claim.issue, claim.attempt, claim.workspace_path)
+    match entry:
+        case Running():
+            path = entry.report.workspace_path
+            return claim.kind is ClaimKind.RUNNING and known == (entry.issue, entry.attempt, path)
+        case Retry():
+            facts = (claim.due_ms, claim.error, claim.idle_attempts, claim.failures, claim.hopeless)
+            was = (entry.due_ms, entry.error, entry.idle_attempts, entry.failures, entry.hopeless)
+            mine = (entry.issue, entry.attempt, entry.workspace_path)
+            return claim.kind is ClaimKind.RETRYING and known == mine and facts == was
+        case Blocked():
+            facts_of_it = (claim.failure, claim.question, claim.settled)
+            return claim.kind is ClaimKind.BLOCKED and facts_of_it == (
+                entry.failure,
+                entry.question,
+                entry.settled,
+            )
+
+
+def _entries(state: State) -> dict[str, Entry]:
+    return {**state.running, **state.retrying, **state.blocked}
+
+
+@given(seed=st.integers(min_value=0, max_value=10**9), cut=st.floats(min_value=0, max_value=1))
+@settings(max_examples=60, deadline=None)
+def test_at_any_moment_of_any_life_the_successor_learns_the_same_claims(seed: int, cut: float) -> None:
+    for life in run_schedule(seed).check().lives:
+        ledger, keeper, state, now_ms = Ledger(), Keeper(US), life.first, 0
+        for now_ms, fact, _ in life.steps[: round(cut * len(life.steps))]:
+            before = state
+            state, said = step(before, fact, now_ms)
+            wall_ms = WALL_MS + now_ms
+            ledger.take(keeper.step(before, fact, state, said, now_ms=now_ms, wall_ms=wall_ms))
+        start = Start(now_ms=now_ms, wall_ms=WALL_MS + now_ms, today="2026-01-02", max_wait_ms=10**9)
+        told = {claim.issue.id: claim for claim in recovered(ledger.remembered(), start).claims}
+        entries = _entries(state)
+        assert told.keys() == entries.keys()
+        overdue = {
+            key: replace(entry, due_ms=now_ms)
+            for key, entry in state.retrying.items()
+            if entry.due_ms < now_ms
+        }
+        assert all(_same(overdue.get(key, entry), told[key]) for key, entry in entries.items())
+        assert {run.run_id for run in ledger.live} == {run.run_id for run in state.running.values()}

@@ -1,0 +1,109 @@
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from harness.journalling import NOW, claim, comment, event, full_claim, opened, run, skills
+from symphony.journal.model import (
+    ClaimGone,
+    DayRecord,
+    Health,
+    HealthState,
+    IssueSpent,
+    Remembered,
+    SettingRecord,
+    SkillUse,
+)
+from symphony.scheduler.inputs import ClaimKind, Spent
+
+
+def rows(path: Path, query: str) -> list[tuple[object, ...]]:
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute(query).fetchall()
+    finally:
+        connection.close()
+
+
+def take_away(place: Path) -> None:
+    for file in place.iterdir():
+        file.unlink()
+
+
+@pytest.mark.asyncio
+async def test_what_was_put_is_remembered_by_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "journal.db"
+    first = await opened(path)
+    assert await first.remembered() == Remembered()
+    first.put(full_claim(), run(9), event(1, run_id="r-9", issue=9))
+    first.put(claim(1), claim(2), IssueSpent(issue_id="id-1", spent=Spent(tokens=5, turns=2)))
+    first.put(ClaimGone(issue_id="id-2"), run(2, ended_wall_ms=NOW, outcome="succeeded"))
+    first.put(DayRecord(day="2026-11-21", tokens=7), SettingRecord(name="paused", value="yes"))
+    first.put(comment(), skills(9, SkillUse(name="s", path="p", sha256=None, listed=True)))
+    await first.close()
+    assert first.health == Health(state=HealthState.OK)
+
+    second = await opened(path)
+    assert await second.remembered() == Remembered(
+        claims=(claim(1), full_claim()),
+        live_runs=(run(9),),
+        spent={"id-1": Spent(tokens=5, turns=2)},
+        days={"2026-11-21": 7},
+        settings={"paused": "yes"},
+        comments=(comment(),),
+    )
+    assert second.take_notices() == ()
+    await second.close()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [found.name for found in path.parent.iterdir()] == ["journal.db"]
+
+
+@pytest.mark.asyncio
+async def test_the_newest_of_a_key_wins_and_writing_twice_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = await opened(path)
+    for _ in range(2):
+        journal.put(claim(1), run(1), comment(1, fingerprint="old"), SettingRecord(name="a", value="1"))
+        await journal.flush()
+        journal.put(claim(1, kind=ClaimKind.RETRYING, attempt=2), run(1), comment(1, fingerprint="new"))
+        journal.put(SettingRecord(name="a", value=None), skills(1), skills(1))
+        await journal.flush()
+    await journal.close()
+    again = await opened(path)
+    remembered = await again.remembered()
+    assert remembered.claims == (claim(1, kind=ClaimKind.RETRYING, attempt=2),)
+    assert remembered.live_runs == (run(1),)
+    assert remembered.settings == {}
+    await again.close()
+    assert rows(path, "SELECT fingerprint FROM comments") == [("new",)]
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_taken_after_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = await opened(path)
+    await journal.close()
+    journal.put(claim(1))
+    await journal.flush()
+    await journal.close()
+    assert rows(path, "SELECT count(*) FROM claims") == [(0,)]
+
+
+@pytest.mark.asyncio
+async def test_a_file_that_is_taken_away_is_begun_anew_with_the_present_truth(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = await opened(path)
+    journal.put(claim(1), claim(2), run(1), event(1))
+    await journal.flush()
+    take_away(tmp_path)
+    journal.put(ClaimGone(issue_id="id-2"), event(2))
+    await journal.flush()
+    assert journal.health.state is HealthState.OK
+    assert "taken away" in journal.take_notices()[0].message
+    assert journal.take_notices() == ()
+    await journal.close()
+    again = await opened(path)
+    remembered = await again.remembered()
+    assert (remembered.claims, remembered.live_runs) == ((claim(1),), (run(1),))
+    await again.close()
+    assert rows(path, "SELECT message FROM events") == [("message 2",)]

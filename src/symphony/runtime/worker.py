@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import structlog
+from anyio import to_thread
 
 from symphony.agents.base import AgentSession, SessionRequest
 from symphony.agents.events import (
@@ -189,18 +190,24 @@ class Worker:
         workspaces = self._bound.workspaces
         fault = self._bound.fault
         fault(FaultPoint.BEFORE_PREPARE)
-        self._workspace = await workspaces.prepare(issue, attempt, run_id=run_id)
+        self._workspace, self._before = await workspaces.enter(issue, attempt, run_id=run_id)
         fault(FaultPoint.AFTER_PREPARE)
         self._pulse.place(str(self._workspace.path), self._workspace.branch)
-        self._before = await workspaces.mark(self._workspace)
         await workspaces.before_run(self._workspace, issue, attempt, run_id=run_id)
         self._pulse.stage(RunStage.BUILDING_PROMPT)
         catalog = await self._catalog(self._workspace)
-        prompt = await briefing.prompt(self._bound, issue, attempt, self._command.resume)
-        await workspaces.verify(self._workspace)
+        prompt = await to_thread.run_sync(self._last_look, self._workspace)
         self._pulse.stage(RunStage.LAUNCHING_AGENT)
         fault(FaultPoint.BEFORE_SPAWN)
         await self._converse(self._workspace, catalog, prompt)
+
+    def _last_look(self, workspace: Workspace) -> str:
+        """The prompt, and right after it that the workspace is where it has to be; in a thread."""
+        prompt = briefing.prompt_blocking(
+            self._bound, self._issue, self._command.attempt, self._command.resume
+        )
+        self._bound.workspaces.verify_blocking(workspace)
+        return prompt
 
     async def _catalog(self, workspace: Workspace) -> RunCatalog:
         catalog = await skills_of_run(self._bound, workspace)
@@ -336,9 +343,8 @@ class Worker:
         fault(FaultPoint.AGENT_STOPPED)
         try:
             await workspaces.after_run(workspace, self._issue, self._command.attempt, run_id=run_id)
-            after = await workspaces.mark(workspace)
             fault(FaultPoint.BEFORE_DELIVER)
-            delivery = await workspaces.deliver(workspace)
+            after, delivery = await workspaces.leave(workspace)
             fault(FaultPoint.AFTER_DELIVER)
         except SymphonyError as error:
             _log.warning("delivery_failed", reason=error.failure.line, hint=error.failure.hint)

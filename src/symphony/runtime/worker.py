@@ -108,6 +108,7 @@ class Worker:
         self._needs: Failure | None = None
         self._question: str | None = None
         self._sightings: Sightings | None = None
+        self._problems: tuple[Problem, ...] | None = None
 
     # --- what the scheduler may say ----------------------------------------------------------------------
 
@@ -196,10 +197,13 @@ class Worker:
         await workspaces.before_run(self._workspace, issue, attempt, run_id=run_id)
         self._pulse.stage(RunStage.BUILDING_PROMPT)
         catalog = await self._catalog(self._workspace)
-        prompt = await to_thread.run_sync(self._last_look, self._workspace)
-        self._pulse.stage(RunStage.LAUNCHING_AGENT)
-        fault(FaultPoint.BEFORE_SPAWN)
-        await self._converse(self._workspace, catalog, prompt)
+        try:
+            prompt = await to_thread.run_sync(self._last_look, self._workspace)
+            self._pulse.stage(RunStage.LAUNCHING_AGENT)
+            fault(FaultPoint.BEFORE_SPAWN)
+            await self._converse(self._workspace, catalog, prompt)
+        finally:
+            self._tell_problems()
 
     def _last_look(self, workspace: Workspace) -> str:
         """The prompt, and right after it that the workspace is where it has to be; in a thread."""
@@ -212,13 +216,18 @@ class Worker:
     async def _catalog(self, workspace: Workspace) -> RunCatalog:
         catalog = await skills_of_run(self._bound, workspace)
         self._on_skills(catalog.skills)
-        if catalog.complete:
-            self._report_problems(self._issue, catalog.problems)
+        self._problems = catalog.problems if catalog.complete else None
         self._sightings = Sightings(catalog, workspace.path)
         if catalog.listed:
             digests = {skill.name: catalog.sha256.get(skill.path) for skill in catalog.listed}
             _log.info("skills_listed", names=catalog.names, sha256=digests, commit=catalog.commit)
         return catalog
+
+    def _tell_problems(self) -> None:
+        """Say on the issue what is wrong with skills: once, and not while the agent has yet to be started."""
+        problems, self._problems = self._problems, None
+        if problems is not None:
+            self._report_problems(self._issue, problems)
 
     # --- the session -------------------------------------------------------------------------------------
 
@@ -241,6 +250,7 @@ class Worker:
         async with self._bound.agent.open(request) as session:
             self._bound.fault(FaultPoint.AFTER_SPAWN)
             self._pulse.launched(session.pid)
+            self._tell_problems()
             try:
                 await self._turns(session, self._resumed(session, request.resume) or prompt)
             finally:

@@ -446,7 +446,7 @@ async def test_with_once_an_outage_comes_to_an_end(project: Project, monkeypatch
     async def broken(*_: object, **__: object) -> NoReturn:
         raise SymphonyError(make_failure("disk full", blame=Blame.HOST))
 
-    monkeypatch.setattr(WorkspaceManager, "prepare", broken)
+    monkeypatch.setattr(WorkspaceManager, "enter", broken)
     project.workflow(agent={"budget": {"max_attempts_without_progress": 3}})
     project.issue("SYM-1", [*WORK, DONE])
     async with serving(project, once=True) as served:

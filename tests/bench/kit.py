@@ -119,8 +119,8 @@ class Program:
 class Scene:
     """A board, a workflow and the journals of one measurement with one program.
 
-    What the programs and the agents write lies in a directory of its own: beside WORKFLOW.md, which the daemon
-    watches, each line would wake it, and the floor, which watches nothing, not.
+    What the programs and the agents write lies in a directory of its own: beside WORKFLOW.md, which the
+    daemon watches, each line would wake it, and the floor, which watches nothing, not.
     """
 
     place: Path
@@ -224,9 +224,7 @@ class Scene:
         try:
             yield Program(kind=kind, scene=self, process=process, started_ns=started_ns)
             if process.poll() is not None:
-                raise RuntimeError(
-                    f"{kind} ended early: {self.log.read_text('utf-8')[-2000:]}"
-                )
+                raise RuntimeError(f"{kind} ended early: {self.log.read_text('utf-8')[-2000:]}")
         finally:
             _end(process)
 

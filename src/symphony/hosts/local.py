@@ -177,7 +177,8 @@ class LocalHost:
         marked = {**env, **self._marks}
         if self._tether is not None and last_word is not None:
             tie = partial(self._tether.tie, argv, last_word, cwd=cwd, env=marked)
-            argv = await to_thread.run_sync(tie)
+            tied = self._tether.tie_at_once(argv, last_word, env=marked)
+            argv = tied or await to_thread.run_sync(tie)
         return start(argv, cwd=cwd, env=marked, stderr=stderr)
 
     async def _until_ended(self, child: Child, timeout_ms: int) -> bool:

@@ -178,7 +178,7 @@ class LocalHost:
         if self._tether is not None and last_word is not None:
             tie = partial(self._tether.tie, argv, last_word, cwd=cwd, env=marked)
             tied = self._tether.tie_at_once(argv, last_word, env=marked)
-            argv = tied or await to_thread.run_sync(tie)
+            argv = await to_thread.run_sync(tie) if tied is None else tied
         return start(argv, cwd=cwd, env=marked, stderr=stderr)
 
     async def _until_ended(self, child: Child, timeout_ms: int) -> bool:

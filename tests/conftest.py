@@ -24,6 +24,7 @@ PROCESS_TABLE = [
 MAY_BLOCK = (
     ("subprocess.py", {"_execute_child"}),  # waits for exec, as every way to start a process does
     ("symphony/hosts/processes.py", set(PROCESS_TABLE)),  # /proc is memory
+    ("symphony/hosts/groups.py", {"own_group", "members", "kill"}),  # so are control groups
     ("symphony/runtime/state_dir.py", {"remove_run"}),  # once, of what an earlier version left
     ("symphony/agents/codex/preflight.py", {"_check_home"}),  # once, before the first dispatch
     ("symphony/workflow/store.py", {"reload_if_changed", "_look"}),  # one stat, now and then one small file

@@ -3,13 +3,16 @@
 import json
 import os
 import shlex
+import signal
+import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.project import Project
+from harness.project import Project, until
 from harness.real import require_codex
 from symphony.testing import model_server as models
 from symphony.testing.codex_home import codex_home
@@ -72,6 +75,49 @@ def test_a_real_session_does_the_whole_job(project: Project, codex: Path, server
     ended = daemon.wait_for("run_ended", issue_identifier="SYM-1", outcome="succeeded")
     assert ended["turns"] == 1
     assert ended["commits"] == 1
+
+
+@pytest.mark.conformance("A-18")
+def test_after_kill_9_the_same_thread_goes_on_and_every_token_counts_once(
+    project: Project, codex: Path
+) -> None:
+    """One life ends by `kill -9` while the model thinks; the next one goes on where it was."""
+    project.workflow(command=f"{shlex.quote(str(codex))} app-server", codex={"read_timeout_ms": 30_000})
+    project.issue("SYM-1", text="[[work]] Write hello.txt and commit it.")
+    begun = (models.shell("echo hello from before > hello.txt"), models.Hang())
+    commit = models.shell("git add hello.txt && git commit --quiet -m 'Say hello'")
+    finish = (commit, models.tool("board_move", {"state": "Done"}), models.say("Done."))
+    with (
+        models.ModelServer({"work": begun}, otherwise=finish) as server,
+        codex_home(server.base_url) as home,
+    ):
+        project.environment.update(home.env)
+        with project.daemon() as first:
+            server.wait_for(2)
+            until(lambda: _tokens(project) == [110] or None, first.log.read_text)
+            first.signal(signal.SIGKILL)
+            first.end()
+        with project.daemon("--once") as second:
+            assert second.end() == 0, second.log.read_text()
+        last = json.dumps(server.requests[-1].body["input"])
+    before, after = first.wait_for("turn_started"), second.wait_for("turn_started")
+    assert second.wait_for("thread_resumed")["thread_id"] == before["session_id"][:36]
+    assert after["session_id"][:36] == before["session_id"][:36]
+    assert "hello from before" in last, "the model knows what it did in its first life"
+    assert last.count("Write hello.txt and commit it.") == 1, "the task is told once"
+    assert "This session was interrupted" in last
+    assert project.state("SYM-1") == "Done"
+    assert project.branch_log("SYM-1") == ["Say hello"]
+    assert project.git("show", "symphony/SYM-1:hello.txt") == "hello from before"
+    assert _tokens(project) == [110, 330], "one answer of the model before, three after"
+
+
+def _tokens(project: Project) -> list[int]:
+    """The tokens of each run in the journal, oldest first."""
+    journal = project.state_dir / "journal.db"
+    query = "SELECT record FROM runs ORDER BY started_wall_ms"
+    with closing(sqlite3.connect(journal)) as connection:
+        return [json.loads(text).get("total_tokens", 0) for (text,) in connection.execute(query)]
 
 
 def test_secrets_and_siblings_are_out_of_reach(project: Project, codex: Path) -> None:

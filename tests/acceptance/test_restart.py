@@ -1,14 +1,17 @@
-"""Promise: after `kill -9` there is exactly one live agent per issue, and the issue is finished."""
+"""Promise: `kill -9` leaves one live agent per issue, in the same thread, and the issue is finished."""
 
 import json
 import shutil
 import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from harness.project import Daemon, Project, scripted, until
+from harness.project import Daemon, Project, remembering, scripted, until
 
 STUBBORN = ("--ignore-eof", "--ignore-sigterm", "--own-session-child")
 
@@ -107,6 +110,40 @@ def test_kill_9_in_mid_run_leaves_one_agent_per_issue_and_finishes_it(
         assert project.branch_log(f"SYM-{number}") == ["Work"]
     assert not _alive(pids, "agent")
     assert not _alive(pids, "child")
+
+
+def test_after_kill_9_each_issue_goes_on_in_its_own_thread_and_no_token_counts_twice(
+    project: Project,
+) -> None:
+    pids, threads = _prepare(project), project.root / "threads"
+    project.workflow(command=remembering(threads, "--pid-file", str(pids)))
+    with project.daemon() as first:
+        _three_agents(pids)
+        _wait_for_work(project, first)
+        before = [first.wait_for("turn_started", issue_identifier=f"SYM-{number}") for number in (1, 2, 3)]
+        until(lambda: _kept_threads(project) == 3 or None, first.log.read_text)
+        first.signal(signal.SIGKILL)
+        first.end()
+    with project.daemon("--once") as second:
+        (project.root / "go").touch()
+        assert second.end() == 0, second.log.read_text()
+    resumed = {line["thread_id"] for line in second.events() if line["event"] == "thread_resumed"}
+    assert resumed == {line["session_id"][:36] for line in before}
+    assert [project.branch_log(f"SYM-{number}") for number in (1, 2, 3)] == [["Work"]] * 3
+    kept = [json.loads(path.read_text()) for path in threads.glob("*.json")]
+    used = sum(thread["usage"]["totalTokens"] for thread in kept)
+    assert sum(_kept(project, "SELECT tokens FROM days")) == used
+
+
+def _kept(project: Project, query: str) -> list[Any]:
+    """A column of the journal."""
+    with closing(sqlite3.connect(project.state_dir / "journal.db")) as journal:
+        return [value for (value,) in journal.execute(query)]
+
+
+def _kept_threads(project: Project) -> int:
+    """How many runs are known to the journal with their thread."""
+    return sum("thread_id" in text for text in _kept(project, "SELECT record FROM runs"))
 
 
 def _left(project: Project) -> list[str]:

@@ -14,6 +14,7 @@ from rich.console import Console
 from bench import figures, report
 from bench.figures import Figure
 from bench.footprint import footprint
+from bench.journal import remembering
 from bench.kit import agent_argv
 from bench.latency import launch, seen_to_start, slot_gap
 from bench.losses import losses
@@ -45,15 +46,16 @@ class Size:
     commits: int
     checkouts: int
     small: int
+    remembered: int
 
 
 FULL = Size(
     events=50_000, bursts=5, tries=3, issues=500, slots=50, rounds=2, gap_issues=30, gap_rounds=3, seen=20,
-    launches=7, idle=200, files=500, commits=36_000, checkouts=7, small=50,
+    launches=7, idle=200, files=500, commits=36_000, checkouts=7, small=50, remembered=50_000,
 )  # fmt: skip
 SMOKE = Size(
     events=500, bursts=1, tries=1, issues=6, slots=2, rounds=1, gap_issues=3, gap_rounds=1, seen=1,
-    launches=1, idle=3, files=20, commits=30, checkouts=1, small=2,
+    launches=1, idle=3, files=20, commits=30, checkouts=1, small=2, remembered=500,
 )  # fmt: skip
 
 Part = Callable[[], Sequence[Figure]]
@@ -102,6 +104,9 @@ def parts(place: Path, agent: tuple[str, ...], size: Size) -> dict[str, Part]:
             footprint(place / "footprint", agent, sessions=size.idle), sessions=size.idle
         ),
         "workspaces": trees,
+        "journal": lambda: figures.of_remembering(
+            remembering(place / "journal", events=size.remembered, rounds=size.rounds + 1)
+        ),
     }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.footprint import Footprint
+from bench.journal import Remembering
 from bench.latency import Delay
 from bench.losses import Lost
 from bench.pump import Pumped
@@ -71,6 +72,20 @@ def of_pump(found: Pumped) -> Sequence[Figure]:
             ours=growth,
             floor=found.growth_mb["floor"],
             aims=(_at_most(growth, 10, "MB"),),
+        ),
+    )
+
+
+def of_remembering(found: Remembering) -> Sequence[Figure]:
+    ours, floor = found.cpu_us["symphony"], found.cpu_us["floor"]
+    return (
+        Figure(
+            key="journal_event",
+            title="Processor time per event of the journal",
+            unit="µs",
+            ours=ours,
+            floor=floor,
+            aims=(_ratio_at_most(ours, floor, 3, "bare SQLite"),),
         ),
     )
 

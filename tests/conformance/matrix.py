@@ -39,7 +39,6 @@ GIT = "git"
 PROC = "Linux `/proc`, `bash`"
 CODEX = "Codex 0.169.0 from npm, for the real half"
 NETWORK_TRACKER = "the first tracker that is asked over HTTP"
-JOURNAL = "the journal: a store that outlives the daemon"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +151,7 @@ def _scheduling() -> Iterator[Row]:
     yield _row("S-16", "P", "SM3, SM4", "There is never more than one live run of an issue.")
     yield _row("S-17", "C", "SC2", "Workspaces of issues that are over are swept at the start; a tracker that fails then costs a warning.")
     yield _row("S-18", "C", "SM7", "A request for a person blocks the issue, until its state, its labels or its absence release it.")
-    yield _row("S-19", "I", "RT9, FL1", "A restart keeps retries, blocks and history, and a damaged store costs no more than those.", pending=JOURNAL)
+    yield _row("S-19", "I", "RT9, FL1", "A restart keeps retries, blocks and history, and a damaged store costs no more than those.")
     yield _row("S-20", "C", "SC9, RT7", "An issue that changed between poll and start is not started.")
     yield _row("S-21", "I", "SC16", "A shutdown starts nothing new, ends the sessions in order and leaves nothing running.", environment=PROC)
 
@@ -175,7 +174,7 @@ def _agents() -> Iterator[Row]:
     yield _row("A-15", "C", "AG19", "A reload during a session changes neither its tools nor who carries them out.", environment=GIT)
     yield _row("A-16", "C", "AG6, AG8", "All turns of a run share one process and one thread, up to the limit of turns.", environment=PROCESSES)
     yield _row("A-17", "I", "AG21", "Stopping a session ends the whole tree of its processes.", environment=PROC)
-    yield _row("A-18", "C+X", "AG23, TK4", "A resumed session keeps its thread, and its tokens are not counted twice.", pending=JOURNAL)
+    yield _row("A-18", "C+X", "AG23, TK4", "A resumed session keeps its thread, and its tokens are not counted twice.")
     yield _row("A-19", "C", "AG22", "Every agent backend passes the same suite.", pending="the second agent backend")
     yield _row("A-20", "C", "AG7, WS10", "An error in the template starts no agent, and `after_run` still runs.", environment=GIT)
 

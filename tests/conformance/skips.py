@@ -22,8 +22,10 @@ PERMITTED = (
     Skip(reason="no Codex: put `codex` on PATH or name it in SYMPHONY_TEST_CODEX", why="Codex is not installed everywhere", required=True),
     Skip(reason="no unshare(1) to take user namespaces away with", why="the case needs a host with that program"),
     Skip(reason="this machine has no user namespaces to take away", why="the case needs a host that has them"),
+    Skip(reason="no mount namespace to make a small disk in", why="the case needs a host that has them"),
     Skip(reason="a corpus of skills is not part of the repository (set SYMPHONY_SKILL_CORPUS)", why="skills of others are not ours to hand on"),
     Skip(reason="no setpriv(1) that knows --pdeathsig", why="util-linux has it since 2.33; others have not"),
+    Skip(reason="no control group that this user may divide", why="the case needs a group of one's own, or root's"),
     Skip(reason="not a git checkout, so there is nothing to clone", why="an unpacked archive has no history"),
 )  # fmt: skip
 

@@ -14,7 +14,7 @@ from symphony.observability.documents import issue_document, skills_document
 from symphony.observability.history import RunSkills
 from symphony.web.access import CONTROL, Access
 from symphony.web.app import create_app
-from symphony.web.port import Document, RefreshAnswer
+from symphony.web.port import Document, RefreshAnswer, RefusedError, VerbAnswer
 
 __all__ = ["FakeOperator", "asking"]
 
@@ -28,6 +28,8 @@ class FakeOperator:
     unrenderable: SymphonyError | None = None
     asked: list[str] = field(default_factory=list)
     refreshes: int = 0
+    unfit: RefusedError | None = None
+    orders: list[tuple[str, str | None, str | None]] = field(default_factory=list)
 
     async def state(self) -> Document:
         self._try()
@@ -60,6 +62,17 @@ class FakeOperator:
         self.refreshes += 1
         requested_at = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
         return RefreshAnswer(coalesced=self.refreshes > 1, requested_at=requested_at)
+
+    async def act(self, verb: str, identifier: str | None, text: str | None = None) -> VerbAnswer | None:
+        self._try()
+        if self.unfit is not None:
+            raise self.unfit
+        if identifier is not None and await self.issue(identifier) is None:
+            return None
+        self.orders.append((verb, identifier, text))
+        requested_at = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
+        message = "so it will be"
+        return VerbAnswer(verb=verb, issue_identifier=identifier, message=message, requested_at=requested_at)
 
     def _try(self) -> None:
         if self.fails is not None:

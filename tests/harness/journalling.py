@@ -14,6 +14,7 @@ from symphony.journal.model import (
     EventRecord,
     Health,
     Journal,
+    Record,
     RunRecord,
     SkillsRecord,
     SkillUse,
@@ -21,7 +22,7 @@ from symphony.journal.model import (
 from symphony.journal.store import open_journal
 from symphony.scheduler.inputs import ClaimKind, Resume, ResumeReason, Thread
 
-__all__ = ["NOW", "OWNER", "claim", "comment", "event", "full_claim", "opened", "run", "skills"]
+__all__ = ["NOW", "OWNER", "claim", "comment", "event", "full_claim", "opened", "run", "skills", "written"]
 
 NOW = 1_700_000_000_000
 OWNER = Identity(boot_id="boot", pid=42, started=12.5)
@@ -40,6 +41,18 @@ async def opened(
             path, now_wall_ms=lambda: now_wall_ms, retry_s=retry_s, on_health=on_health or (lambda _: None)
         )
     )
+
+
+def written(path: Path, *records: Record, now_wall_ms: int = NOW) -> Path:
+    """A journal that holds these, closed again; for tests without a loop."""
+
+    async def write() -> None:
+        journal = await opened(path, now_wall_ms=now_wall_ms)
+        journal.put(*records)
+        await journal.close()
+
+    asyncio.run(write())
+    return path
 
 
 def claim(number: int = 1, *, kind: ClaimKind = ClaimKind.RUNNING, attempt: int | None = None) -> ClaimRecord:

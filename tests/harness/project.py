@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 
 import psutil
 
-__all__ = ["SKILL", "Daemon", "Project", "dedent", "marked_processes", "scripted", "until"]
+import symphony
+
+__all__ = ["SKILL", "Daemon", "Project", "dedent", "marked_processes", "remembering", "scripted", "until"]
 
 T = TypeVar("T")
 
@@ -37,6 +39,11 @@ description: {description}
 def scripted(*switches: str) -> str:
     """The shell command that starts the scripted agent."""
     return shlex.join([sys.executable, "-m", "symphony.testing.scripted_agent", *switches])
+
+
+def remembering(threads: Path, *switches: str) -> str:
+    """The same of an agent that remembers its threads there; of this very source tree, like the daemon."""
+    return f"PYTHONPATH={Path(symphony.__file__).parents[1]} {scripted('--threads', str(threads), *switches)}"
 
 
 @dataclass
@@ -160,6 +167,17 @@ class Project:
             timeout=timeout_s,
             check=False,
             stdin=subprocess.DEVNULL,
+        )
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        """`symphony` as a process that goes on; its caller waits for its end."""
+        return subprocess.Popen(
+            [*SYMPHONY, *arguments],
+            cwd=self.repo,
+            env=self.env(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     @contextmanager

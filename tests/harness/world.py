@@ -6,12 +6,37 @@ from typing_extensions import override
 
 from harness.scheduling import Story, make_settings
 from symphony.domain.issue import Issue
-from symphony.scheduler.commands import Command, FetchCandidates, RefreshIssues
-from symphony.scheduler.inputs import Input, SettingsChanged, Timer, TimerKind
-from symphony.scheduler.state import Drain
+from symphony.scheduler import budgets
+from symphony.scheduler.commands import Command, FetchCandidates, RefreshIssues, StartRun, StopRun
+from symphony.scheduler.inputs import (
+    Input,
+    OperatorAsked,
+    Polled,
+    PollFailed,
+    RefreshFailed,
+    SettingsChanged,
+    Timer,
+    TimerKind,
+    Verb,
+)
+from symphony.scheduler.state import Drain, State
 from symphony.testing.simulator import Referee
 
 __all__ = ["World"]
+
+
+def _judge(before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+    """What holds beside the referee's rules: of pauses, of budgets, and of bad weather."""
+    started = [command.issue for command in commands if isinstance(command, StartRun)]
+    assert not (started and after.paused), "started in a pause"
+    assert not any(budgets.used(after, issue) for issue in started), "started without a budget"
+    if isinstance(fact, Polled | PollFailed | RefreshFailed):
+        assert _claimed(before) <= _claimed(after), "released because something was not told"
+        assert not any(isinstance(command, StopRun) for command in commands), "stopped for the same"
+
+
+def _claimed(state: State) -> set[str]:
+    return {*state.running, *state.retrying, *state.blocked}
 
 
 class World(Story):
@@ -32,8 +57,10 @@ class World(Story):
     @override
     def _step(self, fact: Input) -> tuple[Command, ...]:
         self.inputs.append((self.now, fact))
+        before = self.state
         commands = self._referee.tell(fact, self.now)
         self.state = self._referee.state
+        _judge(before, fact, self.state, commands)
         for command in commands:
             self._note(command)
             if isinstance(command, FetchCandidates | RefreshIssues):
@@ -55,6 +82,7 @@ class World(Story):
     def wind_down(self) -> None:
         """Once everything is done on the board and workers obey, nothing stays claimed."""
         self.tell(SettingsChanged(settings=make_settings(poll_interval_ms=20_000)))
+        self.tell(OperatorAsked(verb=Verb.RESUME))
         for key in self.board:
             self.put(key, state="Done")
         self.slow = False

@@ -28,34 +28,46 @@ from symphony.domain.failures import Blame, Failure
 from symphony.domain.issue import Blocker
 from symphony.scheduler.inputs import (
     AgentReported,
+    ClaimKind,
+    DayBegan,
     DrainAsked,
     Input,
+    OperatorAsked,
     Outcome,
     OutcomeKind,
     Polled,
     PollFailed,
     Recovered,
+    RecoveredClaim,
     Refreshed,
     RefreshFailed,
+    Resume,
+    ResumeReason,
     RunEnded,
     RunReport,
     RunStage,
     SettingsChanged,
     StopAsked,
+    Thread,
     Timer,
     TimerFired,
     TimerKind,
     TurnEnded,
+    Verb,
     WakeAsked,
     WorkflowRejected,
     WorkspaceRef,
 )
+from symphony.scheduler.verbs import refusal
 
 T = TypeVar("T")
 
 RETRY_AFTER_MS = 123_000
+_RESUME = Resume(reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-0", total_tokens=50))
 
 IDS = ("a", "b", "c", "d", "e")
+_TOKENS = st.sampled_from([0, 0, 100, 400])
+_VERBS = st.sampled_from([verb for verb in Verb if verb is not Verb.DRAIN])
 _ANY = st.integers(min_value=0, max_value=99)
 _IDS = st.sampled_from(IDS)
 _STATES = st.sampled_from(["Todo", "Todo", "In Progress", " TODO", "Backlog", "Done", "nowhere", ""])
@@ -78,6 +90,9 @@ _SETTINGS = st.fixed_dictionaries(
         "max_attempts_without_progress": st.sampled_from([1, 2, 5]),
         "drain_timeout_ms": st.sampled_from([0, 10_000]),
         "required_labels": st.sampled_from([(), (), ("x",)]),
+        "max_tokens_per_issue": st.sampled_from([None, None, 300]),
+        "max_tokens_per_day": st.sampled_from([None, None, 500]),
+        "max_turns_per_issue": st.sampled_from([None, None, 2]),
     }
 )
 _FAILURES = st.builds(
@@ -86,10 +101,23 @@ _FAILURES = st.builds(
     st.sampled_from([None, 0, RETRY_AFTER_MS]),
 )
 _OUTCOMES = st.builds(
-    lambda kind, failure, progress: Outcome(kind=kind, failure=failure, progress=progress),
+    lambda kind, failure, progress: Outcome(
+        kind=kind, failure=failure, progress=progress, question="which?" if failure else None
+    ),
     st.sampled_from([OutcomeKind.SUCCEEDED, *OutcomeKind]),
     st.one_of(st.none(), _FAILURES),
     st.sampled_from([None, True, False]),
+)
+_CLAIMS = st.builds(
+    RecoveredClaim,
+    issue=st.builds(make_issue, _IDS),
+    kind=st.sampled_from(list(ClaimKind)),
+    attempt=st.sampled_from([None, 1, 7]),
+    due_ms=st.sampled_from([-5_000, 0, 500]),
+    idle_attempts=st.integers(min_value=0, max_value=5),
+    resume=st.sampled_from([None, _RESUME]),
+    failure=st.one_of(st.none(), _FAILURES),
+    question=st.sampled_from([None, "which?"]),
 )
 _STAGES = st.sampled_from([RunStage.STREAMING_TURN, *RunStage])
 
@@ -168,12 +196,19 @@ class Schedules(RuleBasedStateMachine):
     # --- workers -----------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.world.live)
-    @rule(number=_ANY, stage=_STAGES, signs=st.booleans(), tool=st.booleans())
-    def an_agent_reports(self, number: int, stage: RunStage, *, signs: bool, tool: bool) -> None:
+    @rule(number=_ANY, stage=_STAGES, signs=st.booleans(), tool=st.booleans(), tokens=_TOKENS)
+    def an_agent_reports(self, number: int, stage: RunStage, tokens: int, *, signs: bool, tool: bool) -> None:
         key = self.world.live[_pick(list(self.world.live), number)]
         before = self.world.state.running[key].report
         self.world.report(
-            key, stage=stage, signs=before.signs + signs, tool_calls=int(tool), workspace_path=f"/ws/{key}"
+            key,
+            stage=stage,
+            signs=before.signs + signs,
+            tool_calls=int(tool),
+            workspace_path=f"/ws/{key}",
+            thread_id=f"t-{number % 2}",
+            turn_count=self.world.state.running[key].turn,
+            total_tokens=before.total_tokens + tokens,
         )
 
     @precondition(lambda self: self.world.live)
@@ -239,10 +274,24 @@ class Schedules(RuleBasedStateMachine):
 
     # --- the operator ------------------------------------------------------------------------------------
 
-    @rule(ids=st.frozensets(_IDS))
-    def the_daemon_recovers(self, ids: frozenset[str]) -> None:
+    @rule(ids=st.frozensets(_IDS), claims=st.lists(_CLAIMS, max_size=3), paused=st.booleans())
+    def the_daemon_recovers(
+        self, ids: frozenset[str], claims: Sequence[RecoveredClaim] = (), *, paused: bool = False
+    ) -> None:
         refs = tuple(WorkspaceRef(issue_id=key, identifier=key, path=f"/ws/{key}") for key in sorted(ids))
-        self.world.tell(Recovered(workspaces=refs))
+        self.world.tell(
+            Recovered(workspaces=refs, claims=tuple(claims), paused=paused, day="2025-01-01", day_tokens=7)
+        )
+
+    @rule(verb=_VERBS, key=_IDS, text=st.sampled_from([None, "", "blue"]))
+    def an_operator_asks(self, verb: Verb, key: str, text: str | None) -> None:
+        before, refused = self.world.state, refusal(self.world.state, verb, key, text)
+        self.world.tell(OperatorAsked(verb=verb, issue_id=key, text=text))
+        assert refused is None or self.world.state == before
+
+    @rule(day=st.sampled_from(["2025-01-01", "2025-01-02"]))
+    def a_day_begins(self, day: str) -> None:
+        self.world.tell(DayBegan(day=day))
 
     @rule()
     def somebody_wakes_it(self) -> None:
@@ -261,6 +310,8 @@ class Schedules(RuleBasedStateMachine):
     def it_is_asked_to_end(self, number: int, *, now: bool) -> None:
         if number % 4 == 0:
             self.world.tell(StopAsked() if now else DrainAsked())
+        elif number % 4 == 1 and now:
+            self.world.tell(OperatorAsked(verb=Verb.DRAIN))
 
     # --- nonsense ----------------------------------------------------------------------------------------
 

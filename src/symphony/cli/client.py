@@ -4,7 +4,7 @@ No proxy, no redirect and no variable of the environment has a say in it. Whatev
 things: there is no daemon (null), or there is one that does not answer as it should (`UnreachableError`).
 
     UnreachableError      no connection, no answer in time, half an answer, or an answer that makes no sense
-    CommandError          the daemon answered that it cannot do this, and why
+    RefusedError          the daemon answered that it cannot do this, and why
 """
 
 import json
@@ -21,9 +21,9 @@ from urllib.parse import quote
 import httpx
 
 from symphony.cli.control import Control, find_daemon, unreachable
-from symphony.cli.failures import CommandError
+from symphony.cli.failures import CommandError, ExitCode
 
-__all__ = ["Client", "Document", "reach"]
+__all__ = ["Client", "Document", "RefusedError", "reach"]
 
 Document = dict[str, Any]
 
@@ -35,6 +35,14 @@ _CREDENTIALS: Final = struct.Struct("3i")
 _NOT_FOUND: Final = 404
 _UNAVAILABLE: Final = 503
 _AGAIN: Final = "try again; if it stays so, look at the daemon's log and restart it"
+
+
+class RefusedError(CommandError):
+    """The daemon cannot do this; `reason` is its code for why."""
+
+    def __init__(self, message: str, *, hint: str, reason: str) -> None:
+        super().__init__(CommandError.of(message, hint=hint).failure, code=ExitCode.FAILURE)
+        self.reason = reason
 
 
 def reach(workflow: Path, environment: Mapping[str, str]) -> "Client | None":
@@ -51,7 +59,7 @@ def reach(workflow: Path, environment: Mapping[str, str]) -> "Client | None":
 
 
 class Client:
-    """Asks one daemon. Every method raises `UnreachableError`, or `CommandError` for a refusal."""
+    """Asks one daemon. Every method raises `UnreachableError`, or `RefusedError` for a refusal."""
 
     def __init__(self, control: Control, *, answer_s: float = ANSWER_S, prompt_s: float = PROMPT_S) -> None:
         self.control = control
@@ -92,16 +100,27 @@ class Client:
         """Have the tracker asked now."""
         return self._told(self._ask("POST", "/api/v1/refresh"))
 
+    def order(self, verb: str) -> Document:
+        """Have the daemon itself do something: `web.port.OWN_VERBS`."""
+        return self._told(self._ask("POST", f"/api/v1/control/{verb}"))
+
+    def order_on(self, verb: str, identifier: str, *, text: str | None = None) -> Document | None:
+        """Have it do something about an issue: `web.port.ISSUE_VERBS`; null when it does not know it now."""
+        body = None if text is None else json.dumps({"text": text}).encode()
+        return self._ask("POST", f"/api/v1/{_segment(identifier)}/{verb}", body=body)
+
     def _told(self, answer: Document | None) -> Document:
         if answer is None:
             raise self._strange("it does not know the question; is it of another version?")
         return answer
 
-    def _ask(self, method: str, path: str, *, limit_s: float | None = None) -> Document | None:
+    def _ask(
+        self, method: str, path: str, *, limit_s: float | None = None, body: bytes | None = None
+    ) -> Document | None:
         """The answer; null for 404."""
         limit_s = limit_s or self._answer_s
         try:
-            status, body = self._exchange(method, path, limit_s)
+            status, told = self._exchange(method, path, limit_s, body)
         except httpx.TimeoutException as error:
             raise self._silent(limit_s) from error
         except httpx.HTTPError as error:
@@ -110,22 +129,24 @@ class Client:
             ) from error
         if status == _NOT_FOUND:
             return None
-        document = self._parsed(body)
+        document = self._parsed(told)
         if httpx.codes.is_success(status):
             return document
         raise self._refusal(status, document)
 
-    def _exchange(self, method: str, path: str, limit_s: float) -> tuple[int, bytes]:
+    def _exchange(self, method: str, path: str, limit_s: float, body: bytes | None) -> tuple[int, bytes]:
         """Status and body. The limit holds for the whole, because a drip of bytes never times out."""
-        until, body = time.monotonic() + limit_s, bytearray()
-        with self._http.stream(method, path, timeout=httpx.Timeout(limit_s, connect=CONNECT_S)) as answer:
+        until, told = time.monotonic() + limit_s, bytearray()
+        kind = None if body is None else {"content-type": "application/json"}
+        limit = httpx.Timeout(limit_s, connect=CONNECT_S)
+        with self._http.stream(method, path, content=body, headers=kind, timeout=limit) as answer:
             for chunk in answer.iter_raw():
-                body += chunk
-                if len(body) > _MAX_BYTES:
+                told += chunk
+                if len(told) > _MAX_BYTES:
                     raise self._strange("its answer has no end")
                 if time.monotonic() > until:
                     raise self._silent(limit_s)
-            return answer.status_code, bytes(body)
+            return answer.status_code, bytes(told)
 
     def _parsed(self, body: bytes) -> Document:
         try:
@@ -145,7 +166,8 @@ class Client:
         )
         if status == _UNAVAILABLE:
             return unreachable(message, hint=str(hint or _AGAIN))
-        return CommandError.of(message, hint=str(hint or "the daemon's log may say more"))
+        hint = str(hint or "the daemon's log may say more")
+        return RefusedError(message, hint=hint, reason=str(told.get("code")))
 
     def _silent(self, limit_s: float) -> CommandError:
         return unreachable(

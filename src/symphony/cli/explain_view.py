@@ -10,8 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from symphony.cli.explanation import Explanation
-from symphony.cli.wording import cell, count, moment
+from symphony.cli.conditions_view import condition_lines, tokens_today
+from symphony.cli.explanation import Explanation, unasked
+from symphony.cli.wording import cell, count, moment, plural
 
 __all__ = ["explain_view"]
 
@@ -31,6 +32,7 @@ def explain_view(document: Document, explanation: Explanation, *, state_dir: Pat
     blocks.append(Text.assemble(("Next: ", "bold"), cell(explanation.next)))
     if explanation.advice:
         blocks.append(Text.assemble(("You can: ", "bold"), cell(explanation.advice)))
+    blocks += condition_lines(document)
     if document.get("daemon") is None:
         blocks.append(Text(_SOURCE_FILES, style="dim"))
     blocks += [Text(), _facts(document, explanation, state_dir)]
@@ -52,12 +54,17 @@ def _facts(document: Document, explanation: Explanation, state_dir: Path) -> Tab
 
 def _standing(document: Document, explanation: Explanation) -> dict[str, Any]:
     attempts, run = _part(document, "attempts"), _part(document, "running")
+    blocked = _part(document, "blocked")
     return {
         "status": _status(document.get("status"), explanation.code),
         "state": document.get("state"),
         "since": explanation.since,
         "attempt": _attempt(attempts),
         "tokens": count(_part(run, "tokens").get("total_tokens")) if run else None,
+        "budget": _budget(document),
+        "today": f"{today} tokens used" if (today := tokens_today(document)) else None,
+        "asks": blocked.get("question") if unasked(blocked) else None,
+        "resumed": _resumed(_part(run, "resumed_from")),
         "said last": run.get("last_message"),
         "url": document.get("issue_url"),
     }
@@ -73,6 +80,26 @@ def _attempt(attempts: Document) -> str | None:
         return None
     number = "first" if not current else f"number {current}"
     return f"{number}; runs since the daemon began: {runs}"
+
+
+def _budget(document: Document) -> str | None:
+    """What the issue used of its own budget; null where nothing is limited."""
+    budgets, spent = _part(document, "budgets"), _part(document, "spent")
+    tokens, turns = budgets.get("max_tokens_per_issue"), budgets.get("max_turns_per_issue")
+    used = []
+    if tokens is not None:
+        used.append(f"{count(spent.get('tokens'))} of {count(tokens)} tokens")
+    if turns is not None:
+        used.append(f"{spent.get('turns', 0)} of {plural(turns, 'turn')}")
+    return f"{', '.join(used)} used" if used else None
+
+
+def _resumed(resumed: Document) -> str | None:
+    if not resumed:
+        return None
+    thread = resumed.get("thread_id")
+    how = "anew, told what was asked and answered" if thread is None else f"the conversation {thread} goes on"
+    return f"after it was {resumed.get('reason')}: {how}"
 
 
 def _traces(document: Document, state_dir: Path) -> dict[str, Any]:

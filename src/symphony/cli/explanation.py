@@ -4,18 +4,17 @@ The reason itself is worded by `scheduler.policy`, as everywhere. Here stands wh
 next, and what a person can do about it.
 """
 
+import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from symphony.cli.wording import ago, lasting, seconds_between
 from symphony.domain.plain import one_line
 
-__all__ = ["ADVICE", "UNBLOCK", "Explanation", "after", "explain_document"]
+__all__ = ["ADVICE", "Explanation", "after", "explain_document", "remedy", "unasked"]
 
 Document = Mapping[str, Any]
-
-UNBLOCK: Final = "to have it tried again, change its state, labels, title or description"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +45,8 @@ class Explanation:
 _NEEDS_A_PERSON: Final = "the agent needs a person: "
 _AT_A_POLL: Final = "It is looked at again with every poll of the tracker."
 _NOTHING: Final = "Nothing, as long as it stays like this."
+_REQUEST: Final = "state, labels, title or description"
+_PAUSED: Final = ("It starts once the daemon is resumed; what runs goes on.", "run: symphony resume")
 ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
     "incomplete": (_AT_A_POLL, "complete the issue in the tracker"),
     "terminal": (_NOTHING, "move it to an active state to have it worked on"),
@@ -54,7 +55,7 @@ ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
     "label_missing": (_AT_A_POLL, "add the label, or change tracker.required_labels"),
     "running": ("The run goes on.", None),
     "retrying": ("The next attempt begins when its wait is over.", None),
-    "blocked": (_NOTHING, UNBLOCK),
+    "blocked": (_NOTHING, f"change its {_REQUEST}"),
     "blocker_running": ("It starts once that run has ended and delivered its work.", None),
     "same_identifier": (
         "It starts once the other one is over; the two share a workspace.",
@@ -65,7 +66,7 @@ ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
         "It starts once WORKFLOW.md is usable again; what runs goes on.",
         "mend WORKFLOW.md; the daemon reads it within a second",
     ),
-    "paused": ("It starts once the daemon is resumed; what runs goes on.", "run: symphony resume"),
+    "paused": _PAUSED,
     "day_budget": (
         "It starts when the next day (UTC) begins.",
         "raise agent.budget.max_tokens_per_day",
@@ -97,9 +98,10 @@ def explain_document(document: Document) -> Explanation:
         case "running":
             return _running(_part(document, "running"), now)
         case "retrying":
-            return _retrying(_part(document, "retry"), document.get("last_error"), now)
+            told = _retrying(_part(document, "retry"), document.get("last_error"), now)
+            return replace(told, next=_PAUSED[0], advice=_PAUSED[1]) if document.get("paused") else told
         case "blocked":
-            return _blocked(_part(document, "blocked"))
+            return _blocked(document)
         case _:
             return _waiting(document)
 
@@ -136,16 +138,44 @@ def _retrying(retry: Document, last_error: Any, now: Any) -> Explanation:
     return Explanation(running=False, code="retrying", answer=answer, since=None, next=follows, advice=None)
 
 
-def _blocked(block: Document) -> Explanation:
-    hint = _part(block, "failure").get("hint")
+def _blocked(document: Document) -> Explanation:
+    block = _part(document, "blocked")
     return Explanation(
         running=False,
         code="blocked",
         answer=_sentence(f"It waits for a person: {str(block.get('error')).removeprefix(_NEEDS_A_PERSON)}"),
         since=block.get("blocked_at"),
         next=ADVICE["blocked"][0],
-        advice=f"{one_line(str(hint))}; {UNBLOCK}" if hint else UNBLOCK,
+        advice=_ways_on({**document, **block}),
     )
+
+
+def _ways_on(row: Document) -> str:
+    """Everything that has a blocked issue tried again."""
+    first, name = remedy(row), _name(row)
+    if _REQUEST in first:
+        return first
+    retried = "" if "symphony " in first else f"have it tried again: symphony unblock {name}"
+    return f"{_join(first, retried)}; or change its {_REQUEST}"
+
+
+def remedy(row: Document) -> str:
+    """What a person can do about a blocked issue: what the failure says, or the command that helps."""
+    hint = one_line(str(_part(row, "failure").get("hint") or ""))
+    if row.get("question") is not None and "symphony answer" not in hint:
+        return f'answer it: symphony answer {_name(row)} "…"'
+    return hint or f"have it tried again: symphony unblock {_name(row)}"
+
+
+def _name(row: Document) -> str:
+    """The issue as a word of a command line."""
+    return shlex.quote(one_line(str(row.get("issue_identifier"))))
+
+
+def unasked(row: Document) -> bool:
+    """Whether a blocked row has a question that its error does not tell."""
+    question = row.get("question")
+    return question is not None and one_line(str(question)) not in one_line(str(row.get("error")))
 
 
 def _waiting(document: Document) -> Explanation:

@@ -3,7 +3,7 @@
 import click
 
 from symphony.scheduler.commands import Command
-from symphony.scheduler.inputs import Input
+from symphony.scheduler.inputs import Input, OperatorAsked
 from symphony.scheduler.state import Drain, State
 
 __all__ = ["Farewell"]
@@ -14,9 +14,10 @@ class Farewell:
 
     def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
         """Speak when a step begins the drain while turns are running."""
-        del fact, commands
+        del commands
         if before.drain is Drain.NO and after.drain is Drain.DRAINING and after.running:
             names = ", ".join(sorted(run.issue.identifier for run in after.running.values()))
-            wait_s = after.settings.drain_timeout_ms // 1000
-            text = f"The turns of {names} may end first (at most {wait_s} s); Ctrl-C stops them now."
+            limit = f" (at most {after.settings.drain_timeout_ms // 1000} s)"
+            bound = "" if isinstance(fact, OperatorAsked) else limit
+            text = f"The turns of {names} may end first{bound}; Ctrl-C stops them now."
             click.echo(text, err=True)

@@ -9,13 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from symphony.domain.plain import one_line
-from symphony.observability.snapshot import Row, rows
+from symphony.observability.snapshot import Row, blocked_words, rows
 from symphony.scheduler.commands import Command, ContinueRun, StartRun
 from symphony.scheduler.inputs import Input, OutcomeKind, RunEnded
 from symphony.scheduler.state import Running, State
 
 __all__ = ["LineProgress", "Progress", "TableProgress", "progress_on"]
 
+_PAUSED = "paused: nothing new starts before `symphony resume`"
 _COLOURS = {"running": "green", "retrying": "yellow", "blocked": "red", "waiting": "dim", "ended": "cyan"}
 
 
@@ -45,6 +46,7 @@ class TableProgress:
     def __init__(self, console: Console) -> None:
         self._known: dict[str, Row] = {}
         self._ended: set[str] = set()
+        self._paused = False
         self._live = Live(console=console, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> Self:
@@ -59,6 +61,7 @@ class TableProgress:
     def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
         """Redraw after a step."""
         del before, fact, commands
+        self._paused = after.paused
         current = {row.issue_id: row for row in rows(after)}
         self._ended = self._known.keys() - current.keys()
         self._known |= current
@@ -66,7 +69,8 @@ class TableProgress:
 
     def picture(self) -> Table:
         """The table as it stands."""
-        table = Table(header_style="bold", pad_edge=False, expand=True)
+        caption = Text(_PAUSED, style="yellow") if self._paused else None
+        table = Table(header_style="bold", pad_edge=False, expand=True, caption=caption)
         for column, options in (
             ("Issue", {"width": 8}),
             ("Title", {"ratio": 2}),
@@ -101,7 +105,6 @@ class LineProgress:
 
     def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
         """Say what a step did, if it was a milestone."""
-        del after
         for command in commands:
             match command:
                 case StartRun(issue=issue):
@@ -116,6 +119,11 @@ class LineProgress:
                 run.issue.identifier,
                 f"{words}{why}, {commits} commit{'' if commits == 1 else 's'} on its branch",
             )
+        for issue_id in after.blocked.keys() - before.blocked.keys():
+            blocked = after.blocked[issue_id]
+            self._say(blocked.issue.identifier, f"blocked: {blocked_words(blocked)}")
+        if after.paused is not before.paused:
+            self._say("", _PAUSED if after.paused else "resumed: issues are started again")
 
     def _say(self, identifier: str, text: str) -> None:
         self._console.print(

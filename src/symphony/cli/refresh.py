@@ -26,23 +26,9 @@ def refresh(*, as_json: bool, workflow: Path) -> None:
     """Have the daemon poll the tracker now."""
     # Imported here: `--help` of any command stays fast.
     with lean_imports():
-        from symphony.cli.client import reach
-        from symphony.cli.control import absence, unreachable
-        from symphony.cli.failures import warn
+        from symphony.cli.needed import needed_daemon
 
-    client = reach(workflow, os.environ)
-    if client is None:
-        if not workflow.exists():
-            raise unreachable(
-                f"no daemon is running for {workflow}, and there is no such file",
-                hint="go to the repository, or name its file with --workflow; `symphony init` makes one",
-            )
-        if notice := absence(workflow, os.environ):
-            warn(notice)
-        raise unreachable(
-            f"no daemon is running for {workflow}", hint="start one: symphony run; it polls at once"
-        )
-    with client:
+    with needed_daemon(workflow, os.environ, hint="start one: symphony run; it polls at once") as client:
         answer = client.refresh()
     if as_json:
         print_json(answer)

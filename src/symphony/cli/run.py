@@ -54,8 +54,14 @@ Exit codes: 0 done, 1 failure (with --once: an issue is blocked or given up), 2 
 @click.option(
     "--logs-root",
     metavar="DIR",
-    callback=lambda _context, _option, value: _directory(value),
+    callback=lambda _context, _option, value: _absolute(value),
     help="Write lines to DIR/log/symphony.log as well, one JSON object each; rotated at 10 MiB, five kept.",
+)
+@click.option(
+    "--record",
+    metavar="FILE",
+    callback=lambda _context, _option, value: _absolute(value),
+    help="Write what is decided on to this new file, for `symphony replay`; at most 256 MiB.",
 )
 @click.option(
     "--i-understand-that-this-will-be-running-without-the-usual-guardrails",
@@ -71,6 +77,7 @@ def run(
     log_format: str,
     log_level: str,
     logs_root: Path | None,
+    record: Path | None,
     acknowledged: bool,
 ) -> None:
     """Work on the issues of a board as WORKFLOW.md says."""
@@ -88,6 +95,7 @@ def run(
         log_format=log_format,
         log_level=log_level,
         logs_root=logs_root,
+        record=record,
         acknowledged=acknowledged,
         port=port,
         last=True,
@@ -97,7 +105,7 @@ def run(
         _conclude(tally)
 
 
-def _directory(text: str | None) -> Path | None:
+def _absolute(text: str | None) -> Path | None:
     """An absolute path; a blank text is the current directory to `Path`, and surely not meant (CL4)."""
     if text is not None and not text.strip():
         raise click.BadParameter("must not be blank")

@@ -1,7 +1,7 @@
 """Composes and runs the daemon for the commands that need one (`run`, `demo`)."""
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -16,12 +16,13 @@ from symphony.observability.sinks import LogFile
 from symphony.observability.tally import Tally
 from symphony.runtime.admission import admit
 from symphony.runtime.bound import redaction_for
-from symphony.runtime.service import Observer, Service
+from symphony.runtime.service import Observer, Service, Step
 from symphony.runtime.shutdown import serve_until_signalled
 from symphony.runtime.state_dir import StateDirectory
 from symphony.runtime.state_place import instance_of, locate
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import Input, SettingsChanged
+from symphony.scheduler.machine import step
 from symphony.scheduler.state import State
 from symphony.workflow.document import Workflow, WorkflowFile
 from symphony.workflow.store import WorkflowStore
@@ -45,11 +46,13 @@ def serve(
     acknowledged: bool = False,
     observers: tuple[Observer, ...] = (),
     port: int | None = None,
+    record: Path | None = None,
     last: bool = False,
 ) -> Tally:
     """Serve a workflow until it ends; with `once`, tell what happened to each issue.
 
     Lines go to stderr, or to `log_path` in its place; with `logs_root` also to a file that rotates (LG4).
+    With `record` what is decided is written to that new file (see `recorder`).
     With `last` the process has nothing to do behind it, and signals cannot interrupt its way out.
     `acknowledged` is a person's consent to sessions without a sandbox (CL5). A daemon without an end keeps no
     tally: it would grow with every issue it ever saw.
@@ -58,7 +61,8 @@ def serve(
         SymphonyError: start-up failed.
     """
     store = open_store(workflow_path, environment, acknowledged=acknowledged)
-    with _sink(log_path) as stream, _file(logs_root) as file:
+    deciding = _deciding(record, store, environment)
+    with _sink(log_path) as stream, _file(logs_root) as file, deciding as decide:
         log = _Log(
             store=store, environment=environment, stream=stream, file=file, form=log_format, level=log_level
         )
@@ -75,6 +79,7 @@ def serve(
             once=once,
             observers=(log, tally, *observers) if once else (log, *observers),
             port=port,
+            step=decide,
         )
         anyio.run(serve_until_signalled, service, last)
     return tally
@@ -86,6 +91,18 @@ def _sink(path: Path | None) -> AbstractContextManager[TextIO | None]:
 
 def _file(root: Path | None) -> AbstractContextManager[LogFile | None]:
     return nullcontext() if root is None else closing(LogFile(root))
+
+
+@contextmanager
+def _deciding(path: Path | None, store: WorkflowStore, environment: Mapping[str, str]) -> Iterator[Step]:
+    """The scheduler's step, with a recorder around it where there is a file for one."""
+    if path is None:
+        yield step
+        return
+    from symphony.cli.recorder import recording_to  # loads the test kit, which a daemon does not need
+
+    with recording_to(path, lambda: redaction_for(store.current(), environment)) as recorder:
+        yield recorder.step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ _COMMANDS = {
     "list": "symphony.cli.skills_read:list_",
     "new": "symphony.cli.skills_new:new",
     "prompt": "symphony.cli.skills_read:prompt",
+    "report": "symphony.cli.skills_report:report",
     "search": "symphony.cli.skills_read:search",
     "show": "symphony.cli.skills_read:show",
 }

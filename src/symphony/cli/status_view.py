@@ -13,7 +13,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from symphony.cli.explanation import UNBLOCK, after
+from symphony.cli.conditions_view import condition_lines, tokens_today
+from symphony.cli.explanation import after, remedy, unasked
 from symphony.cli.wording import ago, cell, count, lasting, plural, seconds_between
 from symphony.domain.failures import Category, Failure
 
@@ -79,7 +80,8 @@ def status_view(document: Document, *, workflow: str, width: int, most: Most | N
 
 def head_view(document: Document, *, workflow: str, brief: bool = False) -> RenderableType:
     """What stands above the issues: how the daemon is, and what is wrong."""
-    problems = [*_problems(document), *_skipped(document, _FEW if brief else None)]
+    few = _FEW if brief else None
+    problems = [*_problems(document), *condition_lines(document), *_skipped(document, few)]
     return _spaced([_head(document, workflow), *([Group(*problems)] if problems else [])])
 
 
@@ -149,7 +151,9 @@ def _counts(document: Document) -> str:
         else f"{counts.get('running', 0)} running"
     )
     others = [f"{counts.get(kind, 0)} {kind}" for kind in ("retrying", "blocked", "waiting")]
-    return " · ".join([slots, *others, f"{count(totals.get('total_tokens'))} tokens"])
+    today = tokens_today(document)
+    tokens = f"{count(totals.get('total_tokens'))} tokens{f', {today} today' if today else ''}"
+    return " · ".join([slots, *others, tokens])
 
 
 def _problems(document: Document) -> Iterator[Text]:
@@ -243,11 +247,14 @@ def _retrying(rows: Sequence[Document], now: Any, space: "_Space") -> "_Block":
 def _blocked(rows: Sequence[Document], now: Any, space: "_Space") -> "_Block":
     block = _Block("BLOCKED", rows, "red", (("FOR", "right"),), "WHY, AND WHAT TO DO", space)
     for row in rows:
-        hint = _map(row, "failure").get("hint") or UNBLOCK
+        asks = f"; it asks: {row['question']}" if unasked(row) else ""
         block.add(
             row,
             Text(lasting(seconds_between(row.get("blocked_at"), now))),
-            words=[cell(row.get("error"), "red"), Text.assemble(("→ ", "bold"), cell(hint))],
+            words=[
+                cell(f"{row.get('error')}{asks}", "red"),
+                Text.assemble(("→ ", "bold"), cell(remedy(row))),
+            ],
         )
     return block
 

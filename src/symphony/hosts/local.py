@@ -3,7 +3,6 @@
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,8 +11,9 @@ from anyio import to_thread
 
 from symphony.hosts.base import Completed, HostProcess, Identity
 from symphony.hosts.child import Child, ReadEnd, WriteEnd, start
+from symphony.hosts.groups import RunGroups, own_group
 from symphony.hosts.processes import INSTANCE_VARIABLE, RUN_ID_VARIABLE, ProcessTable
-from symphony.hosts.tether import Tether
+from symphony.hosts.tether import Tether, startable
 
 __all__ = ["LocalHost", "LocalProcess"]
 
@@ -78,7 +78,9 @@ class LocalHost:
     """
 
     def __init__(self, *, instance: str | None = None, tether: Tether | None = None) -> None:
-        self._table = ProcessTable()
+        own = None if instance is None else own_group()
+        self._groups = None if instance is None or own is None else RunGroups(own, instance)
+        self._table = ProcessTable(groups=self._groups)
         self._instance = instance
         self._marks = {} if instance is None else {INSTANCE_VARIABLE: instance}
         self._tether = tether or (None if instance is None else Tether())
@@ -135,22 +137,23 @@ class LocalHost:
         stderr_path: Path,
     ) -> HostProcess:
         """Start a long-lived child in a session of its own, its stderr appended to a file of mode 0600."""
+        run_id = env.get(RUN_ID_VARIABLE)
         log = os.open(stderr_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            child = await self._start(argv, signal.SIGKILL, cwd, env, log)
+            child = await self._start(argv, signal.SIGKILL, cwd, env, log, run_id=run_id)
         finally:
             os.close(log)
         identity = self._table.identify(child.pid)
         if identity is None:  # cannot be: an unreaped child keeps its entry
             raise ProcessLookupError(f"process {child.pid} vanished while it was started")
-        return LocalProcess(child, identity, self._table, env.get(RUN_ID_VARIABLE))
+        return LocalProcess(child, identity, self._table, run_id)
 
     def identify(self, pid: int) -> Identity | None:
         """Who has this process number now; null when nobody has."""
         return self._table.identify(pid)
 
     def find_marked(self, run_ids: Sequence[str]) -> tuple[Identity, ...]:
-        """Every live process of this user, but this one, whose environment carries one of the run ids."""
+        """Every live process of this user, but this one, that belongs to one of the runs."""
         return self._table.marked(run_ids)
 
     def find_left(self) -> tuple[Identity, ...]:
@@ -172,14 +175,46 @@ class LocalHost:
         cwd: Path | None,
         env: Mapping[str, str],
         stderr: int,
+        *,
+        run_id: str | None = None,
     ) -> Child:
-        """Start a marked child that gets the signal `last_word` when this process dies. Raises `OSError`."""
+        """Start a marked child that gets the signal `last_word` when this process dies. Raises `OSError`.
+
+        With a `run_id` it starts in the control group of that run, where there are such.
+        """
         marked = {**env, **self._marks}
-        if self._tether is not None and last_word is not None:
-            tie = partial(self._tether.tie, argv, last_word, cwd=cwd, env=marked)
-            tied = self._tether.tie_at_once(argv, last_word, env=marked)
-            argv = await to_thread.run_sync(tie) if tied is None else tied
+        if self._instance is not None and last_word is not None:
+            tied = self._tied_at_once(argv, last_word, marked, run_id)
+            if tied is None:
+                tied = await to_thread.run_sync(self._wrapped, argv, last_word, cwd, marked, run_id)
+            argv = tied
         return start(argv, cwd=cwd, env=marked, stderr=stderr)
+
+    def _tied_at_once(
+        self,
+        argv: Sequence[str],
+        last_word: signal.Signals,
+        env: Mapping[str, str],
+        run_id: str | None,
+    ) -> Sequence[str] | None:
+        """The same as `_wrapped` where no file has to be looked at; else null."""
+        if self._tether is None or (self._groups is not None and run_id is not None):
+            return None
+        return self._tether.tie_at_once(argv, last_word, env=env)
+
+    def _wrapped(
+        self,
+        argv: Sequence[str],
+        last_word: signal.Signals,
+        cwd: Path | None,
+        env: Mapping[str, str],
+        run_id: str | None,
+    ) -> Sequence[str]:
+        """The command behind what ties it to us and puts it into its group. Looks at files."""
+        tied = argv if self._tether is None else self._tether.tie(argv, last_word, cwd=cwd, env=env)
+        if self._groups is None or run_id is None or not startable(argv[0], cwd, env):
+            return tied
+        return self._groups.enter(run_id, tied)
 
     async def _until_ended(self, child: Child, timeout_ms: int) -> bool:
         """Wait for the child and end what is left of its group; whether the deadline came first."""

@@ -14,6 +14,7 @@ import anyio
 import psutil
 
 from symphony.hosts.base import Identity
+from symphony.hosts.groups import RunGroups
 from symphony.hosts.procfs import ProcFs, Stat
 
 __all__ = ["INSTANCE_VARIABLE", "RUN_ID_VARIABLE", "ProcessTable"]
@@ -32,8 +33,9 @@ _UNREADABLE = (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess, 
 class ProcessTable:
     """The process table of this machine, read on demand; by psutil where there is no `/proc`."""
 
-    def __init__(self, *, proc: Path = _PROC) -> None:
+    def __init__(self, *, proc: Path = _PROC, groups: RunGroups | None = None) -> None:
         self._proc = proc
+        self._groups = groups
         self._fs = ProcFs(proc)
         self._boot_id = self._read_boot_id()
 
@@ -48,24 +50,26 @@ class ProcessTable:
         return found is not None and found[0] == identity and not found[1]
 
     def family(self, pid: int, run_id: str | None = None) -> tuple[Identity, ...]:
-        """The process, all below it, and all that carry the run id with all below them; the process first."""
+        """The process, all below it, and all of the run with all below them; the process first."""
         pids = dict.fromkeys([pid, *self._below(pid)])
         for marked in self._marked_pids([] if run_id is None else [run_id]):
             pids.update(dict.fromkeys([marked, *self._below(marked)]))
         return self._living(pids)
 
     def marked(self, run_ids: Iterable[str]) -> tuple[Identity, ...]:
-        """Every live process of this user whose environment carries one of the run ids."""
+        """Every live process of this user that carries one of the run ids or is in the group of one."""
         return self._living(self._marked_pids(run_ids))
 
     def left_by(self, instance: str) -> tuple[Identity, ...]:
         """Every live process of this user that carries the mark of an instance, and all below each.
 
+        What is in the control group of a run counts as marked.
         Never this process nor one above it: a daemon may be started from a session of its own predecessor.
         """
         spared = {os.getpid(), *self._above(os.getpid())}
         pids: dict[int, None] = {}
-        for marked in self._marked_pids([instance], INSTANCE_VARIABLE):
+        grouped = () if self._groups is None else self._groups.members()
+        for marked in (*self._marked_pids([instance], INSTANCE_VARIABLE), *grouped):
             if marked not in spared:
                 pids.update(dict.fromkeys([marked, *self._below(marked)]))
         return self._living(pid for pid in pids if pid not in spared and _is_ours(pid))
@@ -86,9 +90,11 @@ class ProcessTable:
                     deliver(number)
 
     async def end(self, targets: Sequence[Identity], *, grace_ms: int) -> tuple[Identity, ...]:
-        """SIGTERM, then SIGKILL after the grace; returns those that survived even that."""
+        """SIGTERM, then SIGKILL after the grace, to their control groups too; returns those that survived."""
         self.send(signal.SIGTERM, targets)
         left = await self._outlasted(targets, grace_ms)
+        if left and self._groups is not None:
+            self._groups.kill({one.pid for one in left})
         self.send(signal.SIGKILL, left)
         return await self._outlasted(left, _KILL_WAIT_MS)
 
@@ -114,8 +120,9 @@ class ProcessTable:
             pids = self._fs.marked(name, wanted)
         else:
             pids = (pid for pid in psutil.pids() if _variable(pid, name) in wanted)
+        grouped = self._groups.members(wanted) if self._groups and name == RUN_ID_VARIABLE else ()
         own = os.getpid()
-        yield from (pid for pid in pids if pid != own and _is_ours(pid))
+        yield from (pid for pid in (*pids, *grouped) if pid != own and _is_ours(pid))
 
     def _living(self, pids: Iterable[int]) -> tuple[Identity, ...]:
         found = (self._look(pid) for pid in pids)

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-__all__ = ["Tether"]
+__all__ = ["Tether", "startable"]
 
 
 class Tether:
@@ -45,7 +45,7 @@ class Tether:
 
         A program that is not there must fail to start, which behind `setpriv` could not be told from an exit.
         """
-        if self._program is None or not _startable(argv[0], cwd, env):
+        if self._program is None or not startable(argv[0], cwd, env):
             return list(argv)
         if "/" not in argv[0]:
             self._found.add((argv[0], env.get("PATH")))
@@ -75,7 +75,8 @@ def _works(program: str) -> bool:
     return tried.returncode == 0
 
 
-def _startable(program: str, cwd: Path | None, env: Mapping[str, str]) -> bool:
+def startable(program: str, cwd: Path | None, env: Mapping[str, str]) -> bool:
+    """Whether there is such a program; behind another one its absence could not be told from its failure."""
     if "/" in program:
         path = Path(cwd or "", program)
         return path.is_file() and os.access(path, os.X_OK)

@@ -26,7 +26,7 @@ from symphony.journal.model import (
 
 __all__ = ["MAX_EVENT_CHARS", "MAX_HISTORY", "Backlog", "Batch", "Mirror", "key_of"]
 
-MAX_EVENT_CHARS = 16 * 1024 * 1024
+MAX_EVENT_CHARS = 32 * 1024 * 1024
 MAX_HISTORY = 2_000
 _EVENT_CHARS = 300
 Key = tuple[str, ...]

@@ -21,6 +21,7 @@ __all__ = ["KEPT_FIRST", "MAX_EVENTS", "Database"]
 MAX_EVENTS = 500
 KEPT_FIRST = 50
 _KEPT_LAST = MAX_EVENTS - 2 * KEPT_FIRST
+_BUSY_MS = 500
 _MAX_COUNTED = 10_000
 Scope = tuple[str, str]
 
@@ -58,6 +59,7 @@ class Database:
         self._path = path
         self._inode = opened.inode
         self._counts: dict[Scope, int] = {}
+        self.connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
 
     @property
     def in_place(self) -> bool:

@@ -6,8 +6,21 @@ from pathlib import Path
 
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 
-__all__ = ["DamagedError", "UnusableError", "failure_of", "is_damage", "notice", "stays_open", "unusable"]
+__all__ = [
+    "ANEW",
+    "FAULTS",
+    "DamagedError",
+    "UnusableError",
+    "failure_of",
+    "is_damage",
+    "notice",
+    "stays_open",
+    "unreadable",
+    "unusable",
+]
 
+FAULTS = (sqlite3.Error, UnicodeDecodeError)
+"""What a question to a file may raise: the words of an error may hold bytes of a damaged file."""
 _PRIMARY = 0xFF
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _PATIENCE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL}
@@ -19,6 +32,7 @@ _WORDS = {
     sqlite3.SQLITE_PERM: ("it cannot be written", "make the state directory writable for this user"),
     sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", "make the state directory writable for this user"),
 }
+ANEW = "the next start of the daemon sets the damaged file aside and begins a new one"
 _ELSE = "look at the disk of the state directory"
 
 
@@ -40,6 +54,11 @@ def unusable(path: Path, why: str, *, hint: str) -> Failure:
     )
 
 
+def unreadable(path: Path, why: str, *, hint: str) -> Failure:
+    """Why what is remembered cannot be told."""
+    return notice(f"the journal {path} cannot be read: {why}", hint=hint)
+
+
 def notice(message: str, *, hint: str | None = None) -> Failure:
     """Something to be told once, with the journal in order."""
     return Failure(category=Category.JOURNAL, blame=Blame.HOST, message=message, hint=hint)
@@ -51,7 +70,7 @@ def _code(error: BaseException) -> int:
 
 def is_damage(error: BaseException) -> bool:
     """Whether the file itself is wrong, and not the disk or the moment."""
-    return _code(error) in _DAMAGE
+    return isinstance(error, UnicodeDecodeError) or _code(error) in _DAMAGE
 
 
 def stays_open(error: BaseException) -> bool:
@@ -59,14 +78,16 @@ def stays_open(error: BaseException) -> bool:
     return _code(error) in _PATIENCE
 
 
-def failure_of(path: Path, error: BaseException) -> Failure:
+def failure_of(path: Path, error: BaseException, *, reading: bool = False) -> Failure:
     """What an error of SQLite or of the file system means for people."""
+    told = unreadable if reading else unusable
     if isinstance(error, UnusableError):
         return error.failure
     if isinstance(error, OSError):
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-        return unusable(
-            path, error.strerror or str(error), hint=_WORDS[sqlite3.SQLITE_FULL][1] if full else _ELSE
-        )
+        hint = _WORDS[sqlite3.SQLITE_FULL][1] if full else _ELSE
+        return told(path, error.strerror or str(error), hint=hint)
+    if reading and is_damage(error):
+        return told(path, f"it is damaged ({error})", hint=ANEW)
     why, hint = _WORDS.get(_code(error), (str(error) or type(error).__name__, _ELSE))
-    return unusable(path, why, hint=hint)
+    return told(path, why, hint=hint)

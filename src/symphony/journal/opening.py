@@ -14,18 +14,27 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from symphony.domain.failures import Failure
-from symphony.journal.faults import DamagedError, UnusableError, failure_of, is_damage, notice, unusable
+from symphony.journal.faults import (
+    FAULTS,
+    DamagedError,
+    UnusableError,
+    failure_of,
+    is_damage,
+    notice,
+    unusable,
+)
 from symphony.journal.model import Remembered
 from symphony.journal.rows import load
 from symphony.journal.schema import APPLICATION_ID, VERSION, difference, migrate
 
-__all__ = ["Opened", "companions", "header", "identity", "open_database", "read_version"]
+__all__ = ["Opened", "as_text", "companions", "identity", "open_database"]
 
 _KEPT_ASIDE = 5
 _HEADER_BYTES = 100
 _MAGIC = b"SQLite format 3\x00"
 _ASIDE = ".damaged-"
 _PAGE_BYTES = 4_096
+_WAL_FORMAT = 2
 _MAX_WAL_BYTES = 16 * 1024 * 1024
 
 
@@ -47,7 +56,7 @@ def companions(path: Path) -> tuple[Path, Path]:
     return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
 
 
-def header(path: Path) -> bytes:
+def _header(path: Path) -> bytes:
     """The first bytes of the file; empty where there is none or an empty one.
 
     Raises:
@@ -87,7 +96,7 @@ def open_database(path: Path, *, now_wall_ms: int, busy_ms: int) -> Opened:
                 hint=f"the damaged one is kept as {aside.name}; delete it when you do not need it",
             )
             return replace(opened, notices=(told, *opened.notices))
-    except (OSError, sqlite3.Error, DamagedError) as error:
+    except (OSError, *FAULTS, DamagedError) as error:
         raise UnusableError(failure_of(path, error)) from error
 
 
@@ -100,7 +109,7 @@ def _open(path: Path, *, now_wall_ms: int, busy_ms: int) -> Opened:
     except BaseException as error:
         with suppress(sqlite3.Error):
             connection.close()
-        if isinstance(error, sqlite3.Error) and is_damage(error):
+        if is_damage(error):
             raise DamagedError(str(error)) from error
         raise
 
@@ -108,7 +117,7 @@ def _open(path: Path, *, now_wall_ms: int, busy_ms: int) -> Opened:
 def _exists(path: Path) -> bool:
     """Whether there is a file of ours to open; false means that one may be made."""
     _refuse_what_is_not_ours(path)
-    first = header(path)
+    first = _header(path)
     if not first:
         wal, shm = companions(path)
         if wal.exists() and wal.stat().st_size:
@@ -119,6 +128,8 @@ def _exists(path: Path) -> bool:
     if len(first) < _HEADER_BYTES or not first.startswith(_MAGIC):
         raise DamagedError("it does not begin as a database does")
     _refuse_foreign(path, first)
+    if max(first[18:20]) > _WAL_FORMAT:  # SQLite would read such a file and never write it
+        raise DamagedError("its format is not known")
     return True
 
 
@@ -142,13 +153,8 @@ def _refuse_what_is_not_ours(path: Path) -> None:
         path.chmod(0o600)
 
 
-def read_version(first: bytes) -> tuple[int, int]:
-    """Application id and schema version of a header."""
-    return int.from_bytes(first[68:72], "big"), int.from_bytes(first[60:64], "big")
-
-
 def _refuse_foreign(path: Path, first: bytes) -> None:
-    application, version = read_version(first)
+    version, application = int.from_bytes(first[60:64], "big"), int.from_bytes(first[68:72], "big")
     if application != APPLICATION_ID:
         raise UnusableError(unusable(path, "it is the database of another program", hint=f"move {path} away"))
     _refuse_newer(path, version)
@@ -187,11 +193,12 @@ def _connect(path: Path, busy_ms: int) -> sqlite3.Connection:
         isolation_level=None,
         check_same_thread=False,
     )
-    connection.text_factory = _text
+    connection.text_factory = as_text
     return connection
 
 
-def _text(raw: bytes) -> str:
+def as_text(raw: bytes) -> str:
+    """Text of the file, which need not be UTF-8 where the file is damaged."""
     return raw.decode("utf-8", "replace")
 
 

@@ -7,7 +7,6 @@ whenever somebody flushes. A file that had to be opened anew is first told the p
 """
 
 import asyncio
-import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from typing import TypeVar
 from symphony.domain.failures import Failure
 from symphony.journal.backlog import Backlog, Batch, Mirror
 from symphony.journal.database import Database
-from symphony.journal.faults import UnusableError, failure_of, notice, stays_open
+from symphony.journal.faults import FAULTS, UnusableError, failure_of, notice, stays_open
 from symphony.journal.model import Health, HealthState, Journal, Record, Remembered, Retention, Trimmed
 from symphony.journal.opening import Opened, open_database
 from symphony.journal.retention import trim
@@ -45,7 +44,9 @@ def open_journal(
 ) -> Journal:
     """The journal at the path; never raises for what is there: then its health says what is wrong.
 
-    Blocks for as long as it takes to look the file through: call it in a thread, or before the loop runs.
+    The caller holds the instance lock of the state directory: two writers would take turns in undoing each
+    other's truth. Blocks for as long as it takes to look the file through: call it in a thread, or before the
+    loop runs.
     `on_health` is called in the writer's thread whenever the health changes.
     """
     try:
@@ -231,7 +232,7 @@ class SqliteJournal:
         except StopIteration as done:
             result: Trimmed = done.value
             return result
-        except sqlite3.Error as error:
+        except FAULTS as error:
             self._failed(error, Batch())
             return Trimmed()
 

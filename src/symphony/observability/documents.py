@@ -12,6 +12,8 @@ from typing import Any
 
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue
+from symphony.journal.model import Health, HealthState
+from symphony.observability.conditions import conditions, question, resumed_from, spent
 from symphony.observability.history import History, IssueHistory, RunSkills
 from symphony.observability.moments import utc_text
 from symphony.observability.waiting import Reason, waiting
@@ -23,13 +25,18 @@ __all__ = ["issue_document", "skills_document", "state_document"]
 Document = dict[str, Any]
 
 
-def state_document(state: State, history: History, *, now_ms: int, now: datetime) -> Document:
-    """The whole daemon: health, counts, one row per known issue by status, totals, rate limits, polling."""
-    view = _View(history, now_ms, now)
+def state_document(
+    state: State, history: History, *, now_ms: int, now: datetime, journal: Health | None = None
+) -> Document:
+    """The whole daemon: health, counts, one row per known issue by status, totals, limits, conditions.
+
+    `journal` says whether what happens is remembered; null where nothing is known of one.
+    """
+    view = _View(state, history, now_ms, now, journal)
     waits = [view.waiting(issue, reason) for issue, reason in waiting(state)]
     return {
         "generated_at": utc_text(now),
-        "health": _health(state, history),
+        "health": _health(state, history, journal),
         "counts": {
             "running": len(state.running),
             "retrying": len(state.retrying),
@@ -45,14 +52,22 @@ def state_document(state: State, history: History, *, now_ms: int, now: datetime
         "skills_totals": asdict(history.skill_totals),
         "rate_limits": None if state.rate_limits is None else dict(state.rate_limits),
         "polling": _polling(state, now_ms),
+        "drain": state.drain.value,
+        **view.conditions(),
     }
 
 
 def issue_document(
-    state: State, history: History, identifier: str, *, now_ms: int, now: datetime
+    state: State,
+    history: History,
+    identifier: str,
+    *,
+    now_ms: int,
+    now: datetime,
+    journal: Health | None = None,
 ) -> Document | None:
     """One issue by its identifier, compared exactly; null when the daemon does not know it now."""
-    view = _View(history, now_ms, now)
+    view = _View(state, history, now_ms, now, journal)
     for run in state.running.values():
         if run.issue.identifier == identifier:
             return view.issue(run.issue, "running", run=run)
@@ -71,11 +86,11 @@ def issue_document(
 # --- the daemon ------------------------------------------------------------------------------------------
 
 
-def _health(state: State, history: History) -> Document:
+def _health(state: State, history: History, journal: Health | None) -> Document:
     """Whether the daemon is well; `status` is `starting`, `ok`, `degraded` or `draining`."""
     if state.drain is not Drain.NO:
         status = "draining"
-    elif state.hold is not None or state.last_poll_failure is not None:
+    elif state.hold is not None or state.last_poll_failure is not None or _forgets(journal):
         status = "degraded"
     else:
         status = "ok" if state.polls else "starting"
@@ -89,6 +104,11 @@ def _health(state: State, history: History) -> Document:
             {"where": each.where, "message": each.message, "hint": each.hint} for each in state.skipped
         ],
     }
+
+
+def _forgets(journal: Health | None) -> bool:
+    """Whether a restart would know nothing of what happens now."""
+    return journal is not None and journal.state is not HealthState.OK
 
 
 def _polling(state: State, now_ms: int) -> Document:
@@ -123,9 +143,14 @@ _NO_HISTORY = IssueHistory()
 class _View:
     """One moment's look: turns the moments of the state into times of day."""
 
+    state: State
     history: History
     now_ms: int
     now: datetime
+    journal: Health | None
+
+    def conditions(self) -> Document:
+        return conditions(self.state, self.history, journal=self.journal, now_ms=self.now_ms, now=self.now)
 
     def running(self, run: Running) -> Document:
         skills = self._of(run.issue).skills
@@ -150,6 +175,7 @@ class _View:
         return {
             **_identity(blocked.issue),
             **self._block(blocked),
+            "spent": spent(self.state, blocked.issue.id),
             "worker_host": None,
             "workspace_path": blocked.workspace_path,
         }
@@ -198,7 +224,9 @@ class _View:
             ],
             "last_error": blocked.failure.line if blocked else memory.last_error,
             "skills": None if memory.skills is None else skills_document(memory.skills),
+            "spent": spent(self.state, issue.id),
             "tracked": {},
+            **self.conditions(),
         }
 
     def _of(self, issue: Issue) -> IssueHistory:
@@ -220,6 +248,7 @@ class _View:
             "started_at": self._at(memory.started_at, run.started_ms),
             "last_event_at": self._at(memory.last_event_at, run.last_sign_ms),
             "tokens": _tokens(report),
+            "resumed_from": resumed_from(run.resume),
         }
 
     def _retry(self, retry: Retry) -> Document:
@@ -240,6 +269,8 @@ class _View:
             "last_event": report.last_event if report else None,
             "last_message": report.last_message if report else None,
             "last_event_at": _text(memory.last_event_at),
+            "question": question(blocked),
+            "resumable": blocked.resume is not None and blocked.resume.thread is not None,
         }
 
     def _at(self, noted: datetime | None, moment_ms: int | None) -> str | None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from symphony.domain.issue import Issue
 from symphony.observability.waiting import waiting
 from symphony.scheduler import policy
-from symphony.scheduler.state import Running, State
+from symphony.scheduler.state import Blocked, Running, State
 
-__all__ = ["Row", "rows"]
+__all__ = ["Row", "blocked_words", "rows"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +31,16 @@ def rows(state: State) -> tuple[Row, ...]:
     """All known issues, by identifier."""
     found = [_running(run) for run in state.running.values()]
     found += [_row(retry.issue, "retrying", policy.retry_words(retry)) for retry in state.retrying.values()]
-    found += [_row(entry.issue, "blocked", entry.failure.message) for entry in state.blocked.values()]
+    found += [_row(entry.issue, "blocked", blocked_words(entry)) for entry in state.blocked.values()]
     found += [_row(issue, "waiting", reason.message) for issue, reason in waiting(state)]
     return tuple(sorted(found, key=lambda row: row.issue_identifier))
+
+
+def blocked_words(blocked: Blocked) -> str:
+    """Why an issue waits for a person, what its agent asks, and what to do: one line."""
+    failure, question = blocked.failure, blocked.question
+    asks = "" if question is None or question in failure.message else f", which asks: {question}"
+    return f"{failure.message}{asks}{'' if failure.hint is None else f' → {failure.hint}'}"
 
 
 def _running(run: Running) -> Row:

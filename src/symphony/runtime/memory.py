@@ -7,11 +7,12 @@ the file cannot be used, the journal says so in its health, which is told, and t
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+import anyio
 import structlog
 from anyio import to_thread
 
@@ -35,7 +36,7 @@ from symphony.scheduler.inputs import Input, Recovered, SchedulerSettings, Works
 from symphony.scheduler.state import State
 from symphony.scheduler.weather import LONGEST_QUIET_MS
 
-__all__ = ["JOURNAL_FILE", "Memory", "open_memory", "wall_ms"]
+__all__ = ["JOURNAL_FILE", "Memory", "remembering", "wall_ms"]
 
 JOURNAL_FILE = "journal.db"
 _log = structlog.get_logger(__name__)
@@ -52,10 +53,10 @@ def _ourselves(pid: int) -> Identity:
 
 
 class Memory:
-    """One daemon's memory, from `begin` to `end`.
+    """One daemon's memory; made by `remembering`.
 
     Args:
-        journal: what was opened by `open_memory`, or a double.
+        journal: where it is kept.
         remembered: what a predecessor left in it.
         owner: this daemon.
         mask: hides secrets in what is told about issues.
@@ -142,28 +143,24 @@ class Memory:
         )
         self._journal.put(SkillsRecord(run_id=run_id, commit=skills.commit, skills=tuple(uses)))
 
-    async def flush(self) -> None:
-        """Wait until what is known is written, or known to be unwritable."""
-        await self._journal.flush()
-
-    async def end(self) -> None:
-        """Write what is left and let go of the file."""
-        await self._journal.close()
-
     def _put(self, records: Sequence[Record]) -> None:
         if records:
             self._journal.put(*records)
 
 
-async def open_memory(
+@asynccontextmanager
+async def remembering(
     state_path: Path,
     *,
     owner: Identity | None,
     mask: Callable[[str], str],
     now_ms: Callable[[], int],
     wall_ms: Callable[[], int] = wall_ms,
-) -> Memory:
-    """Open the journal of a state directory, under its lock; says in the log what is wrong with it."""
+) -> AsyncIterator[Memory]:
+    """The journal of a state directory, under its lock: open while the body runs, written whatever ends it.
+
+    What is wrong with it is told in the log.
+    """
     loop = asyncio.get_running_loop()
 
     def changed(health: Health) -> None:
@@ -178,14 +175,18 @@ async def open_memory(
         _tell(journal.health)
     for notice in journal.take_notices():
         _log.warning("journal_notice", reason=notice.message, hint=notice.hint)
-    return Memory(
-        journal,
-        await journal.remembered(),
-        owner=owner or _ourselves(os.getpid()),
-        mask=mask,
-        now_ms=now_ms,
-        wall_ms=wall_ms,
-    )
+    try:
+        yield Memory(
+            journal,
+            await journal.remembered(),
+            owner=owner or _ourselves(os.getpid()),
+            mask=mask,
+            now_ms=now_ms,
+            wall_ms=wall_ms,
+        )
+    finally:
+        with anyio.CancelScope(shield=True):
+            await journal.close()
 
 
 def _tell(health: Health) -> None:

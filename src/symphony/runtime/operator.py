@@ -13,16 +13,18 @@ from anyio import CapacityLimiter, to_thread
 from symphony.domain.failures import SymphonyError
 from symphony.domain.issue import Issue
 from symphony.domain.redaction import Redaction
+from symphony.journal.model import Health
 from symphony.observability.documents import issue_document, state_document
 from symphony.observability.history import History, utc_now
 from symphony.observability.masking import masked
 from symphony.runtime.bound import Bound
+from symphony.runtime.orders import Orders
 from symphony.runtime.preview import preview, prompt_document
 from symphony.scheduler.commands import Command
 from symphony.scheduler.cycle import would_coalesce
-from symphony.scheduler.inputs import Input, WakeAsked
+from symphony.scheduler.inputs import Input, OperatorAsked, Resume, Verb, WakeAsked
 from symphony.scheduler.state import Drain, State
-from symphony.web.port import Document, RefreshAnswer, UnavailableError
+from symphony.web.port import Document, RefreshAnswer, RefusedError, UnavailableError, VerbAnswer
 
 __all__ = ["ServiceOperator"]
 
@@ -35,10 +37,11 @@ _MAX_KEPT_CHARS = 300
 
 
 class ServiceOperator:
-    """The port of one service; also an observer of it, to know which refreshes are still in its mailbox.
+    """The port of one service; also an observer of it, to know what is still in its mailbox.
 
-    `state` and `bound` give what holds now. A state is made into a document in a thread of its own, one at a
-    time, and few prompts are looked ahead at together: neither a large board nor a crowd slows the loop.
+    `state`, `bound` and `journal_health` give what holds now. A state is made into a document in a thread of
+    its own, one at a time, and few prompts are looked ahead at together: neither a large board nor a crowd
+    slows the loop.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class ServiceOperator:
         post: Callable[[Input], None],
         now_ms: Callable[[], int],
         now: Callable[[], datetime] = utc_now,
+        journal_health: Callable[[], Health | None] = lambda: None,
         timeout_s: float = SNAPSHOT_TIMEOUT_S,
         preview_timeout_s: float = PREVIEW_TIMEOUT_S,
     ) -> None:
@@ -59,25 +63,33 @@ class ServiceOperator:
         self._post = post
         self._now_ms = now_ms
         self._now = now
+        self._journal_health = journal_health
         self._timeout_s = timeout_s
         self._preview_timeout_s = preview_timeout_s
         self._asked = False
         self._one_at_a_time = CapacityLimiter(1)
         self._previews = anyio.Semaphore(_PREVIEWS)
         self._mask = _Mask()
+        self._orders = Orders(post)
 
     def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
-        """See that a refresh asked for was taken."""
-        del before, after, commands
-        if isinstance(fact, WakeAsked) and fact.reason == _REASON:
-            self._asked = False
+        """See that a refresh or an order was taken."""
+        del after, commands
+        match fact:
+            case WakeAsked(reason=reason) if reason == _REASON:
+                self._asked = False
+            case OperatorAsked():
+                self._orders.taken(before, fact)
+            case _:
+                return
 
     # --- questions ---------------------------------------------------------------------------------------
 
     async def state(self) -> Document:
         """See `web.port.Operator`."""
         state, bound = self._ready()
-        build = partial(self._build, state, self._now_ms(), self._now(), self._mask.of(bound.redaction))
+        mask = self._mask.of(bound.redaction)
+        build = partial(self._build, state, self._now_ms(), self._now(), self._journal_health(), mask)
         try:
             with anyio.fail_after(self._timeout_s):
                 return await to_thread.run_sync(build, abandon_on_cancel=True, limiter=self._one_at_a_time)
@@ -85,14 +97,28 @@ class ServiceOperator:
             message = f"no snapshot within {self._timeout_s:g} s: the machine is overloaded"
             raise UnavailableError("snapshot_timeout", message) from None
 
-    def _build(self, state: State, now_ms: int, now: datetime, mask: Callable[[str], str]) -> Document:
-        document = state_document(state, self._history, now_ms=now_ms, now=now)
+    def _build(
+        self,
+        state: State,
+        now_ms: int,
+        now: datetime,
+        journal: Health | None,
+        mask: Callable[[str], str],
+    ) -> Document:
+        document = state_document(state, self._history, now_ms=now_ms, now=now, journal=journal)
         return {key: masked(value, mask) for key, value in document.items()}
 
     async def issue(self, identifier: str) -> Document | None:
         """See `web.port.Operator`."""
         state, bound = self._ready()
-        document = issue_document(state, self._history, identifier, now_ms=self._now_ms(), now=self._now())
+        document = issue_document(
+            state,
+            self._history,
+            identifier,
+            now_ms=self._now_ms(),
+            now=self._now(),
+            journal=self._journal_health(),
+        )
         return None if document is None else _shown(document, bound.redaction)
 
     async def prompt(self, identifier: str) -> Document | None:
@@ -104,7 +130,7 @@ class ServiceOperator:
         try:
             with anyio.fail_after(self._preview_timeout_s):
                 async with self._previews:
-                    seen = await preview(bound, *found)
+                    seen = await preview(bound, *found, _resume(state, found[0].id))
                     build = partial(prompt_document, seen, source="daemon", redaction=bound.redaction)
                     return await to_thread.run_sync(build)
         except SymphonyError as error:
@@ -124,6 +150,26 @@ class ServiceOperator:
             self._asked = True
             self._post(WakeAsked(reason=_REASON))
         return RefreshAnswer(coalesced=coalesced, requested_at=self._now())
+
+    async def act(self, verb: str, identifier: str | None, text: str | None = None) -> VerbAnswer | None:
+        """See `web.port.Operator`."""
+        state, bound = self._current(), self._bound()
+        if state is None or bound is None or state.drain is Drain.EXITED:
+            message = "the daemon has ended" if state and bound else "the daemon is starting"
+            raise UnavailableError("orchestrator_unavailable", message)
+        issue = None
+        if identifier is not None:
+            if (found := _find(state, identifier)) is None:
+                return None
+            issue, _ = found
+        asked_at = self._now()
+        try:
+            message = await self._orders.give(state, Verb(verb), issue, text)
+        except RefusedError as error:
+            mask = bound.redaction.text
+            hint = None if error.hint is None else mask(error.hint)
+            raise RefusedError(error.code, mask(error.message), hint=hint) from None
+        return VerbAnswer(verb=verb, issue_identifier=identifier, message=message, requested_at=asked_at)
 
     def _ready(self) -> tuple[State, Bound]:
         state, bound = self._current(), self._bound()
@@ -150,6 +196,12 @@ class _Mask:
             self._redaction = redaction
             self._text = lambda text: kept(text) if len(text) <= _MAX_KEPT_CHARS else redaction.text(text)
         return self._text
+
+
+def _resume(state: State, issue_id: str) -> Resume | None:
+    """What the next run of an issue, or the present one, goes on with."""
+    entry = state.running.get(issue_id) or state.retrying.get(issue_id) or state.blocked.get(issue_id)
+    return None if entry is None else entry.resume
 
 
 def _find(state: State, identifier: str) -> tuple[Issue, int | None] | None:

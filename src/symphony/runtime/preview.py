@@ -14,9 +14,14 @@ from symphony.runtime import briefing
 from symphony.runtime.bound import Bound
 from symphony.runtime.catalog import RunCatalog
 from symphony.runtime.skill_source import skills_foreseen
+from symphony.scheduler.inputs import Resume
 
 __all__ = ["PromptPreview", "preview", "prompt_document"]
 
+_GOES_ON = (
+    "the session goes on with its thread; should the agent have forgotten it, or the workspace be gone, the "
+    "whole prompt is sent instead"
+)
 _MASKED = "what looks like a secret is masked here; a session gets the texts as they are"
 
 
@@ -41,18 +46,26 @@ class PromptPreview:
     note: str | None = None
 
 
-async def preview(bound: Bound, issue: Issue, attempt: int | None) -> PromptPreview:
+async def preview(
+    bound: Bound, issue: Issue, attempt: int | None, resume: Resume | None = None
+) -> PromptPreview:
     """The texts that a run started now would get, made by the functions that a run uses.
+
+    With `resume`, those of a run that goes on with what an earlier one began.
 
     Raises:
         SymphonyError: what would fail the run as well: the workspace's place, the repository, the template.
     """
     catalog, note = await skills_foreseen(bound, issue)
+    prompt = await briefing.prompt(bound, issue, attempt, resume)
+    if resume is not None and resume.thread is not None and bound.agent.capabilities.resume:
+        prompt = briefing.resumed_prompt(resume)
+        note = "; ".join(filter(None, (note, _GOES_ON)))
     return PromptPreview(
         issue_identifier=issue.identifier,
         attempt=attempt,
         envelope=briefing.envelope(catalog),
-        prompt=await briefing.prompt(bound, issue, attempt),
+        prompt=prompt,
         catalog=catalog,
         note=note,
     )

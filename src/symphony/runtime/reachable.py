@@ -41,15 +41,16 @@ async def reachable(
     Raises:
         SymphonyError: `http_server`: the port or the token cannot be used; or what the body raised.
     """
-    token = None
-    if port is not None and await to_thread.run_sync(_is_public, host):
+    token, public = "", False
+    if port is not None:
         token = await to_thread.run_sync(operator_token, state_dir, environment)
+        public = await to_thread.run_sync(_is_public, host)
     opened = open_doors(state_dir, host=host, port=port, environment=environment, workflow=workflow)
     doors = await to_thread.run_sync(opened.__enter__)
     refused: SymphonyError | None = None
     try:
         if doors.port is not None:
-            _log.info("http_serving", host=host, port=doors.port, token_needed=token is not None)
+            _log.info("http_serving", host=host, port=doors.port, token_needed=public)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_answer, doors, operator, host, token)
             try:
@@ -64,7 +65,7 @@ async def reachable(
         raise refused
 
 
-async def _answer(doors: Doors, operator: Operator, host: str, token: str | None) -> None:
+async def _answer(doors: Doors, operator: Operator, host: str, token: str) -> None:
     await _knock(doors)
     answering = await to_thread.run_sync(_load)
     async with answering(doors, operator, host, token):
@@ -86,7 +87,7 @@ async def _knock(doors: Doors) -> None:
             await anyio.sleep_forever()
 
 
-Answering = Callable[[Doors, Operator, str, str | None], AbstractAsyncContextManager[None]]
+Answering = Callable[[Doors, Operator, str, str], AbstractAsyncContextManager[None]]
 
 
 def _load() -> Answering:

@@ -5,6 +5,7 @@ Processes are found by the marks in their environment and by recorded identity, 
 
 from collections.abc import Sequence
 
+import anyio
 import structlog
 from anyio import to_thread
 
@@ -18,6 +19,7 @@ __all__ = ["left_workspaces", "reap_predecessor"]
 
 _GRACE_MS = 2_000
 _SWEEPS = 20
+_EXEC_S = 0.01
 _log = structlog.get_logger(__name__)
 
 
@@ -30,13 +32,13 @@ async def reap_predecessor(state_dir: StateDirectory, host: Host, *, agents: Seq
     """
     left = await to_thread.run_sync(state_dir.left_runs)
     found: set[Identity] = set()
-    alive = _alive(left, agents, host)
+    alive = await _alive_twice(left, agents, host)
     for sweep in range(_SWEEPS):  # a process may fork between the look and the signal
         if not alive:
             break
         found |= alive
         await host.end(tuple(alive), grace_ms=0 if sweep else _GRACE_MS)
-        alive = _alive(left, agents, host)
+        alive = await _alive_twice(left, agents, host)
     if found:
         _log.warning("predecessor_reaped", runs=len(left) + len(agents), processes=len(found))
     if alive:
@@ -45,6 +47,15 @@ async def reap_predecessor(state_dir: StateDirectory, host: Host, *, agents: Seq
         if not alive or not _alive_of([run], host):
             state_dir.remove_run(run.run_id)
     return len(found)
+
+
+async def _alive_twice(left: Sequence[LiveRun], agents: Sequence[Identity], host: Host) -> set[Identity]:
+    """What is alive. Where nothing seems to be, by a second look: in the middle of an `exec` marks hide."""
+    alive = await to_thread.run_sync(_alive, left, agents, host)
+    if not alive:
+        await anyio.sleep(_EXEC_S)
+        alive = await to_thread.run_sync(_alive, left, agents, host)
+    return alive
 
 
 def _alive(left: Sequence[LiveRun], agents: Sequence[Identity], host: Host) -> set[Identity]:

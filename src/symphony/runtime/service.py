@@ -9,7 +9,7 @@ import math
 import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -25,11 +25,12 @@ from symphony.observability.history import History, RunSkills
 from symphony.runtime.bound import Bound, bind, scheduler_settings
 from symphony.runtime.clock import Timers, monotonic_ms
 from symphony.runtime.effects import Effects
-from symphony.runtime.memory import Memory, open_memory, wall_ms
+from symphony.runtime.memory import Memory, remembering, wall_ms
 from symphony.runtime.notes import Notes
 from symphony.runtime.operator import ServiceOperator
 from symphony.runtime.reachable import reachable
 from symphony.runtime.recovery import left_workspaces, reap_predecessor
+from symphony.runtime.retention import keep_bounded
 from symphony.runtime.state_dir import StateDirectory
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import (
@@ -45,10 +46,11 @@ from symphony.scheduler.machine import over, step
 from symphony.scheduler.state import Drain, State, initial
 from symphony.workflow.document import Workflow
 from symphony.workflow.keys import changed_keys
+from symphony.workflow.settings import RetentionSettings
 from symphony.workflow.store import Rejected, Reloaded, WorkflowStore
 from symphony.workflow.values import Reload
 
-__all__ = ["Observer", "Service"]
+__all__ = ["Observer", "Service", "Step"]
 
 _RECHECK_S = 1.0
 _REFUSED_AGAIN_MS = 30_000
@@ -63,6 +65,10 @@ class Observer(Protocol):
     def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
         """One step."""
         ...
+
+
+Step = Callable[[State, Input, int], tuple[State, tuple[Command, ...]]]
+"""How a daemon decides: `machine.step`, or something around it that listens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +94,11 @@ class Service:
         observers: tuple[Observer, ...] = (),
         port: int | None = None,
         now_ms: Callable[[], int] = monotonic_ms,
+        step: Step = step,
         wall_ms: Callable[[], int] = wall_ms,
         fault: Fault = no_fault,
     ) -> None:
+        self._step = step
         self._store = store
         self._state_dir = state_dir
         self._host = host
@@ -118,6 +126,7 @@ class Service:
             bound=lambda: self._bound,
             post=self.post,
             now_ms=now_ms,
+            journal_health=lambda: None if self._memory is None else self._memory.health,
         )
         self._observers: tuple[Observer, ...] = (self._history, self._operator, *observers)
 
@@ -158,9 +167,17 @@ class Service:
         self._starting = anyio.CancelScope()
         await to_thread.run_sync(self._state_dir.create)
         with self._put, self._inbox, self._locked():
-            async with self._remembering() as memory:
-                self._fault(FaultPoint.LOCKED)
-                await reap_predecessor(self._state_dir, self._host, agents=memory.left_agents)
+            self._fault(FaultPoint.LOCKED)
+            opened = remembering(
+                self._state_dir.path,
+                owner=self._host.identify(os.getpid()),
+                mask=self._masked,
+                now_ms=self._now_ms,
+                wall_ms=self._wall_ms,
+            )
+            async with opened as self._memory:
+                agents = self._memory.left_agents
+                await reap_predecessor(self._state_dir, self._host, agents=agents)
                 self._fault(FaultPoint.REAPED)
                 await to_thread.run_sync(self._state_dir.trim_logs)
                 bound = self._bind(self._store.current())
@@ -179,29 +196,12 @@ class Service:
                     if self._starting.cancel_called:
                         _log.info("stopped")
                     else:
-                        await self._serve(bound, memory)
+                        await self._serve(bound, self._memory)
 
     def _locked(self) -> AbstractContextManager[None]:
         """The instance lock, with what others are told who meet it."""
         workflow, identity = self._store.current().path, self._host.identify(os.getpid())
         return self._state_dir.lock(workflow, identity=identity)
-
-    @asynccontextmanager
-    async def _remembering(self) -> AsyncIterator[Memory]:
-        """The journal is open while the body runs, and written when it ends, whatever ends it."""
-        memory = await open_memory(
-            self._state_dir.path,
-            owner=self._host.identify(os.getpid()),
-            mask=self._masked,
-            now_ms=self._now_ms,
-            wall_ms=self._wall_ms,
-        )
-        self._memory = memory
-        try:
-            yield memory
-        finally:
-            with anyio.CancelScope(shield=True):
-                await memory.end()
 
     def _masked(self, text: str) -> str:
         return text if self._bound is None else self._bound.redaction.text(text)
@@ -250,6 +250,7 @@ class Service:
             tasks.start_soon(self._watch_workflow)
             tasks.start_soon(self._recheck_workflow)
             tasks.start_soon(self._watch_tracker)
+            tasks.start_soon(keep_bounded, self._state_dir, memory.journal, self._kept)
             tasks.start_soon(self._decide, bound, memory)
             await self._exit.wait()
             tasks.cancel_scope.cancel()
@@ -278,7 +279,7 @@ class Service:
         """One step. A bug in it costs this one fact and a log line, never the daemon and what it watches."""
         assert self._effects is not None  # noqa: S101 - made before the loop starts
         try:
-            after, commands = step(before, fact, self._now_ms())
+            after, commands = self._step(before, fact, self._now_ms())
         except Exception:  # noqa: BLE001 - the step is total; should it not be, the night must go on
             _log.exception("decision_failed", input=type(fact).__name__)
             self._show(before, fact, before, ())  # it is out of the mailbox, and somebody may wait for that
@@ -345,6 +346,12 @@ class Service:
         if waiting := changed_keys(before, workflow.settings, Reload.RESTART):
             _log.warning("restart_needed", keys=waiting)
         self.post(SettingsChanged(settings=scheduler_settings(bound)))
+
+    def _kept(self) -> tuple[RetentionSettings, frozenset[str]]:
+        """What `retention` says now, and the runs that live."""
+        assert self._bound is not None  # noqa: S101 - set before this is asked
+        running = self.state.running.values() if self.state is not None else ()
+        return self._bound.settings.retention, frozenset(run.run_id for run in running)
 
     async def _watch_workflow(self) -> None:
         """A hint that arrives early; the recheck is what can be relied on (CF8)."""

@@ -14,6 +14,7 @@ from symphony.scheduler.state import Blocked, Drain, Retry, Running
 from symphony.scheduler.work import Work
 
 __all__ = [
+    "answerable",
     "block",
     "clean_and_release",
     "forgive",
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 LONGEST_QUESTION = 4_000
+_QUESTIONS = frozenset({Category.TURN_INPUT_REQUIRED, Category.APPROVAL_REQUIRED})
 
 
 # --- for a person ----------------------------------------------------------------------------------------
@@ -65,15 +67,18 @@ def block(
     work.emit(PostNote(issue=issue, kind="blocked", body=_note(issue, failure, asked)))
 
 
+def answerable(failure: Failure, question: str | None) -> bool:
+    """Whether the agent waits for words of a person."""
+    return question is not None or failure.category in _QUESTIONS
+
+
 def _path(work: Work, issue_id: str, held: Running | Retry | None) -> str | None:
-    match held:
-        case Running():
-            return held.report.workspace_path
-        case Retry():
-            return held.workspace_path
-        case None:
-            parked = work.state.parked.get(issue_id)
-            return parked.path if parked else None
+    if isinstance(held, Running):
+        return held.report.workspace_path
+    if held is not None:
+        return held.workspace_path
+    parked = work.state.parked.get(issue_id)
+    return parked.path if parked else None
 
 
 def _note(issue: Issue, failure: Failure, question: str | None) -> str:
@@ -82,6 +87,7 @@ def _note(issue: Issue, failure: Failure, question: str | None) -> str:
     if question is not None:
         fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", question)), 0)
         parts.append(f"The agent asks:\n\n{fence}text\n{question}\n{fence}")
+    if answerable(failure, question):
         parts.append(f'To answer: `symphony answer {issue.identifier} "…"`.')
     if failure.hint:
         parts.append(f"To go on: {failure.hint}.")

@@ -68,6 +68,7 @@ def _decide_next(work: Work, run: Running, outcome: Outcome) -> None:
 
 
 def _after_failure(work: Work, run: Running, outcome: Outcome, failure: Failure) -> None:
+    """Try again later, or ask a person. Whom only the tracker failed goes on with its conversation (AG8)."""
     idle = _idle_attempts(run, outcome, failure)
     if idle >= work.state.settings.max_attempts_without_progress:
         blocks.block(work, run.issue, no_progress(run.issue, idle, failure), held=run)
@@ -75,7 +76,8 @@ def _after_failure(work: Work, run: Running, outcome: Outcome, failure: Failure)
     attempt = (run.attempt or 0) + 1
     cap = work.state.settings.max_retry_backoff_ms
     delay = max(policy.backoff_ms(attempt, cap), failure.retry_after_ms or 0)
-    resume = threads.after_failure(run)
+    blameless = run.finishing is FinishReason.REFRESH_FAILED
+    resume = threads.interrupted(run) if blameless else threads.after_failure(run)
     _queue(work, run, attempt=attempt, delay_ms=delay, idle=idle, failure=failure, resume=resume)
 
 

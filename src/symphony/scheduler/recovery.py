@@ -43,10 +43,12 @@ def _take(work: Work, claim: RecoveredClaim, path: str | None) -> None:
     work.update(picks=work.state.picks - {issue.id})
     if claim_of(work.state, issue.id) is not Claim.UNCLAIMED:
         work.notify("warning", "claim_not_recovered", issue, kind=claim.kind.value, reason="it is claimed")
-    elif claim.kind is ClaimKind.BLOCKED:
+        return
+    if claim.kind is ClaimKind.BLOCKED:
         _take_block(work, claim, path)
     else:
         _take_retry(work, claim, path)
+    work.notify("info", "claim_recovered", issue, kind=claim.kind.value, attempt=claim.attempt)
 
 
 def _take_block(work: Work, claim: RecoveredClaim, path: str | None) -> None:
@@ -61,8 +63,7 @@ def _take_block(work: Work, claim: RecoveredClaim, path: str | None) -> None:
         question=claim.question,
         resume=claim.resume,
     )
-    if work.claim(claim.issue, Trigger.BLOCK, blocked):
-        _tell(work, claim)
+    work.claim(claim.issue, Trigger.BLOCK, blocked)
 
 
 def _take_retry(work: Work, claim: RecoveredClaim, path: str | None) -> None:
@@ -78,13 +79,8 @@ def _take_retry(work: Work, claim: RecoveredClaim, path: str | None) -> None:
         hopeless=claim.hopeless,
         resume=claim.resume,
     )
-    if work.claim(claim.issue, Trigger.RECOVER, retry):
-        work.await_retry(claim.issue.id, retry.due_ms)
-        _tell(work, claim)
-
-
-def _tell(work: Work, claim: RecoveredClaim) -> None:
-    work.notify("info", "claim_recovered", claim.issue, kind=claim.kind.value, attempt=claim.attempt)
+    work.claim(claim.issue, Trigger.RECOVER, retry)
+    work.await_retry(claim.issue.id, retry.due_ms)
 
 
 def _take_books(work: Work, fact: Recovered) -> None:

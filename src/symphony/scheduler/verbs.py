@@ -27,7 +27,6 @@ __all__ = ["ISSUE_VERBS", "Refusal", "act", "answerable", "refusal"]
 ISSUE_VERBS = frozenset({Verb.STOP, Verb.RETRY, Verb.UNBLOCK, Verb.ANSWER})
 """The verbs that are about one issue; the others are about the daemon."""
 
-_QUESTIONS = frozenset({Category.TURN_INPUT_REQUIRED, Category.APPROVAL_REQUIRED})
 _INTERRUPTIONS = frozenset({Category.BUDGET_ISSUE, Category.BUDGET_DAY, Category.STOPPED_BY_OPERATOR})
 
 
@@ -42,7 +41,7 @@ class Refusal:
 
 def answerable(blocked: Blocked) -> bool:
     """Whether the agent waits for words of a person."""
-    return blocked.question is not None or blocked.failure.category in _QUESTIONS
+    return blocks.answerable(blocked.failure, blocked.question)
 
 
 def refusal(state: State, verb: Verb, issue_id: str | None = None, text: str | None = None) -> Refusal | None:
@@ -133,7 +132,7 @@ def _stop(work: Work, issue_id: str, _text: str) -> None:
     else:
         retry = work.state.retrying[issue_id]
         failure = endings.stopped_by_operator(retry.issue)
-        blocks.block(work, retry.issue, failure, held=retry, settled=True)
+        blocks.block(work, retry.issue, failure, held=retry)
 
 
 def _retry(work: Work, issue_id: str, _text: str) -> None:

@@ -48,12 +48,15 @@ class DieAt:
 def main(arguments: Sequence[str]) -> int:
     """Serve until the point is reached, or until nothing is left to do: then 0; 1 where the start failed."""
     parser = argparse.ArgumentParser(prog="python -m symphony.testing.crashing", description=__doc__)
-    parser.add_argument("--at", type=FaultPoint, choices=list(FaultPoint), required=True, metavar="POINT")
+    points = {point.value: point for point in FaultPoint}
+    parser.add_argument("--at", choices=points, required=True, metavar="POINT")
     parser.add_argument("--nth", type=int, default=1, metavar="N")
     parser.add_argument("workflow", type=Path, metavar="WORKFLOW.md")
     asked = parser.parse_args(arguments)
     try:
-        anyio.run(serve_until_signalled, _service(asked.workflow.absolute(), DieAt(asked.at, asked.nth)))
+        anyio.run(
+            serve_until_signalled, _service(asked.workflow.absolute(), DieAt(points[asked.at], asked.nth))
+        )
     except SymphonyError as error:
         print(error.failure.line, file=sys.stderr)  # noqa: T201 - a command
         return 1

@@ -7,6 +7,9 @@ Three ways in, three proofs:
   refused by the Host header it cannot forge (DNS rebinding) and, where it would write, by its origin;
 - TCP anywhere else: a bearer token on every request. A browser never adds one by itself, so the name
   in the Host header, which may be any, proves nothing there and is not judged.
+
+What an operator orders (stop, answer, pause ...) takes the token on any TCP port: agents are on this machine
+too, and must not answer their own questions.
 """
 
 import hmac
@@ -30,18 +33,20 @@ class Access:
 
     Attributes:
         hosts: names that a Host header may give, lower case; null where any will do.
-        token: what a bearer must show; null where nothing is needed.
+        token: what a bearer must show for anything at all; null where nothing is needed.
+        order_token: what a bearer must show for the verbs of an operator; null where nothing is needed.
     """
 
     hosts: frozenset[str] | None
     token: str | None
+    order_token: str | None
 
     @classmethod
-    def tcp(cls, host: str, token: str | None) -> "Access":
-        """The rule of a bound address; off loopback the caller gives the token."""
-        if token is not None:
-            return cls(hosts=None, token=token)
-        return cls(hosts=_LOOPBACK_NAMES | {host.lower()}, token=None)
+    def tcp(cls, host: str, token: str) -> "Access":
+        """The rule of a bound address: on the loopback interface the token is for orders only."""
+        if is_loopback(host):
+            return cls(hosts=_LOOPBACK_NAMES | {host.lower()}, token=None, order_token=token)
+        return cls(hosts=None, token=token, order_token=token)
 
     def check(self, headers: Headers, *, writes: bool) -> None:
         """Let the request pass.
@@ -50,22 +55,24 @@ class Access:
             RefusedError: 401 or 403; for a write also 415.
         """
         if self.token is not None:
-            self._check_token(headers, self.token)
+            _check_token(headers, self.token)
         if self.hosts is not None and _name(headers.get("host", "")) not in self.hosts:
             raise RefusedError(403, "forbidden_host", "the Host header does not name this daemon")
         if writes:
             _check_origin(headers)
             _check_type(headers)
 
-    def _check_token(self, headers: Headers, token: str) -> None:
-        given = headers.get("authorization", "")
-        scheme, value = given[: len(_BEARER)].lower(), given[len(_BEARER) :].strip()
-        if scheme != _BEARER or not hmac.compare_digest(value.encode(), token.encode()):
-            message = "a bearer token is needed here: the one in operator.token of the state directory"
-            raise RefusedError(401, "unauthorized", message, headers={"www-authenticate": "Bearer"})
+    def check_order(self, headers: Headers) -> None:
+        """Let an order of an operator pass, which `check` has let pass as a write.
+
+        Raises:
+            RefusedError: 401.
+        """
+        if self.order_token is not None:
+            _check_token(headers, self.order_token)
 
 
-CONTROL = Access(hosts=None, token=None)
+CONTROL = Access(hosts=None, token=None, order_token=None)
 
 
 def is_loopback(host: str) -> bool:
@@ -76,6 +83,14 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _check_token(headers: Headers, token: str) -> None:
+    given = headers.get("authorization", "")
+    scheme, value = given[: len(_BEARER)].lower(), given[len(_BEARER) :].strip()
+    if scheme != _BEARER or not hmac.compare_digest(value.encode(), token.encode()):
+        message = "a bearer token is needed here: the one in operator.token of the state directory"
+        raise RefusedError(401, "unauthorized", message, headers={"www-authenticate": "Bearer"})
 
 
 def _name(host: str) -> str:

@@ -19,11 +19,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from symphony.domain.failures import SymphonyError
 from symphony.observability.history import utc_now
 from symphony.observability.moments import utc_text
+from symphony.web import port
 from symphony.web.access import Access
 from symphony.web.answers import SECURITY_HEADERS, RefusedError, answer, refusal
 from symphony.web.openapi import description
-from symphony.web.port import Document, Operator, UnavailableError
-from symphony.web.requests import empty_object, identifier
+from symphony.web.port import ISSUE_VERBS, OWN_VERBS, Document, Operator, UnavailableError, VerbAnswer
+from symphony.web.requests import answer_text, empty_object, identifier
 
 __all__ = ["HEALTH_PATH", "create_app"]
 
@@ -41,13 +42,22 @@ def create_app(operator: Operator, access: Access) -> ASGIApp:
         Route("/api/v1/refresh", _resource(POST=_refresh(operator))),
         Route("/api/v1/openapi.json", _resource(GET=_openapi)),
         Route(HEALTH_PATH, _resource(GET=_health)),
+        *(
+            Route(f"/api/v1/control/{verb}", _resource(POST=_act(operator, access, verb)))
+            for verb in OWN_VERBS
+        ),
         Route("/api/v1/{identifier}", _resource(GET=_issue(operator.issue))),
         Route("/api/v1/{identifier}/prompt", _resource(GET=_issue(operator.prompt))),
+        *(
+            Route(f"/api/v1/{{identifier}}/{verb}", _resource(POST=_act_on(operator, access, verb)))
+            for verb in ISSUE_VERBS
+        ),
     ]
     app = Starlette(
         routes=routes,
         exception_handlers={
             HTTPException: _on_refused,
+            port.RefusedError: _on_unfit,
             UnavailableError: _on_unavailable,
             SymphonyError: _on_failure,
             Exception: _on_crash,
@@ -103,11 +113,15 @@ def _issue(ask: Callable[[str], Awaitable[Document | None]]) -> Handler:
     async def handler(request: Request) -> Response:
         document = await ask(identifier(request))
         if document is None:
-            message = "no issue of this identifier is running, retrying, blocked or waiting"
-            raise RefusedError(404, "issue_not_found", message)
+            raise _unknown()
         return answer(document)
 
     return handler
+
+
+def _unknown() -> RefusedError:
+    message = "no issue of this identifier is running, retrying, blocked or waiting"
+    return RefusedError(404, "issue_not_found", message)
 
 
 def _refresh(operator: Operator) -> Handler:
@@ -123,6 +137,41 @@ def _refresh(operator: Operator) -> Handler:
         return answer(document, status=202)
 
     return handler
+
+
+def _act(operator: Operator, access: Access, verb: str) -> Handler:
+    async def handler(request: Request) -> Response:
+        access.check_order(request.headers)
+        await empty_object(request)
+        return _accepted(await operator.act(verb, None))
+
+    return handler
+
+
+def _act_on(operator: Operator, access: Access, verb: str) -> Handler:
+    async def handler(request: Request) -> Response:
+        access.check_order(request.headers)
+        name = identifier(request)
+        text = None
+        if verb == "answer":
+            text = await answer_text(request)
+        else:
+            await empty_object(request)
+        return _accepted(await operator.act(verb, name, text))
+
+    return handler
+
+
+def _accepted(done: VerbAnswer | None) -> Response:
+    if done is None:
+        raise _unknown()
+    document = {
+        "verb": done.verb,
+        "issue_identifier": done.issue_identifier,
+        "message": done.message,
+        "requested_at": utc_text(done.requested_at),
+    }
+    return answer(document, status=202)
 
 
 async def _openapi(_: Request) -> Response:
@@ -141,6 +190,11 @@ async def _on_refused(_: Request, error: Exception) -> Response:
     if isinstance(error, RefusedError):
         return refusal(error.status_code, error.code, error.message, headers=error.headers)
     return refusal(404, "not_found", "there is no such route")
+
+
+async def _on_unfit(_: Request, error: Exception) -> Response:
+    assert isinstance(error, port.RefusedError)  # noqa: S101 - as above
+    return refusal(409, error.code, error.message, hint=error.hint)
 
 
 async def _on_unavailable(_: Request, error: Exception) -> Response:

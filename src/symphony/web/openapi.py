@@ -6,6 +6,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from symphony.web.port import ISSUE_VERBS, OWN_VERBS
+
 __all__ = ["description", "schemas"]
 
 _JSON = "application/json"
@@ -38,7 +40,8 @@ def description() -> Mapping[str, Any]:
                 "operatorToken": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "Needed where the daemon is bound to more than the loopback interface.",
+                    "description": "Needed for orders over TCP, and for everything where the daemon is bound "
+                    "to more than the loopback interface.",
                 }
             },
         },
@@ -88,6 +91,11 @@ def _paths() -> dict[str, Any]:
                 "prompt", "What a dispatch would send now.", "Prompt", refusals=(400, 404, 409)
             ),
         },
+        **{
+            f"/api/v1/{{identifier}}/{verb}": {"parameters": [_IDENTIFIER], "post": _order(verb, 404)}
+            for verb in ISSUE_VERBS
+        },
+        **{f"/api/v1/control/{verb}": {"post": _order(verb)} for verb in OWN_VERBS},
         "/healthz": {
             "get": {
                 "operationId": "health",
@@ -107,6 +115,16 @@ _IDENTIFIER = {
     "schema": {"type": "string", "minLength": 1},
 }
 
+_ORDERS = {
+    "stop": "End the run of the issue, and keep it from starting until somebody says so.",
+    "retry": "Have the issue tried now.",
+    "unblock": "Give the issue a new budget, and have it tried.",
+    "answer": "Answer the question of the issue's agent, which then goes on.",
+    "pause": "Start nothing new; what runs goes on.",
+    "resume": "Start issues again.",
+    "drain": "Let running turns end, start nothing, then exit.",
+}
+
 _REFUSALS = {
     400: "The request is malformed.",
     401: "A bearer token is needed.",
@@ -114,12 +132,24 @@ _REFUSALS = {
     404: "The daemon does not know the issue now.",
     405: "The route has other methods; a fixed route wins over an issue of its name.",
     408: "The body did not arrive in time.",
-    409: "A dispatch would fail; the code says how.",
+    409: "It does not fit the present state, or a dispatch would fail; the code says how.",
     413: "The body is too large.",
     415: "The body is not JSON.",
     500: "Our fault; the log of the daemon says more.",
     503: "The daemon cannot answer now.",
 }
+
+
+def _order(verb: str, *refusals: int) -> dict[str, Any]:
+    """What an operator orders; it takes the token wherever it comes over TCP."""
+    answers = verb == "answer"
+    return {
+        **_operation(verb, _ORDERS[verb], "Verb", status=202, refusals=(400, *refusals, 408, 409, 413, 415)),
+        "requestBody": {
+            "required": answers,
+            "content": {_JSON: {"schema": _ref("Answer" if answers else "Trigger")}},
+        },
+    }
 
 
 def _operation(

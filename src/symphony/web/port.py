@@ -1,12 +1,29 @@
-"""What the web layer needs of a daemon: a few questions and one trigger. The runtime implements it."""
+"""What the web layer needs of a daemon: questions, a trigger, the verbs. The runtime implements it."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-__all__ = ["Document", "Operator", "RefreshAnswer", "RefusedError", "UnavailableError", "VerbAnswer"]
+__all__ = [
+    "ISSUE_VERBS",
+    "MAX_ANSWER_CHARS",
+    "OWN_VERBS",
+    "Document",
+    "Operator",
+    "RefreshAnswer",
+    "RefusedError",
+    "UnavailableError",
+    "VerbAnswer",
+]
 
 Document = dict[str, Any]
+
+ISSUE_VERBS = ("stop", "retry", "unblock", "answer")
+"""What may be asked of one issue."""
+OWN_VERBS = ("pause", "resume", "drain")
+"""What may be asked of the daemon itself."""
+MAX_ANSWER_CHARS = 20_000
+"""How long an answer to an agent's question may be."""
 
 
 class UnavailableError(Exception):
@@ -22,12 +39,16 @@ class UnavailableError(Exception):
 
 
 class RefusedError(Exception):
-    """A verb does not fit the present state, which makes a 409; `code` is stable, `message` for people."""
+    """A verb does not fit the present state, which makes a 409.
 
-    def __init__(self, code: str, message: str) -> None:
+    `code` is stable, `message` and `hint` (what to do instead, or null) are for people.
+    """
+
+    def __init__(self, code: str, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,5 +102,17 @@ class Operator(Protocol):
 
         Raises:
             UnavailableError: the daemon does not poll (any more).
+        """
+        ...
+
+    async def act(self, verb: str, identifier: str | None, text: str | None = None) -> VerbAnswer | None:
+        """Do what an operator asks for; null when the issue is not known.
+
+        `verb` is one of `ISSUE_VERBS` with an identifier, or one of `OWN_VERBS` with null. `text` is the
+        answer to a question. What is asked for afterwards already shows what the verb did.
+
+        Raises:
+            RefusedError: it does not fit the present state.
+            UnavailableError: as `refresh`.
         """
         ...

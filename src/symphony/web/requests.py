@@ -1,17 +1,21 @@
 """What is read out of a request, within bounds: an identifier from its path, an object from its body."""
 
 import re
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import anyio
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from symphony.domain.plain import plain
 from symphony.web.answers import RefusedError
+from symphony.web.port import MAX_ANSWER_CHARS
 
-__all__ = ["MAX_BODY_BYTES", "empty_object", "identifier"]
+__all__ = ["MAX_BODY_BYTES", "answer_text", "empty_object", "identifier"]
 
 MAX_BODY_BYTES = 65_536
+MAX_ANSWER_BYTES = 4 * MAX_BODY_BYTES
 BODY_TIMEOUT_S = 5.0
 _HANG_UP = {"connection": "close"}  # what is left of the body is of no interest
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -38,29 +42,47 @@ async def empty_object(request: Request) -> None:
     Raises:
         RefusedError: 400, 408 or 413.
     """
-    body = await _body(request)
-    if not body.strip():
-        return
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        raise RefusedError(400, "bad_request", "the body is not JSON") from None
-    if value != {}:
+    body = await _body(request, MAX_BODY_BYTES)
+    if body.strip() and _json(body) != {}:
         raise RefusedError(400, "bad_request", "the body may only be empty or {}")
 
 
-async def _body(request: Request) -> bytes:
+async def answer_text(request: Request) -> str:
+    """The text of a person's answer, `{"text": "…"}`, without what would steer a terminal.
+
+    Raises:
+        RefusedError: 400, 408 or 413.
+    """
+    value = _json(await _body(request, MAX_ANSWER_BYTES))
+    match value:
+        case {"text": str(text)} if len(value) == 1:
+            pass
+        case _:
+            raise RefusedError(400, "bad_request", 'the body is to be {"text": "the answer"}')
+    if len(text) > MAX_ANSWER_CHARS:
+        raise RefusedError(400, "bad_request", f"an answer has at most {MAX_ANSWER_CHARS} characters")
+    return plain(text)
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise RefusedError(400, "bad_request", "the body is not JSON") from None
+
+
+async def _body(request: Request, limit: int) -> bytes:
     """The body, given up as soon as it is known to be too large or too slow."""
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared[:20]) > MAX_BODY_BYTES:
-        raise _too_large()
+    if declared.isdigit() and int(declared[:20]) > limit:
+        raise _too_large(limit)
     chunks, size = [], 0
     try:
         with anyio.fail_after(BODY_TIMEOUT_S):
             async for chunk in request.stream():
                 size += len(chunk)
-                if size > MAX_BODY_BYTES:
-                    raise _too_large()
+                if size > limit:
+                    raise _too_large(limit)
                 chunks.append(chunk)
     except TimeoutError:
         raise RefusedError(
@@ -71,6 +93,6 @@ async def _body(request: Request) -> bytes:
     return b"".join(chunks)
 
 
-def _too_large() -> RefusedError:
-    message = f"a body has at most {MAX_BODY_BYTES} bytes"
+def _too_large(limit: int) -> RefusedError:
+    message = f"a body has at most {limit} bytes here"
     return RefusedError(413, "payload_too_large", message, headers=_HANG_UP)

@@ -43,6 +43,7 @@ __all__ = [
     "HooksSettings",
     "ObservabilitySettings",
     "PollingSettings",
+    "RetentionSettings",
     "Section",
     "ServerSettings",
     "Settings",
@@ -214,6 +215,18 @@ class ObservabilitySettings(Section):
     render_interval_ms: Annotated[Positive, _RESTART] = 16
 
 
+class RetentionSettings(Section):
+    """`retention`: how much of what ended runs left is kept; the newest stays, and all of live runs.
+
+    `max_log_bytes` is of all agents' stderr logs together, `max_journal_bytes` of the journal's file.
+    """
+
+    max_age_days: Annotated[Positive, _LIVE] = 30
+    max_runs: Annotated[Positive, _LIVE] = 1_000
+    max_log_bytes: Annotated[Positive, _LIVE] = 104_857_600
+    max_journal_bytes: Annotated[Positive, _LIVE] = 268_435_456
+
+
 class Settings(Section):
     """The whole front matter, typed and resolved."""
 
@@ -226,3 +239,4 @@ class Settings(Section):
     server: ServerSettings = Field(default_factory=ServerSettings)
     worker: WorkerSettings = Field(default_factory=WorkerSettings)
     observability: ObservabilitySettings = Field(default_factory=ObservabilitySettings)
+    retention: RetentionSettings = Field(default_factory=RetentionSettings)

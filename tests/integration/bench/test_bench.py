@@ -13,8 +13,10 @@ from rich.console import Console
 
 from bench import report
 from bench.figures import Aim, Figure
+from bench.journal import write_claims
 from bench.kit import PYTHON_AGENT
 from bench.losses import losses
+from symphony.journal.reader import open_reader
 
 TESTS = Path(__file__).parents[2]
 MET = Figure(
@@ -56,6 +58,7 @@ def test_every_aim_has_its_row(found: dict[str, Any]) -> None:
         *("session_rate", "session_cpu", "session_peak", "session_repeats"),
         *("requests_tick", "requests_session", "slot_gap", "seen_to_start", "launch"),
         *("memory_idle", "memory_session", "threads", "workspace", "object_stores"),
+        "journal_event",
     }
     assert found["missed"] == sum(not figure["met"] for figure in found["figures"])
 
@@ -64,6 +67,13 @@ def test_the_agent_in_python_can_take_the_place_of_the_one_in_c(tmp_path: Path) 
     found = losses(tmp_path, PYTHON_AGENT, events=300, tries=1)
     assert (found.events, found.tokens) == (0, 0)
     assert found.sent > 300
+
+
+def test_claims_for_a_restart_are_written_as_a_daemon_would(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    write_claims(path, 30)
+    with open_reader(path) as reader:
+        assert len(reader.claims()) == 30
 
 
 def test_a_missed_aim_is_printed_as_missed_and_stands_in_the_page(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from symphony.cli.client import Client, reach
+from symphony.cli.client import Client, RefusedError, reach
 from symphony.cli.control import Control, UnreachableError, absence, find_daemon
 from symphony.cli.failures import CommandError, ExitCode
 
@@ -393,3 +393,55 @@ def test_what_a_daemon_does_not_know_is_null_or_another_version(state_dir: Path,
             client.state()
         with pytest.raises(UnreachableError, match="another version"):
             client.refresh()
+
+
+# --- orders ---
+
+
+def test_an_order_goes_out_as_a_post_and_an_answer_as_json(state_dir: Path, listen: Listen) -> None:
+    told: list[str] = []
+
+    def handle(connection: socket.socket, head: str) -> None:
+        told.append(head)
+        answer({"verb": "x"})(connection, head)
+
+    listener = listen(handle)
+    note(state_dir)
+    control = found(state_dir)
+    assert control is not None
+    with Client(control) as client:
+        assert client.order("pause") == {"verb": "x"}
+    with Client(control) as client:
+        assert client.order_on("stop", "a/b") == {"verb": "x"}
+    with Client(control) as client:
+        assert client.order_on("answer", "SYM-1", text="Bl\u00fc \ud800") == {"verb": "x"}
+    assert listener.asked == [
+        "POST /api/v1/control/pause HTTP/1.1",
+        "POST /api/v1/a%2Fb/stop HTTP/1.1",
+        "POST /api/v1/SYM-1/answer HTTP/1.1",
+    ]
+    assert "content-type: application/json" in told[2].lower()
+    assert "content-type" not in told[0].lower()
+
+
+def test_an_order_for_an_issue_that_is_not_known_is_null(state_dir: Path, listen: Listen) -> None:
+    listen(answer({"error": {"code": "issue_not_found", "message": "no"}}, status="404 Not Found"))
+    note(state_dir)
+    control = found(state_dir)
+    assert control is not None
+    with Client(control) as client:
+        assert client.order_on("stop", "SYM-9") is None
+    with Client(control) as client, pytest.raises(UnreachableError, match="another version"):
+        client.order("pause")
+
+
+def test_an_order_that_is_refused_tells_its_code(state_dir: Path, listen: Listen) -> None:
+    refusal = {"error": {"code": "already_paused", "message": "it is paused", "hint": "resume it"}}
+    listen(answer(refusal, status="409 Conflict"))
+    note(state_dir)
+    control = found(state_dir)
+    assert control is not None
+    with Client(control) as client, pytest.raises(RefusedError) as refused:
+        client.order("pause")
+    assert (refused.value.reason, refused.value.code) == ("already_paused", ExitCode.FAILURE)
+    assert (refused.value.failure.message, refused.value.failure.hint) == ("it is paused", "resume it")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -53,6 +54,24 @@ def _daemon(instance: str, place: Path, how: str, script: str) -> "subprocess.Po
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
+
+
+@contextmanager
+def _marked(instance: str) -> Iterator["subprocess.Popen[str]"]:
+    """A process that carries the mark, seen to be through with its `exec`."""
+    with subprocess.Popen(
+        ["sh", "-c", "echo up; read x"],
+        env={**_ENV, "SYMPHONY_INSTANCE": instance},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+            yield process
+        finally:
+            process.kill()
 
 
 def _told(process: "subprocess.Popen[str]") -> int:
@@ -124,7 +143,7 @@ def test_neither_we_nor_those_above_us_nor_other_instances_are_found(instance: s
     look = "from symphony.hosts.local import LocalHost; print(LocalHost(instance='{}').find_left())"
     script = f'{sys.executable} -c "$LOOK"; echo'
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SYMPHONY_INSTANCE": instance}
-    with subprocess.Popen(["sleep", "617"], env={**_ENV, "SYMPHONY_INSTANCE": instance + "x"}) as other:
+    with _marked(instance + "x"):
         seen = subprocess.run(
             ["sh", "-c", script],
             env={**env, "LOOK": look.format(instance)},
@@ -132,27 +151,24 @@ def test_neither_we_nor_those_above_us_nor_other_instances_are_found(instance: s
             text=True,
             check=True,
         )
-        other.kill()
 
     assert seen.stdout.split() == ["()"]
 
 
 def test_processes_of_another_user_are_none_of_ours(instance: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with subprocess.Popen(["sleep", "618"], env={**_ENV, "SYMPHONY_INSTANCE": instance}) as other:
+    with _marked(instance) as other:
         uid = os.getuid()
         assert [one.pid for one in ProcessTable().left_by(instance)] == [other.pid]
         monkeypatch.setattr(os, "getuid", lambda: uid + 1)
         assert ProcessTable().left_by(instance) == ()
         monkeypatch.undo()
-        other.kill()
 
 
 def test_where_there_is_no_proc_file_system_psutil_finds_them_too(tmp_path: Path, instance: str) -> None:
     table = ProcessTable(proc=tmp_path)
-    with subprocess.Popen(["sleep", "619"], env={**_ENV, "SYMPHONY_INSTANCE": instance}) as other:
+    with _marked(instance) as other:
         [found] = table.left_by(instance)
         assert found.pid == other.pid
-        other.kill()
 
 
 def test_where_there_are_no_pidfds_a_signal_goes_by_number(monkeypatch: pytest.MonkeyPatch) -> None:

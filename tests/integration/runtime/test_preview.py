@@ -103,7 +103,7 @@ async def test_the_preview_is_what_the_agent_gets_in_the_workspace_that_is_there
     async with serving(project) as served:
         await served.watcher.until_seen(RunEnded)
     await to_thread.run_sync(lambda: project.issue("SYM-1", [DONE]))
-    told = await _preview(project)
+    told = await _preview(project, 1)
     assert told.catalog.names == ("found", "grüße", "release")
     async with serving(project) as served:
         await served.watcher.until_seen(RunEnded)
@@ -150,7 +150,7 @@ async def test_of_the_base_branch_the_preview_and_the_run_name_the_same_place(pr
     async with serving(project) as served:
         await served.watcher.until_seen(RunEnded)
     await to_thread.run_sync(lambda: project.issue("SYM-1", [DONE]))
-    again = await _preview(project)
+    again = await _preview(project, 1)
     async with serving(project) as served:
         await served.watcher.until_seen(RunEnded)
     assert told.envelope is not None

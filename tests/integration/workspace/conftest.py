@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from symphony.domain.fault_points import Fault, no_fault
 from symphony.domain.issue import Issue
 from symphony.hosts.local import LocalHost
 from symphony.workflow.settings import HooksSettings, WorkspaceSettings
@@ -84,7 +85,11 @@ def make_manager(root: Path, environment: dict[str, str]) -> MakeManager:
     base = environment
 
     def make(
-        *, hooks: HooksSettings | None = None, environment: dict[str, str] | None = None, **settings: object
+        *,
+        hooks: HooksSettings | None = None,
+        environment: dict[str, str] | None = None,
+        fault: Fault = no_fault,
+        **settings: object,
     ) -> WorkspaceManager:
         return WorkspaceManager(
             LocalHost(),
@@ -92,6 +97,7 @@ def make_manager(root: Path, environment: dict[str, str]) -> MakeManager:
             hooks or HooksSettings(),
             {**base, **(environment or {})},
             frozenset({"TRACKER_TOKEN"}),
+            fault=fault,
         )
 
     return make

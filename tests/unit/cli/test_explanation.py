@@ -47,7 +47,7 @@ def test_a_retry_tells_when_and_a_block_what_to_do() -> None:
     told = explain_document(document("SYM-3"))
     assert told.since == "2026-03-01T12:00:01Z"
     assert told.advice == (
-        "answer it; to have it tried again, change its state, labels, title or description"
+        'answer it: symphony answer SYM-3 "…"; or change its state, labels, title or description'
     )
 
 
@@ -107,8 +107,8 @@ SYM-3  Title 3
 
 It waits for a person: the agent needs a person.
 Next: Nothing, as long as it stays like this.
-You can: answer it; to have it tried again, change its state, labels, title or
-description
+You can: answer it: symphony answer SYM-3 "…"; or change its state, labels,
+title or description
 
 status      blocked
 state       Todo

@@ -63,7 +63,7 @@ def test_the_help_of_the_program_imports_no_command() -> None:
         "sys.exit(repr([name for name in sys.modules if name.startswith('symphony.cli.')]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "Commands:\n  check " in done.stdout
+    assert "Commands:\n  answer " in done.stdout
     assert done.stderr == "['symphony.cli.failures', 'symphony.cli.lazy']\n"
 
 

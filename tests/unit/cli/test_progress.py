@@ -8,8 +8,9 @@ from harness.observing import ObservedStory
 from harness.scheduling import make_failure, make_issue
 from symphony.cli.progress import LineProgress, Progress, TableProgress
 from symphony.cli.summary import summary_table
+from symphony.domain.failures import Category
 from symphony.observability.tally import Tally
-from symphony.scheduler.inputs import Outcome, OutcomeKind, RunEnded
+from symphony.scheduler.inputs import OperatorAsked, Outcome, OutcomeKind, RunEnded, Verb
 
 HOSTILE = "[/] [red]x[/red] \x1b[2J two\nlines"
 
@@ -43,6 +44,34 @@ def test_each_milestone_is_one_line() -> None:
         "SYM-1    turn 2",
         "SYM-1    finished, 1 commit on its branch",
     ]
+
+
+def test_a_block_a_question_and_a_pause_are_one_line_each() -> None:
+    console = recording()
+    needs = make_failure("it asks", category=Category.TURN_INPUT_REQUIRED, hint="answer it")
+    with LineProgress(console) as progress:
+        story = ObservedStory(progress, make_issue("1"), make_issue("2")).begin()
+        for issue_id, question in (("1", "Which\n[red]colour?"), ("2", None)):
+            outcome = Outcome(kind=OutcomeKind.INPUT_REQUIRED, failure=needs, question=question)
+            story.tell(RunEnded(run_id=story.run_id(issue_id), outcome=outcome))
+        for verb in (Verb.PAUSE, Verb.PAUSE, Verb.RESUME):
+            story.tell(OperatorAsked(verb=verb))
+    words = ("blocked:", "paused:", "resumed:")
+    assert [line for line in console.export_text().splitlines() if any(word in line for word in words)] == [
+        "SYM-1    blocked: it asks, which asks: Which [red]colour? → answer it",
+        "SYM-2    blocked: it asks → answer it",
+        "         paused: nothing new starts before `symphony resume`",
+        "         resumed: issues are started again",
+    ]
+
+
+def test_the_table_says_that_the_daemon_is_paused() -> None:
+    console = recording(terminal=True)
+    with TableProgress(console) as progress:
+        story = ObservedStory(progress, make_issue("1")).begin()
+        assert progress.picture().caption is None
+        story.tell(OperatorAsked(verb=Verb.PAUSE))
+        assert str(progress.picture().caption).startswith("paused: nothing new starts")
 
 
 def test_a_long_or_odd_title_stays_one_line_and_is_no_markup() -> None:

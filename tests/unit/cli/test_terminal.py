@@ -15,7 +15,7 @@ from symphony.cli.paths import program
 from symphony.cli.progress import LineProgress, TableProgress, progress_on
 from symphony.cli.summary import summary_table
 from symphony.observability.tally import IssueTally, Tally
-from symphony.scheduler.inputs import DrainAsked
+from symphony.scheduler.inputs import DrainAsked, OperatorAsked, Verb
 
 
 def _console(width: int = 100, term: str = "xterm") -> Console:
@@ -48,6 +48,14 @@ def test_ctrl_c_says_what_is_waited_for(capsys: pytest.CaptureFixture[str]) -> N
     Farewell()(story.state, DrainAsked(), story.state, ())
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "The turns of SYM-1 may end first (at most 5 s); Ctrl-C stops them now."
+
+
+def test_an_operators_drain_names_no_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    story = Story(make_issue("1", identifier="SYM-1")).begin().streams()
+    before, drain = story.state, OperatorAsked(verb=Verb.DRAIN)
+    story.tell(drain)
+    Farewell()(before, drain, story.state, ())
+    assert capsys.readouterr().err == "The turns of SYM-1 may end first; Ctrl-C stops them now.\n"
 
 
 def test_ctrl_c_says_nothing_when_nothing_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:

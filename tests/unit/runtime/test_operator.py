@@ -76,8 +76,8 @@ async def test_no_secret_gets_out_by_any_document(tmp_path: Path, monkeypatch: p
     assert documents[0]["codex_totals"]["total_tokens"] == 0, "a count is no secret"
 
 
-async def _leaking(_: Bound, issue: object, attempt: int | None) -> PromptPreview:
-    del issue
+async def _leaking(_: Bound, issue: object, attempt: int | None, resume: object) -> PromptPreview:
+    del issue, resume
     return PromptPreview(
         issue_identifier="SYM-1",
         attempt=attempt,

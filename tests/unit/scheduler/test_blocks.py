@@ -57,7 +57,10 @@ def test_an_agent_that_needs_a_person_blocks_its_issue() -> None:
     assert not story.state.retrying
     (note,) = story.said(PostNote)
     assert (note.kind, note.issue.id) == ("blocked", "1")
-    assert note.body == "Symphony stopped working on this issue: which colour?.\n\nTo go on: say it."
+    assert note.body == (
+        "Symphony stopped working on this issue: which colour?.\n\n"
+        'To answer: `symphony answer SYM-1 "…"`.\n\nTo go on: say it.'
+    )
     story.advance(10_000_000)
     assert not story.said(StartRun)
 
@@ -252,6 +255,8 @@ def test_an_unblocked_issue_has_all_its_attempts_again() -> None:
 
 _ISSUE = make_issue()
 _RUN = Running(run_id="e-9", issue=_ISSUE, attempt=None, started_ms=0, max_turns=20, idle_attempts=0)
+_DRAINED = replace(_RUN, stopping=StopReason.DRAINING)
+_BLOCKED = Blocked(issue=_ISSUE, failure=make_failure(), blocked_ms=0)
 
 
 def _refused(work: Work, *allowed: type[Command]) -> bool:
@@ -261,11 +266,18 @@ def _refused(work: Work, *allowed: type[Command]) -> bool:
 
 
 def test_a_run_does_not_start_on_a_blocked_issue() -> None:
-    blocked = Blocked(issue=_ISSUE, failure=make_failure(), blocked_ms=0)
-    work = Work(replace(initial(make_settings(), epoch="e"), blocked={"1": blocked}), 0)
+    work = Work(replace(initial(make_settings(), epoch="e"), blocked={"1": _BLOCKED}), 0)
     runs.start(work, _ISSUE)
     assert _refused(work)
     assert not work.state.running
+
+
+def test_an_issue_is_blocked_once() -> None:
+    work = Work(replace(initial(make_settings(), epoch="e"), blocked={"1": _BLOCKED}), 0)
+    blocks.block(work, _ISSUE, make_failure("another reason"))
+    assert _refused(work)
+    assert work.state.blocked["1"] is _BLOCKED
+    assert not [command for command in work.commands if isinstance(command, PostNote)]
 
 
 def test_what_does_not_run_is_neither_stopped_nor_retried_nor_released() -> None:
@@ -273,6 +285,8 @@ def test_what_does_not_run_is_neither_stopped_nor_retried_nor_released() -> None
     acts: tuple[Callable[[Work], object], ...] = (
         lambda work: runs.stop(work, _RUN, StopReason.STALLED),
         lambda work: endings.on_run_ended(work, _RUN, Outcome(kind=OutcomeKind.SUCCEEDED)),
+        lambda work: endings.on_run_ended(work, _DRAINED, Outcome(kind=OutcomeKind.SUCCEEDED)),
+        lambda work: blocks.go_on(work, _BLOCKED, None, reason="t"),
         lambda work: retries.requeue(work, retry, "no slot"),
         lambda work: blocks.release(work, _ISSUE, path="/ws/1"),
     )

@@ -6,6 +6,8 @@ ms. A question to the tracker is answered from the board at once, unless `when` 
 """
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 from _pytest.mark.structures import ParameterSet
@@ -28,11 +30,18 @@ from symphony.scheduler.commands import (
     StopRun,
 )
 from symphony.scheduler.inputs import (
+    ClaimKind,
+    DayBegan,
     DrainAsked,
+    OperatorAsked,
     OutcomeKind,
+    Recovered,
+    RecoveredClaim,
+    RunStage,
     SettingsChanged,
     StopAsked,
     TimerKind,
+    Verb,
     WakeAsked,
     WorkflowRejected,
 )
@@ -118,6 +127,63 @@ def a_block() -> Story:
     failure = make_failure("which colour?", category=Category.TURN_INPUT_REQUIRED)
     story = a_run().ends(kind=OutcomeKind.INPUT_REQUIRED, failure=failure)
     wake(story)
+    return story
+
+
+def a_paused_retry() -> Story:
+    story = a_retry()
+    asked(Verb.PAUSE)(story)
+    return story
+
+
+def a_run_that_the_daemon_leaves() -> Story:
+    """The daemon was asked to end, and the run to stop."""
+    story = a_run()
+    told(DrainAsked(), StopAsked())(story)
+    return story
+
+
+def a_run_that_an_operator_stops() -> Story:
+    story = a_run()
+    asked(Verb.STOP)(story)
+    return story
+
+
+def a_run_over_its_tokens() -> Story:
+    return a_run(max_tokens_per_issue=100).streams(total_tokens=100)
+
+
+def a_run_over_its_turns() -> Story:
+    return a_run(max_turns_per_issue=1).streams(turn_count=1)
+
+
+def a_run_over_the_day() -> Story:
+    return a_run(max_tokens_per_day=100).streams(total_tokens=100)
+
+
+def a_retry_over_its_tokens() -> Story:
+    return a_run(max_tokens_per_issue=100).report(stage=RunStage.FINISHING, total_tokens=100).fails()
+
+
+def a_budget_block() -> Story:
+    story = a_run_over_its_tokens().ends(kind=OutcomeKind.CANCELED)
+    wake(story)
+    return story
+
+
+def a_day_block() -> Story:
+    story = a_run_over_the_day()
+    story.tell(DayBegan(day="2025-01-01"))
+    return story.turn_ends().ends()
+
+
+def an_open_circuit() -> Story:
+    """The tracker failed twice in a row while issue 1 has an agent in its first turn."""
+    story = a_run()
+    story.slow = True
+    wake(story)
+    story.fail_refresh()
+    story.fail_poll()
     return story
 
 
@@ -238,6 +304,44 @@ def ends(kind: OutcomeKind = OutcomeKind.SUCCEEDED) -> When:
 
 def silence(duration_ms: int) -> When:
     return lambda story: story.advance(duration_ms)
+
+
+def recovered(kind: ClaimKind, **fields: Any) -> When:
+    """A successor is told of this claim, and its timers that are due fire."""
+
+    def when(story: Story) -> None:
+        claim = RecoveredClaim(issue=story.board["1"], kind=kind, **fields)
+        story.tell(Recovered(claims=(claim,)))
+        story.advance(0)
+
+    return when
+
+
+def asked(verb: Verb, text: str | None = None) -> When:
+    """An operator asks, and what comes due by that comes due."""
+
+    def when(story: Story) -> None:
+        story.tell(OperatorAsked(verb=verb, issue_id="1", text=text))
+        story.advance(0)
+
+    return when
+
+
+def limits(**limits: int) -> When:
+    def when(story: Story) -> None:
+        story.tell(SettingsChanged(settings=make_settings(**limits)))
+        story.advance(0)
+
+    return when
+
+
+def a_day_begins(story: Story) -> None:
+    story.tell(DayBegan(day="2025-01-02"))
+    story.advance(0)
+
+
+def reports(**changes: Any) -> When:
+    return lambda story: story.streams(**changes)
 
 
 def told(*facts: DrainAsked | StopAsked) -> When:
@@ -388,6 +492,75 @@ ROWS = [
     row("S-11", "SC11: hooks are not silence",
         a_run_in_a_hook, silence(9000000), R),
 
+    # what a predecessor left
+    row("", "RT9: what ran goes on at once as the same attempt",
+        a_new_issue, recovered(ClaimKind.RUNNING, attempt=3), R, "poll | refresh | start attempt 3"),
+    row("", "RT9: a retry keeps its number and its time",
+        a_new_issue, recovered(ClaimKind.RETRYING, attempt=3, due_ms=7_000, error=ERROR), T,
+        "poll", "retry in 7000", ERROR),
+    row("", "SM7: a block stays, and nothing is said again",
+        a_new_issue, recovered(ClaimKind.BLOCKED), B, "refresh | poll"),
+    row("", "SM3: what is claimed already stays as it is",
+        a_run, recovered(ClaimKind.RETRYING, attempt=3), R, "refresh | poll"),
+
+    # budgets
+    row("", "used-up tokens stop a turn",
+        partial(a_run, max_tokens_per_issue=100), reports(total_tokens=100), S, "stop budget"),
+    row("", "a run that its budget stopped blocks its issue",
+        a_run_over_its_tokens, ends(OVER), B, "note | refresh"),
+    row("", "used-up turns end a run between turns",
+        a_run_over_its_turns, turn_ends(), R, "refresh | finish budget"),
+    row("", "a used-up day lets the turn go on",
+        partial(a_run, max_tokens_per_day=100), reports(total_tokens=100), R),
+    row("", "a used-up day ends a run between turns",
+        a_run_over_the_day, turn_ends(), R, "refresh | finish budget"),
+    row("", "a retry whose budget is used up is blocked",
+        a_retry_over_its_tokens, comes_due(), B, "refresh | note | refresh"),
+    row("", "a new day lets go on",
+        a_day_block, a_day_begins, R, "refresh | start attempt 1"),
+    row("", "a new day is nothing to a budget of the issue",
+        a_budget_block, a_day_begins, B),
+    row("", "a raised limit lets go on",
+        a_budget_block, limits(max_tokens_per_issue=101), R, "refresh | start attempt 1"),
+    row("", "a limit that is raised too little does not",
+        a_budget_block, limits(max_tokens_per_issue=100), B),
+    row("", "a change of the issue counts its budget anew",
+        a_budget_block, on_the_board("Todo", title="Again"), R, "refresh | poll | refresh | start"),
+
+    # an operator
+    row("", "stop: a run ends in mid-turn",
+        a_run, asked(Verb.STOP), S, "stop operator"),
+    row("", "stop: then a person is waited for",
+        a_run_that_an_operator_stops, ends(OVER), B, "note | refresh"),
+    row("", "stop: a waiting retry is given up",
+        a_retry, asked(Verb.STOP), B, "note | refresh"),
+    row("", "retry: a waiting retry comes due",
+        a_retry, asked(Verb.RETRY), R, "refresh | start attempt 1"),
+    row("", "retry: a blocked issue goes on",
+        a_block, asked(Verb.RETRY), R, "refresh | start attempt 1"),
+    row("", "retry: a used-up budget is in the way",
+        a_budget_block, asked(Verb.RETRY), B),
+    row("", "unblock: a blocked issue goes on with a new budget",
+        a_budget_block, asked(Verb.UNBLOCK), R, "refresh | start attempt 1"),
+    row("", "unblock: what is not blocked stays as it is",
+        a_retry, asked(Verb.UNBLOCK), T, "", "", ERROR),
+    row("S-18", "answer: a question is answered",
+        a_block, asked(Verb.ANSWER, "blue"), R, "refresh | start attempt 1"),
+    row("S-18", "answer: nothing is no answer",
+        a_block, asked(Verb.ANSWER, " "), B),
+    row("", "pause: what runs goes on",
+        a_run, asked(Verb.PAUSE), R),
+    row("", "pause: a due retry waits with its number",
+        a_paused_retry, comes_due(), T, "refresh", "retry in 10000000", ERROR),
+    row("", "drain: a turn may end however long it takes",
+        a_run, asked(Verb.DRAIN), R),
+
+    # tracker weather
+    row("S-7", "an open circuit keeps the worker and asks nothing",
+        an_open_circuit, wake, R),
+    row("", "AG8: a turn that ends in bad weather waits for its end",
+        an_open_circuit, turn_ends(), R),
+
     # waiting for a person
     row("S-18", "SM7: terminal, clean and release",
         a_block, on_the_board("Done"), U, "refresh | clean /ws/1 | poll"),
@@ -413,6 +586,10 @@ ROWS = [
         a_run_between_turns, told(DrainAsked()), R, "finish draining"),
     row("S-21", "CL6: a second signal stops at once",
         a_run, told(DrainAsked(), StopAsked()), S, "stop draining"),
+    row("S-21", "SC16: a run that was stopped for it is left to the successor",
+        a_run_that_the_daemon_leaves, ends(OVER), T, "exit"),
+    row("S-21", "SC16: who asks a person is blocked on the way out too",
+        a_run_that_the_daemon_leaves, ends(ASKS), B, "note | exit"),
     row("S-21", "SC16: a retry does not start on the way out",
         a_retry, told(DrainAsked()), T, "exit", "", ERROR),
 ]

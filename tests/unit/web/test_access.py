@@ -7,7 +7,7 @@ from harness.asking import FakeOperator, asking
 from symphony.web.access import CONTROL, Access, is_loopback
 
 TOKEN = "a-token-of-the-operator"
-LOOPBACK = Access.tcp("127.0.0.1", None)
+LOOPBACK = Access.tcp("127.0.0.1", TOKEN)
 REMOTE = Access.tcp("0.0.0.0", TOKEN)  # noqa: S104 - an address as data
 
 
@@ -105,7 +105,7 @@ async def test_another_name_that_leads_here_is_refused_for_reading_too(host: str
 
 
 async def test_the_name_that_the_daemon_is_bound_to_is_ours() -> None:
-    assert (await ask(Access.tcp("127.0.0.2", None), {"host": "127.0.0.2:80"})).status_code == 200
+    assert (await ask(Access.tcp("127.0.0.2", TOKEN), {"host": "127.0.0.2:80"})).status_code == 200
 
 
 async def test_on_the_control_socket_the_name_does_not_matter() -> None:

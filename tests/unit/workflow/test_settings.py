@@ -80,6 +80,10 @@ DEFAULTS: dict[str, object] = {
     "observability.dashboard_enabled": True,
     "observability.refresh_ms": 1_000,
     "observability.render_interval_ms": 16,
+    "retention.max_age_days": 30,
+    "retention.max_runs": 1_000,
+    "retention.max_log_bytes": 104_857_600,
+    "retention.max_journal_bytes": 268_435_456,
 }
 
 
@@ -143,6 +147,10 @@ POSITIVE = [
     "worker.max_concurrent_agents_per_host",
     "observability.refresh_ms",
     "observability.render_interval_ms",
+    "retention.max_age_days",
+    "retention.max_runs",
+    "retention.max_log_bytes",
+    "retention.max_journal_bytes",
 ]
 
 

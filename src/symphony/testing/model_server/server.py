@@ -42,15 +42,21 @@ class Recorded:
 class ModelServer:
     """Serves `scenarios` on 127.0.0.1 while its context is open; safe to use from any thread.
 
+    `otherwise` answers a text without a known marker, such as the one by which a session goes on.
     `headers` go on every answer (rate limits, for example). Leaving the context releases whatever hangs, ends
     all connections, waits for the server's threads and raises the first error that happened in one.
     """
 
     def __init__(
-        self, scenarios: Mapping[str, Scenario] | None = None, *, headers: Mapping[str, str] | None = None
+        self,
+        scenarios: Mapping[str, Scenario] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        otherwise: Scenario = (),
     ) -> None:
         self._scenarios = dict(scenarios or {})
         self._headers = dict(headers or {})
+        self._otherwise = otherwise
         self._formats: Sequence[WireFormat] = (Responses(),)
         self._recorded: list[Recorded] = []
         self._changed = threading.Condition()
@@ -108,7 +114,7 @@ class ModelServer:
                 Recorded(path=path, headers=headers, body=body, scenario=name, step=asked.tool_results)
             )
             self._changed.notify_all()
-        steps = () if name is None else self._scenarios[name]
+        steps = self._otherwise if name is None else self._scenarios[name]
         return steps[asked.tool_results] if asked.tool_results < len(steps) else HARMLESS
 
     def headers_for(self, step: Answer | HttpError) -> Mapping[str, str]:

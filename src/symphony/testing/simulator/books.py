@@ -19,15 +19,19 @@ from symphony.scheduler.commands import (
     StopRun,
 )
 from symphony.scheduler.inputs import (
+    DrainAsked,
     Input,
+    OperatorAsked,
     Polled,
     PollFailed,
     Recovered,
     Refreshed,
     RefreshFailed,
     RunEnded,
+    StopAsked,
     Timer,
     TimerFired,
+    Verb,
     WakeAsked,
 )
 from symphony.scheduler.state import State
@@ -49,6 +53,7 @@ class Books:
         owes_poll: somebody woke the daemon and no poll was asked since.
         patient_until_ms: until when the other side asked us to wait, at most.
         longest_wait_ms: the longest wait that any failure asked for.
+        patient: an operator's drain has no end of its own, until a signal sets one.
         exits: how often the daemon of this life was told to end.
     """
 
@@ -62,6 +67,7 @@ class Books:
     owes_poll: bool = False
     patient_until_ms: int = 0
     longest_wait_ms: int = 0
+    patient: bool = False
     exits: int = 0
 
     def hear(self, fact: Input, now_ms: int) -> bool:
@@ -83,6 +89,9 @@ class Books:
                 if known:
                     del self.timers[fact.timer]
                 return known
+            case OperatorAsked() | DrainAsked() | StopAsked():
+                self.patient = isinstance(fact, OperatorAsked) and (self.patient or fact.verb is Verb.DRAIN)
+                return True
             case Recovered() | WakeAsked():
                 self.begun = self.owes_poll = True
                 return True
@@ -125,7 +134,7 @@ class Books:
         self.polls.clear()
         self.refreshes.clear()
         self.timers.clear()
-        self.begun = self.owes_poll = False
+        self.begun = self.owes_poll = self.patient = False
         self.exits = 0
 
 

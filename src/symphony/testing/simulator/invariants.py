@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from symphony.domain.issue import Issue, normalise_state
 from symphony.scheduler.commands import CleanWorkspace, ContinueRun, Exit, FinishRun, Notify, StopRun
 from symphony.scheduler.inputs import (
+    Recovered,
     Refreshed,
     RunStage,
     SettingsChanged,
@@ -132,15 +133,19 @@ def _limits(moment: Moment) -> Broken | None:
 
 @_invariant("attempts-count", "RT2, RT4, RT6")
 def _attempts(moment: Moment) -> Broken | None:
-    """A run carries the number of the retry it comes from; a wait counts from 1, stays, or goes up by one."""
+    """A run carries the number of the retry it comes from; a wait counts from 1, stays, or goes up by one.
+
+    What a predecessor left goes on with the number that it had.
+    """
     for start in moment.starts:
         retry = moment.before.retrying.get(start.issue.id)
         if start.attempt != (retry.attempt if retry else None):
             return Broken(f"attempt {start.attempt} does not follow from the retry", start.issue.id)
-    if moment.after.retrying is moment.before.retrying:
+    before_it = moment.before
+    if moment.after.retrying is before_it.retrying or isinstance(moment.fact, Recovered):
         return None
     for key, retry in moment.after.retrying.items():
-        was = moment.before.retrying.get(key) or moment.before.running.get(key)
+        was = before_it.retrying.get(key) or before_it.running.get(key) or before_it.blocked.get(key)
         before = was.attempt if was else None
         if retry.attempt not in {1, before, (before or 0) + 1}:
             return Broken(f"attempt {retry.attempt} after {before}", key)
@@ -380,7 +385,7 @@ def _exit_once(moment: Moment) -> Broken | None:
     if moment.books.exits != int(after.drain is Drain.EXITED):
         return Broken(f"told to end {moment.books.exits} times in drain state {after.drain.value!r}")
     if moment.before.drain is after.drain is Drain.DRAINING:
-        ending = all(run.stopping for run in after.running.values())
+        ending = all(run.stopping for run in after.running.values()) or moment.books.patient
         return None if ending or moment.armed(Timer(TimerKind.DRAIN)) else Broken("a drain without end")
     return None
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 
-from symphony.scheduler.inputs import RunEnded
+from symphony.scheduler.inputs import DayBegan, RunEnded
 from symphony.scheduler.policy import Eligible, eligible
 from symphony.scheduler.state import Drain
+from symphony.scheduler.weather import quiet_until
 from symphony.testing.simulator.books import Moment
 from symphony.testing.simulator.clock import Clock
 from symphony.testing.simulator.daemon import Daemon
@@ -47,7 +48,8 @@ class Liveness:
             after.settings.max_concurrent_agents
         ):
             self._open_since_ms = moment.now_ms
-        if after.hold is not None or after.drain is not Drain.NO:
+        closed = after.hold is not None or after.drain is not Drain.NO or after.paused
+        if closed or isinstance(moment.fact, DayBegan):
             self._open_since_ms = moment.now_ms
         if moment.starts or isinstance(moment.fact, RunEnded):
             self._runs_changed_ms = moment.now_ms
@@ -82,6 +84,8 @@ class Liveness:
             self._since.clear()
             return
         state = daemon.state
+        if quiet_until(state, now_ms) is not None:
+            self._open_since_ms = now_ms
         self._poll_interval_ms = state.settings.poll_interval_ms
         if now_ms <= self._tracker.sound_from_ms:
             self._since.clear()

@@ -19,9 +19,9 @@ from symphony.scheduler.inputs import Input, SchedulerSettings
 from symphony.scheduler.state import State, initial
 from symphony.testing.simulator.referee import Life, Referee, Step
 
-__all__ = ["Recording", "RecordingError", "read", "replay", "write"]
+__all__ = ["VERSION", "Recording", "RecordingError", "encoded", "input_of", "read", "replay", "write"]
 
-_VERSION = 1
+VERSION = 1
 _WHOLE = (SchedulerSettings,)  # their defaults may change; what a daemon decided by must not
 _INPUTS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Input)}
 
@@ -48,19 +48,24 @@ class Recording:
 def write(recording: Recording) -> str:
     """The text of a recording."""
     head = {
-        "version": _VERSION,
+        "version": VERSION,
         "epoch": recording.epoch,
-        "settings": plain(recording.settings, whole=_WHOLE),
+        "settings": encoded(recording.settings),
     }
     start = json.dumps(head, ensure_ascii=False, sort_keys=True)[:-1]
     rows = ",\n".join(
         json.dumps(
-            {"at_ms": now_ms, "input": type(fact).__name__, "fields": plain(fact, whole=_WHOLE)},
+            {"at_ms": now_ms, "input": type(fact).__name__, "fields": encoded(fact)},
             ensure_ascii=False,
         )
         for now_ms, fact in recording.inputs
     )
     return f'{start}, "inputs": [\n{rows}\n]}}\n'
+
+
+def encoded(value: Any) -> Any:
+    """JSON of a value, as recordings hold it."""
+    return plain(value, whole=_WHOLE)
 
 
 def read(text: str) -> Recording:
@@ -71,7 +76,7 @@ def read(text: str) -> Recording:
     """
     try:
         held = json.loads(text)
-        if held["version"] != _VERSION:
+        if held["version"] != VERSION:
             raise RecordingError(f"version {held['version']!r} of a recording is not known")
         inputs = tuple(_inputs(held["inputs"]))
         settings = msgspec.convert(held["settings"], SchedulerSettings)
@@ -82,7 +87,13 @@ def read(text: str) -> Recording:
 
 def _inputs(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[int, Input]]:
     for row in rows:
-        yield int(row["at_ms"]), msgspec.convert(row["fields"], _INPUTS[row["input"]])
+        yield int(row["at_ms"]), input_of(row)
+
+
+def input_of(row: Mapping[str, Any]) -> Input:
+    """The fact of a row. Raises `KeyError`, `TypeError` or `msgspec.ValidationError`."""
+    fact: Input = msgspec.convert(row["fields"], _INPUTS[row["input"]])
+    return fact
 
 
 def replay(recording: Recording, *, step: Step = machine.step) -> State:

@@ -1,0 +1,210 @@
+"""Checks of `symphony doctor` on this machine: git, disks, the clock, user namespaces, open files."""
+
+import ctypes
+import os
+import resource
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from symphony.agents.environment import child_environment
+from symphony.cli.checkup import Finding, failed, fine, in_thread, odd
+from symphony.cli.failures import CommandError
+from symphony.cli.nearest import nearest
+from symphony.hosts.base import Completed, Host
+from symphony.runtime.bound import Bound
+
+__all__ = [
+    "check_clock",
+    "check_disk",
+    "check_git",
+    "check_identity",
+    "check_open_files",
+    "check_user_namespaces",
+]
+
+_COMMAND_MS: Final = 10_000
+_GIB: Final = 1024**3
+_MIB: Final = 1024**2
+_LITTLE_BYTES: Final = _GIB
+_NONE_BYTES: Final = 64 * _MIB
+_LITTLE_SHARE: Final = 0.05
+_FEW_INODES: Final = 10_000
+_FIRST_YEAR, _LAST_YEAR = 2024, 2100
+_DRIFT_S: Final = 5.0
+_WATCH_S: Final = 0.2
+_JUMP_S: Final = 0.1
+_FILES_EACH, _FILES_BASE = 16, 64
+_TIMEX_BYTES: Final = 512  # more than any kernel's `struct timex`
+_UNSYNCHRONISED: Final = 5
+_NAMESPACES_HINT: Final = (
+    "sysctl kernel.unprivileged_userns_clone=1 and kernel.apparmor_restrict_unprivileged_userns=0 permit them"
+)
+
+
+async def _run(host: Host, environment: Mapping[str, str], *argv: str, cwd: Path | None = None) -> Completed:
+    env = child_environment(environment, run_id="doctor")
+    return await host.run(argv, cwd=cwd, env=env, timeout_ms=_COMMAND_MS)
+
+
+def _text(done: Completed) -> str:
+    return done.stdout.decode("utf-8", "replace").strip()
+
+
+async def check_git(host: Host, environment: Mapping[str, str]) -> list[Finding]:
+    """The program, and its version for whoever reads the report."""
+    hint = "install git: every workspace is a clone"
+    try:
+        done = await _run(host, environment, "git", "--version")
+    except OSError as error:
+        failure = CommandError.of(f"git cannot be started: {error.strerror or error}", hint=hint).failure
+        return [failed("git", failure, hint=hint)]
+    if done.exit_code != 0:
+        failure = CommandError.of(f"git --version ends with exit code {done.exit_code}", hint=hint).failure
+        return [failed("git", failure, hint=hint)]
+    return [fine("git", _text(done))]
+
+
+async def check_identity(host: Host, environment: Mapping[str, str], bound: Bound | None) -> list[Finding]:
+    """Under which name sessions commit: the operator's own, else one of ours."""
+    repo = None if bound is None else bound.settings.workspace.repo
+    local = repo is not None and await anyio.Path(repo).is_dir()
+    cwd = Path(repo) if repo is not None and local else None
+    told = []
+    for key in ("user.name", "user.email"):
+        try:
+            done = await _run(host, environment, "git", "config", "--get", key, cwd=cwd)
+        except OSError:
+            return [odd("git_identity", "not looked at, because git cannot be started", hint="install git")]
+        told.append(_text(done))
+    name, email = told
+    if name and email:
+        return [fine("git_identity", f"sessions commit as {name} <{email}>")]
+    return [
+        odd(
+            "git_identity",
+            "git has no user.name and user.email, so sessions commit under a name of ours",
+            hint='git config --global user.name "…" && git config --global user.email "…"',
+        )
+    ]
+
+
+async def check_disk(
+    disks: Mapping[str, Path], *, usage: Callable[[Path], tuple[int, int, int]] = shutil.disk_usage
+) -> list[Finding]:
+    """Room for workspaces, for the journal and for what agents say."""
+    return await in_thread(lambda: [_disk(name, path, usage) for name, path in disks.items()])
+
+
+def _disk(name: str, path: Path, usage: Callable[[Path], tuple[int, int, int]]) -> Finding:
+    place = nearest(path)
+    total, _, free = usage(place)
+    inodes = os.statvfs(place)
+    text = f"{_size(free)} of {_size(total)} are free for the {name} {path}"
+    hint = "free some room there; `symphony clean --dry-run` shows what old runs have left"
+    if free < _NONE_BYTES:
+        return failed("disk", CommandError.of(text, hint=hint).failure, hint=hint)
+    if free < _LITTLE_BYTES or free < total * _LITTLE_SHARE:
+        return odd("disk", f"only {text}", hint=hint)
+    if inodes.f_files > 0 and inodes.f_favail < _FEW_INODES:
+        return odd("disk", f"only {inodes.f_favail} more files fit where the {name} {path} is", hint=hint)
+    return fine("disk", text)
+
+
+def _size(count: int) -> str:
+    return f"{count / _GIB:.1f} GiB" if count >= _GIB else f"{count / _MIB:.0f} MiB"
+
+
+async def check_clock(place: Path, host: Host, environment: Mapping[str, str]) -> list[Finding]:
+    """Whether times in logs, comments and the journal can be believed; no timer depends on it."""
+    found = [*_year(datetime.now(UTC)), *await _jumps(), *await in_thread(_file_time, place)]
+    if await _unsynchronised(host, environment):
+        hint = "switch time synchronisation on (timedatectl set-ntp true, or chrony)"
+        found.append(odd("clock", "nothing synchronises the clock of this machine", hint=hint))
+    return found or [fine("clock", f"it is {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC")]
+
+
+def _year(now: datetime) -> list[Finding]:
+    if _FIRST_YEAR <= now.year <= _LAST_YEAR:
+        return []
+    hint = "set the clock: certificates, tokens and the daily budget depend on it"
+    return [
+        failed("clock", CommandError.of(f"it cannot be the year {now.year}", hint=hint).failure, hint=hint)
+    ]
+
+
+async def _jumps(
+    wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic
+) -> list[Finding]:
+    """Whether the wall clock goes as fast as the steady one."""
+    wall_s, steady_s = wall(), steady()
+    await anyio.sleep(_WATCH_S)
+    drift_s = (wall() - wall_s) - (steady() - steady_s)
+    if abs(drift_s) < _JUMP_S:
+        return []
+    text = f"the clock was set by {drift_s:+.1f} s while it was looked at"
+    return [odd("clock", text, hint="see what sets it: two services that synchronise fight each other")]
+
+
+def _file_time(place: Path, now: Callable[[], float] = time.time) -> list[Finding]:
+    """The clock of the file system, which may be another machine's."""
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(b"\0")
+            file.flush()
+            off_s = os.fstat(file.fileno()).st_mtime - now()
+    except OSError:
+        return []  # a place that cannot be written is told by another check
+    if abs(off_s) < _DRIFT_S:
+        return []
+    text = (
+        f"the clock of the file system at {place} is {abs(off_s):.0f} s {'ahead' if off_s > 0 else 'behind'}"
+    )
+    return [odd("clock", text, hint="synchronise the clocks of this machine and of the file server")]
+
+
+async def _unsynchronised(host: Host, environment: Mapping[str, str]) -> bool:
+    """Whether the kernel or `timedatectl` says so; who cannot be asked says nothing."""
+    try:
+        done = await _run(host, environment, "timedatectl", "show", "--property=NTPSynchronized", "--value")
+        if done.exit_code == 0 and _text(done) in {"yes", "no"}:
+            return _text(done) == "no"
+    except OSError:
+        pass
+    try:
+        return int(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))) == _UNSYNCHRONISED
+    except (OSError, AttributeError):
+        return False
+
+
+async def check_user_namespaces(host: Host, environment: Mapping[str, str]) -> list[Finding]:
+    """Whether an agent's sandbox can be made of them."""
+    argv: Sequence[str] = ("unshare", "--user", "--map-root-user", "true")
+    try:
+        done = await _run(host, environment, *argv)
+    except OSError:
+        return [fine("user_namespaces", "not tried: there is no unshare(1); the agent's own check decides")]
+    if done.exit_code == 0:
+        return [fine("user_namespaces", "this user can make them, as sandboxes of agents do")]
+    said = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.exit_code}"
+    return [odd("user_namespaces", f"this user cannot make them: {said}", hint=_NAMESPACES_HINT)]
+
+
+async def check_open_files(
+    bound: Bound | None, *, limit: Callable[[int], tuple[int, int]] = resource.getrlimit
+) -> list[Finding]:
+    """Pipes, sockets and logs of all sessions at once."""
+    agents = 1 if bound is None else bound.settings.agent.max_concurrent_agents
+    needed = _FILES_BASE + _FILES_EACH * agents
+    soft, _ = limit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        told = "without limit" if soft == resource.RLIM_INFINITY else f"up to {soft}"
+        return [fine("open_files", f"{told}, enough for {agents} session{'' if agents == 1 else 's'}")]
+    text = f"at most {soft} files may be open, and {agents} sessions may need {needed}"
+    return [odd("open_files", text, hint=f"ulimit -n {needed}, or LimitNOFILE={needed} in the service unit")]

@@ -1,0 +1,91 @@
+"""`symphony clean`: what ended runs and issues have left, shown and removed."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from symphony.cli.failures import ExitCode
+from symphony.cli.journal_place import seconds_of
+from symphony.cli.lean import lean_imports
+from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
+from symphony.domain.plain import one_line
+
+if TYPE_CHECKING:
+    from symphony.cli.cleaning import Cleaned
+
+__all__ = ["clean"]
+
+_EPILOG = """\b
+Examples:
+  symphony clean --dry-run             what would go, what stays, and why
+  symphony clean
+  symphony clean --older-than 12h      and not only what is older than retention.max_age_days
+
+Goes: workspaces of issues in a terminal state, ended runs in the journal, the agents' stderr logs and
+journals that were set aside as damaged. Stays: everything of an issue that is not over, and every workspace
+with uncommitted work or commits that are nowhere else. Beside a running daemon workspaces and the journal are
+left to it; it keeps to `retention` by itself.
+Exit codes: 0 done, 1 something could not be removed, 3 the workflow is invalid, 5 the daemon does not answer.
+"""
+_MAX_CHARS = 4_000
+_KINDS = {"workspace": "workspace", "log": "log", "damaged_journal": "damaged journal", "runs": "journal"}
+
+
+@click.command(epilog=_EPILOG)
+@click.option("--dry-run", is_flag=True, help="Only show it.")
+@click.option(
+    "--older-than",
+    metavar="AGE",
+    callback=seconds_of,
+    help="Only what is older than this: 90m, 12h, 30d, 4w. For history else retention.max_age_days.",
+)
+@as_json
+@of_a_workflow
+def clean(*, dry_run: bool, older_than: float | None, as_json: bool, workflow: Path) -> int:
+    """Remove what ended runs and issues have left.
+
+    Work that would be lost is kept, and the reason is told.
+    """
+    # Imported here: `--help` of any command stays fast.
+    with lean_imports():
+        from symphony.cli.cleaning import clean_up
+
+    found = clean_up(workflow, dict(os.environ), dry_run=dry_run, older_than_s=older_than)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        _show(found)
+    return ExitCode.FAILURE if any(item.failed for item in found.items) else ExitCode.OK
+
+
+def _show(found: "Cleaned") -> None:
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    for item in found.items:
+        words = {
+            "removed": "would remove" if found.dry_run else "removed",
+            "kept": "kept",
+            "failed": "failed",
+        }
+        style = {"removed": "green", "kept": None, "failed": "red"}[item.outcome]
+        mark = click.style(f"{words[item.outcome]:12}", fg=style)
+        size = "" if item.size is None else f" ({_size(item.size)})"
+        text = one_line(f"{_KINDS[item.kind]} {item.name}{size}: {item.reason}", _MAX_CHARS)
+        click.echo(f"{mark}  {text}", color=colour)
+    gone = [item for item in found.items if item.outcome == "removed"]
+    if not gone:
+        click.echo("Nothing has to go.")
+        return
+    freed = sum(item.size or 0 for item in gone)
+    would = "would be removed" if found.dry_run else "removed"
+    click.echo(f"{len(gone)} {would}, {_size(freed)} of files")
+
+
+def _size(count: int) -> str:
+    value, units = float(count), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while value >= 1024 and len(units) > 1:  # noqa: PLR2004 - what the next unit is made of
+        value /= 1024
+        units.pop(0)
+    return f"{value:.0f} {units[0]}" if units[0] == "bytes" else f"{value:.1f} {units[0]}"

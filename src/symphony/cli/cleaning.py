@@ -1,0 +1,233 @@
+"""How `symphony clean` decides and does it; what would lose work stays (WS11, WS13).
+
+Without a daemon the instance lock is held meanwhile, so that none can start a run in what is being removed.
+No claim is live then: what the journal remembers of one, the next start would release for an ended issue.
+"""
+
+import os
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+from anyio import to_thread
+
+from symphony.cli.client import Client, reach
+from symphony.cli.journal_place import journal_of
+from symphony.cli.journal_trim import trim_journal
+from symphony.cli.leftovers import Kept, kept_workspaces, occupant, size_of
+from symphony.cli.serving import open_store
+from symphony.domain.failures import SymphonyError
+from symphony.hosts.local import LocalHost
+from symphony.runtime.bound import Bound, bind
+from symphony.runtime.retention import Limits, remove_surplus, surplus_files
+from symphony.runtime.state_dir import StateDirectory
+from symphony.runtime.state_place import locate
+from symphony.workspace.tidying import reason_to_stay
+
+__all__ = ["Cleaned", "Item", "clean_up"]
+
+Outcome = Literal["removed", "kept", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One thing and what became of it; in a dry run `removed` means that it would be. `size` in bytes."""
+
+    kind: Literal["workspace", "log", "damaged_journal", "runs"]
+    name: str
+    path: str | None
+    size: int | None
+    outcome: Outcome
+    reason: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether it should have gone and did not."""
+        return self.outcome == "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaned:
+    """Everything that was looked at; `daemon` is the process of one that is running."""
+
+    dry_run: bool
+    daemon: int | None
+    items: tuple[Item, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The shape of `symphony clean --json` (docs/schemas/clean.schema.json)."""
+        return {
+            "dry_run": self.dry_run,
+            "daemon": self.daemon,
+            "items": [asdict(item) for item in self.items],
+            "bytes": sum(item.size or 0 for item in self.items if item.outcome == "removed"),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """What is to be cleaned and how; `live` are the runs of a daemon, `pid` is null where there is none."""
+
+    bound: Bound
+    state_dir: StateDirectory
+    journal: Path
+    environment: Mapping[str, str]
+    limits: Limits
+    older_than_s: float | None
+    dry_run: bool
+    live: frozenset[str]
+    pid: int | None
+
+
+def clean_up(
+    workflow: Path, environment: Mapping[str, str], *, dry_run: bool, older_than_s: float | None
+) -> Cleaned:
+    """Look at what is left and, unless it is a dry run, remove what may go.
+
+    Raises:
+        SymphonyError: the workflow cannot be used, the tracker cannot tell, a daemon does not answer, or one
+            starts at this very moment.
+    """
+    bound = bind(
+        open_store(workflow, environment, acknowledged=True).current(),
+        host=LocalHost(),
+        environment=environment,
+    )
+    live, pid = _daemon(reach(workflow, environment))
+    job = _Job(
+        bound=bound,
+        state_dir=StateDirectory(locate(workflow, environment)),
+        journal=journal_of(workflow, environment),
+        environment=environment,
+        limits=Limits.of(bound.settings.retention, max_age_s=older_than_s),
+        older_than_s=older_than_s,
+        dry_run=dry_run,
+        live=live,
+        pid=pid,
+    )
+    holds = not dry_run and pid is None
+    if holds:
+        job.state_dir.create()
+    identity = LocalHost().identify(os.getpid())
+    with job.state_dir.lock(workflow, identity=identity) if holds else nullcontext():
+        items = anyio.run(_clean, job)
+    return Cleaned(dry_run=dry_run, daemon=pid, items=items)
+
+
+def _daemon(client: Client | None) -> tuple[frozenset[str], int | None]:
+    """The live runs and the process of the daemon that runs."""
+    if client is None:
+        return frozenset(), None
+    with client:
+        rows = client.state().get("running", [])
+        return frozenset(str(row.get("run_id")) for row in rows), client.control.pid
+
+
+async def _clean(job: _Job) -> tuple[Item, ...]:
+    items = [item async for item in _workspaces(job)]
+    items += await to_thread.run_sync(_files, job)
+    items += await to_thread.run_sync(_runs, job)
+    return tuple(items)
+
+
+async def _workspaces(job: _Job) -> AsyncIterator[Item]:
+    for kept in await kept_workspaces(job.bound):
+        yield await _workspace(job, kept)
+
+
+async def _workspace(job: _Job, kept: Kept) -> Item:
+    record = kept.record
+    size = await to_thread.run_sync(size_of, record.path)
+    item = partial(Item, kind="workspace", name=record.identifier, path=str(record.path), size=size)
+    reason = await _reason(job, kept)
+    if reason is not None:
+        return item(outcome="kept", reason=reason)
+    over = f"its issue is over ({kept.issue.state})" if kept.issue is not None else "its issue is over"
+    if job.dry_run:
+        return item(outcome="removed", reason=over)
+    try:
+        removal = await job.bound.workspaces.remove(record)
+    except SymphonyError as error:
+        return item(outcome="failed", reason=job.bound.redaction.text(error.failure.message))
+    if removal.removed:
+        return item(outcome="removed", reason=over)
+    return item(outcome="kept", reason=removal.kept_reason or "it is gone already")
+
+
+async def _reason(job: _Job, kept: Kept) -> str | None:
+    """Why a workspace stays; null where it may go. What a removal itself finds out is only foretold."""
+    reason = await to_thread.run_sync(_standing, job, kept)
+    if reason is not None or not job.dry_run:
+        return reason
+    return await reason_to_stay(
+        kept.record.path,
+        host=LocalHost(),
+        settings=job.bound.settings.workspace,
+        environment=job.environment,
+        secret_names=job.bound.secret_names,
+    )
+
+
+def _standing(job: _Job, kept: Kept) -> str | None:
+    """Why a workspace stays whatever is in it."""
+    if job.pid is not None:
+        return f"the daemon (pid {job.pid}) looks after workspaces while it runs"
+    if kept.issue is None:
+        return "the tracker does not know its issue, so nobody says that it is over"
+    if not kept.ended:
+        return f"its issue is not over ({kept.issue.state})"
+    if (pid := occupant(kept.record.path)) is not None:
+        return f"a process (pid {pid}) works in it"
+    if job.older_than_s is not None and not _untouched(kept, job.older_than_s):
+        return "it was touched more recently than --older-than"
+    return None
+
+
+def _untouched(kept: Kept, age_s: float) -> bool:
+    """Whether neither the directory nor its repository changed for so long."""
+    newest = 0.0
+    for path in (kept.record.path, kept.record.path / ".git"):
+        try:
+            newest = max(newest, path.lstat().st_mtime)
+        except OSError:
+            continue
+    return newest <= time.time() - age_s
+
+
+def _files(job: _Job) -> list[Item]:
+    """Logs of ended runs, also beside a daemon: nobody writes to them any more."""
+    found = surplus_files(job.state_dir, job.limits, live=job.live)
+    stuck = set() if job.dry_run else {one.path for one in remove_surplus(found)}
+    return [
+        Item(
+            kind="log" if one.kind == "log" else "damaged_journal",
+            name=one.path.name,
+            path=str(one.path),
+            size=one.size,
+            outcome="failed" if one.path in stuck else "removed",
+            reason="it cannot be removed" if one.path in stuck else one.reason,
+        )
+        for one in found
+    ]
+
+
+def _runs(job: _Job) -> list[Item]:
+    """Ended runs in the journal, which a running daemon trims by itself."""
+    item = partial(Item, kind="runs", path=str(job.journal))
+    if job.pid is not None:
+        reason = f"the daemon (pid {job.pid}) keeps it within `retention`"
+        return [item(name="journal.db", size=None, outcome="kept", reason=reason)]
+    trimmed = trim_journal(job.journal, job.limits, dry_run=job.dry_run)
+    if trimmed is None:
+        return []
+    if trimmed.failure is not None:
+        return [item(name="journal.db", size=None, outcome="failed", reason=trimmed.failure)]
+    if not trimmed.runs:
+        return [item(name="journal.db", size=None, outcome="kept", reason="it is within `retention`")]
+    name = f"{trimmed.runs} ended run{'' if trimmed.runs == 1 else 's'}"
+    return [item(name=name, size=trimmed.bytes, outcome="removed", reason="too old, too many or too large")]

@@ -1,0 +1,63 @@
+"""The journal as `symphony clean` sees it, while no daemon writes to it."""
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import anyio
+
+from symphony.journal.checkup import checkup
+from symphony.journal.faults import UnusableError
+from symphony.journal.model import HealthState, Trimmed
+from symphony.journal.reader import open_reader
+from symphony.journal.store import open_journal
+from symphony.runtime.retention import Limits
+
+__all__ = ["JournalTrim", "trim_journal"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalTrim:
+    """How many ended runs went, or would go, and by how many bytes the file shrank; `failure` is one line."""
+
+    runs: int = 0
+    bytes: int | None = None
+    failure: str | None = None
+
+
+def trim_journal(journal: Path, limits: Limits, *, dry_run: bool) -> JournalTrim | None:
+    """Trim it to the limits; null where there is none. One that is not sound is left as it is.
+
+    A dry run counts what goes by age and number; how much goes by size is only known afterwards.
+    """
+    found = checkup(journal)
+    if not found.present:
+        return None
+    if found.failure is not None:
+        return JournalTrim(failure=found.failure.message)
+    if not dry_run:
+        return anyio.run(partial(_trim, journal, limits))
+    try:
+        with open_reader(journal) as reader:
+            return JournalTrim(runs=len(reader.overdue(limits.of_journal, now_wall_ms=_now_ms())))
+    except UnusableError as error:
+        return JournalTrim(failure=error.failure.message)
+
+
+async def _trim(path: Path, limits: Limits) -> JournalTrim:
+    journal = open_journal(path, now_wall_ms=_now_ms)
+    try:
+        trimmed: Trimmed = await journal.trim(limits.of_journal)
+        health = journal.health
+    finally:
+        await journal.close()
+    if health.state is not HealthState.OK:
+        return JournalTrim(
+            failure="it cannot be written" if health.failure is None else health.failure.message
+        )
+    return JournalTrim(runs=trimmed.runs, bytes=trimmed.bytes)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,338 @@
+"""`doctor` and `clean` on real repositories, real processes and real state directories."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import structlog
+from click.testing import CliRunner
+
+from harness.journalling import NOW, claim, event, run, written
+from harness.project import Project, scripted
+from symphony.cli import main
+from symphony.domain.failures import SymphonyError
+from symphony.hosts.local import LocalHost
+from symphony.hosts.processes import INSTANCE_VARIABLE
+from symphony.journal.reader import open_reader
+from symphony.runtime.state_dir import StateDirectory
+from symphony.runtime.state_place import instance_of
+
+ROOT = Path(__file__).parents[3]
+NAMES = json.loads((ROOT / "docs" / "schemas" / "doctor.schema.json").read_text(encoding="utf-8"))[
+    "properties"
+]["checks"]["items"]["properties"]["name"]["enum"]
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    made = Project(root=tmp_path).create()
+    made.workflow(agent={"max_turns": 1, "budget": {"max_attempts_without_progress": 1}})
+    made.issue("SYM-1", title="First")
+    made.issue("SYM-2", title="Over", state="Done")
+    made.commit("Workflow")
+    (made.root / "home").mkdir()
+    for name, value in made.env().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(made.repo)
+    return made
+
+
+def schema(command: str) -> Any:
+    return json.loads((ROOT / "docs" / "schemas" / f"{command}.schema.json").read_text(encoding="utf-8"))
+
+
+def doctor(*, code: int = 0) -> dict[str, dict[str, Any]]:
+    """The worst finding of each check by its name."""
+    done = CliRunner().invoke(main, ["doctor", "--json"], standalone_mode=False)
+    assert done.exception is None, done.exception
+    found = json.loads(done.stdout)
+    jsonschema.validate(found, schema("doctor"))
+    assert (done.return_value, found["exit_code"], found["ok"]) == (code, code, code == 0)
+    ranks = ("ok", "warning", "error")
+    worst: dict[str, dict[str, Any]] = {}
+    for check in found["checks"]:
+        assert (check["hint"] is None) == (check["status"] == "ok"), check
+        best = worst.get(check["name"])
+        if best is None or ranks.index(check["status"]) > ranks.index(best["status"]):
+            worst[check["name"]] = check
+    assert list(worst) == [name for name in NAMES if name in worst]
+    return worst
+
+
+def files(root: Path) -> dict[str, int]:
+    return {str(path.relative_to(root)): path.lstat().st_mtime_ns for path in root.rglob("*")}
+
+
+def test_a_repository_that_is_ready_has_no_error_and_is_left_as_it_was(project: Project) -> None:
+    before = files(project.root)
+    found = doctor()
+    after = files(project.root)
+    assert set(after) == set(before)
+    assert {name for name, check in found.items() if check["status"] == "error"} == set()
+    assert set(found) == set(NAMES)
+    assert found["tracker"]["message"] == "markdown answers: 1 issue in Todo, In Progress"
+    assert found["state_directory"]["message"].endswith("is made by the first `symphony run`")
+
+
+def test_people_read_a_line_per_finding_with_its_hint(project: Project) -> None:
+    project.write(".symphony/issues/SYM-9.md", "no front matter\n")
+    done = CliRunner().invoke(main, ["doctor"], standalone_mode=False)
+    lines = done.stdout.splitlines()
+    (place,) = [number for number, line in enumerate(lines) if "left out:" in line]
+    assert lines[place].startswith("warning  tracker ")
+    assert lines[place + 1].strip().startswith("hint: ")
+    assert lines[-1].endswith("warnings")
+
+
+def test_an_invalid_workflow_is_the_configuration_and_what_needs_it_is_not_guessed(project: Project) -> None:
+    project.write("WORKFLOW.md", "---\ntracker: {kind: markdown}\npolling: {interval_ms: no}\n---\nDo.\n")
+    found = doctor(code=3)
+    assert found["workflow"]["message"].startswith(f"{project.repo}/WORKFLOW.md:3: ")
+    for name in ("repository", "agent", "tracker", "workspaces"):
+        assert found[name]["status"] == "warning"
+        assert found[name]["hint"].startswith("mend WORKFLOW.md first")
+
+
+def test_a_workflow_that_is_not_there_is_told(project: Project) -> None:
+    (project.repo / "WORKFLOW.md").unlink()
+    assert doctor(code=3)["workflow"]["status"] == "error"
+
+
+def test_an_agent_that_is_missing_or_broken_is_told_with_what_to_do(project: Project) -> None:
+    project.workflow(command="symphony-no-such-agent app-server")
+    found = doctor(code=3)
+    assert found["agent"]["status"] == "error"
+    assert found["workflow"]["status"] == "ok"
+    project.workflow(command=scripted("--exit-on", "initialize"))
+    assert doctor(code=1)["agent"]["status"] == "error"
+
+
+def test_a_repository_without_the_base_branch_is_told(project: Project) -> None:
+    project.workflow(workspace={"base_branch": "nowhere"})
+    assert doctor(code=3)["repository"]["status"] == "error"
+
+
+def test_a_repository_that_hooks_fill_is_not_looked_at(project: Project) -> None:
+    project.workflow(workspace={"repo": None})
+    assert doctor()["repository"]["message"].startswith("workspace.repo is not set")
+
+
+def test_many_records_that_are_left_out_are_counted(project: Project) -> None:
+    for number in range(5, 10):
+        project.write(f".symphony/issues/SYM-{number}.md", "no front matter\n")
+    done = CliRunner().invoke(main, ["doctor"], standalone_mode=False)
+    assert done.stdout.count("left out: ") == 3
+    assert "2 more records are left out" in done.stdout
+
+
+def test_a_state_directory_that_others_read_is_odd_and_a_file_is_an_error(project: Project) -> None:
+    project.state_dir.mkdir(mode=0o755)
+    project.state_dir.chmod(0o755)
+    found = doctor()["state_directory"]
+    assert (found["status"], found["hint"]) == ("warning", f"chmod 700 {project.state_dir}")
+    project.state_dir.chmod(0o700)
+    assert doctor()["state_directory"]["status"] == "ok"
+    project.state_dir.rmdir()
+    project.state_dir.write_text("")
+    assert doctor(code=1)["state_directory"]["message"].endswith("is no directory")
+
+
+def test_a_daemon_that_was_killed_is_odd_and_one_that_is_silent_is_an_error(project: Project) -> None:
+    project.state_dir.mkdir(mode=0o700)
+    note = {"socket": str(project.root / "none.sock"), "host": None, "port": None}
+    workflow = str(project.repo / "WORKFLOW.md")
+    with subprocess.Popen(["sleep", "60"]) as process:
+        control = project.state_dir / "control.json"
+        control.write_text(json.dumps({**note, "pid": process.pid, "workflow": workflow}))
+        found = doctor(code=5)
+        assert found["lock"]["status"] == "error"
+        process.kill()
+        process.wait()
+        found = doctor()
+    assert found["lock"]["status"] == "warning"
+    assert "did not end in order" in found["lock"]["message"]
+
+
+def test_what_a_dead_daemon_left_running_is_counted(project: Project) -> None:
+    project.state_dir.mkdir(mode=0o700)
+    environment = {**os.environ, INSTANCE_VARIABLE: instance_of(project.state_dir)}
+    with subprocess.Popen(["sleep", "60"], env=environment) as process:
+        found = doctor()["processes"]
+        assert found["status"] == "warning"
+        assert found["message"] == f"a dead daemon has left 1 running: {process.pid}"
+        assert LocalHost().identify(process.pid) is not None
+        process.kill()
+
+
+def worked(project: Project) -> None:
+    """SYM-1 has a workspace, and so has SYM-2; nobody works on them any more."""
+    project.issue("SYM-2", title="Over")
+    done = project.symphony("run", "--once")
+    assert (project.workspaces / "SYM-2").is_dir(), done.stderr
+    project.issue("SYM-2", title="Over", state="Done")
+
+
+def clean(project: Project, *arguments: str) -> dict[str, dict[str, Any]]:
+    """In a process of its own, as the lock names the one that held it last."""
+    done = project.symphony("clean", "--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    jsonschema.validate(found, schema("clean"))
+    return {item["name"]: item for item in found["items"]}
+
+
+def test_workspaces_of_issues_that_are_over_go_and_others_stay(project: Project) -> None:
+    worked(project)
+    assert doctor()["workspaces"]["message"] == "1 of 2 are of issues that are over: SYM-2"
+    before = files(project.workspaces)
+    found = clean(project, "--dry-run")
+    assert (found["SYM-1"]["outcome"], found["SYM-1"]["reason"]) == ("kept", "its issue is not over (Todo)")
+    assert (found["SYM-2"]["outcome"], found["SYM-2"]["reason"]) == ("removed", "its issue is over (Done)")
+    assert set(files(project.workspaces)) == set(before)
+    assert clean(project, "--older-than", "1h")["SYM-2"]["outcome"] == "kept"
+    assert clean(project)["SYM-2"]["outcome"] == "removed"
+    assert not (project.workspaces / "SYM-2").exists()
+    assert (project.workspaces / "SYM-1").is_dir()
+    assert "SYM-2" not in clean(project)
+
+
+def test_work_that_is_nowhere_else_is_never_removed(project: Project) -> None:
+    worked(project)
+    (project.workspaces / "SYM-2" / "draft.txt").write_text("not committed")
+    for arguments in (("--dry-run",), ()):
+        item = clean(project, *arguments)["SYM-2"]
+        assert (item["outcome"], item["reason"]) == ("kept", "1 uncommitted or untracked file(s)")
+    assert (project.workspaces / "SYM-2" / "draft.txt").is_file()
+
+
+def test_a_workspace_in_which_somebody_works_stays(project: Project) -> None:
+    worked(project)
+    with subprocess.Popen(["sleep", "60"], cwd=project.workspaces / "SYM-2") as process:
+        assert clean(project)["SYM-2"]["reason"] == f"a process (pid {process.pid}) works in it"
+        process.kill()
+    assert clean(project, "--dry-run")["SYM-2"]["outcome"] == "removed"
+
+
+def test_a_workspace_whose_issue_nobody_knows_stays(project: Project) -> None:
+    worked(project)
+    (project.repo / ".symphony" / "issues" / "SYM-2.md").unlink()
+    assert "does not know its issue" in clean(project)["SYM-2"]["reason"]
+
+
+def test_logs_go_by_age_and_beside_a_daemon_only_they_do(project: Project) -> None:
+    worked(project)
+    state_dir = StateDirectory(project.state_dir)
+    log = state_dir.stderr_log("old-1")
+    log.write_text("words")
+    month_ago = time.time() - 31 * 86_400
+    os.utime(log, (month_ago, month_ago))
+    assert clean(project, "--dry-run")["old-1.stderr.log"]["outcome"] == "removed"
+    assert log.exists()
+    wait = [{"wait_for": str(project.root / "release")}]
+    project.issue("SYM-1", wait, title="First")
+    with project.daemon() as daemon:
+        daemon.wait_for("turn_started")
+        log.write_text("words")
+        os.utime(log, (month_ago, month_ago))
+        found = clean(project)
+        assert found["old-1.stderr.log"]["outcome"] == "removed"
+        assert found["SYM-1"]["reason"].startswith(f"the daemon (pid {daemon.process.pid}) looks after")
+        assert (project.workspaces / "SYM-1").is_dir()
+
+
+def test_people_see_what_would_go(project: Project) -> None:
+    worked(project)
+    done = project.symphony("clean", "--dry-run")
+    assert "would remove  workspace SYM-2 (" in done.stdout
+    assert "kept          workspace SYM-1 (" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("1 would be removed, ")
+    done = project.symphony("clean")
+    assert done.stdout.splitlines()[-1].startswith("1 removed, ")
+    assert project.symphony("clean").stdout.splitlines()[-1] == "Nothing has to go."
+
+
+def test_ended_runs_of_the_journal_go_by_age_and_claims_stay(project: Project) -> None:
+    project.state_dir.mkdir(mode=0o700)
+    journal = project.state_dir / "journal.db"
+    ended = replace(run(1), ended_wall_ms=NOW, outcome="succeeded")
+    written(journal, ended, event(1), claim(2))
+    found = clean(project, "--dry-run")
+    assert (found["1 ended run"]["outcome"], found["1 ended run"]["kind"]) == ("removed", "runs")
+    with open_reader(journal) as reader:
+        assert len(reader.runs()) == 1
+    assert clean(project)["1 ended run"]["outcome"] == "removed"
+    with open_reader(journal) as reader:
+        assert reader.runs() == ()
+        assert len(reader.claims()) == 1
+    assert clean(project)["journal.db"]["reason"] == "it is within `retention`"
+
+
+def test_a_journal_that_is_damaged_is_told_and_left_alone(project: Project) -> None:
+    project.state_dir.mkdir(mode=0o700)
+    journal = project.state_dir / "journal.db"
+    journal.write_bytes(b"no journal" * 100)
+    found = doctor()["journal"]
+    assert found["status"] == "warning"
+    done = project.symphony("clean", "--json")
+    assert done.returncode == 1
+    (item,) = json.loads(done.stdout)["items"]
+    assert (item["name"], item["outcome"]) == ("journal.db", "failed")
+    assert journal.read_bytes() == b"no journal" * 100
+
+
+def test_a_journal_from_the_future_and_damaged_ones_aside_are_odd(project: Project) -> None:
+    project.state_dir.mkdir(mode=0o700)
+    journal = project.state_dir / "journal.db"
+    written(journal, event(1))
+    assert doctor()["journal"]["status"] == "ok"
+    written(journal, replace(event(1), at_wall_ms=round(time.time() * 1000) + 86_400_000))
+    assert doctor()["journal"]["message"] == "its newest record lies in the future"
+    journal.unlink()
+    written(journal, event(1))
+    (project.state_dir / "journal.db.damaged-20260101T000000Z").write_text("x")
+    assert doctor()["journal"]["message"].startswith("1 damaged before and set aside")
+
+
+@pytest.mark.parametrize("age", ["", "30", "d", "-1d", "1y", "1.5d"])
+@pytest.mark.usefixtures("project")
+def test_an_age_needs_a_number_and_a_unit(age: str) -> None:
+    done = CliRunner().invoke(main, ["clean", "--older-than", age])
+    assert done.exit_code == 2
+    assert "must be a number with a unit" in done.stderr
+
+
+def test_a_workflow_that_is_invalid_stops_it(project: Project) -> None:
+    project.write("WORKFLOW.md", "---\n[\n---\n")
+    with pytest.raises(SymphonyError):
+        CliRunner().invoke(main, ["clean"], standalone_mode=False, catch_exceptions=False)
+
+
+def test_a_daemon_that_starts_at_this_moment_is_not_disturbed(project: Project) -> None:
+    state_dir = StateDirectory(project.state_dir)
+    state_dir.create()
+    program = (
+        "import fcntl, os, sys, time; f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT);"
+        "fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); time.sleep(60)"
+    )
+    argv = [sys.executable, "-c", program, str(project.state_dir / "lock")]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(SymphonyError) as caught:
+            CliRunner().invoke(main, ["clean"], standalone_mode=False, catch_exceptions=False)
+        holder.kill()
+    assert caught.value.failure.category.value == "instance_locked"

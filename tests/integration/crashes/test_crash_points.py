@@ -1,0 +1,118 @@
+"""Wherever a daemon is killed, the next one finishes the issue: once, with one commit and one comment."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.crashes import AFTERWARDS, table
+from harness.project import DEADLINE_S, Project, scripted
+from symphony.domain.fault_points import FaultPoint
+from symphony.hosts.local import LocalHost
+from symphony.runtime.state_place import instance_of
+
+_DOCS = Path(__file__).parents[3] / "docs" / "RELIABILITY.md"
+_BEGIN, _END = "<!-- crash-points:begin -->", "<!-- crash-points:end -->"
+_MALFORMED = "---\nname: broken\n---\n# No description\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    """One issue whose agent works, commits and moves it; the skill it meets is worth a comment.
+
+    Whatever happens, no agent may be left.
+    """
+    made = Project(root=tmp_path).create()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "pids").mkdir()
+    made.write(".symphony/skills/broken/SKILL.md", _MALFORMED)
+    made.commit("Add a skill that is not well")
+    made.workflow(
+        command=scripted("--pid-file", str(tmp_path / "pids")),
+    )
+    made.issue(
+        "SYM-1",
+        [
+            {"write": "work.txt", "text": "work\n"},
+            {"commit": "Work"},
+            {"tool": "board_move", "arguments": {"state": "Done"}},
+        ],
+    )
+    yield made
+    assert LocalHost(instance=instance_of(made.state_dir)).find_left() == ()
+
+
+def crash(project: Project, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """A daemon that dies as it is told to."""
+    return subprocess.run(
+        [sys.executable, "-m", "symphony.testing.crashing", *arguments],
+        cwd=project.repo,
+        env=project.env(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def sessions(project: Project) -> int:
+    """How many agents were started to work; those of the check before the first dispatch do not count."""
+    facts = [json.loads(path.read_text()) for path in (project.root / "pids").glob("*.json")]
+    return sum(one["role"] == "agent" and not one["run_id"].endswith("-preflight") for one in facts)
+
+
+@pytest.mark.parametrize("point", FaultPoint)
+def test_a_daemon_that_dies_there_is_made_up_for(project: Project, point: FaultPoint) -> None:
+    died = crash(project, "--at", point, "--", "WORKFLOW.md")
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    before = sessions(project)
+
+    done = project.symphony("run", "--once", "--log-format", "json")
+
+    assert done.returncode == 0, done.stderr
+    assert project.state("SYM-1") == "Done"
+    assert project.branch_log("SYM-1") == ["Work"]
+    assert len(project.comments("SYM-1")) == 1
+    assert not (project.workspaces / "SYM-1").exists()
+    places = project.workspaces / ".symphony"
+    assert [path.name for name in ("records", "trash") for path in (places / name).iterdir()] == []
+    assert sessions(project) - before == AFTERWARDS[point].sessions, done.stderr
+
+
+def test_dying_again_and_again_at_the_same_point_changes_nothing(project: Project) -> None:
+    for _ in range(3):
+        died = crash(project, "--at", FaultPoint.BEFORE_TOOL, "--", "WORKFLOW.md")
+        assert died.returncode == -signal.SIGKILL, died.stderr
+    assert project.symphony("run", "--once").returncode == 0
+    assert project.branch_log("SYM-1") == ["Work"]
+    assert len(project.comments("SYM-1")) == 1
+
+
+def test_a_point_that_is_not_reached_often_enough_kills_nobody(project: Project) -> None:
+    done = crash(project, "--at", FaultPoint.TURN_ENDED, "--nth", "99", "WORKFLOW.md")
+    assert done.returncode == 0, done.stderr
+    assert project.state("SYM-1") == "Done"
+
+
+def test_a_start_that_is_refused_is_one_line(project: Project) -> None:
+    project.workflow(command="/nowhere/agent")
+    refused = crash(project, "--at", FaultPoint.LOCKED, "--nth", "99", "WORKFLOW.md")
+    assert refused.returncode == 1
+    assert "codex_not_found" in refused.stderr.splitlines()[-1]
+
+
+def test_the_table_in_the_docs_is_that_of_the_expectations() -> None:
+    """`SYMPHONY_WRITE_DOCS=1` writes it."""
+    text = _DOCS.read_text(encoding="utf-8")
+    before, _, rest = text.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    wanted = f"{before}{_BEGIN}\n{table()}\n{_END}{after}"
+    if os.environ.get("SYMPHONY_WRITE_DOCS"):
+        _DOCS.write_text(wanted, encoding="utf-8")
+    assert text == wanted, "write it anew with SYMPHONY_WRITE_DOCS=1"

@@ -1,0 +1,313 @@
+"""`symphony logs` and `symphony skills report` on journals that the tests write."""
+
+import json
+import os
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.journalling import NOW, claim, event, run, skills, written
+from symphony.cli import main
+from symphony.cli.failures import CommandError
+from symphony.cli.issue_log import Follower, Line, as_text
+from symphony.cli.journal_place import journal_of
+from symphony.cli.logs import follow
+from symphony.domain.failures import SymphonyError
+from symphony.journal.model import Record, RunRecord, SkillUse
+from symphony.journal.reader import open_reader
+from symphony.runtime.memory import JOURNAL_FILE
+from symphony.runtime.state_dir import StateDirectory
+
+ROOT = Path(__file__).parents[3]
+
+
+def schema(name: str) -> Any:
+    return json.loads((ROOT / "docs" / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SYMPHONY_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    StateDirectory(tmp_path / "state").create()
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def journal(state: Path) -> Path:
+    return state / "journal.db"
+
+
+def test_the_journal_is_looked_for_where_a_daemon_keeps_it(journal: Path) -> None:
+    assert journal_of(Path("WORKFLOW.md"), os.environ) == journal.with_name(JOURNAL_FILE)
+
+
+def of_issue(number: int, **changes: Any) -> RunRecord:
+    """A run of SYM-1."""
+    return replace(run(number), issue_id="id-1", issue_identifier="SYM-1", **changes)
+
+
+def call(*arguments: str) -> Result:
+    done = CliRunner().invoke(main, arguments, standalone_mode=False)
+    if done.exception is not None:
+        raise done.exception
+    return done
+
+
+def local(wall_ms: int) -> str:
+    return datetime.fromtimestamp(wall_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+HISTORY: tuple[Record, ...] = (
+    event(1, run_id=None, message="dispatched"),
+    of_issue(1, ended_wall_ms=NOW + 65_001, outcome="failed", reason="port_exit: it went", turns=1),
+    event(2, run_id="r-1", message="Looking"),
+    event(3, run_id=None, message="retried"),
+    event(4, run_id="r-1", message="Done \x1b[2J here\nand there"),
+    of_issue(2, attempt=1, turns=2, commits=1, total_tokens=12_345),
+    event(5, run_id="r-2", message="Again"),
+    event(6, run_id="r-2", issue=2, message="of another issue"),
+)
+
+
+def test_events_stand_in_their_order_with_local_times_and_the_begin_and_end_of_each_run(
+    journal: Path,
+) -> None:
+    written(journal, *HISTORY)
+    assert call("logs", "SYM-1").stdout.splitlines() == [
+        f"{local(NOW + 1)}  said                 dispatched",
+        f"── run r-1, since {local(NOW + 1)} ──",
+        f"{local(NOW + 2)}  said                 Looking",
+        f"{local(NOW + 3)}  said                 retried",
+        f"{local(NOW + 4)}  said                 Done here and there",
+        "── run r-1 failed after 1 min 5 s (port_exit: it went): 1 turn, 0 commits ──",
+        f"── run r-2, attempt 1, since {local(NOW + 2)} ──",
+        f"{local(NOW + 5)}  said                 Again",
+    ]
+
+
+def test_the_lines_of_json_have_their_schema(journal: Path) -> None:
+    written(journal, *HISTORY)
+    lines = [json.loads(line) for line in call("logs", "SYM-1", "--json").stdout.splitlines()]
+    for line in lines:
+        jsonschema.validate(line, schema("logs"))
+    assert [line["type"] for line in lines] == [
+        *("event", "run_began", "event", "event", "event", "run_ended", "run_began", "event")
+    ]
+    assert lines[4]["message"] == "Done \x1b[2J here\nand there"
+    assert lines[5]["run"]["reason"] == "port_exit: it went"
+
+
+def test_what_came_behind_a_run_stands_behind_its_end(journal: Path) -> None:
+    ended = of_issue(1, ended_wall_ms=NOW + 5, outcome="succeeded")
+    written(journal, ended, event(2, message="words"), event(5, run_id=None, message="claim released"))
+    lines = call("logs", "SYM-1").stdout.splitlines()
+    assert [line[:5] for line in lines[2:]] == ["── ru", lines[3][:5]]
+    assert lines[3].endswith("claim released")
+
+
+def test_the_last_lines_or_one_run_can_be_asked_for(journal: Path) -> None:
+    written(journal, *HISTORY)
+    assert call("logs", "SYM-1", "-n", "1").stdout.splitlines()[-1].endswith("Again")
+    assert len(call("logs", "SYM-1", "-n", "1").stdout.splitlines()) == 2
+    assert call("logs", "SYM-1", "-n", "0").stdout == call("logs", "SYM-1").stdout
+    one = call("logs", "SYM-1", "--run", "r-1").stdout
+    assert "retried" not in one
+    assert "Looking" in one
+    assert "Again" not in one
+
+
+@pytest.mark.parametrize(
+    ("begin", "message", "hint"),
+    [
+        ("r-", "2 runs of SYM-1 begin with 'r-'", "there are r-2, r-1"),
+        ("x", "SYM-1 has no run 'x'", "there are r-2, r-1"),
+    ],
+)
+def test_a_run_is_named_by_the_begin_of_its_id(journal: Path, begin: str, message: str, hint: str) -> None:
+    written(journal, *HISTORY)
+    with pytest.raises(CommandError) as caught:
+        call("logs", "SYM-1", "--run", begin)
+    assert (caught.value.failure.message, caught.value.failure.hint) == (message, hint)
+
+
+def test_an_issue_that_differs_by_case_is_meant_and_an_unknown_one_is_told(journal: Path) -> None:
+    written(journal, *HISTORY, claim(4))
+    assert call("logs", "sym-1").stdout == call("logs", "SYM-1").stdout
+    with pytest.raises(CommandError) as caught:
+        call("logs", "OTHER")
+    assert caught.value.failure.message == "the journal knows nothing of an issue 'OTHER'"
+    assert caught.value.failure.hint == "it knows of SYM-1, SYM-4"
+    with pytest.raises(CommandError) as caught:
+        call("logs", "SYM-11")
+    assert caught.value.failure.hint is not None
+    assert caught.value.failure.hint.startswith("did you mean SYM-1")
+
+
+def test_an_empty_journal_and_none_are_told(journal: Path) -> None:
+    with pytest.raises(SymphonyError) as caught:
+        call("logs", "SYM-1")
+    assert caught.value.failure.hint == "symphony run begins one"
+    written(journal)
+    with pytest.raises(SymphonyError) as caught:
+        call("logs", "SYM-1")
+    assert caught.value.failure.hint == "nothing was worked on yet"
+
+
+def test_a_run_that_the_journal_has_forgotten_is_named_all_the_same(journal: Path) -> None:
+    written(journal, event(1, run_id="gone", message="hello"))
+    assert call("logs", "SYM-1").stdout.splitlines()[0] == "── run gone ──"
+    began = json.loads(call("logs", "SYM-1", "--json").stdout.splitlines()[0])
+    jsonschema.validate(began, schema("logs"))
+    assert began["run"] is None
+
+
+# --- following ---
+
+
+def test_following_tells_each_line_once_until_no_daemon_is_there(journal: Path) -> None:
+    written(journal, of_issue(1), event(1, message="one"))
+    follower, told = Follower("SYM-1"), list[Line]()
+    with open_reader(journal) as reader:
+        told += follower.first(reader, limit=10)
+    more: list[tuple[Record, ...]] = [
+        (event(2, message="two"),),
+        (),
+        (of_issue(1, ended_wall_ms=NOW + 9, outcome="succeeded"),),
+        (of_issue(2), event(3, run_id="r-2", message="three")),
+    ]
+    waited: list[float] = []
+
+    def lives() -> bool:
+        if more:
+            written(journal, *more.pop(0))
+            return True
+        return False
+
+    follow(follower, journal, told.append, lives=lives, wait=waited.append)
+    words = [as_text(line) for line in told]
+    assert [line.split("  said ")[-1].strip() for line in words] == [
+        f"── run r-1, since {local(NOW + 1)} ──",
+        "one",
+        "two",
+        "── run r-1 succeeded after 0 s: 0 turns, 0 commits ──",
+        f"── run r-2, since {local(NOW + 2)} ──",
+        "three",
+    ]
+    assert len(waited) == 4
+
+
+def test_a_journal_that_is_taken_away_ends_following_with_the_daemon(journal: Path) -> None:
+    written(journal, event(1))
+    follower = Follower("SYM-1")
+    journal.unlink()
+    answers = [True, False]
+    follow(follower, journal, lambda _: None, lives=lambda: answers.pop(0), wait=lambda _: None)
+    assert answers == []
+
+
+def test_more_events_than_one_look_takes_are_all_told(journal: Path) -> None:
+    written(journal, *(event(number, run_id=f"r-{number // 400}") for number in range(1, 2_300)))
+    follower = Follower("SYM-1")
+    with open_reader(journal) as reader:
+        lines = [as_text(line) for line in follower.first(reader, limit=None)]
+    assert sum("message" in line for line in lines) == 2_299
+    assert sum("── run" in line for line in lines) == 6
+
+
+def test_without_a_daemon_following_ends_by_itself(journal: Path) -> None:
+    written(journal, *HISTORY)
+    assert call("logs", "SYM-1", "-f").stdout == call("logs", "SYM-1").stdout
+
+
+def test_ctrl_c_ends_following_in_order(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    written(journal, *HISTORY)
+    monkeypatch.setattr("symphony.cli.logs.follow", interrupted)
+    assert call("logs", "SYM-1", "-f").exit_code == 0
+
+
+# --- stderr ---
+
+
+def test_the_stderr_of_a_run_is_shown_masked_and_harmless(journal: Path, state: Path) -> None:
+    written(journal, *HISTORY)
+    text = "first\n\x1b[31mred\x1b[0m token=abcdefgh1234\nlast\r\n"
+    StateDirectory(state).stderr_log("r-1").write_text(text)
+    assert call("logs", "SYM-1", "--stderr").stdout == "first\nred token=***\nlast\n"
+    assert call("logs", "SYM-1", "--stderr", "-n", "1").stdout == "last\n"
+    assert call("logs", "SYM-1", "--stderr", "--run", "r-1").stdout.startswith("first")
+    with pytest.raises(CommandError, match="there is no stderr of run r-2"):
+        call("logs", "SYM-1", "--stderr", "--run", "r-2")
+
+
+def test_no_stderr_is_told(journal: Path) -> None:
+    written(journal, *HISTORY)
+    with pytest.raises(CommandError, match="there is no stderr of any of its runs"):
+        call("logs", "SYM-1", "--stderr")
+
+
+@pytest.mark.parametrize("other", ["-f", "--json"])
+def test_stderr_goes_with_neither_follow_nor_json(other: str) -> None:
+    done = CliRunner().invoke(main, ["logs", "SYM-1", "--stderr", other])
+    assert done.exit_code == 2
+
+
+# --- skills report ---
+
+
+def use(name: str, *, listed: bool = True, seen: bool = False, sha256: str = "1") -> SkillUse:
+    return SkillUse(name=name, path=f"/{name}", sha256=sha256, listed=listed, seen=seen)
+
+
+USES: tuple[Record, ...] = (
+    replace(run(1), ended_wall_ms=NOW + 10, outcome="succeeded"),
+    replace(run(2), ended_wall_ms=NOW + 10, outcome="failed"),
+    run(3),
+    skills(1, use("release", seen=True), use("docs"), use("dropped", listed=False)),
+    skills(2, use("release", sha256="2"), use("dropped", listed=False)),
+    skills(3, use("release", sha256="2", seen=True)),
+)
+
+
+def test_a_report_tells_of_listed_and_seen_skills_and_never_of_dropped_ones(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(journal, *USES)
+    monkeypatch.setattr("time.time_ns", lambda: (NOW + 1_000) * 1_000_000)
+    found = json.loads(call("skills", "report", "--json").stdout)
+    jsonschema.validate(found, schema("skills-report"))
+    assert {one["name"]: (one["listed"], one["seen"], one["versions"]) for one in found["skills"]} == {
+        "release": (3, 2, 2),
+        "docs": (1, 0, 1),
+    }
+    (release,) = [one for one in found["skills"] if one["name"] == "release"]
+    assert release["outcomes"] == {"succeeded": 1, "failed": 1, "running": 1}
+    assert release["seen_outcomes"] == {"succeeded": 1, "running": 1}
+    lines = call("skills", "report").stdout.splitlines()
+    assert lines[0].split() == [
+        "NAME",
+        "LISTED",
+        "SEEN",
+        "SUCCEEDED",
+        "OTHERWISE",
+        "VERSIONS",
+        "LAST",
+        "USED",
+    ]
+    assert lines[1].split()[:8] == ["release", "3", "2", "1", "1", "failed,", "1", "running"]
+
+
+def test_a_report_of_a_time_without_runs_says_so(journal: Path) -> None:
+    written(journal, *USES)
+    assert call("skills", "report", "--since", "1m").stdout == "No run was told of a skill in this time.\n"
+    found = json.loads(call("skills", "report", "--json", "--since", "1m").stdout)
+    jsonschema.validate(found, schema("skills-report"))
+    assert found["skills"] == []

@@ -1,0 +1,216 @@
+"""What a journal keeps of a run, and what a trim drops."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from harness.journalling import NOW, claim, comment, event, opened, run, skills, written
+from symphony.journal import retention
+from symphony.journal.model import (
+    DayRecord,
+    IssueSpent,
+    Record,
+    Remembered,
+    Retention,
+    RunRecord,
+    SkillUse,
+    Trimmed,
+)
+from symphony.journal.reader import open_reader
+from symphony.scheduler.inputs import Spent
+
+DAY_MS = 24 * 3_600_000
+USE = SkillUse(name="a", path="/a", sha256=None, listed=True)
+
+
+def messages(path: Path, run_id: str | None = None) -> list[str]:
+    with open_reader(path) as reader:
+        return [found.event.message for found in reader.events("SYM-1", run_id=run_id)]
+
+
+def count(path: Path, table: str) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 - names of ours
+
+
+def trimmed(path: Path, policy: Retention) -> tuple[Trimmed, Remembered]:
+    async def go() -> tuple[Trimmed, Remembered]:
+        journal = await opened(path)
+        done = await journal.trim(policy)
+        await journal.close()
+        again = await opened(path)
+        remembered = await again.remembered()
+        await again.close()
+        return done, remembered
+
+    return asyncio.run(go())
+
+
+@pytest.mark.parametrize("run_id", ["r-1", None])
+@pytest.mark.parametrize("at_once", [1, 70, 5_000])
+def test_of_many_events_of_a_run_the_first_and_the_last_are_kept(
+    tmp_path: Path, run_id: str | None, at_once: int
+) -> None:
+    path = tmp_path / "journal.db"
+
+    async def write() -> None:
+        journal = await opened(path)
+        for begin in range(0, 1_200, at_once):
+            journal.put(*(event(n, run_id=run_id) for n in range(begin, min(begin + at_once, 1_200))))
+            await journal.flush()
+            assert count(path, "events") <= 500
+        journal.put(event(7_777, run_id="another"))
+        await journal.close()
+
+    asyncio.run(write())
+    found = messages(path)
+    assert found[:50] == [f"message {number}" for number in range(50)]
+    assert found[-400:-1] == [f"message {number}" for number in range(801, 1_200)]
+    assert found[-1] == "message 7777"
+
+
+def test_a_restart_counts_on(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    for begin in range(0, 900, 300):
+        written(path, *(event(number) for number in range(begin, begin + 300)))
+    assert count(path, "events") <= 500
+
+
+def test_what_was_counted_is_forgotten_and_counted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("symphony.journal.database._MAX_COUNTED", 2)
+    path = tmp_path / "journal.db"
+
+    async def write() -> None:
+        journal = await opened(path)
+        for begin in range(0, 800, 100):
+            journal.put(*(event(number) for number in range(begin, begin + 100)))
+            journal.put(event(1, run_id="a"), event(1, run_id="b"), event(1, run_id="c"))
+            await journal.flush()
+        await journal.close()
+
+    asyncio.run(write())
+    assert len(messages(path, "r-1")) <= 500
+
+
+def test_a_long_message_is_cut(tmp_path: Path) -> None:
+    path = written(tmp_path / "journal.db", event(1, message="x" * 5_000), event(2, message="y" * 2_000))
+    assert messages(path) == ["x" * 1_999 + "…", "y" * 2_000]
+
+
+def ended(number: int, *, ago_ms: int) -> RunRecord:
+    return run(number, ended_wall_ms=NOW - ago_ms, outcome="succeeded")
+
+
+def history(number: int, *, ago_ms: int, events: int = 10) -> tuple[Record, ...]:
+    told = (event(n, run_id=f"r-{number}", issue=number, message="m" * 1_000) for n in range(events))
+    return ended(number, ago_ms=ago_ms), *told, skills(number, USE)
+
+
+def test_what_is_too_old_goes_with_all_that_belongs_to_it(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "journal.db",
+        *(record for number in range(2, 50) for record in history(number, ago_ms=31 * DAY_MS)),
+        *history(50, ago_ms=29 * DAY_MS),
+        run(1),
+        claim(1),
+        event(-40 * DAY_MS, run_id="r-1"),
+        event(-40 * DAY_MS, run_id=None),
+        event(-40 * DAY_MS, run_id="nobody knows it"),
+        DayRecord(day="2023-09-01", tokens=1),
+        DayRecord(day="2023-11-14", tokens=2),
+        *(IssueSpent(issue_id=f"id-{number}", spent=Spent(tokens=1)) for number in (1, 2)),
+        comment(1),
+        comment(2),
+        now_wall_ms=NOW - 40 * DAY_MS,
+    )
+    done, remembered = trimmed(path, Retention())
+    assert (done.runs, done.events) == (48, 482)
+    assert done.bytes > 0
+    assert remembered == Remembered(
+        claims=(claim(1),),
+        live_runs=(run(1),),
+        spent={"id-1": Spent(tokens=1)},
+        days={"2023-11-14": 2},
+        comments=remembered.comments,
+    )
+    with open_reader(path) as reader:
+        assert [found.run_id for found in reader.runs()] == ["r-50", "r-1"]
+        assert messages(path) == [f"message {-40 * DAY_MS}"]
+        assert {found.issue_id for found in reader.comments()} == {"id-1", "id-2"}, "they were made just now"
+    assert count(path, "skill_uses") == 1
+    assert trimmed(path, Retention())[0] == Trimmed()
+
+
+def test_of_too_many_runs_those_that_ended_first_go(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "journal.db",
+        *(record for number in range(1, 31) for record in history(number, ago_ms=number * 1_000)),
+        run(99),
+    )
+    done, _ = trimmed(path, Retention(max_runs=3))
+    assert done.runs == 27
+    with open_reader(path) as reader:
+        assert {found.run_id for found in reader.runs()} == {"r-1", "r-2", "r-3", "r-99"}
+
+
+def test_a_file_that_is_too_large_shrinks_to_its_bound(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "journal.db",
+        *(record for number in range(1, 101) for record in history(number, ago_ms=number, events=50)),
+        *(event(n, run_id=None, issue=1_000 + n % 40, message="m" * 1_000) for n in range(4_000)),
+        run(101),
+        claim(101),
+    )
+    before = path.stat().st_size
+    done, remembered = trimmed(path, Retention(max_bytes=4_000_000))
+    assert done.runs == 100
+    assert 0 < path.stat().st_size < 4_100_000
+    assert done.bytes >= before - path.stat().st_size - 100_000
+    assert remembered == Remembered(claims=(claim(101),), live_runs=(run(101),))
+    done, remembered = trimmed(path, Retention(max_bytes=0))
+    assert done.events > 0
+    assert remembered == Remembered(claims=(claim(101),), live_runs=(run(101),))
+
+
+def test_between_two_steps_puts_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    written(path, *(record for number in range(1, 100) for record in history(number, ago_ms=40 * DAY_MS)))
+
+    async def go() -> None:
+        journal = await opened(path)
+        trimming = asyncio.create_task(journal.trim(Retention()))
+        await asyncio.sleep(0)
+        journal.put(claim(1))
+        assert (await trimming).runs == 99
+        with closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("SELECT count(*) FROM claims").fetchone() == (1,)
+        await journal.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("failing", ["_drop", "_give_back"])
+def test_a_trim_that_fails_or_loses_the_file_ends_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    path = written(tmp_path / "journal.db", *history(1, ago_ms=40 * DAY_MS))
+
+    def fail(*_: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(retention, failing, fail)
+    done, remembered = trimmed(path, Retention())
+    assert (done, remembered) == (Trimmed(), Remembered())
+
+
+def test_half_a_drop_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "journal.db", *history(1, ago_ms=40 * DAY_MS))
+    monkeypatch.setattr(retention, "_OF_RUN", ("events", "no_such_table"))
+    done, _ = trimmed(path, Retention())
+    assert done == Trimmed()
+    assert (count(path, "events"), count(path, "runs")) == (10, 1)

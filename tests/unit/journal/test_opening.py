@@ -1,0 +1,257 @@
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from harness.journalling import NOW, claim, event, opened, run
+from symphony.domain.failures import Category, Failure
+from symphony.journal.model import HealthState, IssueSpent, Journal, Record, Remembered, SettingRecord
+from symphony.scheduler.inputs import Spent
+
+CONTENT: tuple[Record, ...] = (claim(1), run(1), *(event(number) for number in range(300)))
+
+
+async def failure_of(journal: Journal) -> Failure:
+    """Why the journal keeps things in memory; it takes what is put all the same, and is closed."""
+    assert journal.health.state is HealthState.MEMORY
+    assert journal.health.failure is not None
+    assert journal.health.failure.category is Category.JOURNAL
+    assert journal.health.failure.hint
+    assert await journal.remembered() == Remembered()
+    journal.put(claim(2), event(1))
+    await journal.flush()
+    assert journal.health.state is HealthState.MEMORY
+    await journal.close()
+    return journal.health.failure
+
+
+def state(journal: Journal) -> HealthState:
+    return journal.health.state
+
+
+def change(path: Path, *statements: str) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+
+
+def cut(path: Path, size: int) -> None:
+    os.truncate(path, size)
+
+
+def overwrite(path: Path, begin: int, content: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(begin)
+        file.write(content)
+
+
+def zero_the_end(path: Path) -> None:
+    half = path.stat().st_size // 2
+    overwrite(path, half, bytes(half))
+
+
+def lose_the_main_file(path: Path) -> None:
+    path.with_name(f"{path.name}-wal").write_bytes(b"left")
+    path.unlink()
+
+
+DAMAGES = {
+    "no database": lambda path: overwrite(path, 0, b"garbage garbage garbage"),
+    "short": lambda path: cut(path, 60),
+    "only the header": lambda path: cut(path, 100),
+    "one page": lambda path: cut(path, 4_096),
+    "half": lambda path: cut(path, path.stat().st_size // 2),
+    "zeroes at the end": zero_the_end,
+    "table missing": lambda path: change(path, "DROP TABLE claims"),
+    "index missing": lambda path: change(path, "DROP INDEX events_by_run"),
+    "another column": lambda path: change(path, "ALTER TABLE days ADD COLUMN more"),
+    "page size": lambda path: overwrite(path, 16, b"\x07\x07"),
+    "format to write": lambda path: overwrite(path, 18, b"\x03"),
+    "main file missing": lose_the_main_file,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.asyncio
+async def test_a_damaged_journal_is_set_aside_and_a_new_one_begun(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "journal.db"
+    await opened_and_closed(path)
+    DAMAGES[damage](path)
+    journal = await opened(path)
+    assert journal.health.state is HealthState.OK
+    (told,) = journal.take_notices()
+    assert "damaged" in told.message
+    assert "journal.db.damaged-20231114T221320Z" in (told.hint or "")
+    assert journal.take_notices() == ()
+    assert await journal.remembered() == Remembered()
+    journal.put(claim(3))
+    await journal.close()
+    assert any(".damaged-20231114T221320Z" in name for name in names(tmp_path))
+    again = await opened(path)
+    assert (await again.remembered()).claims == (claim(3),)
+    assert again.take_notices() == ()
+    await again.close()
+
+
+async def opened_and_closed(path: Path) -> None:
+    journal = await opened(path)
+    journal.put(*CONTENT)
+    await journal.close()
+
+
+def names(place: Path) -> list[str]:
+    return sorted(found.name for found in place.iterdir())
+
+
+@pytest.mark.asyncio
+async def test_of_many_damaged_ones_the_newest_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    for second in range(9):
+        path.write_bytes(b"garbage %d" % second)
+        journal = await opened(path, now_wall_ms=NOW + 1_000 * (second // 2))
+        await journal.close()
+    kept = [name.partition("-")[2] for name in names(tmp_path) if "damaged" in name]
+    assert kept == [f"20231114T2213{end}" for end in ("22Z", "22Z.2", "23Z", "23Z.2", "24Z")]
+    assert (tmp_path / f"journal.db.damaged-{kept[-1]}").read_bytes() == b"garbage 8"
+
+
+@pytest.mark.parametrize(
+    ("statement", "why", "hint"),
+    [
+        ("PRAGMA application_id = 7", "the database of another program", "move"),
+        (
+            "PRAGMA user_version = 99",
+            "a newer symphony wrote it (schema 99, this one knows 1)",
+            "upgrade symphony",
+        ),
+    ],
+)
+@pytest.mark.asyncio
+async def test_what_is_not_ours_or_newer_is_not_touched(
+    tmp_path: Path, statement: str, why: str, hint: str
+) -> None:
+    path = tmp_path / "journal.db"
+    await opened_and_closed(path)
+    change(path, statement)
+    before = path.read_bytes()
+    failure = await failure_of(await opened(path))
+    assert why in failure.message
+    assert hint in (failure.hint or "")
+    assert path.read_bytes() == before
+    assert names(tmp_path) == ["journal.db"]
+
+
+@pytest.mark.asyncio
+async def test_a_newer_version_that_stands_only_in_the_log_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    await opened_and_closed(path)
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("PRAGMA user_version = 99")
+    failure = await failure_of(await opened(path))
+    writer.close()
+    assert "a newer symphony wrote it" in failure.message
+
+
+@pytest.mark.asyncio
+async def test_a_directory_a_link_and_a_fifo_are_no_journals(tmp_path: Path) -> None:
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("directory", "link", "fifo"):
+        failure = await failure_of(await opened(tmp_path / name))
+        assert "not a regular file" in failure.message
+    assert names(tmp_path) == ["directory", "fifo", "link"]
+
+
+@pytest.mark.asyncio
+async def test_the_file_of_another_user_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal.db"
+    await opened_and_closed(path)
+    mine = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+    failure = await failure_of(await opened(path))
+    assert f"belongs to another user (uid {mine})" in failure.message
+    assert f"chown {mine + 1} " in (failure.hint or "")
+
+
+@pytest.mark.asyncio
+async def test_where_no_file_can_be_made_memory_has_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    failure = await failure_of(await opened(tmp_path / "file" / "journal.db"))
+    assert "File exists" in failure.message
+
+
+@pytest.mark.asyncio
+async def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    await opened_and_closed(path)
+    path.chmod(0o644)
+    await opened_and_closed(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.asyncio
+async def test_what_a_killed_start_left_half_made_is_no_hindrance(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    (tmp_path / "journal.db.new").write_bytes(b"half")
+    (tmp_path / "journal.db.new-journal").write_bytes(b"half")
+    path.write_bytes(b"")
+    (tmp_path / "journal.db-wal").write_bytes(b"")
+    await opened_and_closed(path)
+    assert names(tmp_path) == ["journal.db"]
+
+
+@pytest.mark.asyncio
+async def test_a_lock_of_another_process_is_waited_for_and_then_told(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    await opened_and_closed(path)
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    journal = await opened(path)
+    assert journal.health.failure is not None
+    assert "another process keeps it locked" in journal.health.failure.message
+    journal.put(claim(2), run(2))
+    await journal.flush()
+    assert state(journal) is HealthState.MEMORY
+    holder.execute("ROLLBACK")
+    holder.close()
+    await journal.flush()
+    assert state(journal) is HealthState.OK
+    await journal.close()
+    again = await opened(path)
+    assert (await again.remembered()).claims == (claim(2),), "the claims of now, and of nobody before"
+    assert (await again.remembered()).live_runs == (run(1), run(2))
+    await again.close()
+
+
+@pytest.mark.asyncio
+async def test_rows_that_do_not_decode_cost_themselves_and_are_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = await opened(path)
+    journal.put(claim(1), claim(2), run(1), run(2), SettingRecord(name="paused", value="true"))
+    journal.put(*(IssueSpent(issue_id=f"id-{number}", spent=Spent(tokens=1)) for number in (1, 2)))
+    await journal.close()
+    change(
+        path,
+        """UPDATE claims SET record = '{"issue": {}}' WHERE issue_id = 'id-1'""",
+        "UPDATE runs SET record = CAST(x'ff' AS TEXT) WHERE run_id = 'r-1'",
+        "UPDATE spent SET tokens = 'many' WHERE issue_id = 'id-1'",
+        "UPDATE settings SET value = x'00'",
+        "INSERT INTO days VALUES ('today', 1.5)",
+    )
+    journal = await opened(path)
+    told = [failure.message for failure in journal.take_notices()]
+    assert [message.split(" could")[0] for message in told] == [
+        f"1 of the journal's {table}" for table in ("claims", "runs", "spent", "days", "settings")
+    ]
+    assert await journal.remembered() == Remembered(
+        claims=(claim(2),), live_runs=(run(2),), spent={"id-2": Spent(tokens=1)}
+    )
+    await journal.close()
+    again = await opened(path)
+    assert again.take_notices() == ()
+    await again.close()

@@ -1,0 +1,138 @@
+"""Any sequence of puts, whatever happens to the file between: the next start knows the newest truth."""
+
+import asyncio
+import sqlite3
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.journalling import NOW, claim, comment, event, opened, run, skills
+from symphony.journal.backlog import Backlog, key_of
+from symphony.journal.model import (
+    ClaimGone,
+    ClaimRecord,
+    DayRecord,
+    EventRecord,
+    HealthState,
+    IssueSpent,
+    Journal,
+    Record,
+    Remembered,
+    RunRecord,
+    SettingRecord,
+)
+from symphony.scheduler.inputs import Spent
+
+_T = TypeVar("_T")
+FEW = st.integers(1, 3)
+COUNTS = st.integers(0, 9)
+RECORDS: st.SearchStrategy[Record] = st.one_of(
+    st.builds(lambda number, attempt: claim(number, attempt=attempt), FEW, COUNTS),
+    st.builds(lambda number: ClaimGone(issue_id=f"id-{number}"), FEW),
+    st.builds(run, FEW),
+    st.builds(lambda number, end: run(number, ended_wall_ms=NOW + end, outcome="failed"), FEW, COUNTS),
+    st.builds(event, COUNTS),
+    st.builds(
+        lambda number, tokens: IssueSpent(issue_id=f"id-{number}", spent=Spent(tokens=tokens)), FEW, COUNTS
+    ),
+    st.builds(lambda number, tokens: DayRecord(day=f"2026-01-0{number}", tokens=tokens), FEW, COUNTS),
+    st.builds(lambda value: SettingRecord(name="paused", value=value), st.sampled_from([None, "true", "x"])),
+    st.builds(lambda number, print_: comment(number, fingerprint=str(print_)), FEW, COUNTS),
+    st.builds(skills, FEW),
+)
+PUTS = st.lists(RECORDS, max_size=4).map(tuple)
+DISTURBANCES = st.sampled_from(["flush", "restart", "lock", "unlock", "take away"])
+
+
+def truth_of(puts: Sequence[Record]) -> Remembered:
+    """What a start must know after these, told as simply as it can be."""
+    newest = {key_of(record): record for record in puts if not isinstance(record, EventRecord)}
+
+    def held(kind: type[_T]) -> list[_T]:
+        return [record for record in newest.values() if isinstance(record, kind)]
+
+    live = [found for found in held(RunRecord) if found.ended_wall_ms is None]
+    return Remembered(
+        claims=tuple(sorted(held(ClaimRecord), key=lambda found: found.issue.id)),
+        live_runs=tuple(sorted(live, key=lambda found: found.run_id)),
+        spent={found.issue_id: found.spent for found in held(IssueSpent)},
+        days={found.day: found.tokens for found in held(DayRecord)},
+        settings={found.name: found.value for found in held(SettingRecord) if found.value is not None},
+    )
+
+
+async def known(journal: Journal) -> Remembered:
+    """What a start is told, but for the comments, which are a saving and nothing else."""
+    return replace(await journal.remembered(), comments=())
+
+
+def take_away(place: Path) -> None:
+    for file in place.iterdir():
+        file.unlink()
+
+
+async def driven(place: Path, steps: Sequence[Any]) -> None:
+    path = place / "journal.db"
+    journal = await opened(path)
+    holder: sqlite3.Connection | None = None
+    told: list[Record] = []
+    for step in (*steps, "unlock", "flush"):
+        match step:
+            case "flush":
+                await journal.flush()
+            case "restart" if holder is None:
+                await journal.close()
+                journal = await opened(path)
+                assert await known(journal) == truth_of(told)
+            case "lock" if holder is None and path.exists():
+                holder = sqlite3.connect(path, isolation_level=None)
+                holder.execute("PRAGMA busy_timeout = 5000")
+                holder.execute("BEGIN IMMEDIATE")
+            case "unlock" if holder is not None:
+                holder.close()
+                holder = None
+            case "take away" if holder is None:
+                await asyncio.to_thread(take_away, place)
+                journal.put(told_again := SettingRecord(name="noticed", value="true"))
+                told.append(told_again)
+            case tuple():
+                journal.put(*step)
+                told += step
+            case _:
+                pass
+    assert journal.health.state is HealthState.OK
+    await journal.close()
+    journal = await opened(path)
+    assert await known(journal) == truth_of(told)
+    await journal.close()
+
+
+@settings(max_examples=40)
+@given(st.lists(PUTS | PUTS | DISTURBANCES, max_size=12))
+def test_the_next_start_knows_the_newest_truth(steps: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        asyncio.run(driven(Path(place), steps))
+
+
+@given(st.lists(PUTS, max_size=8), st.integers(0, 8))
+def test_what_could_not_be_written_comes_before_what_came_since(
+    puts: list[tuple[Record, ...]], cut: int
+) -> None:
+    straight, bent = Backlog(), Backlog()
+    for records in puts:
+        straight.add(records)
+    for records in puts[:cut]:
+        bent.add(records)
+    failed = bent.take()
+    for records in puts[cut:]:
+        bent.add(records)
+    bent.give_back(failed)
+    expected, found = straight.take(), bent.take()
+    assert (found.current, found.history) == (expected.current, expected.history)
+    assert list(found.events) == list(expected.events)
+    assert not straight

@@ -1,0 +1,273 @@
+"""What happens when the file fails in the middle of a life: nothing is raised, and what can be kept is."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.journalling import claim, event, opened, run
+from symphony.journal import store
+from symphony.journal.database import Database
+from symphony.journal.model import ClaimGone, Health, HealthState, Journal, Retention, Trimmed
+from symphony.journal.reader import open_reader
+from symphony.journal.retention import trim
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    yield
+    holder.execute("ROLLBACK")
+    holder.close()
+
+
+def state(journal: Journal) -> HealthState:
+    return journal.health.state
+
+
+def messages(path: Path) -> list[str]:
+    with open_reader(path) as reader:
+        return [found.event.message for found in reader.events("SYM-1")]
+
+
+@pytest.mark.asyncio
+async def test_what_could_not_be_written_is_written_later_in_its_order(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = await opened(path)
+    journal.put(claim(1), claim(2), event(1))
+    await journal.flush()
+    with locked(path):
+        journal.put(ClaimGone(issue_id="id-1"), event(2))
+        await journal.flush()
+        assert state(journal) is HealthState.MEMORY
+        assert await journal.trim(Retention()) == Trimmed()
+        journal.put(claim(1, attempt=3), event(3))
+    await journal.flush()
+    assert state(journal) is HealthState.OK
+    await journal.close()
+    assert await asyncio.to_thread(messages, path) == ["message 1", "message 2", "message 3"]
+    again = await opened(path)
+    assert (await again.remembered()).claims == (claim(1, attempt=3), claim(2))
+    await again.close()
+
+
+@pytest.mark.asyncio
+async def test_it_tries_again_by_itself_and_tells_whoever_wants_to_know(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    told: asyncio.Queue[HealthState] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def tell(health: Health) -> None:
+        loop.call_soon_threadsafe(told.put_nowait, health.state)
+
+    journal = await opened(path, retry_s=0.01, on_health=tell)
+    with locked(path):
+        journal.put(event(1))
+        assert await told.get() is HealthState.MEMORY
+    assert await told.get() is HealthState.OK
+    await journal.close()
+    assert await asyncio.to_thread(messages, path) == ["message 1"]
+
+
+@pytest.mark.asyncio
+async def test_a_file_that_is_spoilt_while_it_is_open_is_replaced_with_the_present_truth(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "journal.db"
+    journal = await opened(path)
+    journal.put(claim(1), run(1), *(event(number) for number in range(2_000)))
+    await journal.close()
+    journal = await opened(path)
+    await asyncio.to_thread(spoil, path)
+    journal.put(claim(2), *(event(number, issue=2) for number in range(2_000)))
+    await journal.flush()
+    await journal.flush()
+    assert state(journal) is HealthState.OK
+    assert any("damaged" in failure.message for failure in journal.take_notices())
+    await journal.close()
+    again = await opened(path)
+    remembered = await again.remembered()
+    assert (remembered.claims, remembered.live_runs) == ((claim(1), claim(2)), (run(1),))
+    await again.close()
+
+
+def spoil(path: Path) -> None:
+    """Everything behind the first page; a write of somebody else makes us read the file again."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("INSERT INTO days VALUES ('2026-01-01', 1)")
+    with path.open("r+b") as file:
+        file.seek(4_096)
+        file.write(b"\xff" * (path.stat().st_size - 4_096))
+    other.close()
+
+
+@pytest.mark.asyncio
+async def test_what_has_no_room_meanwhile_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("symphony.journal.backlog.MAX_EVENT_CHARS", 3_000)
+    path = tmp_path / "journal.db"
+    journal = await opened(path)
+    with locked(path):
+        journal.put(*(event(number, message="x" * 700) for number in range(8)))
+        await journal.flush()
+    await journal.flush()
+    (told,) = journal.take_notices()
+    assert told.message == "the journal could not keep 5 records while it was unusable"
+    await journal.close()
+    assert len(await asyncio.to_thread(messages, path)) == 3
+
+
+@pytest.mark.asyncio
+async def test_a_record_that_cannot_be_written_costs_itself(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = await opened(path)
+    journal.put(run(2**70), claim(1), event(2**70), event(2))
+    journal.put(run(ended_wall_ms=2**63))
+    await journal.flush()
+    assert state(journal) is HealthState.OK
+    told = " ".join(failure.message for failure in journal.take_notices())
+    assert told.count("left out a RunRecord") == 2
+    assert told.count("left out an event") == 1
+    await journal.close()
+    again = await opened(path)
+    assert (await again.remembered()).claims == (claim(1),)
+    await again.close()
+
+
+@pytest.mark.asyncio
+async def test_a_bug_of_ours_neither_ends_the_writer_nor_is_swallowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = await opened(tmp_path / "journal.db")
+    with monkeypatch.context() as broken:
+        broken.setattr(Database, "write", lambda *_, **__: 1 / 0)
+        journal.put(claim(1))
+        await journal.flush()
+        assert journal.health.failure is not None
+        assert "division by zero" in journal.health.failure.message
+    await journal.flush()
+    assert state(journal) is HealthState.OK
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "trim", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            await journal.trim(Retention())
+    await journal.close()
+    again = await opened(tmp_path / "journal.db")
+    assert (await again.remembered()).claims == (claim(1),)
+    await again.close()
+
+
+@pytest.mark.asyncio
+async def test_a_listener_whose_loop_has_ended_does_no_harm(tmp_path: Path) -> None:
+    def gone(_health: Health) -> None:
+        raise RuntimeError("Event loop is closed")
+
+    journal = await opened(tmp_path / "journal.db", on_health=gone)
+    with locked(tmp_path / "journal.db"):
+        journal.put(claim(1))
+        await journal.flush()
+    await journal.flush()
+    assert state(journal) is HealthState.OK
+    await journal.close()
+
+
+@pytest.mark.asyncio
+async def test_whoever_stops_waiting_does_no_harm(tmp_path: Path) -> None:
+    journal = await opened(tmp_path / "journal.db")
+    waiting = asyncio.create_task(journal.flush())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    journal.put(claim(1))
+    await asyncio.gather(journal.flush(), journal.close(), journal.flush())
+    again = await opened(tmp_path / "journal.db")
+    assert (await again.remembered()).claims == (claim(1),)
+    await again.close()
+
+
+@pytest.mark.asyncio
+async def test_a_file_that_fails_again_while_it_is_made_anew_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal.db"
+    journal = await opened(path)
+    for name in ("journal.db", "journal.db-wal", "journal.db-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    with monkeypatch.context() as broken:
+        broken.setattr(Database, "write", lambda *_, **__: 1 / 0)
+        journal.put(claim(1))
+        await journal.flush()
+        assert state(journal) is HealthState.MEMORY
+    await journal.flush()
+    assert state(journal) is HealthState.OK
+    await journal.close()
+    again = await opened(path)
+    assert (await again.remembered()).claims == (claim(1),)
+    await again.close()
+
+
+@pytest.mark.asyncio
+async def test_whoever_asked_just_before_the_end_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = await opened(tmp_path / "journal.db")
+    entered, go_on = threading.Event(), threading.Event()
+    write = Database.write
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        entered.set()
+        go_on.wait()
+        return write(*arguments, **named)
+
+    monkeypatch.setattr(Database, "write", slow)
+    journal.put(claim(1))
+    await asyncio.to_thread(entered.wait)
+    asked = [asyncio.ensure_future(waited) for waited in (journal.flush(), journal.close(), journal.flush())]
+    await asyncio.sleep(0)
+    journal.put(claim(2))
+    go_on.set()
+    await asyncio.gather(*asked)
+    again = await opened(tmp_path / "journal.db")
+    assert (await again.remembered()).claims == (claim(1), claim(2))
+    await again.close()
+
+
+@pytest.mark.asyncio
+async def test_a_disk_that_hangs_is_left_alone_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_CLOSE_S", 0.01)
+    journal = await opened(tmp_path / "journal.db")
+    go_on = threading.Event()
+    monkeypatch.setattr(Database, "write", lambda *_, **__: (go_on.wait(), ())[1])
+    journal.put(claim(1))
+    await journal.close()
+    go_on.set()
+
+
+@pytest.mark.asyncio
+async def test_a_trim_ends_where_the_file_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "journal.db"
+    journal = await opened(path)
+    journal.put(*(run(number, ended_wall_ms=1, outcome="failed") for number in range(100)))
+    await journal.flush()
+
+    def trimming(*arguments: Any, **named: Any) -> Any:
+        for file in (path, path.with_name("journal.db-wal"), path.with_name("journal.db-shm")):
+            file.unlink(missing_ok=True)
+        journal.put(claim(1))
+        return trim(*arguments, **named)
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError("no disk")
+
+    with monkeypatch.context() as lost:
+        lost.setattr(store, "trim", trimming)
+        lost.setattr(store, "open_database", refused)
+        assert await journal.trim(Retention()) == Trimmed()
+        assert state(journal) is HealthState.MEMORY
+    await journal.close()

@@ -1,0 +1,170 @@
+"""A successor takes over what its predecessor held, and believes nothing that cannot be (RT9, S-19)."""
+
+from typing import Any
+
+import pytest
+
+from harness.scheduling import Story, make_failure, make_issue
+from symphony.domain.failures import Category
+from symphony.scheduler.commands import CleanWorkspace, PostNote, StartRun
+from symphony.scheduler.inputs import (
+    ClaimKind,
+    DrainAsked,
+    Recovered,
+    RecoveredClaim,
+    Resume,
+    ResumeReason,
+    Spent,
+    Thread,
+    WakeAsked,
+    WorkspaceRef,
+)
+
+_RESUME = Resume(reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-1", total_tokens=9))
+_ASKED = make_failure("which colour?", category=Category.TURN_INPUT_REQUIRED)
+
+
+def _claim(kind: ClaimKind, issue_id: str = "1", **fields: Any) -> RecoveredClaim:
+    return RecoveredClaim(issue=make_issue(issue_id), kind=kind, **fields)
+
+
+def _told(*claims: RecoveredClaim, board: bool = True, **books: Any) -> Story:
+    story = Story(*(claim.issue for claim in claims if board), poll_interval_ms=10_000_000)
+    story.now = 5_000
+    story.tell(Recovered(claims=claims, **books))
+    return story
+
+
+@pytest.mark.parametrize(("attempt", "expected"), [(None, 1), (3, 3)])
+def test_what_ran_goes_on_at_once_as_the_same_attempt(attempt: int | None, expected: int) -> None:
+    story = _told(_claim(ClaimKind.RUNNING, attempt=attempt, resume=_RESUME, idle_attempts=2, due_ms=99_999))
+    story.advance(0)
+    (start,) = story.said(StartRun)
+    assert (start.attempt, start.resume) == (expected, _RESUME)
+    run = story.state.running["1"]
+    assert (run.resume, run.idle_attempts) == (_RESUME, 2)
+
+
+def test_a_retry_keeps_its_number_its_time_and_its_counts() -> None:
+    story = _told(
+        _claim(
+            ClaimKind.RETRYING,
+            attempt=4,
+            due_ms=65_000,
+            error="it broke",
+            idle_attempts=3,
+            failures=4,
+            hopeless=True,
+            workspace_path="/ws/1",
+            resume=_RESUME,
+        )
+    )
+    retry = story.state.retrying["1"]
+    assert (retry.attempt, retry.due_ms, retry.error, retry.idle_attempts) == (4, 65_000, "it broke", 3)
+    assert (retry.failures, retry.hopeless, retry.workspace_path) == (4, True, "/ws/1")
+    assert retry.resume is _RESUME
+    story.advance(59_999)
+    assert not story.said(StartRun), "nobody else starts the issue, though a poll lists it"
+    story.advance(1)
+    assert [start.attempt for start in story.said(StartRun)] == [4]
+
+
+def test_a_retry_that_came_due_meanwhile_comes_due_at_once() -> None:
+    story = _told(_claim(ClaimKind.RETRYING, attempt=2, due_ms=-70_000))
+    assert story.state.retrying["1"].due_ms == 5_000
+    story.advance(0)
+    assert story.started() == ["SYM-1"]
+
+
+def test_a_block_stays_with_its_reason_and_is_not_told_twice() -> None:
+    story = _told(_claim(ClaimKind.BLOCKED, failure=_ASKED, question="red?", attempt=2, resume=_RESUME))
+    story.advance(1_000_000)
+    blocked = story.state.blocked["1"]
+    assert (blocked.failure, blocked.question, blocked.attempt) == (_ASKED, "red?", 2)
+    assert blocked.resume is _RESUME
+    assert blocked.settled
+    assert not story.said(PostNote)
+    assert not story.said(StartRun)
+
+
+def test_a_change_while_nobody_was_there_unblocks() -> None:
+    story = Story(make_issue(title="Red"), poll_interval_ms=10_000_000)
+    story.tell(Recovered(claims=(_claim(ClaimKind.BLOCKED, failure=_ASKED),)))
+    assert story.started() == ["SYM-1"]
+
+
+def test_what_ended_while_nobody_was_there_is_cleaned() -> None:
+    story = Story(make_issue("1", state="Done"), make_issue("2", state="Done"))
+    story.tell(
+        Recovered(
+            claims=(_claim(ClaimKind.BLOCKED, "1", failure=_ASKED), _claim(ClaimKind.RUNNING, "2")),
+            workspaces=tuple(
+                WorkspaceRef(issue_id=key, identifier=f"SYM-{key}", path=f"/ws/{key}") for key in "12"
+            ),
+        )
+    )
+    story.advance(0)
+    assert [clean.path for clean in story.said(CleanWorkspace)] == ["/ws/1", "/ws/2"]
+
+
+def test_a_block_without_a_reason_has_one_all_the_same() -> None:
+    story = _told(_claim(ClaimKind.BLOCKED))
+    assert story.state.blocked["1"].failure.category is Category.JOURNAL
+
+
+def test_the_books_are_taken_over() -> None:
+    story = _told(
+        spent={"9": Spent(tokens=70, turns=2)},
+        day="2025-01-01",
+        day_tokens=500,
+        exempt=frozenset({"9"}),
+        paused=True,
+    )
+    state = story.state
+    assert state.spent == {"9": Spent(tokens=70, turns=2)}
+    assert (state.day, state.day_tokens) == ("2025-01-01", 500)
+    assert state.exempt == {"9"}
+    assert state.paused
+    assert state.totals.total_tokens == 0, "totals are those since the start"
+
+
+def test_of_two_claims_on_one_issue_the_first_holds() -> None:
+    story = _told(
+        _claim(ClaimKind.RETRYING, attempt=2, due_ms=90_000), _claim(ClaimKind.BLOCKED, failure=_ASKED)
+    )
+    assert story.state.retrying["1"].attempt == 2
+    assert not story.state.blocked
+    assert [notice.fields["kind"] for notice in story.notices("claim_not_recovered")] == ["blocked"]
+    assert [notice.fields for notice in story.notices("claim_recovered")] == [
+        {"kind": "retrying", "attempt": 2}
+    ]
+
+
+def test_what_is_held_already_stays_as_it_is() -> None:
+    story = Story(make_issue(), poll_interval_ms=10_000_000).begin().streams()
+    run = story.state.running["1"]
+    story.tell(Recovered(claims=(_claim(ClaimKind.RUNNING),), day="2025-01-01", day_tokens=9))
+    story.tell(Recovered(day="2025-01-02", day_tokens=7))
+    assert story.state.running["1"] == run
+    assert (story.state.day, story.state.day_tokens) == ("2025-01-01", 9), "what is known is not told anew"
+
+
+def test_a_claim_that_is_told_while_its_issue_is_picked_comes_first() -> None:
+    story = Story(make_issue(), poll_interval_ms=10_000_000)
+    story.slow = True
+    story.begin()
+    story.answer_poll()
+    story.tell(Recovered(claims=(_claim(ClaimKind.RETRYING, attempt=2, due_ms=90_000),)))
+    story.answer()
+    assert not story.said(StartRun)
+
+
+def test_claims_that_are_told_on_the_way_out_are_left_to_the_next() -> None:
+    story = Story(make_issue())
+    story.tell(DrainAsked())
+    story.tell(Recovered(claims=(_claim(ClaimKind.RUNNING), _claim(ClaimKind.BLOCKED, "2"))))
+    story.tell(WakeAsked(reason="t"))
+    story.advance(100_000)
+    assert not story.said(StartRun)
+    assert story.state.retrying.keys() == {"1"}
+    assert story.state.blocked.keys() == {"2"}

@@ -1,0 +1,106 @@
+"""What a run hands on: its conversation, what was counted of it, and an answer that is never lost."""
+
+import pytest
+
+from harness.scheduling import make_failure, make_issue
+from symphony.scheduler import threads
+from symphony.scheduler.inputs import Resume, ResumeReason, RunReport, RunStage, Thread
+from symphony.scheduler.state import Blocked, Running
+
+_OLD = Thread(thread_id="t-1", input_tokens=100, output_tokens=10, total_tokens=110)
+_INTERRUPTED = Resume(reason=ResumeReason.INTERRUPTED, thread=_OLD)
+_ANSWERED = Resume(reason=ResumeReason.ANSWERED, thread=_OLD, question="which?", answer="blue")
+
+
+def _run(
+    thread_id: str | None = None, *, turns: int = 0, total_tokens: int = 0, resume: Resume | None = None
+) -> Running:
+    report = RunReport(
+        stage=RunStage.STREAMING_TURN,
+        thread_id=thread_id,
+        turn_count=turns,
+        input_tokens=total_tokens // 2,
+        output_tokens=total_tokens // 2,
+        total_tokens=total_tokens,
+    )
+    return Running(
+        run_id="e-1",
+        issue=make_issue(),
+        attempt=None,
+        started_ms=0,
+        max_turns=20,
+        idle_attempts=0,
+        report=report,
+        resume=resume,
+    )
+
+
+def test_a_run_without_an_agent_has_no_conversation() -> None:
+    assert threads.thread_of(_run()) is None
+
+
+def test_a_new_conversation_has_the_totals_of_its_run() -> None:
+    assert threads.thread_of(_run("t-9", total_tokens=40)) == Thread(
+        thread_id="t-9", input_tokens=20, output_tokens=20, total_tokens=40
+    )
+
+
+def test_a_conversation_that_went_on_has_its_old_totals_and_those_of_the_run() -> None:
+    assert threads.thread_of(_run("t-1", total_tokens=40, resume=_INTERRUPTED)) == Thread(
+        thread_id="t-1", input_tokens=120, output_tokens=30, total_tokens=150
+    )
+
+
+def test_another_conversation_than_the_one_asked_for_counts_by_itself() -> None:
+    thread = threads.thread_of(_run("t-2", total_tokens=40, resume=_INTERRUPTED))
+    assert thread is not None
+    assert (thread.thread_id, thread.total_tokens) == ("t-2", 40)
+
+
+def test_before_the_agent_speaks_the_conversation_is_the_one_to_go_on_with() -> None:
+    assert threads.thread_of(_run(resume=_INTERRUPTED)) is _OLD
+    assert threads.thread_of(_run(resume=Resume(reason=ResumeReason.INTERRUPTED))) is None
+
+
+def test_an_interrupted_run_goes_on_with_its_conversation() -> None:
+    assert threads.interrupted(_run("t-9", turns=1)) == Resume(
+        reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-9")
+    )
+    assert threads.interrupted(_run()) == Resume(reason=ResumeReason.INTERRUPTED)
+
+
+def test_an_answer_that_no_turn_carried_travels_again() -> None:
+    assert threads.interrupted(_run(resume=_ANSWERED)) == _ANSWERED
+
+
+def test_an_answer_that_the_conversation_remembers_does_not() -> None:
+    later = threads.interrupted(_run("t-1", turns=1, resume=_ANSWERED))
+    assert (later.reason, later.answer) == (ResumeReason.INTERRUPTED, None)
+
+
+def test_an_answer_that_no_conversation_remembers_travels_again() -> None:
+    cold = Resume(reason=ResumeReason.ANSWERED, question="which?", answer="blue")
+    assert threads.interrupted(_run(turns=1, resume=cold)) == cold
+
+
+def test_after_a_failure_a_run_starts_cold() -> None:
+    assert threads.after_failure(_run("t-9", turns=1)) is None
+    assert threads.after_failure(_run("t-1", turns=1, resume=_INTERRUPTED)) is None
+
+
+def test_a_conversation_that_cannot_be_gone_on_with_is_dropped() -> None:
+    assert threads.after_failure(_run(resume=_INTERRUPTED)) == Resume(reason=ResumeReason.INTERRUPTED)
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+def test_an_answer_outlives_a_failure(turns: int) -> None:
+    after = threads.after_failure(_run("t-1", turns=turns, resume=_ANSWERED))
+    assert after == Resume(reason=ResumeReason.ANSWERED, question="which?", answer="blue")
+
+
+def test_an_answer_goes_with_the_question_it_is_about() -> None:
+    blocked = Blocked(issue=make_issue(), failure=make_failure("which?"), blocked_ms=0)
+    assert threads.answered(blocked, "blue") == Resume(
+        reason=ResumeReason.ANSWERED, question="which?", answer="blue"
+    )
+    assert threads.put_back(blocked) == Resume(reason=ResumeReason.INTERRUPTED)

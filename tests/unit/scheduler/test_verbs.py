@@ -1,0 +1,407 @@
+"""What an operator asks for: judged in advance, judged again on arrival, carried out once."""
+
+from typing import Any
+
+import pytest
+
+from harness.scheduling import Story, make_failure, make_issue, make_settings
+from symphony.domain.failures import Category
+from symphony.scheduler.commands import (
+    ContinueRun,
+    FetchCandidates,
+    FinishReason,
+    FinishRun,
+    PostNote,
+    StartRun,
+    StopReason,
+    StopRun,
+)
+from symphony.scheduler.inputs import (
+    DayBegan,
+    DrainAsked,
+    OperatorAsked,
+    Outcome,
+    OutcomeKind,
+    Resume,
+    ResumeReason,
+    RunEnded,
+    RunStage,
+    SettingsChanged,
+    Spent,
+    Thread,
+    Verb,
+    WakeAsked,
+)
+from symphony.scheduler.policy import Ineligible, ReasonCode, eligible
+from symphony.scheduler.verbs import refusal
+
+FAR = 10_000_000
+THREAD = Thread(thread_id="t-1", total_tokens=70)
+
+
+def _running(**settings: Any) -> Story:
+    story = Story(make_issue(), **{"poll_interval_ms": FAR} | settings).begin()
+    return story.streams(thread_id="t-1", total_tokens=70, turn_count=1).forget()
+
+
+def _retrying() -> Story:
+    return _running().fails().forget()
+
+
+def _asking(question: str | None = "Red or ```blue```?") -> Story:
+    story = _running()
+    failure = make_failure("the agent asks a person", category=Category.TURN_INPUT_REQUIRED)
+    outcome = Outcome(kind=OutcomeKind.INPUT_REQUIRED, failure=failure, question=question)
+    story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
+    return story
+
+
+def _stopped() -> Story:
+    story = _running()
+    _ask(story, Verb.STOP)
+    return story.ends(kind=OutcomeKind.CANCELED)
+
+
+def _over_budget() -> Story:
+    return _running(max_tokens_per_issue=70).ends(kind=OutcomeKind.CANCELED)
+
+
+def _idle() -> Story:
+    return _running(max_attempts_without_progress=1).fails(progress=False)
+
+
+def _ask(story: Story, verb: Verb, issue_id: str | None = "1", text: str | None = None) -> None:
+    story.tell(OperatorAsked(verb=verb, issue_id=issue_id, text=text))
+
+
+def _code(story: Story, verb: Verb, issue_id: str | None = "1", text: str | None = None) -> str | None:
+    refused = refusal(story.state, verb, issue_id, text)
+    return refused.code if refused else None
+
+
+def _draining() -> Story:
+    story = _running()
+    story.tell(DrainAsked())
+    return story
+
+
+def _paused() -> Story:
+    story = _running()
+    _ask(story, Verb.PAUSE, None)
+    return story
+
+
+# --- refusals --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "verb", "issue_id", "text", "code"),
+    [
+        (_running, Verb.STOP, "1", None, None),
+        (_retrying, Verb.STOP, "1", None, None),
+        (_stopped, Verb.STOP, "1", None, "not_running"),
+        (_running, Verb.STOP, "2", None, "not_running"),
+        (_running, Verb.STOP, None, None, "not_running"),
+        (_retrying, Verb.RETRY, "1", None, None),
+        (_stopped, Verb.RETRY, "1", None, None),
+        (_running, Verb.RETRY, "1", None, "running"),
+        (_running, Verb.RETRY, "2", None, "not_waiting"),
+        (_over_budget, Verb.RETRY, "1", None, "budget_used"),
+        (_over_budget, Verb.UNBLOCK, "1", None, None),
+        (_retrying, Verb.UNBLOCK, "1", None, "not_blocked"),
+        (_asking, Verb.ANSWER, "1", "blue", None),
+        (_asking, Verb.ANSWER, "1", " \n", "empty_answer"),
+        (_asking, Verb.ANSWER, "1", None, "empty_answer"),
+        (_stopped, Verb.ANSWER, "1", "blue", "no_question"),
+        (_running, Verb.ANSWER, "1", "blue", "no_question"),
+        (_running, Verb.PAUSE, None, None, None),
+        (_paused, Verb.PAUSE, None, None, "already_paused"),
+        (_paused, Verb.RESUME, None, None, None),
+        (_running, Verb.RESUME, None, None, "not_paused"),
+        (_running, Verb.DRAIN, None, None, None),
+        (_draining, Verb.DRAIN, None, None, "draining"),
+    ],
+)
+def test_a_verb_is_judged_in_advance_and_again_on_arrival(
+    given: Any, verb: Verb, issue_id: str | None, text: str | None, code: str | None
+) -> None:
+    story = given().forget()
+    assert _code(story, verb, issue_id, text) == code
+    before = story.state
+    _ask(story, verb, issue_id, text)
+    refused = story.notices("operator_refused")
+    assert bool(refused) is (code is not None)
+    if code is None:
+        assert [notice.fields for notice in story.notices("operator_asked")] == [{"verb": verb.value}]
+        assert story.state != before
+    else:
+        assert story.state == before
+        assert story.told == refused
+
+
+def test_a_run_that_is_being_stopped_is_not_stopped_again() -> None:
+    story = _running()
+    _ask(story, Verb.STOP)
+    refused = refusal(story.state, Verb.STOP, "1")
+    assert refused is not None
+    assert refused.message == "the run is being stopped already: operator"
+
+
+def test_a_refusal_says_what_to_do_instead() -> None:
+    refused = refusal(_over_budget().state, Verb.RETRY, "1")
+    assert refused is not None
+    assert "max_tokens_per_issue" in refused.message
+    assert "symphony unblock SYM-1" in (refused.hint or "")
+
+
+# --- stop ------------------------------------------------------------------------------------------------
+
+
+def test_stop_ends_the_run_and_blocks_the_issue_until_a_person_acts() -> None:
+    story = _running()
+    _ask(story, Verb.STOP)
+    assert [stop.reason for stop in story.said(StopRun)] == [StopReason.OPERATOR]
+    assert story.state.running, "its processes may still be alive"
+    story.ends(kind=OutcomeKind.CANCELED)
+    failure = story.state.blocked["1"].failure
+    assert failure.category is Category.STOPPED_BY_OPERATOR
+    assert failure.hint == "run `symphony retry SYM-1` or `symphony unblock SYM-1`"
+    (note,) = story.said(PostNote)
+    assert note.body == (
+        "Symphony stopped working on this issue: an operator stopped it.\n\n"
+        "To go on: run `symphony retry SYM-1` or `symphony unblock SYM-1`."
+    )
+    story.advance(FAR)
+    assert not story.said(StartRun)
+
+
+def test_stop_gives_a_waiting_retry_up() -> None:
+    story = _retrying()
+    _ask(story, Verb.STOP)
+    assert story.state.blocked["1"].attempt == 1
+    assert not story.state.retrying
+    story.advance(FAR)
+    assert not story.said(StartRun)
+
+
+def test_a_stop_is_not_undone_by_what_the_session_did_to_its_own_issue() -> None:
+    story = _running()
+    story.put("1", state="In Progress")
+    _ask(story, Verb.STOP)
+    story.ends(kind=OutcomeKind.CANCELED).advance(FAR)
+    assert story.state.blocked.keys() == {"1"}
+
+
+def test_a_stop_that_crosses_the_end_of_the_run_changes_nothing() -> None:
+    story = _running()
+    story.put("1", state="Done")
+    story.ends().advance(1_000)
+    _ask(story, Verb.STOP)
+    assert story.notices("operator_refused")
+
+
+# --- retry -----------------------------------------------------------------------------------------------
+
+
+def test_retry_has_a_waiting_retry_come_due() -> None:
+    story = _retrying()
+    _ask(story, Verb.RETRY)
+    story.advance(0)
+    assert [start.attempt for start in story.said(StartRun)] == [1]
+
+
+def test_retry_does_not_disturb_one_that_is_due() -> None:
+    story = _retrying()
+    story.slow = True
+    story.advance(10_000)
+    before = story.state
+    _ask(story, Verb.RETRY)
+    assert story.state == before
+    story.answer()
+    assert story.started() == ["SYM-1"]
+
+
+def test_retry_lets_a_blocked_issue_go_on_with_its_conversation() -> None:
+    story = _stopped().forget()
+    _ask(story, Verb.RETRY)
+    story.advance(0)
+    (start,) = story.said(StartRun)
+    assert start.resume == Resume(reason=ResumeReason.INTERRUPTED, thread=THREAD)
+    assert story.notices("issue_unblocked")
+    assert story.state.spent["1"] == Spent(tokens=70, turns=1)
+
+
+def test_retry_forgives_attempts_without_progress() -> None:
+    story = _idle()
+    assert story.state.blocked["1"].failure.category is Category.NO_PROGRESS
+    assert "symphony unblock SYM-1" in (story.state.blocked["1"].failure.hint or "")
+    _ask(story, Verb.RETRY)
+    story.advance(0)
+    assert story.state.running["1"].idle_attempts == 0
+
+
+# --- unblock ---------------------------------------------------------------------------------------------
+
+
+def test_unblock_counts_the_budget_anew_and_goes_on() -> None:
+    story = _over_budget().forget()
+    _ask(story, Verb.UNBLOCK)
+    assert "1" not in story.state.spent
+    story.advance(0)
+    (start,) = story.said(StartRun)
+    assert start.resume == Resume(reason=ResumeReason.INTERRUPTED, thread=THREAD)
+
+
+def test_unblock_starts_anew_what_went_wrong_by_itself() -> None:
+    story = _idle().forget()
+    _ask(story, Verb.UNBLOCK)
+    story.advance(0)
+    (start,) = story.said(StartRun)
+    assert start.resume == Resume(reason=ResumeReason.INTERRUPTED)
+
+
+def test_unblock_lets_an_issue_pass_the_budget_of_the_day() -> None:
+    story = _running(max_tokens_per_day=70)
+    story.tell(DayBegan(day="2025-01-01"))
+    story.turn_ends().ends()
+    assert story.state.blocked["1"].failure.category is Category.BUDGET_DAY
+    _ask(story, Verb.UNBLOCK)
+    story.forget().advance(0)
+    assert story.started() == ["SYM-1"]
+
+
+# --- answer ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.conformance("S-18")
+def test_the_question_is_shown_as_it_is_and_how_to_answer_it() -> None:
+    story = _asking()
+    assert story.state.blocked["1"].question == "Red or ```blue```?"
+    (note,) = story.said(PostNote)
+    assert note.body == (
+        "Symphony stopped working on this issue: the agent asks a person.\n\n"
+        "The agent asks:\n\n````text\nRed or ```blue```?\n````\n\n"
+        'To answer: `symphony answer SYM-1 "…"`.'
+    )
+
+
+def test_a_question_is_bounded() -> None:
+    story = _asking("?" * 100_000)
+    assert len(story.state.blocked["1"].question or "") == 4_000
+
+
+def test_an_answer_goes_into_the_same_conversation() -> None:
+    story = _asking("which?").forget()
+    _ask(story, Verb.ANSWER, "1", "blue")
+    story.advance(0)
+    (start,) = story.said(StartRun)
+    assert start.resume == Resume(
+        reason=ResumeReason.ANSWERED, thread=THREAD, question="which?", answer="blue"
+    )
+
+
+def test_a_need_without_words_can_be_answered_too() -> None:
+    story = _asking(None).forget()
+    assert not story.state.blocked["1"].question
+    _ask(story, Verb.ANSWER, "1", "blue")
+    retry = story.state.retrying["1"]
+    assert retry.resume is not None
+    assert retry.resume.question == "the agent asks a person"
+
+
+def test_an_answer_is_not_lost_to_a_used_up_budget() -> None:
+    story = _asking("which?")
+    story.tell(SettingsChanged(settings=make_settings(max_tokens_per_issue=1)))
+    _ask(story, Verb.ANSWER, "1", "blue")
+    story.advance(0)
+    blocked = story.state.blocked["1"]
+    assert blocked.failure.category is Category.BUDGET_ISSUE
+    _ask(story, Verb.UNBLOCK)
+    story.forget().advance(0)
+    (start,) = story.said(StartRun)
+    assert start.resume is not None
+    assert start.resume.answer == "blue"
+
+
+# --- pause and resume ------------------------------------------------------------------------------------
+
+
+def test_a_pause_starts_nothing_and_what_runs_goes_on() -> None:
+    story = _paused()
+    story.board["2"] = make_issue("2")
+    story.tell(WakeAsked(reason="t"))
+    story.turn_ends()
+    assert len(story.said(ContinueRun)) == 1
+    assert not story.said(StartRun)
+    verdict = eligible(story.board["2"], story.state)
+    assert verdict == Ineligible(ReasonCode.PAUSED, "an operator paused the daemon")
+    _ask(story, Verb.RESUME, None)
+    assert story.started() == ["SYM-2"]
+    assert story.said(FetchCandidates)
+
+
+def test_a_pick_under_way_does_not_start_into_a_pause() -> None:
+    story = Story(make_issue())
+    story.slow = True
+    story.begin()
+    story.answer_poll()
+    _ask(story, Verb.PAUSE, None)
+    story.answer()
+    assert not story.said(StartRun)
+
+
+def test_a_due_retry_waits_for_the_end_of_a_pause_with_its_number() -> None:
+    story = _retrying()
+    _ask(story, Verb.PAUSE, None)
+    story.advance(10_000)
+    retry = story.state.retrying["1"]
+    assert (retry.attempt, retry.due_ms, retry.firing) == (1, story.now, False)
+    story.advance(1_000)
+    _ask(story, Verb.RESUME, None)
+    story.advance(0)
+    assert [start.attempt for start in story.said(StartRun)] == [1]
+
+
+def test_a_retry_that_is_not_due_waits_on_after_a_pause() -> None:
+    story = _paused().fails()
+    _ask(story, Verb.RESUME, None)
+    story.advance(9_999)
+    assert not story.said(StartRun)
+
+
+def test_a_paused_retry_whose_issue_ended_is_cleaned_all_the_same() -> None:
+    story = _retrying()
+    _ask(story, Verb.PAUSE, None)
+    story.put("1", state="Done")
+    story.advance(10_000)
+    assert not story.state.retrying
+
+
+# --- drain -----------------------------------------------------------------------------------------------
+
+
+def test_an_operators_drain_waits_for_turns_however_long_they_take() -> None:
+    story = _running(stall_timeout_ms=0)
+    _ask(story, Verb.DRAIN, None)
+    story.advance(FAR)
+    assert not story.said(StopRun)
+    story.turn_ends()
+    assert [finish.reason for finish in story.said(FinishRun)] == [FinishReason.DRAINING]
+    story.ends()
+    assert story.exits() == 1
+    assert story.state.retrying.keys() == {"1"}
+
+
+def test_a_signal_sets_an_end_to_an_operators_drain() -> None:
+    story = _running(drain_timeout_ms=5_000)
+    _ask(story, Verb.DRAIN, None)
+    story.advance(60_000)
+    story.tell(DrainAsked())
+    story.advance(5_000)
+    assert [stop.reason for stop in story.said(StopRun)] == [StopReason.DRAINING]
+
+
+def test_an_operators_drain_stops_what_has_no_turn_yet() -> None:
+    story = Story(make_issue()).begin().report(stage=RunStage.LAUNCHING_AGENT)
+    _ask(story, Verb.DRAIN, None)
+    assert [stop.reason for stop in story.said(StopRun)] == [StopReason.DRAINING]

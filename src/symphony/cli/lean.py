@@ -1,9 +1,10 @@
 """Loads what serves a workflow without what its libraries load along and the daemon never uses.
 
-structlog loads rich for tracebacks that we do not let it draw, and pydantic looks through every installed
-package for plugins. python-liquid loads babel, with the calendars of the world, for filters that only its own
-set of extras has: no environment of ours takes those. The collector of cycles finds nothing in modules: it is
-at rest meanwhile, and does not look at them again. Dataclasses compile late (`late_methods`).
+structlog loads rich for tracebacks that we do not let it draw. pydantic looks through every installed package
+for plugins, and loads for that what reads the descriptions of packages, the parser of mails and all.
+python-liquid loads babel, with the calendars of the world, for filters that only its own set of extras has:
+no environment of ours takes those. The collector of cycles finds nothing in modules: it is at rest meanwhile,
+and does not look at them again. Dataclasses compile late (`late_methods`).
 """
 
 import gc
@@ -11,7 +12,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from symphony.cli.late_methods import late_methods
 
@@ -23,6 +26,7 @@ _STAND_INS = {
     "babel.messages": ("Catalog",),
     "liquid.extra.filters.babel": ("Currency", "DateTime", "Number", "Unit"),
 }
+_METADATA = "importlib.metadata"
 
 
 @contextmanager
@@ -41,6 +45,8 @@ def lean_imports() -> Iterator[None]:
         modules["rich"] = None
     stand_ins = {name: _stand_in(name) for name in _STAND_INS if not {"liquid", "babel"} & modules.keys()}
     modules.update(stand_ins)
+    metadata = _Metadata(_METADATA)
+    modules.setdefault(_METADATA, metadata)
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -52,6 +58,7 @@ def lean_imports() -> Iterator[None]:
             gc.enable()
         for name in stand_ins:
             del modules[name]
+        metadata.leave()
         if spared:
             del modules["rich"]
         if asked is None:
@@ -63,3 +70,25 @@ def _stand_in(name: str) -> ModuleType:
     module = ModuleType(name)
     vars(module).update(dict.fromkeys(_STAND_INS[name]))
     return module
+
+
+class _Metadata(ModuleType):
+    """Stands for `importlib.metadata` until something of it is used: pydantic only takes a function along."""
+
+    def entry_points(self, **chosen: Any) -> Any:
+        """The function of this name."""
+        return self._module().entry_points(**chosen)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what the import system asks of every module
+            raise AttributeError(name)
+        return getattr(self._module(), name)
+
+    def leave(self) -> None:
+        """From now on others find the module itself."""
+        if sys.modules.get(_METADATA) is self:
+            del sys.modules[_METADATA]
+
+    def _module(self) -> ModuleType:
+        self.leave()
+        return import_module(_METADATA)

@@ -130,7 +130,8 @@ class ProcessTable:
 
     def _below(self, pid: int) -> list[int]:
         below = self._fs.below(pid) if self._fs.mounted() else None
-        return _portable().children(pid) if below is None else below
+        found: list[int] = _portable().children(pid) if below is None else below
+        return found
 
     def _above(self, pid: int) -> list[int]:
         """The ancestors of a process, nearest first."""
@@ -162,10 +163,11 @@ class ProcessTable:
         try:
             return (self._proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         except OSError:
-            return _portable().boot_time()
+            return str(_portable().boot_time())
 
     def _pids(self) -> list[int]:
-        return self._fs.pids() if self._fs.mounted() else _portable().pids()
+        found: list[int] = self._fs.pids() if self._fs.mounted() else _portable().pids()
+        return found
 
     def _is_ours(self, pid: int) -> bool:
         user = self._fs.real_user(pid) if self._fs.mounted() else _portable().real_user(pid)

@@ -3,8 +3,9 @@
 structlog loads rich for tracebacks that we do not let it draw. pydantic looks through every installed package
 for plugins, and loads for that what reads the descriptions of packages, the parser of mails and all.
 python-liquid loads babel, with the calendars of the world, for filters that only its own set of extras has:
-no environment of ours takes those. The collector of cycles finds nothing in modules: it is at rest meanwhile,
-and does not look at them again. Dataclasses compile late (`late_methods`).
+no environment of ours takes those. It also loads what reads any date, for a filter: that comes with the first
+date. The collector of cycles finds nothing in modules: it is at rest meanwhile, and does not look at them
+again. Dataclasses compile late (`late_methods`).
 """
 
 import gc
@@ -16,6 +17,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from typing_extensions import override
+
 from symphony.cli.late_methods import late_methods
 
 __all__ = ["lean_imports"]
@@ -26,7 +29,6 @@ _STAND_INS = {
     "babel.messages": ("Catalog",),
     "liquid.extra.filters.babel": ("Currency", "DateTime", "Number", "Unit"),
 }
-_METADATA = "importlib.metadata"
 
 
 @contextmanager
@@ -45,8 +47,9 @@ def lean_imports() -> Iterator[None]:
         modules["rich"] = None
     stand_ins = {name: _stand_in(name) for name in _STAND_INS if not {"liquid", "babel"} & modules.keys()}
     modules.update(stand_ins)
-    metadata = _Metadata(_METADATA)
-    modules.setdefault(_METADATA, metadata)
+    late = (_Metadata("importlib.metadata"), _Late("dateutil.parser"))
+    for module in late:
+        modules.setdefault(module.__name__, module)
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -58,7 +61,8 @@ def lean_imports() -> Iterator[None]:
             gc.enable()
         for name in stand_ins:
             del modules[name]
-        metadata.leave()
+        for module in late:
+            module.leave()
         if spared:
             del modules["rich"]
         if asked is None:
@@ -72,13 +76,10 @@ def _stand_in(name: str) -> ModuleType:
     return module
 
 
-class _Metadata(ModuleType):
-    """Stands for `importlib.metadata` until something of it is used: pydantic only takes a function along."""
+class _Late(ModuleType):
+    """Stands for a module until something of it is used, also later for whoever took it along."""
 
-    def entry_points(self, **chosen: Any) -> Any:
-        """The function of this name."""
-        return self._module().entry_points(**chosen)
-
+    @override
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # what the import system asks of every module
             raise AttributeError(name)
@@ -86,9 +87,17 @@ class _Metadata(ModuleType):
 
     def leave(self) -> None:
         """From now on others find the module itself."""
-        if sys.modules.get(_METADATA) is self:
-            del sys.modules[_METADATA]
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
 
     def _module(self) -> ModuleType:
         self.leave()
-        return import_module(_METADATA)
+        return import_module(self.__name__)
+
+
+class _Metadata(_Late):
+    """As pydantic takes one function along by its name, and calls it later or never."""
+
+    def entry_points(self, **chosen: Any) -> Any:
+        """The function of this name."""
+        return self._module().entry_points(**chosen)

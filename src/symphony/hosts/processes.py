@@ -136,7 +136,8 @@ class ProcessTable:
     def _above(self, pid: int) -> list[int]:
         """The ancestors of a process, nearest first."""
         if not self._fs.mounted():
-            return _portable().parents(pid)
+            above: list[int] = _portable().parents(pid)
+            return above
         found: list[int] = []
         with suppress(OSError):
             while (stat := self._fs.stat(found[-1] if found else pid)) is not None and stat.parent > 0:

@@ -11,7 +11,7 @@ from symphony.cli.lean import lean_imports
 
 NEEDLESS = (
     "rich.console", "httpx", "jinja2", "pygments", "starlette", "uvicorn", "babel", "pytz",
-    "importlib.metadata", "email.message", "psutil",
+    "importlib.metadata", "email.message", "psutil", "dateutil.parser", "ctypes",
 )  # fmt: skip
 
 
@@ -89,3 +89,17 @@ def test_the_descriptions_of_packages_are_there_for_whoever_asks(names: str) -> 
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str("version" in names), "True", "True"]
+
+
+def test_a_date_is_read_as_ever() -> None:
+    program = (
+        "import sys\n"
+        "from symphony.cli.lean import lean_imports\n"
+        "with lean_imports():\n"
+        "    from symphony.workflow.template import _ENVIRONMENT\n"
+        "for _ in range(2):\n"
+        "    print(_ENVIRONMENT.from_string(\"{{ 'March 14, 2026' | date: '%Y-%m-%d' }}\").render())\n"
+        "    print('dateutil.parser' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2026-03-14", "True"] * 2

@@ -6,6 +6,7 @@ from functools import partial
 import anyio
 import pytest
 from anyio import to_thread
+from typing_extensions import override
 
 from symphony.runtime import pool
 from symphony.runtime.pool import start_threads
@@ -33,6 +34,7 @@ async def test_a_machine_without_threads_left_does_not_hold_the_start_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Broken(threading.Barrier):
+        @override
         def wait(self, timeout: float | None = None) -> int:
             del timeout
             raise threading.BrokenBarrierError

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -412,6 +412,11 @@ class GithubDesk(Desk):
     @override
     def forbid_moves(self) -> None:
         self.vendor.moves_are_ignored = True
+
+    @override
+    def finish(self, number: int) -> Sequence[tuple[str, Mapping[str, Any]]]:
+        call = {"method": "PATCH", "path": f"{_ISSUES}/{number}", "body": {"state": "closed"}}
+        return [("github_api", call)]
 
     @override
     def raw_call(self, issue: Issue) -> tuple[str, Mapping[str, Any]]:

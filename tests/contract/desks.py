@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from contract.desk import Desk
+from contract.forgejo import ForgejoDesk, GiteaDesk
 from contract.github import GithubDesk, GithubProjectDesk
 from contract.linear import LinearDesk
 
@@ -10,4 +11,6 @@ DESKS: Mapping[str, type[Desk]] = {
     "linear": LinearDesk,
     "github": GithubDesk,
     "github, project": GithubProjectDesk,
+    "forgejo": ForgejoDesk,
+    "forgejo, as gitea": GiteaDesk,
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from contract.asana import AsanaDesk
 from contract.desk import Desk
 from contract.forgejo import ForgejoDesk, GiteaDesk
 from contract.github import GithubDesk, GithubProjectDesk
@@ -13,4 +14,5 @@ DESKS: Mapping[str, type[Desk]] = {
     "github, project": GithubProjectDesk,
     "forgejo": ForgejoDesk,
     "forgejo, as gitea": GiteaDesk,
+    "asana": AsanaDesk,
 }

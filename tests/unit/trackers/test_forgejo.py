@@ -70,16 +70,6 @@ async def test_a_label_that_is_not_there_filters_nothing_and_finds_nothing() -> 
     assert list(await listed(desk)) == ["1"]
 
 
-async def test_a_label_with_a_comma_is_not_filtered_by() -> None:
-    desk = ForgejoDesk()
-    tracker = desk.another(states={"source": "labels", "labels": {"Todo": "ready, steady"}})
-    desk.put(1, labels=["ready, steady"])
-    desk.vendor.records[1].labels.pop(0)
-    (issue,) = await tracker.fetch_issues_by_states(["Todo"])
-    assert issue.state == "Todo"
-    assert asked(desk, "labels=") == 0
-
-
 async def test_open_and_closed_need_no_labels() -> None:
     desk = OwnStates()
     desk.put(1, labels=["Bug"])
@@ -329,6 +319,7 @@ async def test_each_name_has_variables_of_its_own(brand: Brand, environment: Map
         {"states": {"source": "project"}},
         {"states": {"source": "labels", "odd": 1}},
         {"states": {"source": "labels", "prefix": ""}},
+        {"states": {"source": "labels", "labels": {"Todo": "ready, steady"}}},
         {"states": {"source": "issue"}},
         {"scope": "world"},
     ],

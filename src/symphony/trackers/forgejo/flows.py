@@ -135,8 +135,7 @@ class ForgejoFlows:
             label = self._config.labels.label(state)
             over = normalise_state(state) in self._terminal
             if label is not None:
-                filtered = [] if "," in label else [("labels", label)]
-                yield [("state", "all" if over else OPEN), *filtered]
+                yield [("state", "all" if over else OPEN), ("labels", label)]
 
     def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
         """As `Flows.by_ids`: one by one, since there is no list by number; 404 means gone."""

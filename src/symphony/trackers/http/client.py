@@ -9,7 +9,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from urllib.parse import urljoin
 
@@ -192,13 +192,19 @@ class Http:
             content = msgspec.json.encode(request.body)
             headers["content-type"] = "application/json"
         self._counts.requests[f"{request.method} {request.endpoint}"] += 1
-        reply = await send(request.method, address, headers, content)
+        reply = self._masked(await send(request.method, address, headers, content))
         self._counts.bytes += len(reply.content or b"")
         answer = self._confirmed(request, address, reply) or self._decoded(request, address, reply)
         self.governor.learn(self.dialect, answer)
         if request.conditional and not answer.cached:
-            self._known.keep(answer, len(reply.content or b""))
+            self._known.keep(answer, reply.content or b"")
         return answer
+
+    def _masked(self, reply: Reply) -> Reply:
+        """The reply without our credential: some servers repeat what they do not take."""
+        if reply.content is None or len(self._credential) < _TELLING or self._credential not in reply.content:
+            return reply
+        return replace(reply, content=reply.content.replace(self._credential, _MASK))
 
     def _confirmed(self, request: Request, address: str, reply: Reply) -> Answer | None:
         if not request.conditional or reply.status != _NOT_MODIFIED:
@@ -213,15 +219,12 @@ class Http:
                 f"answered more than fits to {request.method} {request.endpoint}",
                 hint=f"narrow {self.dialect.scope}",
             )
-        content = reply.content
-        if len(self._credential) >= _TELLING:  # some servers say what they do not take
-            content = content.replace(self._credential, _MASK)
-        body, sound = _json(content)
+        body, sound = _json(reply.content)
         if not sound and reply.status in _OK:
             raise failures.malformed(
                 self.dialect, f"answered {_kind(reply)} to {request.method} {request.endpoint}"
             )
-        text = "" if sound else content[:_TEXT].decode("utf-8", "replace")
+        text = "" if sound else reply.content[:_TEXT].decode("utf-8", "replace")
         return Answer(
             status=reply.status,
             address=address,

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 
+from contract.asana import AsanaDesk
 from contract.desk import Desk
+from contract.forgejo import ForgejoDesk, GiteaDesk
 from contract.github import GithubDesk, GithubProjectDesk
 from contract.linear import LinearDesk
 
@@ -10,4 +12,7 @@ DESKS: Mapping[str, type[Desk]] = {
     "linear": LinearDesk,
     "github": GithubDesk,
     "github, project": GithubProjectDesk,
+    "forgejo": ForgejoDesk,
+    "forgejo, as gitea": GiteaDesk,
+    "asana": AsanaDesk,
 }

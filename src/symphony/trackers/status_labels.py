@@ -35,12 +35,19 @@ class StatusLabels:
     by_state: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, reader: ProviderReader, part: Mapping[str, Any], states: Sequence[str]) -> "StatusLabels":
+    def of(
+        cls,
+        reader: ProviderReader,
+        part: Mapping[str, Any],
+        states: Sequence[str],
+        *,
+        default_prefix: str = DEFAULT_PREFIX,
+    ) -> "StatusLabels":
         """Read `prefix` and `labels` below `tracker.provider.states`; the reader is told mistakes."""
-        prefix = part.get("prefix", DEFAULT_PREFIX)
+        prefix = part.get("prefix", default_prefix)
         if not isinstance(prefix, str) or not prefix.strip() or len(prefix) > _MAX_PREFIX:
-            reader.wrong("states", "needs `prefix` to be a short text, like status:")
-            prefix = DEFAULT_PREFIX
+            reader.wrong("states", f"needs `prefix` to be a short text, like {default_prefix}")
+            prefix = default_prefix
         named = part.get("labels", {})
         if not isinstance(named, Mapping) or not all(_is_name(name) for name in named.values()):
             reader.wrong("states", "needs `labels` to be a map from states to labels")

@@ -4,10 +4,13 @@ from collections.abc import Mapping
 
 from contract.desk import Desk
 from contract.github import GithubDesk, GithubProjectDesk
+from contract.gitlab import GitlabDesk, GitlabOwnStatesDesk
 from contract.linear import LinearDesk
 
 DESKS: Mapping[str, type[Desk]] = {
     "linear": LinearDesk,
     "github": GithubDesk,
     "github, project": GithubProjectDesk,
+    "gitlab": GitlabDesk,
+    "gitlab, own states": GitlabOwnStatesDesk,
 }

@@ -9,7 +9,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from urllib.parse import urljoin
 
@@ -35,6 +35,7 @@ _OK = range(200, 300)
 _NOT_MODIFIED = 304
 _MAX_MOVES = 3
 _TEXT = 500
+_SHORTEST_SECRET = 8
 
 
 def wall_ms() -> int:
@@ -88,6 +89,7 @@ class Http:
         self._transport = transport or HttpxTransport()
         self._sleep = sleep
         self._now_ms = now_ms
+        self._secrets = _forms(credential, headers.get("authorization", ""))
         self._known = KnownAnswers()
         self._counts = _Counts()
         self._writing = anyio.Lock()
@@ -210,12 +212,13 @@ class Http:
                 f"answered more than fits to {request.method} {request.endpoint}",
                 hint=f"narrow {self.dialect.scope}",
             )
-        body, sound = _json(reply.content)
+        reply = self._masked(reply)
+        body, sound = _json(reply.content or b"")
         if not sound and reply.status in _OK:
             raise failures.malformed(
                 self.dialect, f"answered {_kind(reply)} to {request.method} {request.endpoint}"
             )
-        text = "" if sound else reply.content[:_TEXT].decode("utf-8", "replace")
+        text = "" if sound else (reply.content or b"")[:_TEXT].decode("utf-8", "replace")
         return Answer(
             status=reply.status,
             address=address,
@@ -223,6 +226,13 @@ class Http:
             body=body,
             text="" if _is_page(text) else text,
         )
+
+    def _masked(self, reply: Reply) -> Reply:
+        """Without the credential, should a server show us our own: nothing behind this line knows it."""
+        content = reply.content or b""
+        for secret in self._secrets:
+            content = content.replace(secret, b"***")
+        return replace(reply, content=content)
 
     def _judged(self, request: Request, answer: Answer) -> Answer:
         status = self.dialect.status(answer)
@@ -236,6 +246,13 @@ class Http:
         if status == failures.UNAUTHORISED:
             self.governor.latch(error)
         raise error
+
+
+def _forms(credential: str, header: str) -> tuple[bytes, ...]:
+    """The forms in which a credential travels: by itself, in a header, and as JSON may write that."""
+    sent = header.rpartition(" ")[2]
+    forms = {credential, sent, sent.replace("/", "\\/")}
+    return tuple(form.encode("utf-8", "replace") for form in forms if len(form) >= _SHORTEST_SECRET)
 
 
 def _json(content: bytes) -> tuple[Any, bool]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contract.desk import Desk
 from contract.github import GithubDesk, GithubProjectDesk
 from contract.gitlab import GitlabDesk, GitlabOwnStatesDesk
+from contract.jira import JiraDesk, JiraPlainDesk
 from contract.linear import LinearDesk
 
 DESKS: Mapping[str, type[Desk]] = {
@@ -13,4 +14,6 @@ DESKS: Mapping[str, type[Desk]] = {
     "github, project": GithubProjectDesk,
     "gitlab": GitlabDesk,
     "gitlab, own states": GitlabOwnStatesDesk,
+    "jira": JiraDesk,
+    "jira, no properties": JiraPlainDesk,
 }

@@ -126,6 +126,7 @@ _REMOTE: Mapping[str, str] = {
     "linear": "symphony.trackers.linear",
     "github": "symphony.trackers.github",
     "gitlab": "symphony.trackers.gitlab",
+    "jira": "symphony.trackers.jira",
 }
 """Kinds that are asked over HTTP, and the packages whose `KIND` they are; one is loaded when it is used."""
 

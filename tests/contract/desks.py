@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 
+from contract.asana import AsanaDesk
 from contract.desk import Desk
+from contract.forgejo import ForgejoDesk, GiteaDesk
 from contract.github import GithubDesk, GithubProjectDesk
 from contract.gitlab import GitlabDesk, GitlabOwnStatesDesk
 from contract.jira import JiraDesk, JiraPlainDesk
@@ -16,4 +18,7 @@ DESKS: Mapping[str, type[Desk]] = {
     "gitlab, own states": GitlabOwnStatesDesk,
     "jira": JiraDesk,
     "jira, no properties": JiraPlainDesk,
+    "forgejo": ForgejoDesk,
+    "forgejo, as gitea": GiteaDesk,
+    "asana": AsanaDesk,
 }

@@ -42,7 +42,7 @@ from symphony.scheduler.inputs import (
     WakeAsked,
     WorkflowRejected,
 )
-from symphony.scheduler.machine import over, step
+from symphony.scheduler.machine import Step, over, step
 from symphony.scheduler.state import Drain, State, initial
 from symphony.workflow.document import Workflow
 from symphony.workflow.keys import changed_keys
@@ -50,7 +50,7 @@ from symphony.workflow.settings import RetentionSettings
 from symphony.workflow.store import Rejected, Reloaded, WorkflowStore
 from symphony.workflow.values import Reload
 
-__all__ = ["Observer", "Service", "Step"]
+__all__ = ["Observer", "Service"]
 
 _RECHECK_S = 1.0
 _REFUSED_AGAIN_MS = 30_000
@@ -65,10 +65,6 @@ class Observer(Protocol):
     def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
         """One step."""
         ...
-
-
-Step = Callable[[State, Input, int], tuple[State, tuple[Command, ...]]]
-"""How a daemon decides: `machine.step`, or something around it that listens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

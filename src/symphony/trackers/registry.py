@@ -127,6 +127,9 @@ _REMOTE: Mapping[str, str] = {
     "github": "symphony.trackers.github",
     "gitlab": "symphony.trackers.gitlab",
     "jira": "symphony.trackers.jira",
+    "forgejo": "symphony.trackers.forgejo",
+    "gitea": "symphony.trackers.forgejo.gitea",
+    "asana": "symphony.trackers.asana",
 }
 """Kinds that are asked over HTTP, and the packages whose `KIND` they are; one is loaded when it is used."""
 

@@ -27,6 +27,7 @@ from symphony.scheduler.commands import (
     StopRun,
 )
 from symphony.scheduler.inputs import (
+    DayBegan,
     DrainAsked,
     Input,
     Polled,
@@ -510,3 +511,28 @@ async def test_facts_after_the_end_are_dropped(project: Project) -> None:
         count = len(served.watcher.facts)
         served.service.ask_to_end()
     assert len(served.watcher.facts) == count
+
+
+# --- days ---
+
+
+async def test_a_day_that_begins_is_told_also_when_somebody_sets_the_clock(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noon_ms, day_ms = 1_767_268_800_000, 86_400_000
+    monkeypatch.setattr(service, "_RECHECK_S", 0.01)
+    project.workflow()
+    async with serving(project) as served:
+        watcher = served.watcher
+        await watcher.until_seen(Recovered)
+        memory = served.service._memory
+        assert memory is not None
+        for days, day in ((0, "2026-01-01"), (1, "2026-01-02"), (-1, "2025-12-31")):
+            now_ms = noon_ms + days * day_ms
+            monkeypatch.setattr(memory, "_wall_ms", partial(int, now_ms))
+            await watcher.until(partial(_is_day, watcher, day))
+    assert [fact.day for fact in watcher.all(DayBegan)] == ["2026-01-01", "2026-01-02", "2025-12-31"]
+
+
+def _is_day(watcher: Watcher, day: str) -> bool:
+    return watcher.states[-1].day == day

@@ -16,6 +16,7 @@ from urllib.parse import urljoin
 import anyio
 import msgspec
 
+from symphony.domain.redaction import MASK
 from symphony.trackers.base import TrackerError
 from symphony.trackers.http import failures
 from symphony.trackers.http.dialect import THROTTLED, Dialect
@@ -35,7 +36,7 @@ _OK = range(200, 300)
 _NOT_MODIFIED = 304
 _MAX_MOVES = 3
 _TEXT = 500
-_SHORTEST_SECRET = 8
+_MASK, _TELLING = MASK.encode(), 8
 
 
 def wall_ms() -> int:
@@ -191,13 +192,22 @@ class Http:
             content = msgspec.json.encode(request.body)
             headers["content-type"] = "application/json"
         self._counts.requests[f"{request.method} {request.endpoint}"] += 1
-        reply = await send(request.method, address, headers, content)
+        reply = self._masked(await send(request.method, address, headers, content))
         self._counts.bytes += len(reply.content or b"")
         answer = self._confirmed(request, address, reply) or self._decoded(request, address, reply)
         self.governor.learn(self.dialect, answer)
         if request.conditional and not answer.cached:
-            self._known.keep(answer, len(reply.content or b""))
+            self._known.keep(answer, reply.content or b"")
         return answer
+
+    def _masked(self, reply: Reply) -> Reply:
+        """The reply without our credential in any form: some servers repeat what they do not take."""
+        content = reply.content
+        if content is None or not any(secret in content for secret in self._secrets):
+            return reply
+        for secret in self._secrets:
+            content = content.replace(secret, _MASK)
+        return replace(reply, content=content)
 
     def _confirmed(self, request: Request, address: str, reply: Reply) -> Answer | None:
         if not request.conditional or reply.status != _NOT_MODIFIED:
@@ -212,13 +222,12 @@ class Http:
                 f"answered more than fits to {request.method} {request.endpoint}",
                 hint=f"narrow {self.dialect.scope}",
             )
-        reply = self._masked(reply)
-        body, sound = _json(reply.content or b"")
+        body, sound = _json(reply.content)
         if not sound and reply.status in _OK:
             raise failures.malformed(
                 self.dialect, f"answered {_kind(reply)} to {request.method} {request.endpoint}"
             )
-        text = "" if sound else (reply.content or b"")[:_TEXT].decode("utf-8", "replace")
+        text = "" if sound else reply.content[:_TEXT].decode("utf-8", "replace")
         return Answer(
             status=reply.status,
             address=address,
@@ -226,13 +235,6 @@ class Http:
             body=body,
             text="" if _is_page(text) else text,
         )
-
-    def _masked(self, reply: Reply) -> Reply:
-        """Without the credential, should a server show us our own: nothing behind this line knows it."""
-        content = reply.content or b""
-        for secret in self._secrets:
-            content = content.replace(secret, b"***")
-        return replace(reply, content=content)
 
     def _judged(self, request: Request, answer: Answer) -> Answer:
         status = self.dialect.status(answer)
@@ -252,7 +254,7 @@ def _forms(credential: str, header: str) -> tuple[bytes, ...]:
     """The forms in which a credential travels: by itself, in a header, and as JSON may write that."""
     sent = header.rpartition(" ")[2]
     forms = {credential, sent, sent.replace("/", "\\/")}
-    return tuple(form.encode("utf-8", "replace") for form in forms if len(form) >= _SHORTEST_SECRET)
+    return tuple(form.encode("utf-8", "surrogatepass") for form in forms if len(form) >= _TELLING)
 
 
 def _json(content: bytes) -> tuple[Any, bool]:

@@ -16,6 +16,7 @@ from symphony.trackers.base import (
     TrackerConfigError,
     TrackerError,
 )
+from symphony.trackers.registry import SUPPORTED_KINDS
 from symphony.workflow.settings import TrackerSettings
 
 pytestmark = pytest.mark.asyncio
@@ -185,4 +186,5 @@ async def test_plain_http_to_another_machine_has_to_be_wanted(desk: Desk) -> Non
 
 async def test_the_registry_makes_it(desk: Desk) -> None:
     assert type(desk.by_registry()) is type(desk.tracker)
-    assert desk.kind in DESKS
+    assert desk.kind in SUPPORTED_KINDS
+    assert type(desk) in DESKS.values()

@@ -29,10 +29,14 @@ class LabelState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusLabels:
-    """Which label stands for which state: `by_state` is in the order of the settings."""
+    """Which label stands for which state.
+
+    `by_state` is in the order of the settings; `opened` is what the service calls an open issue.
+    """
 
     prefix: str = DEFAULT_PREFIX
     by_state: Mapping[str, str] = field(default_factory=dict)
+    opened: str = OPEN
 
     @classmethod
     def of(
@@ -42,6 +46,7 @@ class StatusLabels:
         states: Sequence[str],
         *,
         default_prefix: str = DEFAULT_PREFIX,
+        opened: str = OPEN,
     ) -> "StatusLabels":
         """Read `prefix` and `labels` below `tracker.provider.states`; the reader is told mistakes."""
         prefix = part.get("prefix", default_prefix)
@@ -56,14 +61,14 @@ class StatusLabels:
         by_state = {
             state: given.get(normalise_state(state), f"{prefix}{normalise_state(state).replace(' ', '-')}")
             for state in states
-            if normalise_state(state) not in {OPEN, CLOSED}
+            if normalise_state(state) not in {opened, CLOSED}
         }
         if len({label.lower() for label in by_state.values()}) < len(by_state):
             reader.wrong("states", "has one label for two states")
-        return cls(prefix=prefix.strip().lower(), by_state=by_state)
+        return cls(prefix=prefix.strip().lower(), by_state=by_state, opened=opened)
 
     def label(self, state: str) -> str | None:
-        """The label of a state, or null for `open`, `closed` and what is not configured."""
+        """The label of a state, or null for the service's own states and what is not configured."""
         wanted = normalise_state(state)
         return next((label for name, label in self.by_state.items() if normalise_state(name) == wanted), None)
 
@@ -84,7 +89,7 @@ class StatusLabels:
             over = [state for state in states if normalise_state(state) in terminal]
             return LabelState(state=over[0] if over else CLOSED)
         if not states:
-            return LabelState(state=OPEN)
+            return LabelState(state=self.opened)
         if len(states) == 1:
             return LabelState(state=states[0])
         going_on = [state for state in states if normalise_state(state) not in terminal]

@@ -86,11 +86,11 @@ class Http:
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self.base, self.dialect = base, dialect
-        self._credential = credential.encode("utf-8", "surrogatepass")
         self._headers = {"accept": "application/json", "user-agent": "symphony-orchestrator", **headers}
         self._transport = transport or HttpxTransport()
         self._sleep = sleep
         self._now_ms = now_ms
+        self._secrets = _forms(credential, headers.get("authorization", ""))
         self._known = KnownAnswers()
         self._counts = _Counts()
         self._writing = anyio.Lock()
@@ -201,10 +201,13 @@ class Http:
         return answer
 
     def _masked(self, reply: Reply) -> Reply:
-        """The reply without our credential: some servers repeat what they do not take."""
-        if reply.content is None or len(self._credential) < _TELLING or self._credential not in reply.content:
+        """The reply without our credential in any form: some servers repeat what they do not take."""
+        content = reply.content
+        if content is None or not any(secret in content for secret in self._secrets):
             return reply
-        return replace(reply, content=reply.content.replace(self._credential, _MASK))
+        for secret in self._secrets:
+            content = content.replace(secret, _MASK)
+        return replace(reply, content=content)
 
     def _confirmed(self, request: Request, address: str, reply: Reply) -> Answer | None:
         if not request.conditional or reply.status != _NOT_MODIFIED:
@@ -245,6 +248,13 @@ class Http:
         if status == failures.UNAUTHORISED:
             self.governor.latch(error)
         raise error
+
+
+def _forms(credential: str, header: str) -> tuple[bytes, ...]:
+    """The forms in which a credential travels: by itself, in a header, and as JSON may write that."""
+    sent = header.rpartition(" ")[2]
+    forms = {credential, sent, sent.replace("/", "\\/")}
+    return tuple(form.encode("utf-8", "surrogatepass") for form in forms if len(form) >= _TELLING)
 
 
 def _json(content: bytes) -> tuple[Any, bool]:

@@ -74,6 +74,16 @@ async def test_an_answer_without_end_is_cut(desk: Desk) -> None:
     assert json.loads(result.text)["cut_at"]
 
 
+async def test_a_credential_that_the_service_shows_is_shown_to_nobody(desk: Desk) -> None:
+    issue = await first(desk)
+    name, arguments = desk.raw_call(issue)
+    for secret in (desk.vendor.secret, desk.vendor.secret.replace("/", "\\/")):
+        desk.vendor.fail_next(Given(raw=f'{{"data": "your key is {secret}"}}'.encode()))
+        result = await desk.tracker.execute_agent_tool(name, arguments, issue=issue)
+        assert result.success
+        assert json.loads(result.text)["body"] == {"data": "your key is ***"}
+
+
 async def test_the_tool_can_be_switched_off(desk: Desk) -> None:
     assert desk.another(scope="off").agent_tool_specs() == ()
 

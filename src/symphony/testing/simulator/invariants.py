@@ -21,6 +21,7 @@ from symphony.scheduler.inputs import (
 )
 from symphony.scheduler.policy import CONTINUATION_DELAY_MS
 from symphony.scheduler.state import Cycle, Drain, Running, State
+from symphony.testing.simulator import lasting
 from symphony.testing.simulator.books import Moment
 from symphony.testing.simulator.rules import Broken, Invariant, Rules
 
@@ -262,8 +263,8 @@ def _clean_after_end(moment: Moment) -> Broken | None:
 @_invariant("backoff-cap", "RT2, RT3")
 def _backoff_cap(moment: Moment) -> Broken | None:
     """A wait is never longer than the cap on backoff, one poll interval, or what the other side asked for."""
-    if moment.after.retrying is moment.before.retrying:
-        return None
+    if moment.after.retrying is moment.before.retrying or isinstance(moment.fact, Recovered):
+        return None  # what is waited for over a restart has a rule of its own
     settings = moment.after.settings
     longest = max(
         settings.max_retry_backoff_ms,
@@ -391,6 +392,22 @@ def _exit_once(moment: Moment) -> Broken | None:
 
 
 ALL: Mapping[str, Invariant] = {
-    rule.name: rule for rule in (*_RULES.checked, TOTAL, REPLAY, LIVENESS, WINDS_DOWN)
+    rule.name: rule
+    for rule in (
+        *_RULES.checked,
+        TOTAL,
+        REPLAY,
+        LIVENESS,
+        WINDS_DOWN,
+        *lasting.RULES.checked,
+        lasting.AGENT,
+        lasting.COMMENT,
+        lasting.TOLD,
+        lasting.FINISHED,
+    )
 }
-first_broken = _RULES.first_broken
+
+
+def first_broken(moment: Moment) -> tuple[Invariant, Broken] | None:
+    """The first rule that this moment breaks, or null."""
+    return _RULES.first_broken(moment) or lasting.RULES.first_broken(moment)

@@ -1,6 +1,7 @@
 """Figures of one simulation, counted moment by moment."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -25,6 +26,7 @@ class Statistics:
         polls, refreshes: requests to the tracker. requests_per_poll: both together, per poll.
         slot_gap_ms, longest_slot_gap_ms: from a freed slot to the next start, where an issue was waiting for
             it; the median and the longest, null where there was none.
+        crashes: deaths at a crash point, by point.
     """
 
     virtual_ms: int
@@ -42,6 +44,7 @@ class Statistics:
     requests_per_poll: float
     slot_gap_ms: float | None
     longest_slot_gap_ms: int | None
+    crashes: dict[str, int] = field(default_factory=dict)
 
 
 class Tally:
@@ -76,7 +79,14 @@ class Tally:
             self._freed_ms.clear()
 
     def statistics(
-        self, *, virtual_ms: int, inputs: int, lives: int, issues: int, finished: int
+        self,
+        *,
+        virtual_ms: int,
+        inputs: int,
+        lives: int,
+        issues: int,
+        finished: int,
+        crashes: Mapping[str, int],
     ) -> Statistics:
         """The figures so far, with those that only the caller knows."""
         return Statistics(
@@ -95,4 +105,5 @@ class Tally:
             requests_per_poll=(self._polls + self._refreshes) / max(self._polls, 1),
             slot_gap_ms=median(self._gaps) if self._gaps else None,
             longest_slot_gap_ms=max(self._gaps, default=None),
+            crashes=dict(sorted(crashes.items())),
         )

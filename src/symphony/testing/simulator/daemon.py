@@ -164,6 +164,9 @@ class Daemon:
         if life == self.life:
             self.tell(fact)
 
+    def _lives(self, life: int) -> bool:
+        return life == self.life and self.up
+
     def _announced(self) -> None:
         self._clock.after(_ANNOUNCED_MS, self._deliver, WakeAsked(reason="tracker_changed"))
 
@@ -185,7 +188,7 @@ class Daemon:
             case CleanWorkspace():
                 self._clean(command)
             case PostNote():
-                self._notes.post(command, lambda life=self.life: life == self.life and self.up)
+                self._notes.post(command, partial(self._lives, self.life))
             case Exit():
                 self._clock.after(0, self._exit, self.life)
             case _:

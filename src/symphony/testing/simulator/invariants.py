@@ -1,8 +1,8 @@
 """The rules that hold after every step of the scheduler, each with its words, in one place (DESIGN 4).
 
 A check is a function of one `Moment`; its docstring is the rule as `docs/testing.md` shows it. It returns
-null while the rule holds, else what is broken. The rules that need more than one moment (`TOTAL`, `REPLAY`,
-`LIVENESS`, `WINDS_DOWN`) have their words here and are judged by the referee and the simulation.
+null while the rule holds, else what is broken. Those about restarts stand in `lasting`, and the words of the
+rules that need more than one moment in `judged`.
 """
 
 from collections import Counter
@@ -21,32 +21,15 @@ from symphony.scheduler.inputs import (
 )
 from symphony.scheduler.policy import CONTINUATION_DELAY_MS
 from symphony.scheduler.state import Cycle, Drain, Running, State
-from symphony.testing.simulator import lasting
+from symphony.testing.simulator import judged, lasting
 from symphony.testing.simulator.books import Moment
 from symphony.testing.simulator.rules import Broken, Invariant, Rules
 
-__all__ = ["ALL", "LIVENESS", "REPLAY", "TOTAL", "WINDS_DOWN", "first_broken"]
+__all__ = ["ALL", "first_broken"]
 
 _POLL = Timer(TimerKind.POLL)
 _RULES = Rules()
 _invariant = _RULES.invariant
-
-TOTAL = Invariant(name="total", source="ours", rule="`step` never raises, whatever it is told.")
-REPLAY = Invariant(
-    name="replay",
-    source="ours",
-    rule="A recorded list of inputs gives the same commands and states again.",
-)
-LIVENESS = Invariant(
-    name="liveness",
-    source="SC3, SC5",
-    rule="With a healthy tracker and a free slot, an eligible issue starts within two polls and a moment.",
-)
-WINDS_DOWN = Invariant(
-    name="winds-down",
-    source="SM1",
-    rule="Once every issue is done, nothing stays claimed, and a daemon that is asked to end does end.",
-)
 
 
 # --- starts ----------------------------------------------------------------------------------------------
@@ -395,15 +378,8 @@ ALL: Mapping[str, Invariant] = {
     rule.name: rule
     for rule in (
         *_RULES.checked,
-        TOTAL,
-        REPLAY,
-        LIVENESS,
-        WINDS_DOWN,
         *lasting.RULES.checked,
-        lasting.AGENT,
-        lasting.COMMENT,
-        lasting.TOLD,
-        lasting.FINISHED,
+        *judged.ALL,
     )
 }
 

@@ -11,34 +11,13 @@ from symphony.scheduler.commands import ContinueRun, StartRun
 from symphony.scheduler.inputs import AgentReported, Recovered, RunStage, Spent
 from symphony.scheduler.state import Blocked, Retry, Running, State
 from symphony.testing.simulator.books import Left, Moment
-from symphony.testing.simulator.rules import Broken, Invariant, Rules
+from symphony.testing.simulator.rules import Broken, Rules
 
-__all__ = ["AGENT", "COMMENT", "FINISHED", "RULES", "TOLD"]
+__all__ = ["RULES"]
 
 RULES = Rules()
 _invariant = RULES.invariant
 _NOTHING = Spent()
-
-AGENT = Invariant(
-    name="one-agent-per-issue",
-    source="SM3, FL1",
-    rule="No agent is started for an issue while another one lives, whichever daemon started it.",
-)
-COMMENT = Invariant(
-    name="no-comment-twice",
-    source="TR11",
-    rule="An issue has at most one comment of ours of each kind, whenever the daemon died.",
-)
-TOLD = Invariant(
-    name="block-is-told",
-    source="SM7, RT5",
-    rule="In the end each blocked issue has a comment that says so, unless the tracker refused it.",
-)
-FINISHED = Invariant(
-    name="finished-or-blocked",
-    source="SM1, SC5",
-    rule="Given good weather and time, each issue that may be worked on is finished or blocked.",
-)
 
 
 def _left(moment: Moment) -> Left | None:

@@ -8,7 +8,8 @@ from symphony.scheduler.commands import Command, StartRun
 from symphony.scheduler.inputs import Input
 from symphony.scheduler.state import State
 from symphony.testing.simulator.books import Books, Left, Moment
-from symphony.testing.simulator.invariants import REPLAY, TOTAL, first_broken
+from symphony.testing.simulator.invariants import first_broken
+from symphony.testing.simulator.judged import REPLAY, TOTAL
 from symphony.testing.simulator.rules import Invariant
 
 __all__ = ["InvariantBrokenError", "Life", "Referee", "Step", "Violation"]

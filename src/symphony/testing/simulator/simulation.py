@@ -15,8 +15,7 @@ from symphony.testing.simulator.clock import Clock
 from symphony.testing.simulator.crashing import Crashes
 from symphony.testing.simulator.daemon import Daemon
 from symphony.testing.simulator.dice import Dice
-from symphony.testing.simulator.invariants import WINDS_DOWN
-from symphony.testing.simulator.lasting import AGENT, COMMENT, FINISHED, TOLD
+from symphony.testing.simulator.judged import AGENT, COMMENT, FINISHED, TOLD, WINDS_DOWN
 from symphony.testing.simulator.liveness import Liveness
 from symphony.testing.simulator.memory import Forgetting, Memory
 from symphony.testing.simulator.notes import Notes
@@ -35,6 +34,7 @@ _ONE_DAY = days(1)
 _MINUTE_MS = 60_000
 _LEAVE_MS = 12 * 60 * _MINUTE_MS
 _LOOKS = 10
+_CRASHES, _MEMORY = 1 << 40, 1 << 41  # dice of their own, so that they change no other chance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,36 +80,18 @@ class Simulation:
         self._replays = replays
         self._command = replay_command
         self._violation: Violation | None = None
-        self._finished = 0
+        self._finished = self._lived_ms = 0
         self._clock = Clock()
         dice = Dice(seed)
         profile, settings = scenario.profile, scenario.first_settings()
-        parts = parts or Parts()
         self._tally = Tally()
         self._tracker = Tracker(self._clock, dice, profile.tracker, tells=profile.people.tells)
         self._agents = Agents(dice, profile.agents, scenario.sessions)
-        self._crashes = Crashes(dice)
-        workers = Workers(self._clock, self._tracker, self._crashes, self._agents.session)
+        self._crashes = Crashes(Dice(seed + _CRASHES))
         if scenario.crash is not None:
             self._crashes.arm(*scenario.crash)
         self._referee = Referee(step, watch=self._watch)
-        self._referee.books.tokens = workers.disk.used
-        self._memory = Memory(self._clock, dice, profile.journal, parts.forgetting)
-        self._notes = Notes(
-            self._clock, dice, self._tracker, self._memory, self._crashes, reads_back=parts.reads_back
-        )
-        workers.on_second = self._second_agent
-        self._notes.on_second = self._second_comment
-        self._daemon = Daemon(
-            self._clock,
-            dice,
-            self._referee,
-            self._tracker,
-            workers,
-            self._memory,
-            self._notes,
-            reaps=parts.reaps,
-        )
+        self._make_daemon(dice, parts or Parts())
         self._people = People(self._clock, dice, self._tracker, profile.people, hurry=scenario.hurry)
         self._operators = Operators(
             self._clock,
@@ -125,6 +107,19 @@ class Simulation:
         self._people.file(scenario.board, scenario.issues, self.end_ms)
         self._clock.at(0, self._daemon.start, settings)
         self._clock.after(1_000, self._liveness.look_now_and_then)
+
+    def _make_daemon(self, dice: Dice, parts: Parts) -> None:
+        clock, tracker, crashes = self._clock, self._tracker, self._crashes
+        workers = Workers(clock, tracker, crashes, self._agents.session)
+        workers.on_second = self._second_agent
+        self._referee.books.tokens = workers.disk.used
+        habits = self._scenario.profile.journal
+        self._memory = memory = Memory(clock, Dice(self._seed + _MEMORY), habits, parts.forgetting)
+        self._notes = Notes(clock, dice, tracker, memory, crashes, reads_back=parts.reads_back)
+        self._notes.on_second = self._second_comment
+        self._daemon = Daemon(
+            clock, dice, self._referee, tracker, workers, memory, self._notes, reaps=parts.reaps
+        )
 
     @property
     def end_ms(self) -> int:
@@ -185,9 +180,9 @@ class Simulation:
         daemon.tell(WakeAsked(reason="good weather"))
         for look in range(_LOOKS):
             clock.run(clock.now_ms + _MINUTE_MS * 2**look)
-            if not (unfinished := self._unfinished()):
+            if not self._unfinished():
                 break
-        else:
+        if unfinished := self._unfinished():
             words = "it is neither finished nor blocked"
             raise self._referee.broken(FINISHED, words, clock.now_ms, unfinished[0])
         for key, blocked in sorted(daemon.state.blocked.items()):
@@ -233,7 +228,7 @@ class Simulation:
 
     def _result(self) -> Result:
         statistics = self._tally.statistics(
-            virtual_ms=self._clock.now_ms,
+            virtual_ms=self._lived_ms or self._clock.now_ms,
             inputs=self._referee.count,
             lives=len(self._referee.lives),
             issues=len(self._tracker.changed_ms),
@@ -249,6 +244,7 @@ class Simulation:
         )
 
     def _count_finished(self) -> None:
+        self._lived_ms = self._clock.now_ms
         terminal = self._scenario.first_settings().terminal_states
         states = (normalise_state(issue.state) for issue in self._tracker.board.values())
         self._finished = sum(state in terminal for state in states)

@@ -40,6 +40,7 @@ from symphony.scheduler.inputs import (
 )
 from symphony.scheduler.machine import step
 from symphony.scheduler.state import Cycle, Drain, State
+from symphony.testing.simulator import make_settings
 
 __all__ = ["BROKEN_STEPS", "Broken"]
 
@@ -53,7 +54,10 @@ def _without(held: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 
 def _at_the_end(state: State) -> bool:
     """Whether these are the settings under which a schedule ends, when nobody counts how long issues wait."""
-    return state.settings.max_concurrent_agents == 10
+    settings = state.settings
+    return settings == make_settings(
+        poll_interval_ms=60_000, max_concurrent_agents=settings.max_concurrent_agents
+    )
 
 
 def starts_while_draining(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:

@@ -34,6 +34,7 @@ _ONE_DAY = days(1)
 _MINUTE_MS = 60_000
 _LEAVE_MS = 12 * 60 * _MINUTE_MS
 _LOOKS = 10
+_NOTE_MS = 1_000
 _CRASHES, _MEMORY = 1 << 40, 1 << 41  # dice of their own, so that they change no other chance
 
 
@@ -174,7 +175,9 @@ class Simulation:
             self._leave()
         self._operators.rest()
         clock.run(clock.now_ms + _LEAVE_MS, over=lambda: daemon.up)
-        daemon.tell(SettingsChanged(settings=make_settings(poll_interval_ms=_MINUTE_MS)))
+        slots = max(1, self._scenario.first_settings().max_concurrent_agents)
+        settings = make_settings(poll_interval_ms=_MINUTE_MS, max_concurrent_agents=slots)
+        daemon.tell(SettingsChanged(settings=settings))
         if daemon.state.paused:
             daemon.tell(OperatorAsked(verb=Verb.RESUME))
         daemon.tell(WakeAsked(reason="good weather"))
@@ -185,6 +188,7 @@ class Simulation:
         if unfinished := self._unfinished():
             words = "it is neither finished nor blocked"
             raise self._referee.broken(FINISHED, words, clock.now_ms, unfinished[0])
+        clock.run(clock.now_ms + _NOTE_MS)
         for key, blocked in sorted(daemon.state.blocked.items()):
             if (key, "blocked") not in self._tracker.comments and key not in self._notes.refused:
                 words = f"nobody told that it is blocked: {blocked.failure.message}"

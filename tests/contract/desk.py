@@ -142,6 +142,10 @@ class Desk(ABC):
         """From now on the service takes a move and does not make it; only where `move` is in `can`."""
         raise AssertionError
 
+    def finish(self, number: int) -> Sequence[tuple[str, Mapping[str, Any]]]:
+        """The tool calls by which an agent ends its issue; `done` need not be the state that it ends in."""
+        raise AssertionError(number)
+
     def raw_call(self, issue: Issue) -> tuple[str, Mapping[str, Any]]:
         """Name and arguments of a harmless call of the raw tool."""
         raise AssertionError(issue)

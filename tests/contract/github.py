@@ -3,18 +3,22 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
 from contract.desk import Desk
+from contract.graphql_schema import check_graphql, graphql_schema
 from contract.openapi import openapi
-from contract.schemas import SCHEMAS
+from contract.schemas import GITHUB_GRAPHQL, SCHEMAS
 from contract.vendor import ELSEWHERE, Asked, Clock, Fault, Given, PagingFault, Vendor
 from symphony.domain.issue import Issue
+
+if TYPE_CHECKING:
+    from graphql import GraphQLSchema
 
 SECRET = "ghp_0123456789abcdefghijklmnop"
 OWNER, REPO = "octo-team", "website"
@@ -68,6 +72,7 @@ class GithubVendor(Vendor):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self.document = openapi(SCHEMAS["github"])
+        self.schema: GraphQLSchema | None = None
         self.records: dict[int, Record] = {}
         self.lax = False
         self.moves_are_ignored = False
@@ -128,7 +133,10 @@ class GithubVendor(Vendor):
 
     @override
     def check(self, asked: Asked, given: Given) -> None:
-        if self.document is None or "graphql" in asked.address:
+        if "graphql" in asked.address:
+            check_graphql(self.schema, asked.body["query"], asked.body["variables"], None)
+            return
+        if self.document is None:
             return
         shown = Given(status=given.status) if self.lax else given
         path = asked.path if asked.path.startswith("/repos/") or asked.path == "/user" else "/user"
@@ -414,6 +422,11 @@ class GithubDesk(Desk):
         self.vendor.moves_are_ignored = True
 
     @override
+    def finish(self, number: int) -> Sequence[tuple[str, Mapping[str, Any]]]:
+        call = {"method": "PATCH", "path": f"{_ISSUES}/{number}", "body": {"state": "closed"}}
+        return [("github_api", call)]
+
+    @override
     def raw_call(self, issue: Issue) -> tuple[str, Mapping[str, Any]]:
         path = f"{_ISSUES}/{issue.id}"
         return "github_api", {"method": "GET", "path": path}
@@ -426,6 +439,7 @@ class GithubProjectDesk(GithubDesk):
     def make_vendor(self, clock: Clock) -> Vendor:
         vendor = GithubVendor(clock)
         vendor.queries = self.answer
+        vendor.schema = graphql_schema(GITHUB_GRAPHQL)
         return vendor
 
     @override

@@ -15,8 +15,17 @@ SCHEMAS = {
 NO_SCHEMAS = "the schemas of the vendors are not part of the repository (set SYMPHONY_VENDOR_SCHEMAS)"
 
 
+GITHUB_GRAPHQL = "SYMPHONY_GITHUB_GRAPHQL"
+"""The variable that names GitHub's GraphQL schema, which npm has in `@octokit/graphql-schema`."""
+
+NO_GITHUB_GRAPHQL = "GitHub's GraphQL schema is not part of the repository (set SYMPHONY_GITHUB_GRAPHQL)"
+
+
 def schema_file(name: str) -> Path | None:
     """The file of a vendor, or None where there is none."""
+    if name == GITHUB_GRAPHQL:
+        file = os.environ.get(GITHUB_GRAPHQL)
+        return Path(file) if file and Path(file).is_file() else None
     folder = os.environ.get("SYMPHONY_VENDOR_SCHEMAS")
     path = Path(folder or "/nonexistent") / name
     return path if folder and path.is_file() else None

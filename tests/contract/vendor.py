@@ -177,6 +177,12 @@ class Vendor(ABC):
         self, method: str, address: str, headers: Mapping[str, str], content: bytes | None
     ) -> Reply:
         await anyio.lowlevel.checkpoint()
+        given = self.exchange(method, address, headers, content)
+        names = {**self.extra_headers, **{name.lower(): value for name, value in given.headers.items()}}
+        return Reply(status=given.status, headers=names, content=given.content)
+
+    def exchange(self, method: str, address: str, headers: Mapping[str, str], content: bytes | None) -> Given:
+        """One request and its answer. Raises `ExchangeError` where none comes."""
         asked = self._asked(method, address, headers, content)
         self.requests.append(asked)
         fault = self._next_fault(asked)
@@ -191,9 +197,8 @@ class Vendor(ABC):
             self.check(asked, given)
         if fault is Fault.LOST:
             raise ExchangeError("the connection failed (ReadError)")
-        headers = {**self.extra_headers, **{name.lower(): value for name, value in given.headers.items()}}
         self.received += len(given.content)
-        return Reply(status=given.status, headers=headers, content=given.content)
+        return given
 
     def _asked(self, method: str, address: str, headers: Mapping[str, str], content: bytes | None) -> Asked:
         parts = urlsplit(address)

@@ -47,6 +47,8 @@ def exit_code(failure: Failure) -> ExitCode:
     """The exit code that a failure gives."""
     if failure.category in {Category.MISSING_TRACKER_SECRET, Category.AGENT_AUTH}:
         return ExitCode.AUTHENTICATION
+    if failure.status == _UNAUTHORISED:
+        return ExitCode.AUTHENTICATION
     return ExitCode.CONFIGURATION if failure.blame is Blame.CONFIG else ExitCode.FAILURE
 
 
@@ -58,8 +60,7 @@ def report(error: SymphonyError | click.ClickException) -> int:
     if isinstance(error, SymphonyError):
         for failure in getattr(error, "failures", (error.failure,)):
             _say_failure(failure)
-        refused = getattr(error, "status", None) == _UNAUTHORISED
-        return ExitCode.AUTHENTICATION if refused else exit_code(error.failure)
+        return exit_code(error.failure)
     hint = None
     if isinstance(error, click.UsageError) and error.ctx is not None:
         hint = f"{error.ctx.command_path} --help"

@@ -93,6 +93,7 @@ class Failure:
         hint: what to do next, one line, or null.
         where: `path:line` (or `path:line:column`) where there is one.
         retry_after_ms: how long the other side asked us to wait, or null.
+        status: the HTTP status that the other side's answer means, or null.
     """
 
     category: Category
@@ -102,6 +103,7 @@ class Failure:
     hint: str | None = None
     where: str | None = None
     retry_after_ms: int | None = None
+    status: int | None = None
 
     @property
     def line(self) -> str:

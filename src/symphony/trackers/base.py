@@ -26,16 +26,12 @@ __all__ = [
 class TrackerError(SymphonyError):
     """A tracker call failed as a whole (TR3).
 
-    `culprits` are the issue ids to blame, where that is known; `status` is the HTTP status that the tracker's
-    answer means, where there was one.
+    `culprits` are the issue ids to blame, where that is known.
     """
 
-    def __init__(
-        self, failure: Failure, *, culprits: frozenset[str] = frozenset(), status: int | None = None
-    ) -> None:
+    def __init__(self, failure: Failure, *, culprits: frozenset[str] = frozenset()) -> None:
         super().__init__(failure)
         self.culprits = culprits
-        self.status = status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

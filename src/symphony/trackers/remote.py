@@ -307,7 +307,7 @@ def _told(error: TrackerError) -> ToolResult:
     details = {
         "category": failure.category.value,
         "hint": failure.hint,
-        "status": error.status,
+        "status": failure.status,
         "retry_after_ms": failure.retry_after_ms,
     }
     return ToolResult.error(failure.message, **{key: value for key, value in details.items() if value})

@@ -94,4 +94,4 @@ class StatusLabels:
 
 
 def _is_name(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
+    return isinstance(value, str) and bool(value.strip()) and "," not in value  # which separates labels

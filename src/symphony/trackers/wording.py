@@ -39,6 +39,6 @@ def _refusal(message: str, hint: str | None, *, status: int | None = None) -> Tr
             message=message,
             retryable=False,
             hint=hint or "look at the issue in the tracker",
-        ),
-        status=status,
+            status=status,
+        )
     )

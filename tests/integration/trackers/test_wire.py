@@ -176,7 +176,7 @@ async def test_a_redirect_is_followed_on_the_same_host_only() -> None:
         ):
             with pytest.raises(TrackerError) as caught:
                 await ask(base, request)
-            assert caught.value.status == 302
+            assert caught.value.failure.status == 302
     assert len(heard) == 4
 
 

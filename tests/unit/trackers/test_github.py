@@ -144,7 +144,7 @@ async def test_everything_gone_at_once_is_a_lost_repository_and_no_lost_issues()
     desk.vendor.fail_next(Fault.NOT_FOUND, times=3)
     with pytest.raises(TrackerError) as caught:
         await desk.tracker.fetch_issues_by_ids(ids)
-    assert caught.value.status == 404
+    assert caught.value.failure.status == 404
 
 
 async def test_a_transferred_issue_is_gone() -> None:
@@ -180,7 +180,7 @@ async def test_a_project_that_is_not_there_is_a_failure(data: Mapping[str, Any])
     desk.vendor.queries = lambda _: dict(data)
     with pytest.raises(TrackerError) as caught:
         await listed(desk)
-    assert caught.value.status == 404
+    assert caught.value.failure.status == 404
     with pytest.raises(TrackerError):
         await desk.tracker.look()
 

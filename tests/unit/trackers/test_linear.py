@@ -135,7 +135,7 @@ async def test_a_create_that_is_refused_for_another_reason_says_so() -> None:
     desk.vendor.fail_next(Fault.SERVER_ERROR, when="SymphonyStates")
     with pytest.raises(TrackerError) as caught:
         await desk.tracker.put_comment(issue_id, "one", key="k", comment_id=None)
-    assert caught.value.status == 500
+    assert caught.value.failure.status == 500
 
 
 async def test_a_write_that_was_not_carried_out_is_no_success() -> None:

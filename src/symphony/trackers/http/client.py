@@ -194,7 +194,7 @@ class Http:
         answer = self._confirmed(request, address, reply) or self._decoded(request, address, reply)
         self.governor.learn(self.dialect, answer)
         if request.conditional and not answer.cached:
-            self._known.keep(answer, len(reply.content or b""))
+            self._known.keep(answer, reply.content or b"")
         return answer
 
     def _confirmed(self, request: Request, address: str, reply: Reply) -> Answer | None:

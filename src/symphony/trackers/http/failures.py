@@ -43,8 +43,8 @@ def refused(dialect: Dialect, request: Request, answer: Answer, status: int) -> 
             message=f"{message}: {said}" if said else message,
             retryable=status >= _SERVER,
             hint=_hint(dialect, answer, status),
-        ),
-        status=status,
+            status=status,
+        )
     )
 
 
@@ -74,8 +74,8 @@ def limited(dialect: Dialect, *, wait_ms: int, reason: str, for_all: bool = True
             message=f"{dialect.service} is left alone for {seconds} s: {one_line(reason, _DETAIL)}",
             hint="nothing to do; other users of the same credential spend from the same limit",
             retry_after_ms=wait_ms if for_all else None,
-        ),
-        status=THROTTLED,
+            status=THROTTLED,
+        )
     )
 
 

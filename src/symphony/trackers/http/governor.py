@@ -70,7 +70,7 @@ class Governor:
     def check(self, dialect: Dialect, purpose: Purpose) -> None:
         """Raise `TrackerError` where a request for this purpose must not be made now."""
         if self._latched is not None and self.now_ms() < self._latched[0]:
-            raise TrackerError(self._latched[1].failure, status=self._latched[1].status)
+            raise TrackerError(self._latched[1].failure)
         if quiet_ms := self.quiet_ms():
             raise limited(dialect, wait_ms=max(1_000, quiet_ms), reason=self._reason)
         for left in self.left():

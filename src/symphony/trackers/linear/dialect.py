@@ -21,6 +21,8 @@ def _status(answer: Answer) -> int:
     return max(meanings, default=plain_status(answer))
 
 
+# Linear tells of limits of single operations too. They are left out: an agent that uses up the one of a
+# search shall not stop polls.
 LINEAR = Dialect(
     service="Linear",
     secret="tracker.provider.api_key",  # noqa: S106 - the name of a setting
@@ -30,6 +32,5 @@ LINEAR = Dialect(
     buckets=(
         Bucket.of("requests", "x-ratelimit-requests"),
         Bucket.of("complexity points", "x-ratelimit-complexity"),
-        Bucket.of("requests to this operation", "x-ratelimit-endpoint-requests"),
     ),
 )

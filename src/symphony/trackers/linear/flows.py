@@ -310,7 +310,10 @@ def _batches(ids: Sequence[str]) -> Iterable[list[str]]:
 
 def _may_stand_already(error: TrackerError) -> bool:
     """Linear may have refused because the id is taken; a limit or a bad credential says nothing of that."""
-    return error.failure.category is Category.TRACKER_STATUS and error.status not in {UNAUTHORISED, FORBIDDEN}
+    return error.failure.category is Category.TRACKER_STATUS and error.failure.status not in {
+        UNAUTHORISED,
+        FORBIDDEN,
+    }
 
 
 def _written(dialect: Dialect, request: Request, payload: Any) -> str:

@@ -116,7 +116,7 @@ async def test_a_credential_that_may_only_read_says_so_and_reads_on(desk: Desk) 
     desk.vendor.fail_next(Fault.FORBIDDEN, skip=1)
     with pytest.raises(TrackerError) as caught:
         await upsert(desk.tracker, issue_id, "a")
-    assert caught.value.status == 403
+    assert caught.value.failure.status == 403
     assert "may not do this" in str(caught.value.failure.hint)
     assert len(await desk.tracker.fetch_issues_by_states([desk.todo])) == 1
 

@@ -40,7 +40,7 @@ async def test_a_refusal_becomes_a_typed_failure_at_once(
     desk.vendor.fail_next(fault)
     with pytest.raises(TrackerError) as caught:
         await desk.tracker.fetch_issues_by_states([desk.todo])
-    assert (caught.value.failure.category, caught.value.status) == (category, status)
+    assert (caught.value.failure.category, caught.value.failure.status) == (category, status)
     assert caught.value.failure.hint
     assert len(desk.vendor.requests) == 1, "neither repeated nor followed"
 

@@ -1,7 +1,9 @@
 import pytest
 
 from contract.desk import Desk
-from contract.schemas import NO_SCHEMAS, SCHEMAS, schema_file
+from contract.graphql_schema import check_graphql, graphql_schema
+from contract.schemas import GITHUB_GRAPHQL, NO_GITHUB_GRAPHQL, NO_SCHEMAS, SCHEMAS, schema_file
+from symphony.trackers.github import projects
 
 
 def test_every_case_is_held_against_the_vendors_schema(desk: Desk) -> None:
@@ -11,3 +13,11 @@ def test_every_case_is_held_against_the_vendors_schema(desk: Desk) -> None:
     if schema_file(name) is None:
         pytest.skip(NO_SCHEMAS)
     assert desk.vendor.validates
+
+
+def test_the_queries_about_projects_fit_githubs_schema() -> None:
+    if schema_file(GITHUB_GRAPHQL) is None:
+        pytest.skip(NO_GITHUB_GRAPHQL)
+    schema = graphql_schema(GITHUB_GRAPHQL)
+    for query in (projects.ITEMS, projects.LOOK, projects.OF_ISSUE, projects.MOVE):
+        check_graphql(schema, query, {}, None)

@@ -1,3 +1,5 @@
+from hashlib import sha256
+
 import pytest
 
 from symphony.domain.failures import Category
@@ -120,27 +122,31 @@ def test_a_403_is_a_limit_only_if_it_says_so() -> None:
 
 
 def test_known_answers_are_bounded() -> None:
-    known = KnownAnswers(max_entries=2, max_bytes=100)
+    known = KnownAnswers(max_entries=2, max_bytes=1_000)
 
-    def answer(name: str, **headers: str) -> Answer:
+    def keep(name: str, *, content: bytes | None = None, **headers: str) -> None:
         named = {key.replace("_", "-"): value for key, value in headers.items()}
-        return Answer(status=200, address=name, headers=named, body=name)
+        known.keep(
+            Answer(status=200, address=name, headers=named, body=name), content or b'"%s"' % name.encode()
+        )
 
-    known.keep(answer("a", etag="1"), 10)
-    known.keep(answer("b", last_modified="then"), 10)
-    known.keep(answer("none"), 10)
-    known.keep(answer("large", etag="1"), 1_000)
+    keep("a", etag="1")
+    keep("b", last_modified="then")
+    keep("none")
     assert known.validators("a") == {"if-none-match": "1"}
     assert known.validators("b") == {"if-modified-since": "then"}
-    assert known.validators("none") == known.validators("large") == {}
+    assert known.validators("none") == {}
     confirmed = known.confirmed("a", {"x-left": "5"})
     assert confirmed is not None
     assert (confirmed.body, confirmed.cached, confirmed.headers["x-left"]) == ("a", True, "5")
-    known.keep(answer("c", etag="1"), 10)
+    keep("c", etag="1")
     assert known.confirmed("b", {}) is None, "the one that was asked for longest ago"
-    known.keep(answer("d", etag="1"), 95)
-    assert known.confirmed("a", {}) is None
-    assert known.confirmed("d", {}) is not None
+    keep("large", etag="1", content=b'"' + bytes(range(97, 123)) * 1_000 + b'"')
+    assert known.confirmed("large", {}) is not None, "what repeats itself takes little room"
+    noise = "".join(sha256(str(number).encode()).hexdigest() for number in range(60))
+    keep("noise", etag="1", content=f'"{noise}"'.encode())
+    assert known.validators("noise") == known.validators("large") == {}
+    assert known.confirmed("gone", {}) is None
 
 
 def test_flows_run_without_a_network_and_may_take_a_failure_for_an_answer() -> None:

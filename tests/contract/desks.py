@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from contract.desk import Desk
 from contract.github import GithubDesk, GithubProjectDesk
 from contract.linear import LinearDesk
+from contract.redmine import RedmineDesk
 
 DESKS: Mapping[str, type[Desk]] = {
     "linear": LinearDesk,
     "github": GithubDesk,
     "github, project": GithubProjectDesk,
+    "redmine": RedmineDesk,
 }

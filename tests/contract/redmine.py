@@ -119,7 +119,7 @@ class RedmineVendor(Vendor):
 
     def _user(self) -> dict[str, Any]:
         then = "2026-01-01T00:00:00Z"
-        names = {"login": "symphony", "firstname": "Symphony", "lastname": "Bot", "mail": "bot@example.test"}
+        names = {"login": "symphony", "firstname": "Symphony", "lastname": "Bot"}
         times = {"created_on": then, "updated_on": then, "last_login_on": None, "passwd_changed_on": None}
         return {"id": ME, **names, "admin": False, **times, "twofa_scheme": None, "api_key": SECRET}
 

@@ -94,7 +94,6 @@ _USER = _map(
         "admin": _YES,
         "firstname": _TEXT,
         "lastname": _TEXT,
-        "mail": _TEXT,
         "created_on": _MOMENT,
         "updated_on": _MOMENT,
         "last_login_on": _MOMENT,
@@ -102,6 +101,7 @@ _USER = _map(
         "twofa_scheme": _MAYBE_TEXT,
         "api_key": _TEXT,
     },
+    mail=_TEXT,  # unless its owner hides it
     status=_WHOLE,
 )
 _PROJECT = _map(

@@ -12,7 +12,7 @@ import pytest
 from harness.project import Project, until
 from harness.real import require_backlog
 
-pytestmark = [pytest.mark.conformance("T-1", "T-6", "T-8")]
+pytestmark = [pytest.mark.conformance("T-1", "T-6", "T-8"), pytest.mark.timeout(300)]
 
 
 class Backlog:
@@ -61,7 +61,9 @@ def project(tmp_path: Path) -> Project:
 def backlog(project: Project) -> Backlog:
     backlog = Backlog(project, require_backlog())
     backlog("init", "demo", "--defaults")
-    backlog("config", "set", "remoteOperations", "false")
+    settings = project.repo / "backlog" / "config.yml"
+    slow = re.compile(r"^(remote_operations|check_active_branches): true$", re.MULTILINE)
+    settings.write_text(slow.sub(r"\1: false", settings.read_text()))
     return backlog
 
 
@@ -140,4 +142,6 @@ def test_a_daemon_works_on_it_while_people_go_on_with_backlog_md(project: Projec
     with project.daemon() as daemon:
         daemon.wait_for("serving")
         backlog("task", "create", "While it runs", "-d", script())
-        until(lambda: backlog.status("task-3") == "Done", daemon.log.read_text)
+        made = backlog.file("task-3")
+        until(lambda: True if "status: Done" in made.read_text() else None, daemon.log.read_text)
+    assert backlog.status("task-3") == "Done"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.live_redmine import CheckedTransport, LiveRedmine
-from harness.project import Project
+from harness.project import Project, until
 from harness.real import require_redmine
 from symphony.domain.failures import Category
 from symphony.trackers.base import TrackerError
@@ -17,6 +17,8 @@ from symphony.trackers.redmine import flows
 from symphony.trackers.registry import remote_kind
 from symphony.trackers.remote import RemoteTracker
 from symphony.workflow.settings import TrackerSettings
+
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
@@ -162,22 +164,24 @@ def test_a_daemon_works_on_an_issue_reports_once_and_keeps_its_report(
     redmine: LiveRedmine, project: Project
 ) -> None:
     key = redmine.account("Developer")
-    closing = {"issue": {"status_id": 5, "notes": "Done, on a branch."}}
-    steps = [{"write": "done.txt", "text": "done"}, {"commit": "Do it"}]
+    bye = "Done, on a branch."
+    closing = {"issue": {"status_id": 5, "notes": bye}}
 
-    def issue(subject: str) -> str:
-        made = redmine.issue(subject)
-        call = {"method": "PUT", "path": f"/issues/{made}.json", "body": closing}
+    def work(issue_id: str, *steps: dict[str, str]) -> None:
+        call = {"method": "PUT", "path": f"/issues/{issue_id}.json", "body": closing}
         script = json.dumps([[*steps, {"tool": "redmine_api", "arguments": call}]])
-        redmine.ask(
-            "PUT",
-            f"/issues/{made}.json",
-            issue={"description": f"```scripted\n{script}\n```", "status_id": 2},
-        )
-        return made
+        wanted = {"description": f"```scripted\n{script}\n```", "status_id": 2}
+        redmine.ask("PUT", f"/issues/{issue_id}.json", issue=wanted)
+
+    def reports(issue_id: str) -> list[str]:
+        return [note for note in redmine.notes(issue_id) if ".symphony/skills/broken/SKILL.md" in note]
+
+    def closed_at(issue_id: str) -> int | None:
+        """The number of the note with which the agent closed it."""
+        found = [entry["id"] for entry in redmine.show(issue_id)["journals"] if entry["notes"] == bye]
+        return found[0] if found else None
 
     project.write(".symphony/skills/broken/SKILL.md", "---\ndescription: No name.\n---\n")
-    project.commit("Add a malformed skill")
     project.workflow(
         tracker={
             "kind": "redmine",
@@ -191,20 +195,29 @@ def test_a_daemon_works_on_an_issue_reports_once_and_keeps_its_report(
         },
         polling={"interval_ms": 500},
     )
+    project.commit("Add a workflow and a malformed skill")
     project.environment["REDMINE_API_KEY"] = key
-    first, waits = issue("Do it"), issue("Wait for it")
+    first, waits = redmine.issue("Do it"), redmine.issue("Wait for it")
+    work(first, {"write": "done.txt", "text": "done"}, {"commit": "Do it"})
+    work(waits)
     redmine.block(waits, by=first)
+    with project.daemon() as daemon:
+        until(lambda: closed_at(waits), daemon.log.read_text)
+        until(lambda: (reports(first) and reports(waits)) or None, daemon.log.read_text)
+    assert project.git("show", f"symphony/RM-{first}:done.txt") == "done"
+    ends = [closed_at(first), closed_at(waits)]
+    assert ends == sorted(ends, key=lambda number: number or 0), "what blocks is done first"
+    (report,) = reports(first)
+    assert len(reports(waits)) == 1
+
+    project.git("checkout", "--quiet", f"symphony/RM-{first}")
+    project.write(".symphony/skills/another/SKILL.md", "---\nname: another\n---\n")
+    project.commit("Add another malformed skill")
+    project.git("checkout", "--quiet", "main")
+    work(first)
     done = project.symphony("run", "--once")
     assert done.returncode == 0, done.stderr
-    assert project.git("show", f"symphony/RM-{first}:done.txt") == "done"
-    assert redmine.show(first)["status"]["name"] == "Closed"
-    notes = redmine.notes(first)
-    assert sum(".symphony/skills/broken/SKILL.md" in note for note in notes) == 1
-    assert "Done, on a branch." in notes
-    assert len(notes) == 2
-    again = project.symphony("run", "--once")
-    assert again.returncode == 0, again.stderr
-    assert redmine.show(waits)["status"]["name"] == "Closed"
-    assert redmine.notes(first) == notes
-    assert sum(".symphony/skills/broken" in note for note in redmine.notes(waits)) == 1
-    assert key not in done.stderr + again.stderr + done.stdout
+    (edited,) = reports(first)
+    assert ".symphony/skills/another/SKILL.md" in edited
+    assert ".symphony/skills/another/SKILL.md" not in report
+    assert key not in done.stderr + daemon.log.read_text()

@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 CONFORMANCE := PYTHONPATH=tests $(BIN)/python -m conformance
 RESULTS := .conformance.json
 
-.PHONY: help demo test check unit fuzz bench conformance conformance-report format clean
+.PHONY: help demo test check unit fuzz simulate bench conformance conformance-report format clean
 
 help: ## Show this help
 	@echo "Symphony for Python"
@@ -50,6 +50,11 @@ conformance: $(VENV)/.dev ## Run the tests that show the specification's rules, 
 
 conformance-report: $(VENV)/.dev ## Write docs/CONFORMANCE.md from the marks of the tests
 	@$(CONFORMANCE) --write
+
+RUNS ?= 10000
+JOBS ?= 2
+simulate: $(VENV)/.runtime ## Run RUNS random schedules in JOBS processes, or replay the one of SEED
+	@$(BIN)/python -m symphony.testing.simulator $(if $(SEED),--schedules 1 --seed $(SEED),--schedules $(RUNS) --jobs $(JOBS) --seed $${RANDOM}$${RANDOM})
 
 bench: $(VENV)/.dev ## Measure beside a bare floor and write docs/PERFORMANCE.md (5 minutes)
 	@PYTHONPATH=tests $(BIN)/python -m bench

@@ -16,7 +16,7 @@ from symphony.domain.issue import Issue
 from symphony.trackers.linear import queries
 
 SECRET = "lin_api_0123456789abcdefghij"
-SLUG = "billing-a1b2c3"
+SLUG, SLUG_ID = "billing-a1b2c3", "a1b2c3"
 ME, SOMEBODY = "user-me", "user-other"
 TYPES = {"Todo": "unstarted", "In Progress": "started", "Done": "completed", "Backlog": "backlog"}
 OPERATION = "SymphonyIssues"
@@ -37,7 +37,7 @@ class Comment:
 @dataclass(slots=True)
 class Record:
     fields: dict[str, Any]
-    project: str = SLUG
+    project: str = SLUG_ID
     labels: list[str] = field(default_factory=list)
     blockers: list[str] = field(default_factory=list)
     comments: dict[str, Comment] = field(default_factory=dict)
@@ -144,18 +144,17 @@ class LinearVendor(Vendor):
     # --- reads -------------------------------------------------------------------------------------------
 
     def _visible(self) -> list[Record]:
-        return [record for record in self.records.values() if record.project == SLUG]
+        return [record for record in self.records.values() if record.project == SLUG_ID]
 
     def _newest(self, variables: Mapping[str, Any]) -> dict[str, Any]:
-        assert variables == {"slug": SLUG}
+        assert variables["slugs"] == [SLUG, SLUG_ID]
         newest = sorted(self._visible(), key=lambda record: str(record.fields["updatedAt"]))[-1:]
         nodes = [{"id": record.fields["id"], "updatedAt": record.fields["updatedAt"]} for record in newest]
         return {"issues": {"nodes": nodes}}
 
     def _by_states(self, variables: Mapping[str, Any]) -> dict[str, Any]:
-        assert variables["slug"] in {SLUG, "nowhere"}
-        wanted = [] if variables["slug"] == "nowhere" else self._visible()
-        found = [record for record in wanted if _state(record) in variables["states"]]
+        assert variables["slugs"] == [SLUG, SLUG_ID]
+        found = [record for record in self._visible() if _state(record) in variables["states"]]
         return {"issues": self._page([self._shown(record) for record in found], variables)}
 
     def _by_ids(self, variables: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,8 +197,8 @@ class LinearVendor(Vendor):
 
     def _look(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         states = {"nodes": [{"name": name} for name in TYPES]}
-        project = {"name": "Billing", "slugId": SLUG, "teams": {"nodes": [{"states": states}]}}
-        found = [project] if variables["slug"] == SLUG else []
+        project = {"name": "Billing", "slugId": SLUG_ID, "teams": {"nodes": [{"states": states}]}}
+        found = [project] if SLUG_ID in variables["slugs"] else []
         return {"viewer": {"id": ME, "name": "Symphony"}, "projects": {"nodes": found}}
 
     # --- writes ------------------------------------------------------------------------------------------

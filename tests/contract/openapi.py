@@ -57,6 +57,9 @@ class OpenApi:
             schema = self._resolved(known[name]["schema"])
             if schema.get("type") == "integer":
                 assert value.isdigit(), f"{name}={value}"
+            options = schema.get("items", {}).get("enum") if schema.get("type") == "array" else None
+            if options is not None:
+                assert set(value.split(",")) <= set(options), f"{name}={value}"
             if "enum" in schema:
                 assert value in schema["enum"], f"{name}={value}"
         missing = {name for name, each in known.items() if each.get("required")} - dict(asked.query).keys()
@@ -102,7 +105,13 @@ def openapi(name: str, *, prefix: str = "") -> OpenApi | None:
 
 
 def _without_hints(node: dict[str, Any]) -> dict[str, Any]:
-    """A `discriminator` is a hint by references of its own, and `oneOf` says the same."""
+    """A `discriminator` is a hint by references of its own, and `oneOf` says the same.
+
+    `nullable` in a part of `allOf` is meant for the whole, which the letter of OpenAPI does not give.
+    """
     if isinstance(node.get("discriminator"), dict):
         del node["discriminator"]
+    parts = node.get("allOf")
+    if isinstance(parts, list) and any(part.get("nullable") is True for part in parts):
+        return {"anyOf": [node, {"enum": [None]}]}
     return node

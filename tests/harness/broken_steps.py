@@ -15,6 +15,7 @@ from symphony.scheduler.commands import (
     Exit,
     FetchCandidates,
     Notify,
+    PostNote,
     RefreshIssues,
     SetTimer,
     StartRun,
@@ -23,9 +24,11 @@ from symphony.scheduler.commands import (
 from symphony.scheduler.inputs import (
     AgentReported,
     Input,
+    OperatorAsked,
     Polled,
     PollFailed,
     Refreshed,
+    Resume,
     RunEnded,
     RunStage,
     SchedulerSettings,
@@ -37,6 +40,7 @@ from symphony.scheduler.inputs import (
 )
 from symphony.scheduler.machine import step
 from symphony.scheduler.state import Cycle, Drain, State
+from symphony.testing.simulator import make_settings
 
 __all__ = ["BROKEN_STEPS", "Broken"]
 
@@ -46,6 +50,14 @@ Broken = Callable[[State, Input, int], tuple[State, Commands]]
 
 def _without(held: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in held.items() if key not in keys}
+
+
+def _at_the_end(state: State) -> bool:
+    """Whether these are the settings under which a schedule ends, when nobody counts how long issues wait."""
+    settings = state.settings
+    return settings == make_settings(
+        poll_interval_ms=60_000, max_concurrent_agents=settings.max_concurrent_agents
+    )
 
 
 def starts_while_draining(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
@@ -221,6 +233,8 @@ def raises(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
 
 
 def starts_nothing(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    if _at_the_end(state):
+        return step(state, fact, now_ms)
     return step(state, replace(fact, issues=()) if isinstance(fact, Polled) else fact, now_ms)
 
 
@@ -247,6 +261,47 @@ def remembering() -> Broken:
         return after, quiet if calls % 3 == 0 else commands
 
     return broken
+
+
+def _resumes(change: Callable[[Resume], Resume]) -> Broken:
+    """A step whose runs go on with something else than what an earlier one left."""
+
+    def broken(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+        after, commands = step(state, fact, now_ms)
+        told = (
+            replace(each, resume=change(each.resume)) if isinstance(each, StartRun) and each.resume else each
+            for each in commands
+        )
+        return after, tuple(told)
+
+    return broken
+
+
+def _anew(resume: Resume) -> Resume:
+    return replace(resume, thread=replace(resume.thread, total_tokens=0) if resume.thread else None)
+
+
+def goes_on_and_starts_cold(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    cold = tuple(
+        replace(each, run_id=f"{each.run_id}+", resume=None)
+        for each in commands
+        if isinstance(each, StartRun) and each.resume
+    )
+    return after, commands + cold
+
+
+def starts_while_paused(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    if not state.paused or isinstance(fact, OperatorAsked):
+        return step(state, fact, now_ms)
+    after, commands = step(replace(state, paused=False), fact, now_ms)
+    return replace(after, paused=True), commands
+
+
+def leaves_the_last_issues(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    if not _at_the_end(state):
+        return step(state, fact, now_ms)
+    return step(state, replace(fact, issues=()) if isinstance(fact, Polled) else fact, now_ms)
 
 
 BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
@@ -300,5 +355,19 @@ BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
     "raises": (raises, "total"),
     "starts nothing": (starts_nothing, "liveness"),
     "never unblocks": (never_unblocks, "winds-down"),
+    "goes on and starts cold": (goes_on_and_starts_cold, "one-run-per-issue"),
+    "starts while paused": (starts_while_paused, "pause-survives"),
+    "ignores the budget of an issue": (
+        _under(lambda limits: replace(limits, max_tokens_per_issue=None, max_turns_per_issue=None)),
+        "budget-holds",
+    ),
+    "ignores the budget of the day": (
+        _under(lambda limits: replace(limits, max_tokens_per_day=None)),
+        "budget-holds",
+    ),
+    "counts a conversation anew": (_resumes(_anew), "tokens-once"),
+    "drops an answer": (_resumes(lambda resume: replace(resume, answer=None)), "answers-arrive"),
+    "tells nobody of a block": (_drops(PostNote), "block-is-told"),
+    "leaves the last issues": (leaves_the_last_issues, "finished-or-blocked"),
     "is no function of its arguments": (remembering(), "replay"),
 }

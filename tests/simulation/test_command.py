@@ -56,6 +56,26 @@ def test_schedules_are_counted() -> None:
     assert (told["schedules"], told["broken_seeds"]) == (6, [])
 
 
+def test_schedules_are_shared_among_processes() -> None:
+    told = json.loads(_call("--schedules", "7", "--seed", "3", "--jobs", "2", "--json").output)
+    alone = json.loads(_call("--schedules", "7", "--seed", "3", "--json").output)
+    assert told == alone
+    assert told["lives"] >= 7
+
+
+def test_the_broken_ones_of_all_processes_are_told_in_order() -> None:
+    broken = ("--step", "harness.broken_steps:doubles_a_run")
+    found = _call("--schedules", "120", "--jobs", "2", "--json", *broken)
+    told = json.loads(found.output)
+    assert found.return_value == 1
+    assert told["broken_seeds"] == sorted(told["broken_seeds"])
+    assert [one["seed"] for one in told["broken"]] == told["broken_seeds"][:3]
+
+
+def test_crash_points_are_a_table() -> None:
+    assert "| `before:start` | a claim is kept" in _call("--crash-points").output
+
+
 def test_a_trace_shows_every_input() -> None:
     for words in (("--minutes", "30", "--issues", "2"), ("--schedules", "1")):
         output = _call(*words, "--trace").output
@@ -78,6 +98,7 @@ def test_lives_are_recorded_and_replayed(tmp_path: Path) -> None:
         (["--profile", "hurricane"], 2, "hurricane"),
         (["--step", "nowhere:nothing"], 2, "no such function: nowhere:nothing"),
         (["--step", "nothing"], 2, "no such function"),
+        (["--schedules", "2", "--jobs", "2", "--trace"], 2, "leave --jobs out"),
         (["--replay", __file__], 1, "not a recording"),
     ],
 )

@@ -1,8 +1,8 @@
-"""Ten thousand short random schedules, the same on every machine and in every run.
+"""Ten thousand short random schedules with deaths, the same on every machine and in every run.
 
 They run in processes of their own and without coverage, which would take 70 % of their rate and shows nothing
 that a few dozen schedules do not show. To look for new ones:
-`SYMPHONY_SIMULATION_EXAMPLES=100000 pytest tests/simulation`.
+`make simulate`, or `SYMPHONY_SIMULATION_EXAMPLES=100000 pytest tests/simulation`.
 """
 
 import json
@@ -12,6 +12,8 @@ import sys
 from secrets import randbelow
 
 import pytest
+
+from symphony.testing.simulator.crash_points import ALL_POINTS
 
 _ASKED = os.environ.get("SYMPHONY_SIMULATION_EXAMPLES")
 CHUNKS = 20
@@ -42,3 +44,6 @@ def test_no_rule_is_broken_in_ten_thousand_schedules(chunk: int) -> None:
     assert not told["broken_seeds"], f"replay with: {again}"
     assert told["schedules"] == EACH
     assert told["inputs"] > 10 * EACH
+    if not _ASKED:
+        assert sum(told["crashes"].values()) > EACH // 5, "they die often"
+        assert len(told["crashes"]) > len(ALL_POINTS) // 2, "and at many points"

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.broken_steps import doubles_a_run
+from symphony.scheduler.inputs import ClaimKind, Recovered
 from symphony.testing.simulator import (
     InvariantBrokenError,
     RecordingError,
@@ -22,8 +23,10 @@ def test_what_went_wrong_once_goes_well_for_ever(file: Path) -> None:
     replay(read(file.read_text("utf-8")))
 
 
-def test_there_are_recordings() -> None:
-    assert REPLAYS
+def test_there_are_recordings_of_restarts_too() -> None:
+    told = [read(file.read_text("utf-8")).inputs[0][1] for file in REPLAYS]
+    claims = {claim.kind for fact in told if isinstance(fact, Recovered) for claim in fact.claims}
+    assert claims >= {ClaimKind.RUNNING, ClaimKind.BLOCKED}
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -16,13 +16,13 @@ from symphony.observability.sinks import LogFile
 from symphony.observability.tally import Tally
 from symphony.runtime.admission import admit
 from symphony.runtime.bound import redaction_for
-from symphony.runtime.service import Observer, Service, Step
+from symphony.runtime.service import Observer, Service
 from symphony.runtime.shutdown import serve_until_signalled
 from symphony.runtime.state_dir import StateDirectory
 from symphony.runtime.state_place import instance_of, locate
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import Input, SettingsChanged
-from symphony.scheduler.machine import step
+from symphony.scheduler.machine import Step, step
 from symphony.scheduler.state import State
 from symphony.workflow.document import Workflow, WorkflowFile
 from symphony.workflow.store import WorkflowStore

@@ -9,6 +9,7 @@
 Who may hold a claim, and how it changes hands, stands in the table of `claims`.
 """
 
+from collections.abc import Callable
 from typing import assert_never
 
 from symphony.scheduler import (
@@ -49,7 +50,10 @@ from symphony.scheduler.policy import Eligible
 from symphony.scheduler.state import Cycle, State, Weather
 from symphony.scheduler.work import Work
 
-__all__ = ["idle", "over", "step"]
+__all__ = ["Step", "idle", "over", "step"]
+
+Step = Callable[[State, Input, int], tuple[State, tuple[Command, ...]]]
+"""How a daemon decides: `step`, or something around it that listens."""
 
 _MAKES_ROOM = (Polled, Refreshed, RefreshFailed, RunEnded, SettingsChanged, OperatorAsked, DayBegan)
 

@@ -125,6 +125,11 @@ def _remote(kind: "RemoteKind[Any]") -> _Kind:
 _REMOTE: Mapping[str, str] = {
     "linear": "symphony.trackers.linear",
     "github": "symphony.trackers.github",
+    "gitlab": "symphony.trackers.gitlab",
+    "jira": "symphony.trackers.jira",
+    "forgejo": "symphony.trackers.forgejo",
+    "gitea": "symphony.trackers.forgejo.gitea",
+    "asana": "symphony.trackers.asana",
     "redmine": "symphony.trackers.redmine",
 }
 """Kinds that are asked over HTTP, and the packages whose `KIND` they are; one is loaded when it is used."""

@@ -29,18 +29,30 @@ class LabelState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusLabels:
-    """Which label stands for which state: `by_state` is in the order of the settings."""
+    """Which label stands for which state.
+
+    `by_state` is in the order of the settings; `opened` is what the service calls an open issue.
+    """
 
     prefix: str = DEFAULT_PREFIX
     by_state: Mapping[str, str] = field(default_factory=dict)
+    opened: str = OPEN
 
     @classmethod
-    def of(cls, reader: ProviderReader, part: Mapping[str, Any], states: Sequence[str]) -> "StatusLabels":
+    def of(
+        cls,
+        reader: ProviderReader,
+        part: Mapping[str, Any],
+        states: Sequence[str],
+        *,
+        default_prefix: str = DEFAULT_PREFIX,
+        opened: str = OPEN,
+    ) -> "StatusLabels":
         """Read `prefix` and `labels` below `tracker.provider.states`; the reader is told mistakes."""
-        prefix = part.get("prefix", DEFAULT_PREFIX)
+        prefix = part.get("prefix", default_prefix)
         if not isinstance(prefix, str) or not prefix.strip() or len(prefix) > _MAX_PREFIX:
-            reader.wrong("states", "needs `prefix` to be a short text, like status:")
-            prefix = DEFAULT_PREFIX
+            reader.wrong("states", f"needs `prefix` to be a short text, like {default_prefix}")
+            prefix = default_prefix
         named = part.get("labels", {})
         if not isinstance(named, Mapping) or not all(_is_name(name) for name in named.values()):
             reader.wrong("states", "needs `labels` to be a map from states to labels")
@@ -49,14 +61,14 @@ class StatusLabels:
         by_state = {
             state: given.get(normalise_state(state), f"{prefix}{normalise_state(state).replace(' ', '-')}")
             for state in states
-            if normalise_state(state) not in {OPEN, CLOSED}
+            if normalise_state(state) not in {opened, CLOSED}
         }
         if len({label.lower() for label in by_state.values()}) < len(by_state):
             reader.wrong("states", "has one label for two states")
-        return cls(prefix=prefix.strip().lower(), by_state=by_state)
+        return cls(prefix=prefix.strip().lower(), by_state=by_state, opened=opened)
 
     def label(self, state: str) -> str | None:
-        """The label of a state, or null for `open`, `closed` and what is not configured."""
+        """The label of a state, or null for the service's own states and what is not configured."""
         wanted = normalise_state(state)
         return next((label for name, label in self.by_state.items() if normalise_state(name) == wanted), None)
 
@@ -77,7 +89,7 @@ class StatusLabels:
             over = [state for state in states if normalise_state(state) in terminal]
             return LabelState(state=over[0] if over else CLOSED)
         if not states:
-            return LabelState(state=OPEN)
+            return LabelState(state=self.opened)
         if len(states) == 1:
             return LabelState(state=states[0])
         going_on = [state for state in states if normalise_state(state) not in terminal]

@@ -6,7 +6,7 @@ from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.plain import one_line
 from symphony.trackers.base import TrackerError
 
-__all__ = ["no_such_state", "not_found", "not_moved"]
+__all__ = ["no_such_state", "no_way", "not_found", "not_moved"]
 
 _NAME = 80
 
@@ -20,6 +20,16 @@ def no_such_state(service: str, state: str, known: Sequence[str]) -> TrackerErro
     """A state to move to that the tracker does not have."""
     hint = f"states: {', '.join(known)}" if known else None
     return _refusal(f"{service}: there is no state {one_line(state, _NAME)!r}", hint)
+
+
+def no_way(service: str, issue: str, *, wanted: str, found: str, known: Sequence[str]) -> TrackerError:
+    """No rule of the tracker leads an issue from where it is to that state, or there is no such state."""
+    hint = f"from there it can be moved to: {', '.join(known)}" if known else "it cannot be moved from there"
+    return _refusal(
+        f"{service}: {one_line(issue, _NAME)} cannot be moved from {one_line(found, _NAME)!r}"
+        f" to {one_line(wanted, _NAME)!r}",
+        hint,
+    )
 
 
 def not_moved(service: str, issue: str, *, wanted: str, found: str, hint: str | None = None) -> TrackerError:

@@ -33,7 +33,7 @@ T = TypeVar("T")
 _NO_FRONT_MATTER: Final = 'the file has no front matter: its first line must be "---"'
 
 PLANNED_TRACKERS: Final = frozenset(
-    {"linear", "github", "gitlab", "jira", "asana", "forgejo", "redmine", "memory", "markdown"}
+    {"linear", "github", "gitlab", "jira", "asana", "forgejo", "gitea", "redmine", "memory", "markdown"}
 )
 """Kinds that mean something, whether or not this version has their adapter."""
 

@@ -27,6 +27,7 @@ from symphony.scheduler.commands import (
     StopRun,
 )
 from symphony.scheduler.inputs import (
+    DayBegan,
     DrainAsked,
     Input,
     Polled,
@@ -325,9 +326,7 @@ async def test_an_observer_that_breaks_is_logged_and_the_work_goes_on(project: P
     assert "observer_failed" in {line["event"] for line in logs}
 
 
-async def test_a_refresh_whose_step_failed_does_not_swallow_those_after_it(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_refresh_whose_step_failed_does_not_swallow_those_after_it(project: Project) -> None:
     failures = iter([RuntimeError("a bug")])
 
     def breaks_once(state: State, fact: Input, now_ms: int) -> tuple[State, tuple[Command, ...]]:
@@ -336,10 +335,9 @@ async def test_a_refresh_whose_step_failed_does_not_swallow_those_after_it(
                 raise failure
         return step(state, fact, now_ms)
 
-    monkeypatch.setattr("symphony.runtime.service.step", breaks_once)
     project.workflow(polling={"interval_ms": 3_600_000})
     with capture_logs() as logs:
-        async with serving(project) as served:
+        async with serving(project, step=breaks_once) as served:
             watcher, operator = served.watcher, served.service._operator
             await watcher.until(lambda: bool(watcher.states) and watcher.states[-1].polls == 1)
             for asked in (1, 2):
@@ -446,7 +444,7 @@ async def test_with_once_an_outage_comes_to_an_end(project: Project, monkeypatch
     async def broken(*_: object, **__: object) -> NoReturn:
         raise SymphonyError(make_failure("disk full", blame=Blame.HOST))
 
-    monkeypatch.setattr(WorkspaceManager, "prepare", broken)
+    monkeypatch.setattr(WorkspaceManager, "enter", broken)
     project.workflow(agent={"budget": {"max_attempts_without_progress": 3}})
     project.issue("SYM-1", [*WORK, DONE])
     async with serving(project, once=True) as served:
@@ -510,3 +508,28 @@ async def test_facts_after_the_end_are_dropped(project: Project) -> None:
         count = len(served.watcher.facts)
         served.service.ask_to_end()
     assert len(served.watcher.facts) == count
+
+
+# --- days ---
+
+
+async def test_a_day_that_begins_is_told_also_when_somebody_sets_the_clock(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noon_ms, day_ms = 1_767_268_800_000, 86_400_000
+    monkeypatch.setattr(service, "_RECHECK_S", 0.01)
+    project.workflow()
+    async with serving(project) as served:
+        watcher = served.watcher
+        await watcher.until_seen(Recovered)
+        memory = served.service._memory
+        assert memory is not None
+        for days, day in ((0, "2026-01-01"), (1, "2026-01-02"), (-1, "2025-12-31")):
+            now_ms = noon_ms + days * day_ms
+            monkeypatch.setattr(memory, "_wall_ms", partial(int, now_ms))
+            await watcher.until(partial(_is_day, watcher, day))
+    assert [fact.day for fact in watcher.all(DayBegan)] == ["2026-01-01", "2026-01-02", "2025-12-31"]
+
+
+def _is_day(watcher: Watcher, day: str) -> bool:
+    return watcher.states[-1].day == day

@@ -9,13 +9,16 @@ import anyio
 import anyio.lowlevel
 import pytest
 from anyio import to_thread
+from structlog.testing import capture_logs
+from typing_extensions import override
 
 from harness.binding import NoOwnSkills
 from harness.project import Project
+from harness.scheduling import make_failure
 from harness.serving import serving
-from symphony.agents.base import Preflight, SessionRequest
+from symphony.agents.base import Capabilities, Preflight, SessionRequest
 from symphony.agents.events import AgentEvent, SessionStarted, TurnEnded, TurnStatus
-from symphony.domain.failures import Category
+from symphony.domain.failures import Category, Failure
 from symphony.scheduler.inputs import RunEnded, SettingsChanged
 
 if TYPE_CHECKING:
@@ -139,3 +142,53 @@ async def test_a_workspace_that_leads_out_of_its_root_starts_no_agent(
     assert fact.outcome.failure.category is Category.INVALID_WORKSPACE_CWD
     assert listener.requests == []
     assert await to_thread.run_sync(lambda: list(Path(outside).iterdir())) == []
+
+
+class Rememberer(Listener):
+    """One that resumes threads, unless it has `forgotten` them; keeps what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forgotten = False
+        self.told: list[str] = []
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            system_block_at_start=True, client_tools=True, absolute_usage=True, sandbox=True, resume=True
+        )
+
+    @property
+    def resume_refused(self) -> Failure | None:
+        return make_failure("no such thread") if self.forgotten else None
+
+    @override
+    async def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
+        self.told.append(prompt)
+        async for event in super().run_turn(prompt, title=title):
+            yield event
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+async def test_a_session_goes_on_with_its_thread_or_starts_cold_where_the_agent_forgot_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch, *, forgotten: bool
+) -> None:
+    agent = Rememberer()
+    monkeypatch.setattr("symphony.runtime.bound.create_backend", lambda *_, **__: agent)
+    project.workflow()
+    project.issue("SYM-1", text="The task itself.")
+    async with serving(project) as first:
+        await first.watcher.until(lambda: bool(agent.told))
+        await first.watcher.until(lambda: [run.report.thread_id for run in first.watcher.running] == ["t"])
+    agent.forgotten = forgotten
+    agent.go.set()
+    with capture_logs() as logs:
+        async with serving(project) as second:
+            await second.watcher.until_seen(RunEnded)
+    before, after = agent.requests
+    assert before.resume is None
+    assert after.resume is not None
+    assert after.resume.thread_id == "t"
+    assert ("The task itself." in agent.told[0], "The task itself." in agent.told[1]) == (True, forgotten)
+    event = "resume_failed" if forgotten else "thread_resumed"
+    assert [line["thread_id"] for line in logs if line["event"] == event] == ["t"]

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from harness.binding import SECRET, CommentingTracker, FakeTracker, make_bound, nothing
 from harness.scheduling import make_failure, make_issue
 from symphony import skills
+from symphony.journal.model import CommentRecord
 from symphony.runtime import notes
 from symphony.runtime.notes import Notes
 from symphony.skills import Problem, Severity, SkillOptions
@@ -51,6 +52,26 @@ async def test_a_note_is_posted_once_and_edited_in_place(tmp_path: Path) -> None
     assert all((line["issue_identifier"], line["kind"]) == ("SYM-1", "blocked") for line in logs)
     (body,) = tracker.comments.values()
     assert body.endswith("second")
+    assert len(tracker.puts) == 2
+
+
+async def test_what_a_predecessor_posted_costs_no_request_again(tmp_path: Path) -> None:
+    tracker, kept = CommentingTracker(), dict[tuple[str, str], CommentRecord]()
+
+    def remember(issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
+        kept[issue_id, kind] = CommentRecord(
+            issue_id=issue_id, kind=kind, comment_id=comment_id, fingerprint=fingerprint, at_wall_ms=0
+        )
+
+    bound = make_bound(tmp_path, tracker)
+    await Notes(remember=remember).post(bound, ISSUE, kind="blocked", body="first")
+    assert set(kept) == {("1", "blocked")}
+    with capture_logs() as logs:
+        later = Notes(kept.values(), remember=remember)
+        await later.post(bound, ISSUE, kind="blocked", body="first")
+        assert logs == []
+        await later.post(bound, ISSUE, kind="blocked", body="second")
+    assert [line["outcome"] for line in logs] == ["edited"]
     assert len(tracker.puts) == 2
 
 

@@ -76,14 +76,17 @@ def test_a_retry_that_came_due_meanwhile_comes_due_at_once() -> None:
     assert story.started() == ["SYM-1"]
 
 
-def test_a_block_stays_with_its_reason_and_is_not_told_twice() -> None:
+def test_a_block_stays_with_its_reason_and_is_told_once_more_in_the_same_words() -> None:
     story = _told(_claim(ClaimKind.BLOCKED, failure=_ASKED, question="red?", attempt=2, resume=_RESUME))
     story.advance(1_000_000)
     blocked = story.state.blocked["1"]
     assert (blocked.failure, blocked.question, blocked.attempt) == (_ASKED, "red?", 2)
     assert blocked.resume is _RESUME
     assert blocked.settled
-    assert not story.said(PostNote)
+    (note,) = story.said(PostNote)
+    assert (note.issue.id, note.kind) == ("1", "blocked")
+    assert "which colour?" in note.body
+    assert "red?" in note.body
     assert not story.said(StartRun)
 
 

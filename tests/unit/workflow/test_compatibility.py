@@ -22,6 +22,7 @@ ENVIRONMENT = {
     "ASANA_PAT": "a-value-that-is-secret",
     "GITHUB_TOKEN": "a-value-that-is-secret",
     "GITLAB_PAT": "a-value-that-is-secret",
+    "JIRA_EMAIL": "bot@example.test",
     "JIRA_API_TOKEN": "a-value-that-is-secret",
     "LINEAR_API_KEY": "a-value-that-is-secret",
     "SYMPHONY_WORKSPACES": "/srv/workspaces",

@@ -13,7 +13,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from symphony.scheduler import machine
+from symphony.testing.simulator import crash_points
 from symphony.testing.simulator.invariants import ALL
+from symphony.testing.simulator.mass import Mass, share
 from symphony.testing.simulator.profiles import PROFILES
 from symphony.testing.simulator.recording import RecordingError, read, replay, write
 from symphony.testing.simulator.referee import InvariantBrokenError, Step
@@ -27,7 +29,6 @@ from symphony.testing.simulator.trace import line
 
 __all__ = ["main"]
 
-_SHOWN = 3
 _PROGRAM = "python -m symphony.testing.simulator"
 _EPILOG = """\b
 Examples:
@@ -55,6 +56,12 @@ def _step_named(_: click.Context, __: click.Parameter, name: str | None) -> Step
 def _print_invariants(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's
     if wanted:
         click.echo(table(ALL.values()))
+        context.exit()
+
+
+def _print_crash_points(context: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's
+    if wanted:
+        click.echo(crash_points.table())
         context.exit()
 
 
@@ -90,6 +97,13 @@ def _print_invariants(context: click.Context, _: click.Parameter, wanted: bool) 
     help="Instead: so many short random schedules, seed after seed.",
 )
 @click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes that share the schedules.",
+)
+@click.option(
     "--replay",
     "recording",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -117,11 +131,20 @@ def _print_invariants(context: click.Context, _: click.Parameter, wanted: bool) 
     callback=_print_invariants,
     help="Print the rules as a Markdown table and exit.",
 )
+@click.option(
+    "--crash-points",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_crash_points,
+    help="Print what comes of a death at each crash point as a Markdown table and exit.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(
     *,
     seed: int,
     schedules: int | None,
+    jobs: int,
     recording: Path | None,
     step: Step,
     **options: Any,
@@ -133,7 +156,9 @@ def main(
     if recording is not None:
         return _replay(recording, step, as_json=options["as_json"])
     if schedules is not None:
-        return _schedules(seed, schedules, step, options)
+        if jobs > 1 and (options["trace"] or options["record"]):
+            raise click.UsageError("--trace and --record show one process: leave --jobs out")
+        return _schedules(seed, schedules, jobs, step, options)
     return _months(seed, step, options)
 
 
@@ -187,35 +212,32 @@ def _figures(found: Statistics) -> str:
     )
 
 
-def _schedules(first: int, count: int, step: Step, options: dict[str, Any]) -> int:
-    inputs, broken = 0, []
+def _schedules(first: int, count: int, jobs: int, step: Step, options: dict[str, Any]) -> int:
+    found, last = Mass(), options["last"]
     with _progress(count, "schedules") as tell:
-        for number in range(count):
-            result = run_schedule(first + number, step=step)
-            inputs += result.statistics.inputs
-            if result.violations:
-                broken.append(result)
-            if options["trace"] and not options["as_json"]:
-                for told in result.history:
-                    click.echo(line(told))
-            _keep(result, options["record"])
-            tell(number + 1)
+        if jobs > 1:
+            for part in share(first, count, jobs=jobs, step=step, last=last):
+                found.join(part)
+                tell(found.schedules)
+        else:
+            for number in range(count):
+                result = run_schedule(first + number, step=step)
+                found.add(result, last=last)
+                if options["trace"] and not options["as_json"]:
+                    for told in result.history:
+                        click.echo(line(told))
+                _keep(result, options["record"])
+                tell(number + 1)
     if options["as_json"]:
-        shown = [result.as_json() for result in broken[:_SHOWN]]
-        seeds = [result.seed for result in broken]
-        found = {
-            "first_seed": first,
-            "schedules": count,
-            "inputs": inputs,
-            "broken_seeds": seeds,
-            "broken": shown,
-        }
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(found.as_json(first), indent=2))
     else:
-        for result in broken[:_SHOWN]:
-            click.echo(f"{result.report(last=options['last'])}\n")
-        click.echo(f"{count} schedules from seed {first}, {inputs} inputs, {len(broken)} broke a rule")
-    return 1 if broken else 0
+        for one in found.broken:
+            click.echo(f"{one.report}\n")
+        click.echo(
+            f"{count} schedules from seed {first}, {found.inputs} inputs, {found.lives} lives, "
+            f"{found.crashes.total()} deaths, {len(found.broken_seeds)} broke a rule"
+        )
+    return 1 if found.broken_seeds else 0
 
 
 def _replay(file: Path, step: Step, *, as_json: bool) -> int:

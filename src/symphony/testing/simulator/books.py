@@ -19,6 +19,7 @@ from symphony.scheduler.commands import (
     StopRun,
 )
 from symphony.scheduler.inputs import (
+    AgentReported,
     DrainAsked,
     Input,
     OperatorAsked,
@@ -36,7 +37,26 @@ from symphony.scheduler.inputs import (
 )
 from symphony.scheduler.state import State
 
-__all__ = ["Books", "Moment"]
+__all__ = ["Books", "Left", "Moment"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What was true when the newest thing was written that a successor can read.
+
+    Attributes:
+        state: all that the scheduler knew.
+        counted: tokens that were counted so far, by issue, whatever was forgiven since.
+        answers: what persons answered and no turn has heard.
+        max_wait_ms: the longest that a recovered retry may wait.
+        clock_set: somebody set the wall clock since the predecessor began.
+    """
+
+    state: State
+    counted: Mapping[str, int] = field(default_factory=dict)
+    answers: Mapping[str, str] = field(default_factory=dict)
+    max_wait_ms: int = 0
+    clock_set: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,6 +75,10 @@ class Books:
         longest_wait_ms: the longest wait that any failure asked for.
         patient: an operator's drain has no end of its own, until a signal sets one.
         exits: how often the daemon of this life was told to end.
+        remembers: it is known what the daemon of this life could remember: `left`, null for nothing.
+        counted: tokens that the scheduler counted, by issue, whatever was forgiven since.
+        tokens: tokens that agents really used, by issue; null where nobody can tell.
+        answers: what persons answered and no turn has heard.
     """
 
     live: Mapping[str, str] = field(default_factory=dict)
@@ -69,6 +93,11 @@ class Books:
     longest_wait_ms: int = 0
     patient: bool = False
     exits: int = 0
+    remembers: bool = False
+    left: Left | None = None
+    counted: Mapping[str, int] = field(default_factory=dict)
+    tokens: Mapping[str, int] | None = None
+    answers: Mapping[str, str] = field(default_factory=dict)
 
     def hear(self, fact: Input, now_ms: int) -> bool:
         """Book a fact before the scheduler hears it; false for one that belongs to nothing known."""
@@ -128,6 +157,31 @@ class Books:
                 case _:
                     pass
 
+    def follow(self, before: State, fact: Input, after: State) -> None:
+        """Book what changed in what is used up, and who has heard what a person answered."""
+        if after.spent is not before.spent and not isinstance(fact, Recovered):
+            counted = dict(self.counted)
+            for key, spent in after.spent.items():
+                was = before.spent.get(key)
+                if spent is not was:
+                    counted[key] = counted.get(key, 0) + spent.tokens - (was.tokens if was else 0)
+            self.counted = counted
+        if isinstance(fact, OperatorAsked):
+            self._answered(before, fact, after)
+        elif self.answers and isinstance(fact, AgentReported) and fact.report.turn_count:
+            heard = self.live.get(fact.run_id)
+            self.answers = {key: text for key, text in self.answers.items() if key != heard}
+        if self.answers and (after.running is not before.running or after.retrying is not before.retrying):
+            claimed = (after.running, after.retrying, after.blocked)
+            self.answers = {
+                key: text for key, text in self.answers.items() if any(key in held for held in claimed)
+            }
+
+    def _answered(self, before: State, fact: OperatorAsked, after: State) -> None:
+        key = fact.issue_id or ""
+        if fact.verb is Verb.ANSWER and key in before.blocked and key not in after.blocked:
+            self.answers = {**self.answers, key: fact.text or ""}
+
     def forget_daemon(self) -> None:
         """The daemon is gone and its successor has ended what it left: open questions and timers are void."""
         self.live, self.told = {}, {}
@@ -136,6 +190,14 @@ class Books:
         self.timers.clear()
         self.begun = self.owes_poll = self.patient = False
         self.exits = 0
+        self.remembers, self.left = False, None
+
+    def remember(self, left: Left | None) -> None:
+        """The daemon begins with this of its predecessor, and nothing else."""
+        self.remembers, self.left = True, left
+        if left is not None:
+            self.counted = left.counted
+        self.answers = left.answers if left else {}
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """The rules that hold after every step of the scheduler, each with its words, in one place (DESIGN 4).
 
 A check is a function of one `Moment`; its docstring is the rule as `docs/testing.md` shows it. It returns
-null while the rule holds, else what is broken. The rules that need more than one moment (`TOTAL`, `REPLAY`,
-`LIVENESS`, `WINDS_DOWN`) have their words here and are judged by the referee and the simulation.
+null while the rule holds, else what is broken. Those about restarts stand in `lasting`, and the words of the
+rules that need more than one moment in `judged`.
 """
 
 from collections import Counter
@@ -21,31 +21,15 @@ from symphony.scheduler.inputs import (
 )
 from symphony.scheduler.policy import CONTINUATION_DELAY_MS
 from symphony.scheduler.state import Cycle, Drain, Running, State
+from symphony.testing.simulator import judged, lasting
 from symphony.testing.simulator.books import Moment
 from symphony.testing.simulator.rules import Broken, Invariant, Rules
 
-__all__ = ["ALL", "LIVENESS", "REPLAY", "TOTAL", "WINDS_DOWN", "first_broken"]
+__all__ = ["ALL", "first_broken"]
 
 _POLL = Timer(TimerKind.POLL)
 _RULES = Rules()
 _invariant = _RULES.invariant
-
-TOTAL = Invariant(name="total", source="ours", rule="`step` never raises, whatever it is told.")
-REPLAY = Invariant(
-    name="replay",
-    source="ours",
-    rule="A recorded list of inputs gives the same commands and states again.",
-)
-LIVENESS = Invariant(
-    name="liveness",
-    source="SC3, SC5",
-    rule="With a healthy tracker and a free slot, an eligible issue starts within two polls and a moment.",
-)
-WINDS_DOWN = Invariant(
-    name="winds-down",
-    source="SM1",
-    rule="Once every issue is done, nothing stays claimed, and a daemon that is asked to end does end.",
-)
 
 
 # --- starts ----------------------------------------------------------------------------------------------
@@ -262,8 +246,8 @@ def _clean_after_end(moment: Moment) -> Broken | None:
 @_invariant("backoff-cap", "RT2, RT3")
 def _backoff_cap(moment: Moment) -> Broken | None:
     """A wait is never longer than the cap on backoff, one poll interval, or what the other side asked for."""
-    if moment.after.retrying is moment.before.retrying:
-        return None
+    if moment.after.retrying is moment.before.retrying or isinstance(moment.fact, Recovered):
+        return None  # what is waited for over a restart has a rule of its own
     settings = moment.after.settings
     longest = max(
         settings.max_retry_backoff_ms,
@@ -391,6 +375,15 @@ def _exit_once(moment: Moment) -> Broken | None:
 
 
 ALL: Mapping[str, Invariant] = {
-    rule.name: rule for rule in (*_RULES.checked, TOTAL, REPLAY, LIVENESS, WINDS_DOWN)
+    rule.name: rule
+    for rule in (
+        *_RULES.checked,
+        *lasting.RULES.checked,
+        *judged.ALL,
+    )
 }
-first_broken = _RULES.first_broken
+
+
+def first_broken(moment: Moment) -> tuple[Invariant, Broken] | None:
+    """The first rule that this moment breaks, or null."""
+    return _RULES.first_broken(moment) or lasting.RULES.first_broken(moment)

@@ -9,7 +9,7 @@ from symphony.scheduler.weather import quiet_until
 from symphony.testing.simulator.books import Moment
 from symphony.testing.simulator.clock import Clock
 from symphony.testing.simulator.daemon import Daemon
-from symphony.testing.simulator.invariants import LIVENESS
+from symphony.testing.simulator.judged import LIVENESS
 from symphony.testing.simulator.operators import Operators
 from symphony.testing.simulator.referee import Referee
 from symphony.testing.simulator.tracker import Tracker

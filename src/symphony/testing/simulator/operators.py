@@ -1,4 +1,4 @@
-"""What happens to the daemon from outside: reloads, broken workflows, wakes, drains, kills, suspends."""
+"""What happens to the daemon from outside: reloads, wakes, verbs, drains, kills, crashes, suspends."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,8 +14,11 @@ from symphony.scheduler.inputs import (
 )
 from symphony.scheduler.state import Drain
 from symphony.testing.simulator.clock import Clock
+from symphony.testing.simulator.crashing import Crashes
 from symphony.testing.simulator.daemon import Daemon
 from symphony.testing.simulator.dice import Dice
+from symphony.testing.simulator.memory import Memory
+from symphony.testing.simulator.orders import Orders
 from symphony.testing.simulator.profiles import OperatorHabits
 
 __all__ = ["Operators"]
@@ -37,6 +40,8 @@ class Operators:
         clock: Clock,
         dice: Dice,
         daemon: Daemon,
+        crashes: Crashes,
+        memory: Memory,
         habits: OperatorHabits,
         settings: SchedulerSettings,
         *,
@@ -48,11 +53,15 @@ class Operators:
         self._clock = clock
         self._dice = dice
         self._daemon = daemon
+        self._crashes = crashes
+        self._memory = memory
+        self._orders = Orders(dice, daemon)
         self._habits = habits
         self._hurry = hurry
         self._resting = False
         self._broken = False
         daemon.on_exit = self._bring_back
+        crashes.on_death(self._kill)
         for every_ms, act in (
             (habits.reload_every_ms, self._reload),
             (habits.break_every_ms, self._break),
@@ -60,6 +69,9 @@ class Operators:
             (habits.drain_every_ms, self._drain),
             (habits.kill_every_ms, self._kill),
             (habits.suspend_every_ms, self._suspend),
+            (habits.crash_every_ms, crashes.arm),
+            (habits.verb_every_ms, self._orders.give),
+            (habits.clock_every_ms, self._set_clock),
         ):
             if every_ms is not None:
                 self._plan(max(1, every_ms // hurry), act)
@@ -77,7 +89,8 @@ class Operators:
     def rest(self) -> None:
         """Leave the daemon alone, once it is up and its workflow is valid."""
         self._resting = True
-        if not self._daemon.up:
+        self._crashes.disarm()
+        if not self._daemon.alive:
             self._start()
 
     # --- the workflow file -------------------------------------------------------------------------------
@@ -137,9 +150,13 @@ class Operators:
             self._clock.after(self._dice.between(self._habits.down_ms), self._start)
 
     def _start(self) -> None:
-        if not self._daemon.up:
+        if not self._daemon.alive:
             self._broken = False  # a daemon does not start with an invalid workflow, so somebody mended it
             self._daemon.start(self.settings)
+
+    def _set_clock(self) -> None:
+        self._memory.set_clock()
+        self._daemon.look_at_the_day()
 
     def _suspend(self) -> None:
         self._clock.suspend(self._dice.between(self._habits.suspend_ms))

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 
 from symphony.testing.simulator.dice import Span
 
-__all__ = ["PROFILES", "AgentHabits", "OperatorHabits", "PeopleHabits", "Profile", "TrackerHabits"]
+__all__ = [
+    "PROFILES",
+    "AgentHabits",
+    "JournalHabits",
+    "OperatorHabits",
+    "PeopleHabits",
+    "Profile",
+    "TrackerHabits",
+]
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -50,7 +58,8 @@ class AgentHabits:
     """How sessions go; the probabilities are per session, and what they leave over succeeds.
 
     `unmoved` is the probability that a session that succeeds leaves its issue where it is; `idle` that a
-    session leaves no progress; `stubborn` that it refuses to stop for a while.
+    session leaves no progress; `stubborn` that it refuses to stop for a while; `survives` that its process
+    outlives a daemon that is killed; `forgets` that a conversation cannot be gone on with.
     """
 
     turn_ms: Span = (MINUTE_MS, 40 * MINUTE_MS)
@@ -69,6 +78,8 @@ class AgentHabits:
     idle: float = 0
     stubborn: float = 0
     stubborn_ms: Span = (1_000, 10 * MINUTE_MS)
+    survives: float = 0.5
+    forgets: float = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +92,11 @@ class PeopleHabits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorHabits:
-    """What happens to the daemon: reloads, broken workflows, wakes, drains, kills, suspends."""
+    """What happens to the daemon: reloads, broken workflows, wakes, drains, kills, suspends.
+
+    A `crash` ends it at one of its crash points. Operators say a verb, such as `stop` or `answer`, every
+    `verb_every_ms`; `clock` is how often somebody sets the wall clock.
+    """
 
     reload_every_ms: int | None = None
     break_every_ms: int | None = None
@@ -92,6 +107,21 @@ class OperatorHabits:
     down_ms: Span = (1_000, 10 * MINUTE_MS)
     suspend_every_ms: int | None = None
     suspend_ms: Span = (1_000, 8 * HOUR_MS)
+    crash_every_ms: int | None = None
+    verb_every_ms: int | None = None
+    clock_every_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalHabits:
+    """What happens to the journal: `lost` is the probability that a start finds it deleted or damaged.
+
+    While its disk is full, nothing is written.
+    """
+
+    lost: float = 0
+    full_every_ms: int | None = None
+    full_ms: Span = (MINUTE_MS, 2 * HOUR_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +134,7 @@ class Profile:
     agents: AgentHabits = AgentHabits()
     people: PeopleHabits = PeopleHabits()
     operators: OperatorHabits = OperatorHabits()
+    journal: JournalHabits = JournalHabits()
 
 
 _BAD_TRACKER = TrackerHabits(
@@ -127,6 +158,7 @@ _BAD_AGENTS = AgentHabits(
     silent=0.1,
     idle=0.2,
     stubborn=0.2,
+    forgets=0.1,
 )
 _BUSY_PEOPLE = PeopleHabits(edit_every_ms=4 * HOUR_MS, tells=0.6)
 _RESTLESS = OperatorHabits(
@@ -136,7 +168,12 @@ _RESTLESS = OperatorHabits(
     drain_every_ms=DAY_MS,
     kill_every_ms=DAY_MS,
     suspend_every_ms=DAY_MS,
+    crash_every_ms=12 * HOUR_MS,
+    verb_every_ms=4 * HOUR_MS,
+    clock_every_ms=2 * DAY_MS,
 )
+_BAD_DISK = JournalHabits(lost=0.1, full_every_ms=2 * DAY_MS)
+_FALLING = OperatorHabits(drain_every_ms=DAY_MS, crash_every_ms=2 * HOUR_MS, verb_every_ms=2 * HOUR_MS)
 
 PROFILES: Mapping[str, Profile] = {
     profile.name: profile
@@ -152,7 +189,15 @@ PROFILES: Mapping[str, Profile] = {
             name="busy", about="people edit the board all day, often without a word", people=_BUSY_PEOPLE
         ),
         Profile(
-            name="restless", about="reloads, broken workflows, drains, kills, suspends", operators=_RESTLESS
+            name="restless",
+            about="reloads, broken workflows, orders, drains, kills, suspends",
+            operators=_RESTLESS,
+        ),
+        Profile(
+            name="crashes",
+            about="the daemon dies at one crash point after the other, and agents ask",
+            agents=AgentHabits(asks=0.15, fails=0.1, unmoved=0.2, stubborn=0.2),
+            operators=_FALLING,
         ),
         Profile(
             name="storm",
@@ -161,6 +206,7 @@ PROFILES: Mapping[str, Profile] = {
             agents=_BAD_AGENTS,
             people=_BUSY_PEOPLE,
             operators=_RESTLESS,
+            journal=_BAD_DISK,
         ),
     )
 }

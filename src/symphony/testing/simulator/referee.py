@@ -7,8 +7,9 @@ from symphony.scheduler import machine
 from symphony.scheduler.commands import Command, StartRun
 from symphony.scheduler.inputs import Input
 from symphony.scheduler.state import State
-from symphony.testing.simulator.books import Books, Moment
-from symphony.testing.simulator.invariants import REPLAY, TOTAL, first_broken
+from symphony.testing.simulator.books import Books, Left, Moment
+from symphony.testing.simulator.invariants import first_broken
+from symphony.testing.simulator.judged import REPLAY, TOTAL
 from symphony.testing.simulator.rules import Invariant
 
 __all__ = ["InvariantBrokenError", "Life", "Referee", "Step", "Violation"]
@@ -63,6 +64,10 @@ class Referee:
         """The present daemon's state."""
         return self.lives[-1].state
 
+    def left(self) -> Left:
+        """What a successor would have to know."""
+        return Left(state=self.state, counted=self.books.counted, answers=self.books.answers)
+
     def begin(self, state: State) -> None:
         """A daemon begins with this state; what a predecessor left is ended before."""
         self.books.forget_daemon()
@@ -87,6 +92,7 @@ class Referee:
         life.state = after
         life.steps.append((now_ms, fact, commands))
         books.book(commands)
+        books.follow(before, fact, after)
         if after.hold is not None:
             books.owes_poll = False  # an invalid workflow is not polled for
         moment = Moment(

@@ -7,6 +7,7 @@ from typing import Any
 
 from symphony.domain.issue import Issue
 from symphony.scheduler.inputs import SchedulerSettings
+from symphony.testing.simulator.crash_points import CrashPoint
 from symphony.testing.simulator.profiles import PROFILES, Profile
 from symphony.testing.simulator.session import Session
 
@@ -49,6 +50,8 @@ class Scenario:
         slots: `max_concurrent_agents`. poll_interval_ms: `polling.interval_ms`.
         settings: instead of those two and of the defaults.
         hurry: how many times as often as the profile says people and operators act.
+        crash: the crash point at which the daemon dies for the first time, and the how many-th time that it
+            is reached.
         max_inputs: end early, after so many inputs; null for no limit.
         winds_down: whether the end is checked: all issues done, nothing stays claimed, the daemon ends.
     """
@@ -61,6 +64,7 @@ class Scenario:
     poll_interval_ms: int = 30_000
     settings: SchedulerSettings | None = None
     hurry: int = 1
+    crash: tuple[CrashPoint, int] | None = None
     max_inputs: int | None = None
     winds_down: bool = True
 

@@ -4,17 +4,19 @@ from dataclasses import replace
 from datetime import timedelta
 
 from symphony.scheduler import machine
+from symphony.testing.simulator.crash_points import ALL_POINTS
 from symphony.testing.simulator.dice import Dice
 from symphony.testing.simulator.profiles import PROFILES
 from symphony.testing.simulator.referee import Step
 from symphony.testing.simulator.result import Result
 from symphony.testing.simulator.scenario import Scenario, make_issue, make_settings, minutes
-from symphony.testing.simulator.simulation import Simulation
+from symphony.testing.simulator.simulation import Parts, Simulation
 
 __all__ = ["run_schedule", "schedule"]
 
-_NAMES = ("storm", "storm", "storm", "restless", "outage", "flaky", "busy", "calm")
+_NAMES = ("storm", "storm", "crashes", "crashes", "restless", "outage", "flaky", "busy", "calm")
 _REPLAYED = 4
+_CRASHED = 0.6
 
 
 def schedule(seed: int) -> tuple[Scenario, timedelta]:
@@ -30,6 +32,9 @@ def schedule(seed: int) -> tuple[Scenario, timedelta]:
         max_attempts_without_progress=dice.pick((1, 2, 5)),
         drain_timeout_ms=dice.pick((0, 10_000, 60_000)),
         required_labels=("x",) if dice.chance(0.1) else (),
+        max_tokens_per_issue=dice.pick((None, None, 3_000)),
+        max_tokens_per_day=dice.pick((None, None, 5_000)),
+        max_turns_per_issue=dice.pick((None, None, 3)),
     )
     profile = PROFILES[dice.pick(_NAMES)]
     turn_ms = dice.pick(((1_000, 60_000), (10_000, 600_000)))
@@ -40,17 +45,24 @@ def schedule(seed: int) -> tuple[Scenario, timedelta]:
         profile=replace(profile, agents=agents),
         settings=settings,
         hurry=dice.pick((30, 100, 300)),
+        crash=(dice.pick(ALL_POINTS), dice.pick((1, 1, 2, 3, 5))) if dice.chance(_CRASHED) else None,
         max_inputs=dice.between((10, 60)),
     )
     return scenario, minutes(dice.between((10, 240)))
 
 
-def run_schedule(seed: int, *, step: Step = machine.step) -> Result:
+def run_schedule(seed: int, *, step: Step = machine.step, parts: Parts | None = None) -> Result:
     """Live through the schedule of a seed; every fourth one is taken a second time, step by step."""
     scenario, duration = schedule(seed)
     replays = seed % _REPLAYED == 0
     command = f"python -m symphony.testing.simulator --schedules 1 --seed {seed}"
     simulation = Simulation(
-        scenario, seed=seed, duration=duration, step=step, replays=replays, replay_command=command
+        scenario,
+        seed=seed,
+        duration=duration,
+        step=step,
+        parts=parts,
+        replays=replays,
+        replay_command=command,
     )
     return simulation.run()

@@ -53,7 +53,9 @@ class Session:
         deliver_ms: from the last word to `RunEnded`.
         stop_ms: how long it takes to end when it is asked to stop.
         progress: whether it leaves a new commit or a changed tree; null where nobody can tell.
-        tokens: of each turn.
+        tokens: of each turn, at its begin; half as many come at its end.
+        survives: whether the agent outlives a daemon that is killed.
+        forgets: whether it cannot go on with an earlier conversation.
     """
 
     prepare_ms: int = 2_000
@@ -65,6 +67,8 @@ class Session:
     stop_ms: int = 500
     progress: bool | None = True
     tokens: int = 1_000
+    survives: bool = True
+    forgets: bool = False
 
     @classmethod
     def succeeds(cls, *, after_s: float = 60, turns: int = 1, moves_to: str | None = "Done") -> Self:

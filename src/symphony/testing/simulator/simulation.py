@@ -2,18 +2,23 @@
 
 import shlex
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 
 from symphony.domain.issue import normalise_state
 from symphony.scheduler import machine
-from symphony.scheduler.inputs import DrainAsked, SettingsChanged, WakeAsked
+from symphony.scheduler.inputs import DrainAsked, OperatorAsked, SettingsChanged, Verb, WakeAsked
+from symphony.scheduler.policy import Eligible, eligible
 from symphony.scheduler.state import Drain
 from symphony.testing.simulator.books import Moment
 from symphony.testing.simulator.clock import Clock
+from symphony.testing.simulator.crashing import Crashes
 from symphony.testing.simulator.daemon import Daemon
 from symphony.testing.simulator.dice import Dice
-from symphony.testing.simulator.invariants import WINDS_DOWN
+from symphony.testing.simulator.judged import AGENT, COMMENT, FINISHED, TOLD, WINDS_DOWN
 from symphony.testing.simulator.liveness import Liveness
+from symphony.testing.simulator.memory import Forgetting, Memory
+from symphony.testing.simulator.notes import Notes
 from symphony.testing.simulator.operators import Operators
 from symphony.testing.simulator.people import Agents, People
 from symphony.testing.simulator.referee import InvariantBrokenError, Referee, Step, Violation
@@ -23,11 +28,27 @@ from symphony.testing.simulator.statistics import Tally
 from symphony.testing.simulator.tracker import Tracker
 from symphony.testing.simulator.workers import Workers
 
-__all__ = ["Simulation", "simulate"]
+__all__ = ["Parts", "Simulation", "simulate"]
 
 _ONE_DAY = days(1)
 _MINUTE_MS = 60_000
 _LEAVE_MS = 12 * 60 * _MINUTE_MS
+_LOOKS = 10
+_NOTE_MS = 1_000
+_CRASHES, _MEMORY = 1 << 40, 1 << 41  # dice of their own, so that they change no other chance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Parts of the daemon around the scheduler that can be put in the place of ours, to see who notices.
+
+    `reaps`: a start ends the agents that are left. `reads_back`: a comment that stands is looked for before
+    one is written. `forgetting` is what becomes of the memory.
+    """
+
+    reaps: bool = True
+    reads_back: bool = True
+    forgetting: Forgetting | None = None
 
 
 class Simulation:
@@ -38,6 +59,7 @@ class Simulation:
         seed: the same seed gives the same history, on any machine.
         duration: virtual time; it is over in seconds.
         step: the scheduler that is judged.
+        parts: other parts of the daemon that are judged, in the place of ours.
         replays: whether every step is taken again at the end and must give the same.
         replay_command: the command that gives this simulation again, where the caller knows a better one.
     """
@@ -49,6 +71,7 @@ class Simulation:
         seed: int,
         duration: timedelta,
         step: Step = machine.step,
+        parts: Parts | None = None,
         replays: bool = True,
         replay_command: str | None = None,
     ) -> None:
@@ -58,24 +81,46 @@ class Simulation:
         self._replays = replays
         self._command = replay_command
         self._violation: Violation | None = None
-        self._finished = 0
+        self._finished = self._lived_ms = 0
         self._clock = Clock()
         dice = Dice(seed)
         profile, settings = scenario.profile, scenario.first_settings()
         self._tally = Tally()
         self._tracker = Tracker(self._clock, dice, profile.tracker, tells=profile.people.tells)
-        agents = Agents(dice, profile.agents, scenario.sessions)
-        workers = Workers(self._clock, self._tracker, agents.session)
+        self._agents = Agents(dice, profile.agents, scenario.sessions)
+        self._crashes = Crashes(Dice(seed + _CRASHES))
+        if scenario.crash is not None:
+            self._crashes.arm(*scenario.crash)
         self._referee = Referee(step, watch=self._watch)
-        self._daemon = Daemon(self._clock, dice, self._referee, self._tracker, workers)
+        self._make_daemon(dice, parts or Parts())
         self._people = People(self._clock, dice, self._tracker, profile.people, hurry=scenario.hurry)
         self._operators = Operators(
-            self._clock, dice, self._daemon, profile.operators, settings, hurry=scenario.hurry
+            self._clock,
+            dice,
+            self._daemon,
+            self._crashes,
+            self._memory,
+            profile.operators,
+            settings,
+            hurry=scenario.hurry,
         )
         self._liveness = Liveness(self._clock, self._referee, self._tracker, self._daemon, self._operators)
         self._people.file(scenario.board, scenario.issues, self.end_ms)
         self._clock.at(0, self._daemon.start, settings)
         self._clock.after(1_000, self._liveness.look_now_and_then)
+
+    def _make_daemon(self, dice: Dice, parts: Parts) -> None:
+        clock, tracker, crashes = self._clock, self._tracker, self._crashes
+        workers = Workers(clock, tracker, crashes, self._agents.session)
+        workers.on_second = self._second_agent
+        self._referee.books.tokens = workers.disk.used
+        habits = self._scenario.profile.journal
+        self._memory = memory = Memory(clock, Dice(self._seed + _MEMORY), habits, parts.forgetting)
+        self._notes = Notes(clock, dice, tracker, memory, crashes, reads_back=parts.reads_back)
+        self._notes.on_second = self._second_comment
+        self._daemon = Daemon(
+            clock, dice, self._referee, tracker, workers, memory, self._notes, reaps=parts.reaps
+        )
 
     @property
     def end_ms(self) -> int:
@@ -92,6 +137,7 @@ class Simulation:
                     progress(until_ms)
             self._count_finished()
             if self._scenario.winds_down:
+                self._settle()
                 self._wind_down()
             if self._replays:
                 self._referee.replay()
@@ -106,18 +152,63 @@ class Simulation:
     def _enough(self) -> bool:
         return self._scenario.max_inputs is not None and self._referee.count >= self._scenario.max_inputs
 
+    def _second_agent(self, issue_id: str) -> None:
+        words = "a second agent was started beside a live one"
+        raise self._referee.broken(AGENT, words, self._clock.now_ms, issue_id)
+
+    def _second_comment(self, issue_id: str) -> None:
+        words = "it has the same comment twice"
+        raise self._referee.broken(COMMENT, words, self._clock.now_ms, issue_id)
+
     # --- the end -----------------------------------------------------------------------------------------
 
-    def _wind_down(self) -> None:
-        """Everything is done, nobody disturbs: claims must go, and the daemon must end when asked."""
+    def _settle(self) -> None:
+        """Nobody disturbs, and all goes well: what may be worked on is finished, or blocked and told."""
         self._people.rest()
-        self._tracker.close()
+        self._tracker.mend()
+        self._agents.calm_down()
+        self._memory.rest()
         self._liveness.rest()
-        daemon = self._daemon
+        self._crashes.disarm()
+        daemon, clock = self._daemon, self._clock
         if daemon.up and daemon.state.drain is not Drain.NO:
             self._leave()
         self._operators.rest()
-        daemon.tell(SettingsChanged(settings=make_settings(poll_interval_ms=_MINUTE_MS)))
+        clock.run(clock.now_ms + _LEAVE_MS, over=lambda: daemon.up)
+        slots = max(1, self._scenario.first_settings().max_concurrent_agents)
+        settings = make_settings(poll_interval_ms=_MINUTE_MS, max_concurrent_agents=slots)
+        daemon.tell(SettingsChanged(settings=settings))
+        if daemon.state.paused:
+            daemon.tell(OperatorAsked(verb=Verb.RESUME))
+        daemon.tell(WakeAsked(reason="good weather"))
+        for look in range(_LOOKS):
+            clock.run(clock.now_ms + _MINUTE_MS * 2**look)
+            if not self._unfinished():
+                break
+        if unfinished := self._unfinished():
+            words = "it is neither finished nor blocked"
+            raise self._referee.broken(FINISHED, words, clock.now_ms, unfinished[0])
+        clock.run(clock.now_ms + _NOTE_MS)
+        for key, blocked in sorted(daemon.state.blocked.items()):
+            if (key, "blocked") not in self._tracker.comments and key not in self._notes.refused:
+                words = f"nobody told that it is blocked: {blocked.failure.message}"
+                raise self._referee.broken(TOLD, words, clock.now_ms, key)
+
+    def _unfinished(self) -> list[str]:
+        state = self._daemon.state
+        board = self._tracker.in_states(state.settings.active_states)
+        return [
+            issue.id
+            for issue in board
+            if issue.id in state.running
+            or issue.id in state.retrying
+            or isinstance(eligible(issue, state), Eligible)
+        ]
+
+    def _wind_down(self) -> None:
+        """Everything is done, nobody disturbs: claims must go, and the daemon must end when asked."""
+        self._tracker.close()
+        daemon = self._daemon
         daemon.tell(WakeAsked(reason="the end"))
         self._clock.run(self._clock.now_ms + _LEAVE_MS, over=lambda: not self._claimed())
         if claimed := self._claimed():
@@ -141,11 +232,12 @@ class Simulation:
 
     def _result(self) -> Result:
         statistics = self._tally.statistics(
-            virtual_ms=self._clock.now_ms,
+            virtual_ms=self._lived_ms or self._clock.now_ms,
             inputs=self._referee.count,
             lives=len(self._referee.lives),
             issues=len(self._tracker.changed_ms),
             finished=self._finished,
+            crashes=self._crashes.deaths,
         )
         return Result(
             seed=self._seed,
@@ -156,6 +248,7 @@ class Simulation:
         )
 
     def _count_finished(self) -> None:
+        self._lived_ms = self._clock.now_ms
         terminal = self._scenario.first_settings().terminal_states
         states = (normalise_state(issue.state) for issue in self._tracker.board.values())
         self._finished = sum(state in terminal for state in states)

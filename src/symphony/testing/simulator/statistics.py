@@ -1,10 +1,11 @@
 """Figures of one simulation, counted moment by moment."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from symphony.scheduler.commands import FetchCandidates, PostNote, RefreshIssues
+from symphony.scheduler.commands import FetchCandidates, Notify, RefreshIssues
 from symphony.scheduler.inputs import RunEnded
 from symphony.testing.simulator.books import Moment
 
@@ -25,6 +26,7 @@ class Statistics:
         polls, refreshes: requests to the tracker. requests_per_poll: both together, per poll.
         slot_gap_ms, longest_slot_gap_ms: from a freed slot to the next start, where an issue was waiting for
             it; the median and the longest, null where there was none.
+        crashes: deaths at a crash point, by point.
     """
 
     virtual_ms: int
@@ -42,6 +44,7 @@ class Statistics:
     requests_per_poll: float
     slot_gap_ms: float | None
     longest_slot_gap_ms: int | None
+    crashes: dict[str, int] = field(default_factory=dict)
 
 
 class Tally:
@@ -69,14 +72,21 @@ class Tally:
         for command in moment.commands:
             self._polls += isinstance(command, FetchCandidates)
             self._refreshes += isinstance(command, RefreshIssues)
-            self._blocks += isinstance(command, PostNote)
+            self._blocks += isinstance(command, Notify) and command.event == "issue_blocked"
         if isinstance(moment.fact, RunEnded) and len(moment.after.picks) > len(moment.before.picks):
             self._freed_ms.append(moment.now_ms)
         elif not moment.after.picks:
             self._freed_ms.clear()
 
     def statistics(
-        self, *, virtual_ms: int, inputs: int, lives: int, issues: int, finished: int
+        self,
+        *,
+        virtual_ms: int,
+        inputs: int,
+        lives: int,
+        issues: int,
+        finished: int,
+        crashes: Mapping[str, int],
     ) -> Statistics:
         """The figures so far, with those that only the caller knows."""
         return Statistics(
@@ -95,4 +105,5 @@ class Tally:
             requests_per_poll=(self._polls + self._refreshes) / max(self._polls, 1),
             slot_gap_ms=median(self._gaps) if self._gaps else None,
             longest_slot_gap_ms=max(self._gaps, default=None),
+            crashes=dict(sorted(crashes.items())),
         )

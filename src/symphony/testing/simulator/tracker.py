@@ -32,6 +32,7 @@ class Tracker:
         self.announce: Act | None = None
         self._clock = clock
         self._dice = dice
+        self.comments: dict[tuple[str, str], list[str]] = {}
         self._tells = tells
         self._states: dict[str, dict[str, Issue]] = {}
         self._down_until_ms = 0
@@ -62,6 +63,20 @@ class Tracker:
     def in_states(self, states: Iterable[str]) -> tuple[Issue, ...]:
         """The issues in any of these normalised states, in the order of the states' names."""
         return tuple(issue for state in sorted(states) for issue in self._states.get(state, {}).values())
+
+    def comment(self, issue_id: str, kind: str, body: str, *, reads_back: bool = True) -> bool:
+        """Put a comment of ours on an issue, or edit the one that is found by its marker.
+
+        False if the tracker did not take it, or the issue is gone.
+        """
+        if issue_id not in self.board or self._failure() is not None:
+            return False
+        standing = self.comments.setdefault((issue_id, kind), [])
+        if standing and reads_back:
+            standing[-1] = body
+        else:
+            standing.append(body)
+        return True
 
     # --- its answers -------------------------------------------------------------------------------------
 
@@ -146,14 +161,18 @@ class Tracker:
             self._unsound(self._down_until_ms - self._clock.now_ms)
             self._next_outage()
 
+    def mend(self) -> None:
+        """From now on every request goes well."""
+        self.habits = TrackerHabits()
+        self._down_until_ms = 0
+
     def close(self) -> None:
         """Every issue is done, nobody changes one any more, and from now on every request goes well."""
         self._tells = 0
         for key in tuple(self.board):
             self.change(key, state="Done", dispatchable=True)
         self._closed = True
-        self.habits = TrackerHabits()
-        self._down_until_ms = 0
+        self.mend()
 
 
 def _tracker_failure(category: Category, message: str, *, retry_after_ms: int | None = None) -> Failure:

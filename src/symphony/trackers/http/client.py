@@ -9,7 +9,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from urllib.parse import urljoin
 
@@ -91,6 +91,7 @@ class Http:
         self._transport = transport or HttpxTransport()
         self._sleep = sleep
         self._now_ms = now_ms
+        self._secrets = _forms(credential, headers.get("authorization", ""))
         self._known = KnownAnswers()
         self._counts = _Counts()
         self._writing = anyio.Lock()
@@ -192,13 +193,22 @@ class Http:
             content = msgspec.json.encode(request.body)
             headers["content-type"] = "application/json"
         self._counts.requests[f"{request.method} {request.endpoint}"] += 1
-        reply = await send(request.method, address, headers, content)
+        reply = self._masked(await send(request.method, address, headers, content))
         self._counts.bytes += len(reply.content or b"")
         answer = self._confirmed(request, address, reply) or self._decoded(request, address, reply)
         self.governor.learn(self.dialect, answer)
         if request.conditional and not answer.cached:
             self._known.keep(answer, reply.content or b"")
         return answer
+
+    def _masked(self, reply: Reply) -> Reply:
+        """The reply without our credential in any form: some servers repeat what they do not take."""
+        content = reply.content
+        if content is None or not any(secret in content for secret in self._secrets):
+            return reply
+        for secret in self._secrets:
+            content = content.replace(secret, _MASK)
+        return replace(reply, content=content)
 
     def _confirmed(self, request: Request, address: str, reply: Reply) -> Answer | None:
         if not request.conditional or reply.status != _NOT_MODIFIED:
@@ -242,6 +252,13 @@ class Http:
         if status == failures.UNAUTHORISED:
             self.governor.latch(error)
         raise error
+
+
+def _forms(credential: str, header: str) -> tuple[bytes, ...]:
+    """The forms in which a credential travels: by itself, in a header, and as JSON may write that."""
+    sent = header.rpartition(" ")[2]
+    forms = {credential, sent, sent.replace("/", "\\/")}
+    return tuple(form.encode("utf-8", "surrogatepass") for form in forms if len(form) >= _TELLING)
 
 
 def _json(content: bytes) -> tuple[Any, bool]:

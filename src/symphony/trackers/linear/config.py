@@ -31,7 +31,7 @@ class LinearConfig:
     """One project of Linear.
 
     Attributes:
-        project_slug: the end of the project's address, or all of it.
+        project_slug: the last part of the project's address, or the id at its end.
         assignee: only issues of this user are dispatched: an id, or `me` for who the key belongs to.
         scope: what `linear_graphql` may reach; it cannot be narrowed, only left out.
     """

@@ -65,7 +65,7 @@ class LinearFlows:
         if seen and seen.states == wanted and seen.newest == newest and seen.uses < FULL_EVERY:
             seen.uses += 1
             return seen.listing
-        variables = {"slug": self._slug, "states": list(states)}
+        variables = {"slugs": self._slugs, "states": list(states)}
         records = yield from self._pages("SymphonyIssues", variables, field="issues", first=PAGE)
         if not records and not self._project_seen:
             yield from self.look()
@@ -79,7 +79,7 @@ class LinearFlows:
         """As `Flows.by_ids`."""
         records: list[Any] = []
         for batch in _batches(ids):
-            variables = {"slug": self._slug, "ids": batch, "first": PAGE}
+            variables = {"slugs": self._slugs, "ids": batch, "first": PAGE}
             request = _ask("SymphonyIssuesById", variables)
             data = yield from graphql(self.dialect, request)
             nodes, _, more = page_of(self.dialect, request, data.get("issues"))
@@ -90,12 +90,14 @@ class LinearFlows:
         return snapshots(self.dialect.service, records, read, wanted=ids)
 
     @property
-    def _slug(self) -> str:
-        """The id at the end of the slug, which survives a change of the project's name."""
-        return self._config.project_slug
+    def _slugs(self) -> list[str]:
+        """What the project may be called: its slug, or the id at its end, which outlives a new name."""
+        slug = self._config.project_slug
+        end = slug.rpartition("-")[2]
+        return [slug, end] if end and end != slug else [slug]
 
     def _newest(self) -> Flow[Any]:
-        data = yield from graphql(self.dialect, _ask("SymphonyNewest", {"slug": self._slug}))
+        data = yield from graphql(self.dialect, _ask("SymphonyNewest", {"slugs": self._slugs}))
         return mapping(data.get("issues")).get("nodes")
 
     def _pages(
@@ -155,12 +157,14 @@ class LinearFlows:
 
     def look(self) -> Flow[Sighting]:
         """As `Flows.look`. Raises `TrackerError` where there is no such project."""
-        data = yield from graphql(self.dialect, _ask("SymphonyLook", {"slug": self._slug}))
+        data = yield from graphql(self.dialect, _ask("SymphonyLook", {"slugs": self._slugs}))
         projects = items(mapping(data.get("projects")).get("nodes"))
         if not projects:
-            hint = "tracker.provider.project_slug is the id at the end of the project's address"
+            hint = "tracker.provider.project_slug is the last part of the project's address"
             raise not_found(
-                self.dialect.service, f"project {self._slug!r} that this credential may see", hint=hint
+                self.dialect.service,
+                f"project {self._config.project_slug!r} that this credential may see",
+                hint=hint,
             )
         states = [
             mapping(state).get("name")
@@ -169,7 +173,7 @@ class LinearFlows:
         ]
         return Sighting(
             login=text(mapping(data.get("viewer")).get("name")),
-            scope=text(mapping(projects[0]).get("name")) or self._slug,
+            scope=text(mapping(projects[0]).get("name")) or self._config.project_slug,
             states=tuple(dict.fromkeys(state for state in states if isinstance(state, str))),
         )
 

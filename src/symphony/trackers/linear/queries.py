@@ -31,22 +31,22 @@ _FIELDS = """
     pageInfo { hasNextPage endCursor }
 """
 
-NEWEST = """query SymphonyNewest($slug: String!) {
-  issues(filter: {project: {slugId: {eq: $slug}}}, first: 1, orderBy: updatedAt) {
+NEWEST = """query SymphonyNewest($slugs: [String!]!) {
+  issues(filter: {project: {slugId: {in: $slugs}}}, first: 1, orderBy: updatedAt) {
     nodes { id updatedAt }
   }
 }"""
 
-BY_STATES = f"""query SymphonyIssues($slug: String!, $states: [String!]!, $first: Int!, $after: String) {{
+BY_STATES = f"""query SymphonyIssues($slugs: [String!]!, $states: [String!]!, $first: Int!, $after: String) {{
   issues(
-    filter: {{project: {{slugId: {{eq: $slug}}}}, state: {{name: {{in: $states}}}}}}
+    filter: {{project: {{slugId: {{in: $slugs}}}}, state: {{name: {{in: $states}}}}}}
     first: $first
     after: $after
   ) {{{_FIELDS}  }}
 }}"""
 
-BY_IDS = f"""query SymphonyIssuesById($slug: String!, $ids: [ID!]!, $first: Int!) {{
-  issues(filter: {{project: {{slugId: {{eq: $slug}}}}, id: {{in: $ids}}}}, first: $first) {{{_FIELDS}  }}
+BY_IDS = f"""query SymphonyIssuesById($slugs: [String!]!, $ids: [ID!]!, $first: Int!) {{
+  issues(filter: {{project: {{slugId: {{in: $slugs}}}}, id: {{in: $ids}}}}, first: $first) {{{_FIELDS}  }}
 }}"""
 
 BLOCKERS = """query SymphonyBlockers($ids: [ID!]!, $first: Int!, $after: String) {
@@ -68,9 +68,9 @@ LABELS = """query SymphonyLabels($id: String!, $first: Int!) {
 
 VIEWER = """query SymphonyViewer { viewer { id name } }"""
 
-LOOK = """query SymphonyLook($slug: String!) {
+LOOK = """query SymphonyLook($slugs: [String!]!) {
   viewer { id name }
-  projects(filter: {slugId: {eq: $slug}}, first: 1) {
+  projects(filter: {slugId: {in: $slugs}}, first: 1) {
     nodes { name slugId teams(first: 5) { nodes { states(first: 50) { nodes { name } } } } }
   }
 }"""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import files
@@ -32,17 +33,26 @@ Signature = tuple[int, int, int, int, int]
 class Listing:
     """The issue files of one moment by id, and those ids whose name alone makes them unusable.
 
-    `twins` are those that cannot be told from another, with the name of the other's file. `finished` are
-    ids (case folded) that are over and elsewhere.
+    `twins` are those that cannot be told from another, with the name of the other's file. `present` is the
+    same as `ids`, to look one up in; `by_name` tells the id of a name without case. `finished` are ids (case
+    folded) that are over and elsewhere.
     """
 
-    ids: tuple[str, ...]
-    twins: Mapping[str, str]
+    ids: tuple[str, ...] = ()
+    twins: Mapping[str, str] = field(default_factory=dict)
+    present: frozenset[str] = frozenset()
+    by_name: Mapping[str, str] = field(default_factory=dict)
     finished: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, ids: tuple[str, ...], *, twins: Mapping[str, str], finished: frozenset[str]) -> Self:
+        """What follows from the names of the files."""
+        by_name = {issue_id.casefold(): issue_id for issue_id in ids}
+        return cls(ids=ids, twins=twins, present=frozenset(ids), by_name=by_name, finished=finished)
 
     def named(self, text: str) -> str | None:
         """The id that a person means, whatever its case."""
-        if text in self.ids:
+        if text in self.present:
             return text
         return next((issue_id for issue_id in self.ids if issue_id.casefold() == text.casefold()), None)
 
@@ -75,7 +85,8 @@ class Store:
         self._files: dict[str, str] = {}
         self._known: dict[str, tuple[Signature, Fields]] = {}
         self.unfinished = False
-        self._listing = Listing(ids=(), twins={})
+        self._names: list[str] | None = None
+        self._listing = Listing()
 
     def path(self, issue_id: str) -> Path:
         """The file of an issue; only for ids that came out of a listing or were made by us."""
@@ -95,17 +106,19 @@ class Store:
             finished = self._layout.finished(self.folder)
         except OSError as error:
             raise unreachable(self.folder, error) from error
-        self.unfinished = any(map(files.is_temporary, [name for name in names if name.startswith(".")]))
-        found = self._layout.files(names)
-        if len(found) > MAX_FILES:
-            raise refused(f"{self.folder} holds {len(found)} issues, more than {MAX_FILES}")
-        last = self._listing
-        if found == self._files and finished == last.finished:  # as nearly always
-            return last
-        self._forget(found)
-        self._files = found
-        self._listing = Listing(ids=tuple(sorted(found)), twins=self._layout.twins(found), finished=finished)
-        return self._listing
+        hidden = [name for name in names if name.startswith(".")]
+        self.unfinished = any(map(files.is_temporary, hidden))
+        shown = [name for name in names if not name.startswith(".")] if hidden else names
+        if shown != self._names or finished != self._listing.finished:  # hardly ever; all else is known
+            found = self._layout.files(shown)
+            self._forget(found)
+            self._files, self._names = found, shown
+            ids, twins = tuple(sorted(found)), self._layout.twins(found)
+            self._listing = Listing.of(ids, twins=twins, finished=finished)
+        listing = self._listing
+        if len(listing.ids) > MAX_FILES:
+            raise refused(f"{self.folder} holds {len(listing.ids)} issues, more than {MAX_FILES}")
+        return listing
 
     def scan(self, listing: Listing, wanted: Iterable[str]) -> Scan:
         """Read the wanted ids of a listing; ids that are not in it, or gone since, are left out.
@@ -114,9 +127,8 @@ class Store:
             TrackerError: the file system failed, or there is more than 256 MB to read.
         """
         reading = _Reading()
-        present = set(listing.ids)
         for issue_id in dict.fromkeys(wanted):
-            if issue_id in present:
+            if issue_id in listing.present:
                 self._take(issue_id, listing, reading)
         return Scan(issues=reading.issues, problems=reading.problems)
 

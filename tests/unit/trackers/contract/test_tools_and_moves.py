@@ -16,6 +16,7 @@ from symphony.trackers.base import (
     TrackerConfigError,
     TrackerError,
 )
+from symphony.trackers.registry import SUPPORTED_KINDS
 from symphony.workflow.settings import TrackerSettings
 
 pytestmark = pytest.mark.asyncio
@@ -71,6 +72,16 @@ async def test_an_answer_without_end_is_cut(desk: Desk) -> None:
     result = await desk.tracker.execute_agent_tool(name, arguments, issue=issue)
     assert len(result.text) < 70_000
     assert json.loads(result.text)["cut_at"]
+
+
+async def test_a_credential_that_the_service_shows_is_shown_to_nobody(desk: Desk) -> None:
+    issue = await first(desk)
+    name, arguments = desk.raw_call(issue)
+    for secret in (desk.vendor.secret, desk.vendor.secret.replace("/", "\\/")):
+        desk.vendor.fail_next(Given(raw=f'{{"data": "your key is {secret}"}}'.encode()))
+        result = await desk.tracker.execute_agent_tool(name, arguments, issue=issue)
+        assert result.success
+        assert json.loads(result.text)["body"] == {"data": "your key is ***"}
 
 
 async def test_the_tool_can_be_switched_off(desk: Desk) -> None:
@@ -175,4 +186,5 @@ async def test_plain_http_to_another_machine_has_to_be_wanted(desk: Desk) -> Non
 
 async def test_the_registry_makes_it(desk: Desk) -> None:
     assert type(desk.by_registry()) is type(desk.tracker)
-    assert desk.kind in DESKS
+    assert desk.kind in SUPPORTED_KINDS
+    assert type(desk) in DESKS.values()

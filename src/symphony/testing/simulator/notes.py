@@ -1,0 +1,71 @@
+"""The daemon's comments in a simulation: known ones cost nothing, others are found by their marker."""
+
+from collections.abc import Callable
+
+from symphony.domain.fault_points import FaultPoint
+from symphony.scheduler.commands import PostNote
+from symphony.testing.simulator.clock import Clock
+from symphony.testing.simulator.crashing import Crashes
+from symphony.testing.simulator.dice import Dice
+from symphony.testing.simulator.memory import Memory
+from symphony.testing.simulator.tracker import Tracker
+
+__all__ = ["Notes"]
+
+_TAKES_MS = 100
+_UNDER_WAY = 0.5
+
+
+class Notes:
+    """Posts what the scheduler wants to be said.
+
+    `refused` are the issues whose comment the tracker did not take; nobody tries again. `on_second` is called
+    with an issue that has more than one comment of a kind. `reads_back` is whether a comment that stands is
+    looked for.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        dice: Dice,
+        tracker: Tracker,
+        memory: Memory,
+        crashes: Crashes,
+        *,
+        reads_back: bool = True,
+    ) -> None:
+        self.refused: set[str] = set()
+        self.on_second: Callable[[str], None] | None = None
+        self._clock = clock
+        self._dice = dice
+        self._tracker = tracker
+        self._memory = memory
+        self._crashes = crashes
+        self._reads_back = reads_back
+        self._known: dict[tuple[str, str], str] = {}
+
+    def begin(self) -> None:
+        """A daemon begins with what its predecessor knew to stand there."""
+        self._known = dict(self._memory.comments)
+
+    def post(self, note: PostNote, lives: Callable[[], bool]) -> None:
+        """Put a note on its issue; `lives` says whether the daemon that wanted it still does."""
+        if self._known.get((note.issue.id, note.kind)) == note.body:
+            return
+        if not self._crashes.reach(FaultPoint.BEFORE_COMMENT):
+            self._clock.after(_TAKES_MS, self._write, note, lives)
+
+    def _write(self, note: PostNote, lives: Callable[[], bool]) -> None:
+        self._known.pop((note.issue.id, note.kind), None)
+        issue_id, key = note.issue.id, (note.issue.id, note.kind)
+        if not lives() and self._dice.chance(_UNDER_WAY):
+            return  # the request died with the daemon; else it was on its way
+        if not self._tracker.comment(issue_id, note.kind, note.body, reads_back=self._reads_back):
+            self.refused.add(issue_id)
+            return
+        self.refused.discard(issue_id)
+        if len(self._tracker.comments[key]) > 1 and self.on_second is not None:
+            self.on_second(issue_id)
+        if lives() and not self._crashes.reach(FaultPoint.AFTER_COMMENT):
+            self._known[key] = note.body
+            self._memory.commented(issue_id, note.kind, note.body)

@@ -1,0 +1,11 @@
+"""How Asana says no: by plain statuses. A limit is a 429 with a time; nothing tells what is left of it."""
+
+from symphony.trackers.http import Dialect
+
+__all__ = ["ASANA"]
+
+ASANA = Dialect(
+    service="Asana",
+    secret="tracker.provider.api_key",  # noqa: S106 - the name of a setting
+    scope="tracker.provider.project_gid",
+)

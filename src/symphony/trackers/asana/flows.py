@@ -1,0 +1,338 @@
+"""What is asked of Asana, and in which order (TR1, TR2, TR8).
+
+A poll asks the feed of events what happened in the project; where that is nothing, the list of the last poll
+is good. The feed may miss an event, so every tenth poll makes the whole list.
+
+A task tells what it depends on, though not in which state that is. Tasks of the list know; others are asked
+for, and remembered once they are completed.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from symphony.domain.issue import Blocker, Issue, normalise_state
+from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.trackers.asana import wire
+from symphony.trackers.asana.config import AsanaConfig
+from symphony.trackers.asana.dialect import ASANA
+from symphony.trackers.base import Comment, Sighting, TrackerError
+from symphony.trackers.http import Answer, Dialect, Flow, Request, Trail, malformed
+from symphony.trackers.http.failures import FORBIDDEN
+from symphony.trackers.raw_tools import RestCall, Scope, beyond, rest_call, rest_flow, rest_spec
+from symphony.trackers.reading import Listing, listing, mapping, snapshots, text
+from symphony.trackers.wording import no_such_state, not_found
+
+__all__ = ["AsanaFlows"]
+
+PAGE = "100"
+FULL_EVERY = 10
+ASKED_AT_ONCE = 50
+"""How many tasks one list asks the dependencies of; what is not known yet holds back."""
+_TOOL = "asana_api"
+_METHODS = ("GET", "POST", "PUT", "DELETE")
+_GID = re.compile(r"[1-9]\d{0,30}")
+_GONE = frozenset({404, 410})
+_NO_FEED = frozenset({400, 402, 403, 404, 412})
+_OK = 200
+_ADD_TASK = ("sections", "addtask")
+_Query = Sequence[tuple[str, str]]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Seen:
+    """The last whole list of these states."""
+
+    states: frozenset[str]
+    listing: Listing
+    uses: int = 1
+
+
+class AsanaFlows:
+    """Implements `remote.Flows` for one project. Knows between flows who we are and what was last seen."""
+
+    kind = "asana"
+    dialect: Dialect = ASANA
+
+    def __init__(self, config: AsanaConfig) -> None:
+        self._config = config
+        self._terminal = frozenset(normalise_state(state) for state in (*config.terminal, wire.COMPLETED))
+        self._me: str | None = None
+        self._seen: _Seen | None = None
+        self._sync: str | None = None
+        self._over: dict[str, Blocker] = {}
+
+    # --- reads -------------------------------------------------------------------------------------------
+
+    def by_states(self, states: Sequence[str]) -> Flow[Listing]:
+        """As `Flows.by_states`."""
+        wanted = frozenset(normalise_state(state) for state in states)
+        seen, self._seen = self._seen, None
+        if seen is None:  # are project and credential right? the feed would not tell
+            yield from self._sections()
+        quiet = yield from self._quiet()
+        if quiet and seen and seen.states == wanted and seen.uses < FULL_EVERY:
+            seen.uses += 1
+            self._seen = seen
+            return seen.listing
+        query = [("opt_fields", wire.FIELDS)]
+        if not wanted & self._terminal:
+            query.append(("completed_since", "now"))
+        path = f"/projects/{self._config.project}/tasks"
+        records = yield from self._pages("/projects/{}/tasks", path, query)
+        blockers, complete = yield from self._blockers_of_list(records)
+
+        def read(record: Any) -> Issue | None:
+            issue = self._issue(record, blockers)
+            return issue if issue is not None and normalise_state(issue.state) in wanted else None
+
+        found = listing(self.dialect.service, records, read)
+        if complete:
+            self._seen = _Seen(states=wanted, listing=found)
+        return found
+
+    def _quiet(self) -> Flow[bool]:
+        """Whether nothing happened in the project since this was last asked; false where nobody knows."""
+        query = [("resource", self._config.project)]
+        if self._sync is not None:
+            query.append(("sync", self._sync))
+        answer = yield Request(endpoint="/events", path="/events", query=query, accept=_NO_FEED)
+        body = mapping(answer.body)
+        self._sync = text(body.get("sync"))
+        return answer.status == _OK and body.get("data") == [] and body.get("has_more") is not True
+
+    def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
+        """As `Flows.by_ids`: one by one, since there is no list by gid; 404 and 410 mean gone."""
+        gids = [gid for gid in ids if _GID.fullmatch(gid)]
+        records = []
+        for gid in gids:
+            answer = yield from self._task(gid)
+            if answer.status == _OK:
+                records.append(mapping(answer.body).get("data"))
+        if len(records) < len(gids):  # is it the task that is gone, or the whole project?
+            path = f"/projects/{self._config.project}/tasks"
+            yield Request(endpoint="/projects/{}/tasks", path=path, query=[("limit", "1")])
+        blockers: dict[str, tuple[Blocker, ...]] = {}
+        for record in records:
+            found = wire.gid_of(record)
+            if found and wire.dependencies_of(record) and not self._is_over(record):
+                blockers[found] = yield from self._dependencies(found)
+
+        def read(record: Any) -> Issue | None:
+            return self._issue(record, blockers)
+
+        return snapshots(self.dialect.service, records, read, wanted=ids)
+
+    def _task(self, gid: str) -> Flow[Answer]:
+        """One task; where only this one may not be seen, it is the culprit."""
+        query = [("opt_fields", wire.FIELDS)]
+        try:
+            return (yield Request(endpoint="/tasks/{}", path=f"/tasks/{gid}", query=query, accept=_GONE))
+        except TrackerError as error:
+            if error.failure.status != FORBIDDEN:
+                raise
+            raise TrackerError(error.failure, culprits=frozenset({gid})) from error
+
+    def _issue(self, record: Any, blockers: wire.Blockers) -> Issue | None:
+        return wire.issue_of(record, config=self._config, terminal=self._terminal, blockers=blockers)
+
+    def _is_over(self, record: Any) -> bool:
+        return wire.is_over(record, self._config, self._terminal)
+
+    def _blocker(self, record: Any) -> Blocker:
+        return wire.blocker_of(record, self._config, self._terminal)
+
+    def _blockers_of_list(self, records: Sequence[Any]) -> Flow[tuple[wire.Blockers, bool]]:
+        """What blocks the tasks of a list, and whether nothing is left to be asked."""
+        known = {gid: self._blocker(record) for record in records if (gid := wire.gid_of(record))}
+        blocked = {
+            gid: dependencies
+            for record in records
+            if (gid := wire.gid_of(record)) and (dependencies := wire.dependencies_of(record))
+            if not self._is_over(record)
+        }
+        needed = {dependency for dependencies in blocked.values() for dependency in dependencies}
+        self._over = {gid: over for gid, over in self._over.items() if gid in needed and gid not in known}
+        found: dict[str, tuple[Blocker, ...]] = {}
+        asked, complete = 0, True
+        for gid, dependencies in blocked.items():
+            told = {each: known.get(each) or self._over.get(each) for each in dependencies}
+            if None in told.values() and asked < ASKED_AT_ONCE:
+                asked += 1
+                found[gid] = yield from self._dependencies(gid)
+                continue
+            complete = complete and None not in told.values()
+            found[gid] = tuple(
+                blocker or Blocker(id=each, identifier=f"ASANA-{each}") for each, blocker in told.items()
+            )
+        return found, complete
+
+    def _dependencies(self, gid: str) -> Flow[tuple[Blocker, ...]]:
+        """What a task depends on, in its current state."""
+        records = yield from self._pages(
+            "/tasks/{}/dependencies",
+            f"/tasks/{gid}/dependencies",
+            [("opt_fields", "completed,memberships.project,memberships.section.name")],
+        )
+        found = tuple(self._blocker(record) for record in records if wire.gid_of(record))
+        for each in found:
+            self._over.pop(str(each.id), None)
+            if normalise_state(each.state or "") in self._terminal:
+                self._over[str(each.id)] = each
+        return found
+
+    def _pages(self, endpoint: str, path: str, query: _Query = ()) -> Flow[list[Any]]:
+        """All records of a list; a page tells the offset of the next one."""
+        request = Request(endpoint=endpoint, path=path, query=[*query, ("limit", PAGE)])
+        trail = Trail(self.dialect, request, self._config.access.base)
+        records: list[Any] = []
+        while True:
+            answer = yield request
+            found = mapping(answer.body).get("data")
+            if not isinstance(found, list):
+                raise malformed(self.dialect, f"answered no list to {endpoint}")
+            records += found
+            trail.count(len(found))
+            following = mapping(answer.body).get("next_page")
+            if following is None:
+                return records
+            offset = trail.cursor(mapping(following).get("offset"))
+            request = Request(
+                endpoint=endpoint, path=path, query=[*query, ("limit", PAGE), ("offset", offset)]
+            )
+
+    def _sections(self) -> Flow[Mapping[str, str]]:
+        """The gids of the project's sections by their names, in their order."""
+        path = f"/projects/{self._config.project}/sections"
+        records = yield from self._pages("/projects/{}/sections", path)
+        found: dict[str, str] = {}
+        for record in records:
+            gid, name = wire.gid_of(record), text(mapping(record).get("name"))
+            if gid is not None and name is not None:
+                found.setdefault(name.strip(), gid)
+        return found
+
+    def look(self) -> Flow[Sighting]:
+        """As `Flows.look`."""
+        sections = yield from self._sections()
+        answer = yield Request(endpoint="/users/me", path="/users/me")
+        login = text(mapping(mapping(answer.body).get("data")).get("name"))
+        return Sighting(
+            login=login, scope=f"project {self._config.project}", states=(*sections, wire.COMPLETED)
+        )
+
+    def _account(self) -> Flow[str]:
+        if self._me is None:
+            answer = yield Request(endpoint="/users/me", path="/users/me")
+            self._me = wire.gid_of(mapping(answer.body).get("data"))
+        if self._me is None:
+            raise malformed(self.dialect, "does not tell whose credential this is")
+        return self._me
+
+    # --- comments ----------------------------------------------------------------------------------------
+
+    def comments(self, issue_id: str) -> Flow[Sequence[Comment]]:
+        """As `Flows.comments`: those stories of a task that somebody wrote."""
+        me = yield from self._account()
+        path = f"/tasks/{self._gid(issue_id)}/stories"
+        fields = ("opt_fields", "resource_subtype,text,created_by")
+        records = yield from self._pages("/tasks/{}/stories", path, [fields])
+        return tuple(
+            Comment(
+                id=str(wire.gid_of(record)),
+                body=wire.body_of(text(mapping(record).get("text")) or ""),
+                mine=wire.gid_of(mapping(record).get("created_by")) == me,
+            )
+            for record in records
+            if wire.gid_of(record) and mapping(record).get("resource_subtype") == "comment_added"
+        )
+
+    def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
+        """As `Flows.create_comment`; Asana gives the id."""
+        del key
+        path = f"/tasks/{self._gid(issue_id)}/stories"
+        return (yield from self._write("/tasks/{}/stories", "POST", path, body))
+
+    def edit_comment(self, issue_id: str, comment_id: str, body: str) -> Flow[None]:
+        """As `Flows.edit_comment`."""
+        del issue_id
+        yield from self._write("/stories/{}", "PUT", f"/stories/{self._gid(comment_id)}", body)
+
+    def _write(self, endpoint: str, method: str, path: str, body: str) -> Flow[str]:
+        data = {"data": {"text": wire.text_of(body)}}
+        answer = yield Request(endpoint=endpoint, method=method, path=path, body=data)
+        gid = wire.gid_of(mapping(answer.body).get("data"))
+        if gid is None:
+            raise malformed(self.dialect, "answered no comment to a comment")
+        return gid
+
+    def _gid(self, value: str) -> str:
+        if not _GID.fullmatch(value):
+            raise not_found(self.dialect.service, f"task or comment {value!r}")
+        return value
+
+    # --- moves and tools ---------------------------------------------------------------------------------
+
+    def move(self, issue_id: str, state: str) -> Flow[str]:
+        """As `Flows.move`."""
+        before = yield from self._one(issue_id)
+        wanted = normalise_state(state)
+        if normalise_state(before.state) == wanted:
+            return before.state
+        if wanted == wire.COMPLETED:
+            body = {"data": {"completed": True}}
+            yield Request(endpoint="/tasks/{}", method="PUT", path=f"/tasks/{before.id}", body=body)
+        else:
+            sections = yield from self._sections()
+            gid = next((gid for name, gid in sections.items() if normalise_state(name) == wanted), None)
+            if gid is None:
+                raise no_such_state(self.dialect.service, state, (*sections, wire.COMPLETED))
+            yield Request(
+                endpoint="/sections/{}/addTask",
+                method="POST",
+                path=f"/sections/{gid}/addTask",
+                body={"data": {"task": before.id}},
+            )
+        return (yield from self._one(issue_id)).state
+
+    def _one(self, issue_id: str) -> Flow[Issue]:
+        found = yield from self.by_ids([self._gid(issue_id)])
+        if not found:
+            raise not_found(self.dialect.service, f"task {issue_id}")
+        return found[0]
+
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """`asana_api`, unless `scope` is `off`."""
+        if self._config.scope is Scope.OFF:
+            return ()
+        note = f"The project is {self._config.project}. Bodies and answers are below `data`."
+        return (rest_spec(_TOOL, self.dialect.service, _METHODS, note=note),)
+
+    def call(self, name: str, arguments: Mapping[str, Any], *, issue: Issue) -> Flow[ToolResult]:
+        """One raw request; a refusal of Asana is an answer to the model."""
+        del name
+        call = rest_call(arguments, _METHODS)
+        if isinstance(call, str):
+            return ToolResult.error(call)
+        problem = yield from self._beyond(call, issue)
+        if problem is not None:
+            return ToolResult.error(problem)
+        return (yield from rest_flow(call, _TOOL))
+
+    def _beyond(self, call: RestCall, issue: Issue) -> Flow[str | None]:
+        """Paths of tasks do not tell the project, so of them only that of the session's own is in it."""
+        scope = self._config.scope
+        if scope is Scope.TOKEN or (yield from self._moves_within(call, issue)):
+            return None
+        own = ("tasks", issue.id)
+        rows = [own] if scope is Scope.ISSUE else [own, ("projects", self._config.project)]
+        return beyond(call, *rows, scope=scope)
+
+    def _moves_within(self, call: RestCall, issue: Issue) -> Flow[bool]:
+        """Whether the call moves the session's own task to a section of the project."""
+        section, *others = call.steps[1:] or ("",)
+        if (call.steps[0].lower(), *(each.lower() for each in others)) != _ADD_TASK:
+            return False
+        task = mapping(mapping(call.body).get("data")).get("task")
+        return task == issue.id and section in (yield from self._sections()).values()

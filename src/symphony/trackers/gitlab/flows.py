@@ -1,0 +1,299 @@
+"""What is asked of GitLab, and in which order (TR1, TR2, TR8)."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from symphony.domain.issue import Blocker, Issue, normalise_state
+from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.trackers.base import Comment, Sighting
+from symphony.trackers.gitlab import wire
+from symphony.trackers.gitlab.config import OPENED, GitlabConfig, Source
+from symphony.trackers.gitlab.dialect import GITLAB
+from symphony.trackers.gitlab.quick_actions import disarmed
+from symphony.trackers.graphql import graphql, question
+from symphony.trackers.http import Answer, Dialect, Flow, Request, Trail, malformed
+from symphony.trackers.raw_tools import RestCall, Scope, beyond, rest_call, rest_flow, rest_spec
+from symphony.trackers.reading import Listing, listing, mapping, snapshots, text, whole
+from symphony.trackers.status_labels import CLOSED
+from symphony.trackers.wording import no_such_state, not_found
+
+__all__ = ["BLOCKED", "PAGE", "GitlabFlows"]
+
+PAGE = 100
+_TOOL = "gitlab_api"
+_METHODS = ("GET", "POST", "PUT", "DELETE")
+_ISSUES = "/projects/{}/issues"
+_ISSUE = "/projects/{}/issues/{}"
+_IID = re.compile(r"[1-9]\d{0,17}")
+_ORDER = (("scope", "all"), ("order_by", "created_at"), ("sort", "asc"), ("per_page", str(PAGE)))
+
+BLOCKED = """query SymphonyBlocked($path: ID!, $iids: [String!], $first: Int!) {
+  project(fullPath: $path) { issues(iids: $iids, first: $first) { nodes { iid blocked } } }
+}"""
+"""The REST API tells of no issue whether it is blocked, but by asking for the links of each."""
+
+
+class GitlabFlows:
+    """Implements `remote.Flows` for one project. Knows between flows who we are."""
+
+    kind = "gitlab"
+    dialect: Dialect = GITLAB
+
+    def __init__(self, config: GitlabConfig) -> None:
+        self._config = config
+        self._terminal = frozenset(normalise_state(state) for state in (*config.terminal, CLOSED))
+        self._me: tuple[int, str] | None = None
+
+    # --- reads -------------------------------------------------------------------------------------------
+
+    def by_states(self, states: Sequence[str]) -> Flow[Listing]:
+        """As `Flows.by_states`."""
+        wanted = frozenset(normalise_state(state) for state in states)
+        records: list[Any] = []
+        for query in self._queries(states, wanted):
+            records += yield from self._pages(_ISSUES, "/issues", [*query, *_ORDER])
+        blockers = yield from self._blockers(records)
+
+        def read(record: Any) -> Issue | None:
+            issue = wire.issue_of(record, config=self._config, terminal=self._terminal, blockers=blockers)
+            return issue if normalise_state(issue.state) in wanted else None
+
+        return listing(self.dialect.service, records, read)
+
+    def _queries(self, states: Sequence[str], wanted: frozenset[str]) -> Iterator[list[tuple[str, str]]]:
+        """What to list so that nothing in the states is missed; one listing where that is no more."""
+        if self._config.source is Source.ISSUE:
+            own = wanted & {OPENED, CLOSED}
+            if own:
+                yield [("state", "all" if len(own) > 1 else next(iter(own)))]
+        elif OPENED in wanted:
+            yield [("state", "all" if wanted & self._terminal else OPENED)]
+        else:
+            if CLOSED in wanted:
+                yield [("state", CLOSED)]
+            for state in states:
+                label = self._config.labels.label(state)
+                if label is not None:
+                    over = normalise_state(state) in self._terminal
+                    yield [("state", "all" if over else OPENED), ("labels", label)]
+
+    def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
+        """As `Flows.by_ids`: a list of the numbers, in which what is gone or moved away is left out."""
+        numbers = [iid for iid in ids if _IID.fullmatch(iid)]
+        records: list[Any] = []
+        for batch in _batches(numbers):
+            query = [("iids[]", iid) for iid in batch]
+            records += yield from self._pages(_ISSUES, "/issues", [*query, *_ORDER])
+        blockers = yield from self._blockers(records)
+
+        def read(record: Any) -> Issue | None:
+            return wire.issue_of(record, config=self._config, terminal=self._terminal, blockers=blockers)
+
+        return snapshots(self.dialect.service, records, read, wanted=ids)
+
+    def _blockers(self, records: Sequence[Any]) -> Flow[Mapping[str, tuple[Blocker, ...]]]:
+        """What blocks the open issues; one question for a hundred tells which are blocked at all."""
+        if not self._config.wait_for_blockers:
+            return {}
+        opened = {
+            iid: record for record in records if wire.is_opened(record) and (iid := wire.iid_of(record))
+        }
+        blocked: set[str] = set()
+        for batch in _batches(list(opened)):
+            blocked |= yield from self._blocked(batch)
+        found: dict[str, tuple[Blocker, ...]] = {}
+        for iid, record in opened.items():
+            if iid in blocked:
+                links = yield from self._pages(
+                    f"{_ISSUE}/links", f"/issues/{iid}/links", [("per_page", str(PAGE))]
+                )
+                found[iid] = wire.blockers_of(
+                    links,
+                    project_id=whole(record.get("project_id")),
+                    config=self._config,
+                    terminal=self._terminal,
+                )
+        return found
+
+    def _blocked(self, iids: Sequence[str]) -> Flow[frozenset[str]]:
+        variables = {"path": self._config.project, "iids": list(iids), "first": PAGE}
+        request = question("SymphonyBlocked", BLOCKED, variables, path=self._config.graphql)
+        data = yield from graphql(self.dialect, request)
+        nodes = mapping(mapping(data.get("project")).get("issues")).get("nodes")
+        if not isinstance(nodes, list):
+            raise not_found(
+                self.dialect.service,
+                f"project {self._config.project} in GraphQL",
+                hint="check tracker.provider.project_path; wait_for_blockers needs GraphQL",
+            )
+        return wire.blocked_iids(nodes)
+
+    def _pages(self, endpoint: str, below: str, query: Sequence[tuple[str, str]]) -> Flow[list[Any]]:
+        """All pages, along `Link`; where a proxy keeps that header back, by the number in `x-next-page`."""
+        path = f"{self._config.path}{below}"
+        request = Request(endpoint=endpoint, path=path, query=query, conditional=True)
+        trail = Trail(self.dialect, request, self._config.access.base)
+        records: list[Any] = []
+        while True:
+            answer: Answer = yield request
+            if not isinstance(answer.body, list):
+                raise malformed(self.dialect, f"answered no list to {request.endpoint}")
+            records += answer.body
+            trail.count(len(answer.body))
+            following = trail.link(answer)
+            number = answer.headers.get("x-next-page", "").strip()
+            if following is not None:
+                request = Request(endpoint=endpoint, path=following, conditional=True)
+            elif number and "link" not in answer.headers:
+                query_on = [*query, ("page", trail.cursor(number))]
+                request = Request(endpoint=endpoint, path=path, query=query_on, conditional=True)
+            else:
+                return records
+
+    def look(self) -> Flow[Sighting]:
+        """As `Flows.look`."""
+        config = self._config
+        yield Request(endpoint=_ISSUES, path=f"{config.path}/issues", query=[("per_page", "1")])
+        _, login = yield from self._account()
+        own = (OPENED, CLOSED)
+        states = own if config.source is Source.ISSUE else (*config.labels.by_state, *own)
+        return Sighting(login=login, scope=config.project, states=states)
+
+    def _account(self) -> Flow[tuple[int, str]]:
+        """Whose token this is; tokens of projects and groups have an account too."""
+        if self._me is None:
+            answer = yield Request(endpoint="/user", path="/user", conditional=True)
+            number, login = whole(mapping(answer.body).get("id")), text(mapping(answer.body).get("username"))
+            if number is None or login is None:
+                raise malformed(self.dialect, "does not tell whose token this is")
+            self._me = (number, login)
+        return self._me
+
+    # --- comments ----------------------------------------------------------------------------------------
+
+    def comments(self, issue_id: str) -> Flow[Sequence[Comment]]:
+        """As `Flows.comments`; what the server itself noted on the issue is none."""
+        me, _ = yield from self._account()
+        query = [("sort", "asc"), ("order_by", "created_at"), ("per_page", str(PAGE))]
+        records = yield from self._pages(f"{_ISSUE}/notes", f"/issues/{self._iid(issue_id)}/notes", query)
+        return tuple(
+            Comment(
+                id=str(record["id"]),
+                body=text(record.get("body")) or "",
+                mine=whole(mapping(record.get("author")).get("id")) == me,
+            )
+            for record in records
+            if whole(mapping(record).get("id")) is not None and record.get("system") is not True
+        )
+
+    def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
+        """As `Flows.create_comment`; GitLab gives the id."""
+        del key
+        path = f"{self._config.path}/issues/{self._iid(issue_id)}/notes"
+        answer = yield Request(
+            endpoint=f"{_ISSUE}/notes", method="POST", path=path, body={"body": disarmed(body)}
+        )
+        return self._written(answer)
+
+    def edit_comment(self, issue_id: str, comment_id: str, body: str) -> Flow[None]:
+        """As `Flows.edit_comment`."""
+        path = f"{self._config.path}/issues/{self._iid(issue_id)}/notes/{self._iid(comment_id)}"
+        answer = yield Request(
+            endpoint=f"{_ISSUE}/notes/{{}}", method="PUT", path=path, body={"body": disarmed(body)}
+        )
+        self._written(answer)
+
+    def _written(self, answer: Answer) -> str:
+        comment_id = whole(mapping(answer.body).get("id"))
+        if comment_id is None:
+            raise malformed(self.dialect, "answered no note to a note")
+        return str(comment_id)
+
+    def _iid(self, value: str) -> str:
+        if not _IID.fullmatch(value):
+            raise not_found(self.dialect.service, f"issue or note {value!r}")
+        return value
+
+    # --- moves and tools ---------------------------------------------------------------------------------
+
+    def move(self, issue_id: str, state: str) -> Flow[str]:
+        """As `Flows.move`: one write changes labels and opens or closes."""
+        record, before = yield from self._one(issue_id)
+        change = self._change(record, state)
+        if not change or (normalise_state(before.state) == normalise_state(state) and before.dispatchable):
+            return before.state
+        yield Request(
+            endpoint=_ISSUE, method="PUT", path=f"{self._config.path}/issues/{issue_id}", body=change
+        )
+        _, after = yield from self._one(issue_id)
+        return after.state
+
+    def _one(self, issue_id: str) -> Flow[tuple[Any, Issue]]:
+        path = f"{self._config.path}/issues/{self._iid(issue_id)}"
+        answer = yield Request(endpoint=_ISSUE, path=path)
+
+        def read(record: Any) -> Issue:
+            return wire.issue_of(record, config=self._config, terminal=self._terminal, blockers={})
+
+        found = snapshots(self.dialect.service, [answer.body], read, wanted=[issue_id])
+        if not found:
+            raise malformed(self.dialect, "answered another issue than the one asked for")
+        return answer.body, found[0]
+
+    def _change(self, record: Any, state: str) -> dict[str, str]:
+        """What to write so that the issue is in the state; GitLab's own states need no label."""
+        wanted, opened = normalise_state(state), wire.is_opened(record)
+        label = self._config.labels.label(state)
+        if label is None and wanted not in {OPENED, CLOSED}:
+            raise no_such_state(self.dialect.service, state, (*self._config.labels.by_state, OPENED, CLOSED))
+        change = {}
+        if wanted == CLOSED and opened:
+            change["state_event"] = "close"
+        elif wanted not in self._terminal and not opened:
+            change["state_event"] = "reopen"
+        if self._config.source is Source.LABELS:
+            change |= self._relabelled(wire.label_names(record), label)
+        return change
+
+    def _relabelled(self, names: Sequence[str], label: str | None) -> dict[str, str]:
+        """Set one label of a state, or none, and touch nobody else's labels."""
+        keep = "" if label is None else label.lower()
+        others = [each for each in self._config.labels.of_status(names) if each.lower() != keep]
+        change = {"add_labels": label, "remove_labels": ",".join(others)}
+        return {key: value for key, value in change.items() if value}
+
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """`gitlab_api`, unless `scope` is `off`."""
+        if self._config.scope is Scope.OFF:
+            return ()
+        note = f"The project is {self._config.project}: its paths begin with {self._config.path}/."
+        return (rest_spec(_TOOL, self.dialect.service, _METHODS, note=note),)
+
+    def call(self, name: str, arguments: Mapping[str, Any], *, issue: Issue) -> Flow[ToolResult]:
+        """One raw request; a refusal of GitLab is an answer to the model."""
+        del name
+        call = rest_call(arguments, _METHODS)
+        if isinstance(call, str):
+            return ToolResult.error(call)
+        problem = self._beyond(call, issue)
+        if problem is not None:
+            return ToolResult.error(problem)
+        return (yield from rest_flow(call, _TOOL))
+
+    def _beyond(self, call: RestCall, issue: Issue) -> str | None:
+        """The project may be named by its path or by its number."""
+        number = whole(mapping(issue.native_ref).get("project_id"))
+        names = [self._config.project, *([str(number)] if number is not None else [])]
+        match self._config.scope:
+            case Scope.ISSUE:
+                rows = [("projects", name, "issues", issue.id) for name in names]
+                return beyond(call, *rows, scope=Scope.ISSUE)
+            case Scope.PROJECT:
+                return beyond(call, *(("projects", name) for name in names), scope=Scope.PROJECT)
+            case _:
+                return None
+
+
+def _batches(iids: Sequence[str]) -> Iterable[Sequence[str]]:
+    return (iids[start : start + PAGE] for start in range(0, len(iids), PAGE))

@@ -1,0 +1,415 @@
+"""Forgejo and Gitea in memory: the REST calls of the adapter by Forgejo's published description."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from typing_extensions import override
+
+from contract.desk import Desk
+from contract.schemas import SCHEMAS
+from contract.swagger import swagger
+from contract.vendor import Asked, Clock, Fault, Given, PagingFault, Vendor
+from symphony.domain.issue import Issue
+
+SECRET = "0123456789abcdef0123456789abcdef01234567"
+OWNER, REPO = "team", "website"
+ME, SOMEBODY = "symphony-bot", "ann"
+NOT_FOUND = Given(status=404, body={"message": "The target couldn't be found.", "errors": [], "url": "u"})
+LABELS = ("status/todo", "status/in-progress", "status/done", "status/backlog")
+MOMENT_S = 1_700_000_000
+_REPO = f"/repos/{OWNER}/{REPO}"
+_ISSUES = f"{_REPO}/issues"
+_DEPENDENCIES = rf"{_ISSUES}/(\d+)/dependencies"
+Route = tuple[str, str, Callable[..., Given]]
+
+
+def user(login: str) -> dict[str, Any]:
+    """A user as the description has it."""
+    return {
+        "id": 1 if login == ME else 2,
+        "login": login,
+        "login_name": "",
+        "source_id": 0,
+        "full_name": "",
+        "email": f"{login}@example.test",
+        "avatar_url": "https://forge.example.test/avatars/1",
+        "html_url": f"https://forge.example.test/{login}",
+        "is_admin": False,
+        "created": "2026-01-01T00:00:00Z",
+        "visibility": "public",
+    }
+
+
+@dataclass(slots=True)
+class Record:
+    fields: dict[str, Any]
+    labels: list[str] = field(default_factory=list)
+    blockers: list[int] = field(default_factory=list)
+    comments: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+
+class ForgejoVendor(Vendor):
+    """Attributes: `dependencies` says whether the repository has any; `exclusive`, if its labels are."""
+
+    base = "https://forge.example.test/git/api/v1"
+    secret = SECRET
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.document = swagger(SCHEMAS["forgejo"])
+        self.records: dict[int, Record] = {}
+        self.known_labels = list(LABELS)
+        self.lax = False
+        self.moves_are_ignored = False
+        self.dependencies = True
+        self.exclusive = False
+        self.sorts = True
+        self.own_address = self.base
+        self.ticks = 0
+        self._routes: tuple[Route, ...] = (
+            ("GET", r"/user", lambda _: Given(body=user(ME))),
+            ("GET", _ISSUES, self._list),
+            ("GET", rf"{_ISSUES}/(\d+)", self._show),
+            ("PATCH", rf"{_ISSUES}/(\d+)", self._patch),
+            ("GET", _DEPENDENCIES, self._blocked_by),
+            ("GET", rf"{_ISSUES}/(\d+)/comments", self._comments),
+            ("POST", rf"{_ISSUES}/(\d+)/comments", self._create),
+            ("PATCH", rf"{_ISSUES}/comments/(\d+)", self._edit),
+            ("POST", rf"{_ISSUES}/(\d+)/labels", self._label),
+            ("DELETE", rf"{_ISSUES}/(\d+)/labels/(\d+)", self._unlabel),
+        )
+
+    def stamp(self) -> str:
+        """A moment later than all before, to the second."""
+        self.ticks += 1
+        return datetime.fromtimestamp(MOMENT_S + self.ticks, tz=UTC).isoformat().replace("+00:00", "Z")
+
+    def touch(self, number: int) -> None:
+        """Note that the issue was changed."""
+        self.records[number].fields["updated_at"] = self.stamp()
+
+    # --- Vendor ------------------------------------------------------------------------------------------
+
+    @property
+    @override
+    def validates(self) -> bool:
+        return self.document is not None
+
+    @override
+    def handle(self, asked: Asked) -> Given:
+        assert asked.headers["authorization"] == f"token {SECRET}"
+        for method, pattern, answer in self._routes:
+            found = re.fullmatch(pattern, asked.path)
+            if found and method == asked.method:
+                return answer(asked, *found.groups())
+        return NOT_FOUND
+
+    @override
+    def check(self, asked: Asked, given: Given) -> None:
+        if self.document is not None:
+            self.document.check(asked, Given(status=given.status) if self.lax else given)
+
+    @override
+    def throttles(self) -> Mapping[str, tuple[Given, int | None]]:
+        return {
+            "429, seconds": (
+                Given(status=429, raw=b"Too Many Requests", headers={"retry-after": "7"}),
+                7_000,
+            ),
+            "429, nothing": (Given(status=429, raw=b"<html>slow down</html>"), None),
+            "503, seconds": (Given(status=503, raw=b"busy", headers={"retry-after": "30"}), 30_000),
+        }
+
+    @override
+    def fault(self, fault: Fault) -> Given:
+        if fault is Fault.UNAUTHORISED:
+            return Given(status=401, body={"message": "invalid username, password or token", "url": "u"})
+        if fault is Fault.FORBIDDEN:
+            message = "token does not have at least one of required scope(s): [write:issue]"
+            return Given(status=403, body={"message": message, "url": "u"})
+        return NOT_FOUND if fault is Fault.NOT_FOUND else super().fault(fault)
+
+    # --- issues ------------------------------------------------------------------------------------------
+
+    def shown(self, number: int) -> dict[str, Any]:
+        """An issue as the API shows it."""
+        record = self.records[number]
+        return {**record.fields, "comments": len(record.comments), "labels": self._labels(record)}
+
+    def _labels(self, record: Record) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": self._id(name),
+                "name": name,
+                "color": "ededed",
+                "description": "",
+                "url": "",
+                "exclusive": False,
+            }
+            for name in record.labels
+        ]
+
+    def _id(self, name: str) -> int:
+        if name not in self.known_labels:
+            self.known_labels.append(name)
+        return self.known_labels.index(name) + 1
+
+    def _list(self, asked: Asked) -> Given:
+        state, label, since = asked.value("state", "open"), asked.value("labels"), asked.value("since")
+        label = label if label in self.known_labels else ""
+        found = [
+            self.shown(number)
+            for number, record in sorted(self.records.items())
+            if (state == "all" or record.fields["state"] in {state, None})
+            and (asked.value("type") != "issues" or "pull_request" not in record.fields)
+            and (not label or label in record.labels)
+            and (not since or str(record.fields["updated_at"]) >= since)
+        ]
+        if asked.value("sort") == "recentupdate" and self.sorts:
+            found.sort(key=lambda each: str(each["updated_at"]), reverse=True)
+        elif asked.value("sort") != "oldest" or not self.sorts:
+            found.reverse()
+        return self._page(asked, found)
+
+    def _page(self, asked: Asked, records: list[Any], *, links: bool = True) -> Given:
+        size = min(int(asked.value("limit", "30")), 50, self.page_cap or 50)
+        page = int(asked.value("page", "1"))
+        if self.paging_fault is PagingFault.REPEATED:
+            page = min(page, 2)
+        end = page * size
+        total = {"x-total-count": str(len(records))}
+        more = links and (end < len(records) or self.paging_fault is PagingFault.REPEATED)
+        following = f'<{self.own_address}{_ISSUES}?page={page + 1}>; rel="next"'
+        return Given(body=records[end - size : end], headers={**total, "link": following} if more else total)
+
+    def _show(self, asked: Asked, number: str) -> Given:
+        del asked
+        return Given(body=self.shown(int(number))) if int(number) in self.records else NOT_FOUND
+
+    def _patch(self, asked: Asked, number: str) -> Given:
+        if int(number) not in self.records:
+            return NOT_FOUND
+        if not self.moves_are_ignored:
+            self.records[int(number)].fields["state"] = asked.body["state"]
+            self.touch(int(number))
+        return Given(status=201, body=self.shown(int(number)))
+
+    def _blocked_by(self, asked: Asked, number: str) -> Given:
+        if not self.dependencies:
+            return NOT_FOUND
+        found = [
+            self.shown(blocker) if blocker else {**self.shown(int(number)), "number": 0, "title": "HIDDEN"}
+            for blocker in self.records[int(number)].blockers
+        ]
+        return self._page(asked, found, links=False)
+
+    def _label(self, asked: Asked, number: str) -> Given:
+        record = self.records[int(number)]
+        for name in asked.body["labels"]:
+            if self.moves_are_ignored or name not in self.known_labels:
+                continue
+            if self.exclusive:
+                record.labels = [each for each in record.labels if not each.startswith("status/")]
+            record.labels.append(name)
+            self.touch(int(number))
+        return Given(body=self._labels(record))
+
+    def _unlabel(self, asked: Asked, number: str, label: str) -> Given:
+        del asked
+        self.records[int(number)].labels.remove(self.known_labels[int(label) - 1])
+        self.touch(int(number))
+        return Given(status=204)
+
+    # --- comments ----------------------------------------------------------------------------------------
+
+    def write(self, number: int, body: str, login: str) -> dict[str, Any]:
+        """A new comment."""
+        self.touch(number)
+        now, name = self.records[number].fields["updated_at"], self.ticks
+        comment = {
+            "id": name,
+            "html_url": f"https://forge.example.test/c/{name}",
+            "issue_url": "",
+            "pull_request_url": "",
+            "user": user(login),
+            "original_author": "",
+            "original_author_id": 0,
+            "assets": [],
+            "created_at": now,
+            "updated_at": now,
+            "body": body,
+        }
+        self.records[number].comments[name] = comment
+        return comment
+
+    def _comments(self, asked: Asked, number: str) -> Given:
+        del asked
+        if int(number) not in self.records:
+            return NOT_FOUND
+        return Given(body=list(self.records[int(number)].comments.values()))
+
+    def _create(self, asked: Asked, number: str) -> Given:
+        if int(number) not in self.records:
+            return NOT_FOUND
+        return Given(status=201, body=self.write(int(number), asked.body["body"], ME))
+
+    def _edit(self, asked: Asked, comment: str) -> Given:
+        for record in self.records.values():
+            if int(comment) in record.comments:
+                found = record.comments[int(comment)]
+                found["body"] = asked.body["body"]
+                return Given(body=found)
+        return NOT_FOUND
+
+
+class ForgejoDesk(Desk):
+    """States by scoped labels."""
+
+    kind = "forgejo"
+    token = "FORGEJO_TOKEN"
+    todo, doing, done = "Todo", "In Progress", "Done"
+    page, batch = 50, 1
+    can = frozenset(
+        {"description", "labels", "blockers", "hold_back", "move", "timestamps", "cheap", "one_state"}
+    )
+    paging_faults = frozenset({PagingFault.REPEATED})
+    gone = frozenset({Fault.NOT_FOUND, Fault.GONE})
+    malformed = ("title", "state", "number")
+    vendor: ForgejoVendor
+
+    @override
+    def make_vendor(self, clock: Clock) -> Vendor:
+        return ForgejoVendor(clock)
+
+    @override
+    def provider(self) -> dict[str, Any]:
+        return {
+            "url": "https://forge.example.test/git",
+            "token": f"${self.token}",
+            "repo": f"{OWNER}/{REPO}",
+            "states": {"source": "labels"},
+        }
+
+    @override
+    def environment(self) -> Mapping[str, str]:
+        return {self.token: SECRET}
+
+    def keep_state(self, record: Record, state: str) -> None:
+        """Write the state where this desk keeps states."""
+        record.labels.insert(0, f"status/{state.lower().replace(' ', '-')}")
+
+    @override
+    def put(
+        self,
+        number: int,
+        *,
+        state: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        labels: Iterable[str] = (),
+        priority: Any = None,
+        created_at: Any = None,
+        broken: str | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> str:
+        now = self.vendor.stamp()
+        page = f"https://forge.example.test/git/{OWNER}/{REPO}/issues/{number}"
+        fields: dict[str, Any] = {
+            "id": 10_000 + number,
+            "number": number,
+            "title": title or f"Title {number}",
+            "state": "open",
+            "body": description or "",
+            "user": user(SOMEBODY),
+            "original_author": "",
+            "original_author_id": 0,
+            "assignee": None,
+            "assignees": None,
+            "milestone": None,
+            "is_locked": False,
+            "pin_order": 0,
+            "ref": "",
+            "assets": [],
+            "due_date": None,
+            "closed_at": None,
+            "url": page,
+            "html_url": page,
+            "created_at": now if created_at is None else created_at,
+            "updated_at": now,
+            "repository": {"id": 7, "name": REPO, "owner": OWNER, "full_name": f"{OWNER}/{REPO}"},
+            **(extra or {}),
+        }
+        if broken is not None:
+            fields[broken] = None
+        self.vendor.lax |= broken is not None or extra is not None or created_at is not None
+        record = Record(fields=fields, labels=list(labels))
+        self.keep_state(record, state or self.todo)
+        old = self.vendor.records.get(number)
+        if old is not None:
+            record.comments, record.blockers = old.comments, old.blockers
+            if created_at is None:
+                fields["created_at"] = old.fields["created_at"]
+        self.vendor.records[number] = record
+        return str(number)
+
+    @override
+    def remove(self, number: int) -> None:
+        del self.vendor.records[number]
+
+    @override
+    def put_out_of_scope(self, number: int) -> str:
+        return self.put(number, extra={"pull_request": {"merged": False, "draft": False}})
+
+    @override
+    def block(self, number: int, by: int) -> None:
+        self.vendor.records[number].blockers.append(by)
+        for each in {number, by} - {0}:
+            self.vendor.touch(each)
+
+    @override
+    def hold_back(self, number: int) -> str:
+        self.put(number)
+        self.put(number + 1_000, state="Backlog")
+        self.block(number, number + 1_000)
+        return str(number)
+
+    @override
+    def comment(self, number: int, body: str, *, mine: bool = False) -> str:
+        return str(self.vendor.write(number, body, ME if mine else SOMEBODY)["id"])
+
+    @override
+    def comments(self, number: int) -> list[str]:
+        return [comment["body"] for comment in self.vendor.records[number].comments.values()]
+
+    @override
+    def delete_comment(self, number: int, comment_id: str) -> None:
+        del self.vendor.records[number].comments[int(comment_id)]
+
+    @override
+    def forbid_moves(self) -> None:
+        self.vendor.moves_are_ignored = True
+
+    @override
+    def finish(self, number: int) -> Sequence[tuple[str, Mapping[str, Any]]]:
+        call = {"method": "PATCH", "path": f"{_ISSUES}/{number}", "body": {"state": "closed"}}
+        return [("forgejo_api", call)]
+
+    @override
+    def raw_call(self, issue: Issue) -> tuple[str, Mapping[str, Any]]:
+        return "forgejo_api", {"method": "GET", "path": f"{_ISSUES}/{issue.id}"}
+
+
+class GiteaDesk(ForgejoDesk):
+    """The other name: a server that knows no order of lists."""
+
+    kind = "gitea"
+    token = "GITEA_TOKEN"
+
+    @override
+    def make_vendor(self, clock: Clock) -> Vendor:
+        vendor = ForgejoVendor(clock)
+        vendor.sorts = False
+        return vendor

@@ -86,7 +86,6 @@ class Http:
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self.base, self.dialect = base, dialect
-        self._credential = credential.encode("utf-8", "surrogatepass")
         self._headers = {"accept": "application/json", "user-agent": "symphony-orchestrator", **headers}
         self._transport = transport or HttpxTransport()
         self._sleep = sleep
@@ -193,8 +192,9 @@ class Http:
             content = msgspec.json.encode(request.body)
             headers["content-type"] = "application/json"
         self._counts.requests[f"{request.method} {request.endpoint}"] += 1
-        reply = self._masked(await send(request.method, address, headers, content))
-        self._counts.bytes += len(reply.content or b"")
+        came = await send(request.method, address, headers, content)
+        self._counts.bytes += len(came.content or b"")
+        reply = self._masked(came)
         answer = self._confirmed(request, address, reply) or self._decoded(request, address, reply)
         self.governor.learn(self.dialect, answer)
         if request.conditional and not answer.cached:
@@ -223,15 +223,12 @@ class Http:
                 f"answered more than fits to {request.method} {request.endpoint}",
                 hint=f"narrow {self.dialect.scope}",
             )
-        content = reply.content
-        if len(self._credential) >= _TELLING:  # some servers say what they do not take
-            content = content.replace(self._credential, _MASK)
-        body, sound = _json(content)
+        body, sound = _json(reply.content)
         if not sound and reply.status in _OK:
             raise failures.malformed(
                 self.dialect, f"answered {_kind(reply)} to {request.method} {request.endpoint}"
             )
-        text = "" if sound else content[:_TEXT].decode("utf-8", "replace")
+        text = "" if sound else reply.content[:_TEXT].decode("utf-8", "replace")
         return Answer(
             status=reply.status,
             address=address,

@@ -9,6 +9,7 @@ from contract.github import GithubDesk, GithubProjectDesk
 from contract.gitlab import GitlabDesk, GitlabOwnStatesDesk
 from contract.jira import JiraDesk, JiraPlainDesk
 from contract.linear import LinearDesk
+from contract.redmine import RedmineDesk
 
 DESKS: Mapping[str, type[Desk]] = {
     "linear": LinearDesk,
@@ -21,4 +22,5 @@ DESKS: Mapping[str, type[Desk]] = {
     "forgejo": ForgejoDesk,
     "forgejo, as gitea": GiteaDesk,
     "asana": AsanaDesk,
+    "redmine": RedmineDesk,
 }

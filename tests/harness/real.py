@@ -1,22 +1,49 @@
 """The real programs that some tests drive: found, or a skip that says why, or a failure where required."""
 
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from symphony.testing.codex_home import find_codex
 
-__all__ = ["require_codex"]
+__all__ = ["require_backlog", "require_codex", "require_redmine"]
 
 
 def require_codex(environment: Mapping[str, str] = os.environ) -> Path:
     """The real Codex; an absent one skips the test, or fails it where `SYMPHONY_REQUIRE_REAL` is set."""
     found = find_codex(environment)
     if found is None:
-        reason = "no Codex: put `codex` on PATH or name it in SYMPHONY_TEST_CODEX"
-        if environment.get("SYMPHONY_REQUIRE_REAL"):
-            pytest.fail(f"SYMPHONY_REQUIRE_REAL is set, but there is {reason}")
-        pytest.skip(reason)
+        _absent("no Codex: put `codex` on PATH or name it in SYMPHONY_TEST_CODEX", environment)
     return found
+
+
+def require_redmine(environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
+    """Address of a real Redmine that tests may write to, and the key of its administrator; else as above."""
+    address = environment.get("SYMPHONY_TEST_REDMINE")
+    key = environment.get("SYMPHONY_TEST_REDMINE_KEY")
+    if not address or not key:
+        _absent(
+            "no Redmine: name one in SYMPHONY_TEST_REDMINE, "
+            "and its administrator's key in SYMPHONY_TEST_REDMINE_KEY",
+            environment,
+        )
+    return address, key
+
+
+def require_backlog(environment: Mapping[str, str] = os.environ) -> Path:
+    """The real Backlog.md; else as above."""
+    named = environment.get("SYMPHONY_TEST_BACKLOG")
+    found = named or shutil.which("backlog", path=environment.get("PATH", ""))
+    if not found or not Path(found).exists():
+        _absent("no Backlog.md: put `backlog` on PATH or name it in SYMPHONY_TEST_BACKLOG", environment)
+    return Path(found)
+
+
+def _absent(reason: str, environment: Mapping[str, str]) -> NoReturn:
+    if environment.get("SYMPHONY_REQUIRE_REAL"):
+        pytest.fail(f"SYMPHONY_REQUIRE_REAL is set, but there is {reason}")
+    pytest.skip(reason)

@@ -162,7 +162,7 @@ def show(*, issue_id: str, as_json: bool, path: Path | None, workflow: Path | No
 
     board = open_board(path, workflow, cwd=Path.cwd())
     found = board.find(issue_id)
-    notes, problems = Notes(board.config.path, now=board.now).of(found.id)
+    notes, problems = Notes(board.config.comments, now=board.now).of(found.id)
     for problem in problems:
         warn(f"{problem.failure.where}: {problem.failure.message}")
     if as_json:
@@ -202,7 +202,7 @@ def comment(
         raise click.UsageError("a comment needs some text: BODY or --file")
     board = open_board(path, workflow, cwd=Path.cwd())
     found = board.find(issue_id)
-    note_id = Notes(board.config.path, now=board.now).add(found.id, text, author=_author(author))
+    note_id = Notes(board.config.comments, now=board.now).add(found.id, text, author=_author(author))
     click.echo(f"{found.id}: {note_id}")
 
 

@@ -6,8 +6,8 @@ session's own issue. The guard looks at the path as the server will: decoded, an
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 from urllib.parse import unquote
@@ -152,8 +152,10 @@ def beyond(call: RestCall, *allowed: Sequence[str], scope: Scope) -> str | None:
     return f"`scope: {scope.value}` keeps this tool away from {call.path[:200]!r}"
 
 
-def rest_flow(call: RestCall, endpoint: str) -> Flow[ToolResult]:
-    """Make the call; a refusal of the service is an answer to the model."""
+def rest_flow(
+    call: RestCall, endpoint: str, *, show: Callable[[Any], Any] = lambda body: body
+) -> Flow[ToolResult]:
+    """Make the call; a refusal of the service is an answer to the model, as `show` lets it see the body."""
     answer = yield Request(
         endpoint=endpoint,
         method=call.method,
@@ -162,7 +164,7 @@ def rest_flow(call: RestCall, endpoint: str) -> Flow[ToolResult]:
         body=call.body,
         accept=_ANSWERS,
     )
-    return shown(answer, success=answer.status in _OK)
+    return shown(replace(answer, body=show(answer.body)), success=answer.status in _OK)
 
 
 def shown(answer: Answer, *, success: bool) -> ToolResult:

@@ -130,6 +130,7 @@ _REMOTE: Mapping[str, str] = {
     "forgejo": "symphony.trackers.forgejo",
     "gitea": "symphony.trackers.forgejo.gitea",
     "asana": "symphony.trackers.asana",
+    "redmine": "symphony.trackers.redmine",
 }
 """Kinds that are asked over HTTP, and the packages whose `KIND` they are; one is loaded when it is used."""
 

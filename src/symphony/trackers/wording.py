@@ -32,12 +32,12 @@ def no_way(service: str, issue: str, *, wanted: str, found: str, known: Sequence
     )
 
 
-def not_moved(service: str, issue: str, *, wanted: str, found: str) -> TrackerError:
+def not_moved(service: str, issue: str, *, wanted: str, found: str, hint: str | None = None) -> TrackerError:
     """The service took the move and did not make it."""
     return _refusal(
         f"{service}: {one_line(issue, _NAME)} is still in {one_line(found, _NAME)!r}"
         f" after a move to {one_line(wanted, _NAME)!r}",
-        "the tracker's rules may forbid this move, or somebody else made another one",
+        hint or "the tracker's rules may forbid this move, or somebody else made another one",
     )
 
 

@@ -1,25 +1,45 @@
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conformance.skips import objection
-from harness.real import require_codex
+from harness.real import require_backlog, require_codex, require_redmine
 
 pytestmark = pytest.mark.conformance("R-2")
 
+every_program = pytest.mark.parametrize("require", [require_codex, require_backlog, require_redmine])
 
-def test_a_real_program_that_is_there_is_used(tmp_path: Path) -> None:
-    program = tmp_path / "codex"
+
+@pytest.mark.parametrize(
+    ("require", "variable"),
+    [(require_codex, "SYMPHONY_TEST_CODEX"), (require_backlog, "SYMPHONY_TEST_BACKLOG")],
+)
+def test_a_real_program_that_is_there_is_used(
+    tmp_path: Path, require: Callable[[Mapping[str, str]], Path], variable: str
+) -> None:
+    program = tmp_path / "program"
     program.touch(mode=0o755)
-    assert require_codex({"SYMPHONY_TEST_CODEX": str(program), "SYMPHONY_REQUIRE_REAL": "1"}) == program
+    assert require({variable: str(program), "SYMPHONY_REQUIRE_REAL": "1"}) == program
 
 
-def test_an_absent_one_is_a_skip_that_says_why_and_is_listed() -> None:
+def test_a_real_redmine_is_an_address_and_a_key() -> None:
+    named = {"SYMPHONY_TEST_REDMINE": "http://127.0.0.1:1", "SYMPHONY_TEST_REDMINE_KEY": "k"}
+    assert require_redmine(named) == ("http://127.0.0.1:1", "k")
+
+
+@every_program
+def test_an_absent_one_is_a_skip_that_says_why_and_is_listed(
+    require: Callable[[Mapping[str, str]], Any],
+) -> None:
     with pytest.raises(pytest.skip.Exception) as skipped:
-        require_codex({"PATH": ""})
+        require({"PATH": ""})
     assert objection(str(skipped.value), require_real=False) is None
+    assert objection(str(skipped.value), require_real=True)
 
 
-def test_an_absent_one_that_is_required_is_a_failure() -> None:
+@every_program
+def test_an_absent_one_that_is_required_is_a_failure(require: Callable[[Mapping[str, str]], Any]) -> None:
     with pytest.raises(pytest.fail.Exception, match="SYMPHONY_REQUIRE_REAL is set"):
-        require_codex({"PATH": "", "SYMPHONY_REQUIRE_REAL": "1"})
+        require({"PATH": "", "SYMPHONY_REQUIRE_REAL": "1"})

@@ -50,7 +50,7 @@ def test_a_tracker_section_that_is_wrong_in_itself_is_not_shown_to_the_adapter()
     ("kind", "key", "hint"),
     [
         ("markdown", "pth", 'did you mean "path"?'),
-        ("markdown", "zzz", "markdown knows path, prefix, states"),
+        ("markdown", "zzz", "markdown knows path, prefix, states, layout"),
         ("memory", "issue", 'did you mean "issues"?'),
     ],
 )

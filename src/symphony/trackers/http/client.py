@@ -192,8 +192,9 @@ class Http:
             content = msgspec.json.encode(request.body)
             headers["content-type"] = "application/json"
         self._counts.requests[f"{request.method} {request.endpoint}"] += 1
-        reply = self._masked(await send(request.method, address, headers, content))
-        self._counts.bytes += len(reply.content or b"")
+        came = await send(request.method, address, headers, content)
+        self._counts.bytes += len(came.content or b"")
+        reply = self._masked(came)
         answer = self._confirmed(request, address, reply) or self._decoded(request, address, reply)
         self.governor.learn(self.dialect, answer)
         if request.conditional and not answer.cached:

@@ -56,7 +56,7 @@ class Board:
     ) -> None:
         self.config = config
         self.now = now
-        self.store = Store(config.path)
+        self.store = Store(config.path, config.layout)
         self._made: Made = {}
         self._made_of = Listing()
 
@@ -98,6 +98,8 @@ class Board:
         Raises:
             TrackerError: the draft is no usable issue, or the folder cannot be written to.
         """
+        if not self.config.layout.can_create:
+            raise refused(f"{self.config.path} is the board of another program", hint="`backlog task create`")
         data = self._rendered(draft)
         try:
             with files.locked(self.config.path):
@@ -161,7 +163,7 @@ class Board:
             if before == target:
                 return before
             try:
-                changed = replace_scalar(data, "state", target)
+                changed = replace_scalar(data, self.config.layout.state_key, target)
                 if files.replace(path, changed, expected=data, root=self.config.path):
                     return before
             except MalformedError as error:

@@ -8,6 +8,9 @@ from typing import Any
 
 from symphony.domain.issue import normalise_state
 from symphony.trackers.base import ConfigProblem, TrackerConfigError
+from symphony.trackers.markdown.backlog import CONFIG, NOTES, TASKS, BacklogLayout, read_settings
+from symphony.trackers.markdown.document import MalformedError
+from symphony.trackers.markdown.layout import OWN, Layout
 from symphony.trackers.markdown.refusals import invalid_config
 
 __all__ = [
@@ -19,7 +22,10 @@ __all__ = [
     "BoardConfig",
 ]
 
-PROVIDER_KEYS = ("path", "prefix", "states")
+PROVIDER_KEYS = ("path", "prefix", "states", "layout")
+OWN_LAYOUT, BACKLOG_LAYOUT = "symphony", "backlog.md"
+DEFAULT_BACKLOG = "backlog"
+BACKLOG_ACTIVE = ("To Do", "Todo", "In Progress")
 DEFAULT_PATH = ".symphony/issues"
 DEFAULT_PREFIX = "SYM"
 DEFAULT_STATES = ("Backlog", "Todo", "In Progress", "Human Review", "Done", "Cancelled")
@@ -38,6 +44,8 @@ class BoardConfig:
         prefix: what stands before the number of a new id (`SYM` gives `SYM-12`).
         states: every legal state in the order people see them, in the spelling that is written.
         active: states in which an issue is worked on; `terminal`: states in which it is over.
+        layout: how issues lie in the folder.
+        notes: the folder of the comments, where it is another one.
     """
 
     path: Path
@@ -45,6 +53,13 @@ class BoardConfig:
     states: tuple[str, ...] = DEFAULT_STATES
     active: tuple[str, ...] = DEFAULT_ACTIVE
     terminal: tuple[str, ...] = DEFAULT_TERMINAL
+    layout: Layout = OWN
+    notes: Path | None = None
+
+    @property
+    def comments(self) -> Path:
+        """Below which folder the comments are."""
+        return self.notes or self.path
 
     @classmethod
     def of(
@@ -57,6 +72,8 @@ class BoardConfig:
     ) -> "BoardConfig":
         """Read `path`, `prefix` and `states`; relative paths start at `base_dir`, WORKFLOW.md's directory.
 
+        With `layout: backlog.md` the states are those of its `config.yml`, which is read here.
+
         Other keys are ignored. Without `states` the default states are legal, and with them whatever
         `active` and `terminal` name. Null for `active` or `terminal` stands for those defaults that are
         legal states; an empty list is an empty list: nothing is worked on, or nothing is ever over.
@@ -65,6 +82,13 @@ class BoardConfig:
             TrackerConfigError: category `invalid_tracker_config`, every key that does not fit.
         """
         problems: list[ConfigProblem] = []
+        layout = provider.get("layout", OWN_LAYOUT)
+        if layout == BACKLOG_LAYOUT:
+            return cls._of_backlog(provider, base_dir, active, terminal)
+        if layout != OWN_LAYOUT:
+            problems.append(
+                invalid_config("tracker.provider.layout", f"must be {OWN_LAYOUT} or {BACKLOG_LAYOUT}")
+            )
         wanted = provider.get("states")
         everything = _unique((*DEFAULT_STATES, *(active or ()), *(terminal or ())))
         states = everything if wanted is None else _states(wanted, problems)
@@ -74,6 +98,43 @@ class BoardConfig:
             states=states,
             active=_chosen("tracker.active_states", active, DEFAULT_ACTIVE, states, problems),
             terminal=_chosen("tracker.terminal_states", terminal, DEFAULT_TERMINAL, states, problems),
+        )
+        if problems:
+            raise TrackerConfigError(problems)
+        return config
+
+    @classmethod
+    def _of_backlog(
+        cls,
+        provider: Mapping[str, Any],
+        base_dir: Path,
+        active: Sequence[str] | None,
+        terminal: Sequence[str] | None,
+    ) -> "BoardConfig":
+        problems: list[ConfigProblem] = []
+        folder = _path(provider.get("path", DEFAULT_BACKLOG), base_dir, problems)
+        problems.extend(
+            invalid_config(
+                f"tracker.provider.{key}", f"is not for this layout: {CONFIG} of the board says it"
+            )
+            for key in ("prefix", "states")
+            if key in provider
+        )
+        if problems:
+            raise TrackerConfigError(problems)
+        try:
+            known = read_settings(folder)
+        except (MalformedError, OSError) as error:
+            raise TrackerConfigError([_no_backlog(folder / CONFIG, error)]) from error
+        states = known.statuses
+        config = cls(
+            path=folder / TASKS,
+            prefix=known.prefix.upper(),
+            states=states,
+            active=_chosen("tracker.active_states", active, BACKLOG_ACTIVE, states, problems),
+            terminal=_chosen("tracker.terminal_states", terminal, states[-1:], states, problems),
+            layout=BacklogLayout(known),
+            notes=folder / NOTES,
         )
         if problems:
             raise TrackerConfigError(problems)
@@ -93,6 +154,15 @@ def _path(value: object, base_dir: Path, problems: list[ConfigProblem]) -> Path:
     except RuntimeError as error:
         problems.append(invalid_config("tracker.provider.path", f"cannot be used: {error}"))
         return base_dir
+
+
+def _no_backlog(file: Path, error: MalformedError | OSError) -> ConfigProblem:
+    if isinstance(error, OSError):
+        hint = "`backlog init` makes a board; `tracker.provider.path` says where it is"
+        what = f"{file}: {error.strerror or type(error).__name__}"
+        return invalid_config("tracker.provider.path", f"leads to no board of Backlog.md: {what}", hint=hint)
+    what = f"{file}:{error.line}: {error.message}"
+    return invalid_config("tracker.provider.path", f"leads to a board that cannot be used: {what}")
 
 
 def _prefix(value: object, problems: list[ConfigProblem]) -> str:
@@ -137,7 +207,7 @@ def _chosen(
     if wanted is None:
         chosen = tuple(state for state in default if normalise_state(state) in legal)
     if wanted is None and not chosen:
-        problems.append(invalid_config(key, "must be set when tracker.provider.states is"))
+        problems.append(invalid_config(key, "must be set: no state of the board has a default name"))
     return tuple(legal[normalise_state(name)] for name in chosen if name not in unknown)
 
 

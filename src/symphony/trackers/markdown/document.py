@@ -21,13 +21,17 @@ __all__ = [
     "Fields",
     "MalformedError",
     "Parts",
+    "blockers",
+    "described",
     "instant",
+    "names_in",
     "parse_issue",
     "parse_parts",
     "render",
     "render_issue",
     "replace_body",
     "replace_scalar",
+    "required",
     "timestamp",
 ]
 
@@ -74,6 +78,7 @@ class Fields:
     blocked_by: tuple[str, ...] = ()
     blockers_problem: str | None = None
     created: datetime | None = None
+    updated: datetime | None = None
     description: str | None = None
 
 
@@ -100,17 +105,17 @@ def parse_issue(data: bytes) -> Fields:
 
 def _fields(data: bytes) -> Fields:
     parts = parse_parts(data)
-    blocked_by, problem = _blockers(parts.values.get("blocked_by"))
+    blocked_by, problem = blockers(parts.values.get("blocked_by"), "blocked_by")
     return Fields(
-        title=_required(parts, "title"),
-        state=_required(parts, "state").strip(),
-        labels=normalise_labels(_names(parts.values.get("labels")) or ()),
+        title=required(parts, "title"),
+        state=required(parts, "state").strip(),
+        labels=normalise_labels(names_in(parts.values.get("labels")) or ()),
         priority=_priority(parts.values.get("priority")),
         assignee=_text(parts.values.get("assignee")),
         blocked_by=blocked_by,
         blockers_problem=problem,
         created=instant(parts.values.get("created")),
-        description=_description(parts.body),
+        description=described(parts.body),
     )
 
 
@@ -252,7 +257,8 @@ def _edit_line(line: str, key: str, value: str) -> str | None:
     return f"{match['head']}{match['gap'] or ' '}{quote(value)}{match['tail']}{match['end']}"
 
 
-def _required(parts: Parts, key: str) -> str:
+def required(parts: Parts, key: str) -> str:
+    """The text of a key. Raises `MalformedError` where there is none."""
     value = parts.values.get(key)
     if key not in parts.values:
         raise MalformedError(1, f"the front matter has no `{key}`")
@@ -270,7 +276,7 @@ def _priority(value: object) -> int | None:
     return int(match[1]) if match else None
 
 
-def _names(value: object) -> tuple[str, ...] | None:
+def names_in(value: object) -> tuple[str, ...] | None:
     """A list of names, or one text with commas between them; null for anything else."""
     if value is None:
         return ()
@@ -280,14 +286,16 @@ def _names(value: object) -> tuple[str, ...] | None:
     return tuple(item for item in items if isinstance(item, str))
 
 
-def _blockers(value: object) -> tuple[tuple[str, ...], str | None]:
-    names = _names(value)
+def blockers(value: object, key: str) -> tuple[tuple[str, ...], str | None]:
+    """The ids of a list of blockers, and what is wrong with it, if anything."""
+    names = names_in(value)
     given = len(value) if isinstance(value, list | tuple) else 0
     if names is None or (given and len(names) != given):
-        return (), "`blocked_by` is not a list of issue ids"
+        return (), f"`{key}` is not a list of issue ids"
     return tuple(dict.fromkeys(name.strip() for name in names if name.strip())), None
 
 
-def _description(body: str) -> str | None:
+def described(body: str) -> str | None:
+    """A description without its outer blank lines, or null where it is blank."""
     text = body.replace("\r\n", "\n").strip("\r\n")
     return text if text.strip() else None

@@ -3,7 +3,7 @@
 Mapping (TR10): `id` and `identifier` are the file stem; `updated_at` stays null, because a file's time is
 that of its last checkout and not of a change; `blocked_by` is looked up whatever its case. An issue is
 dispatchable when its state is one of the board's and no blocker is open; a blocker that is unknown or
-unreadable counts as open.
+unreadable counts as open, one that is finished and was put elsewhere does not.
 """
 
 from symphony.domain.issue import Blocker, Issue, normalise_state
@@ -31,6 +31,7 @@ class Judge:
         self._made = made
         self._states = {normalise_state(state) for state in config.states}
         self._terminal = {normalise_state(state) for state in config.terminal}
+        self._finished = listing.finished
         self._by_name = listing.by_name
         waiting = {
             issue_id: fields
@@ -69,6 +70,7 @@ class Judge:
             labels=fields.labels,
             blocked_by=tuple(self._blocker(name) for name in fields.blocked_by),
             created_at=fields.created,
+            updated_at=fields.updated,
         )
 
     def _is_terminal(self, state: str) -> bool:
@@ -97,6 +99,8 @@ class Judge:
         return f"blocked by {', '.join(told)}" if told else None
 
     def _open(self, blocker: Blocker) -> str | None:
+        if blocker.state is None and (blocker.id or "").casefold() in self._finished:
+            return None
         if blocker.state is None:
             unreadable = blocker.id in self._scan.problems
             return f"{blocker.id} ({'unreadable' if unreadable else 'not on the board'})"

@@ -15,8 +15,9 @@ from typing import Self
 
 from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import files
-from symphony.trackers.markdown.document import Fields, MalformedError, parse_issue
-from symphony.trackers.markdown.names import case_twins, id_problem, is_issue_file
+from symphony.trackers.markdown.document import Fields, MalformedError
+from symphony.trackers.markdown.layout import Layout
+from symphony.trackers.markdown.names import id_problem
 from symphony.trackers.markdown.refusals import malformed, refused, unreachable
 
 __all__ = ["MAX_FILES", "MAX_TOTAL_BYTES", "Listing", "Scan", "Store"]
@@ -32,23 +33,22 @@ Signature = tuple[int, int, int, int, int]
 class Listing:
     """The issue files of one moment by id, and those ids whose name alone makes them unusable.
 
-    `present` is the same as `ids`, to look one up in; `by_name` tells the id of a name without case.
+    `twins` are those that cannot be told from another, with the name of the other's file. `present` is the
+    same as `ids`, to look one up in; `by_name` tells the id of a name without case. `finished` are ids (case
+    folded) that are over and elsewhere.
     """
 
     ids: tuple[str, ...] = ()
     twins: Mapping[str, str] = field(default_factory=dict)
     present: frozenset[str] = frozenset()
     by_name: Mapping[str, str] = field(default_factory=dict)
+    finished: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, stems: tuple[str, ...]) -> Self:
+    def of(cls, ids: tuple[str, ...], *, twins: Mapping[str, str], finished: frozenset[str]) -> Self:
         """What follows from the names of the files."""
-        return cls(
-            ids=stems,
-            twins=case_twins(stems),
-            present=frozenset(stems),
-            by_name={stem.casefold(): stem for stem in stems},
-        )
+        by_name = {issue_id.casefold(): issue_id for issue_id in ids}
+        return cls(ids=ids, twins=twins, present=frozenset(ids), by_name=by_name, finished=finished)
 
     def named(self, text: str) -> str | None:
         """The id that a person means, whatever its case."""
@@ -78,9 +78,11 @@ class Store:
     `unfinished` tells whether the last listing showed a file that is being written, or was when we crashed.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, layout: Layout) -> None:
         self.folder = folder
+        self._layout = layout
         self._place = f"{folder}{os.sep}"
+        self._files: dict[str, str] = {}
         self._known: dict[str, tuple[Signature, Fields]] = {}
         self.unfinished = False
         self._names: list[str] | None = None
@@ -88,7 +90,10 @@ class Store:
 
     def path(self, issue_id: str) -> Path:
         """The file of an issue; only for ids that came out of a listing or were made by us."""
-        return self.folder / f"{issue_id}.md"
+        return self.folder / self._name(issue_id)
+
+    def _name(self, issue_id: str) -> str:
+        return self._files.get(issue_id) or f"{issue_id}.md"
 
     def listing(self) -> Listing:
         """List the folder.
@@ -98,15 +103,18 @@ class Store:
         """
         try:
             names = os.listdir(self.folder)  # noqa: PTH208 - names are all that is needed
+            finished = self._layout.finished(self.folder)
         except OSError as error:
             raise unreachable(self.folder, error) from error
         hidden = [name for name in names if name.startswith(".")]
         self.unfinished = any(map(files.is_temporary, hidden))
         shown = [name for name in names if not name.startswith(".")] if hidden else names
-        if shown != self._names:  # hardly ever; what follows from the names is known otherwise
-            ids = tuple(sorted([name[:-3] for name in shown if name.endswith(".md") and is_issue_file(name)]))
-            self._forget(ids)
-            self._listing, self._names = Listing.of(ids), shown
+        if shown != self._names or finished != self._listing.finished:  # hardly ever; all else is known
+            found = self._layout.files(shown)
+            self._forget(found)
+            self._files, self._names = found, shown
+            ids, twins = tuple(sorted(found)), self._layout.twins(found)
+            self._listing = Listing.of(ids, twins=twins, finished=finished)
         listing = self._listing
         if len(listing.ids) > MAX_FILES:
             raise refused(f"{self.folder} holds {len(listing.ids)} issues, more than {MAX_FILES}")
@@ -141,7 +149,7 @@ class Store:
     def parse(self, issue_id: str, data: bytes) -> Fields:
         """The fields in `data`. Raises `TrackerError` with `path:line` when it is malformed."""
         try:
-            return parse_issue(data)
+            return self._layout.parse(data, issue_id)
         except MalformedError as error:
             raise malformed(self.path(issue_id), error.line, error.message, issue_id=issue_id) from error
 
@@ -163,13 +171,13 @@ class Store:
         if problem is not None:
             raise malformed(self.path(issue_id), 1, problem, issue_id=issue_id, hint="rename the file")
         if issue_id in listing.twins:
-            other = self.path(listing.twins[issue_id])
-            raise malformed(
-                self.path(issue_id), 1, f"duplicate id: {other} differs only by case", issue_id=issue_id
-            )
+            own, other = self._name(issue_id), listing.twins[issue_id]
+            how = "differs only by case" if own.casefold() == other.casefold() else "has it too"
+            problem = f"duplicate id: {self.folder / other} {how}"
+            raise malformed(self.path(issue_id), 1, problem, issue_id=issue_id)
 
     def _fields(self, issue_id: str, reading: _Reading) -> Fields:
-        seen = os.lstat(f"{self._place}{issue_id}.md")  # asked for every file at every poll
+        seen = os.lstat(f"{self._place}{self._name(issue_id)}")  # asked for every file at every poll
         signature = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
         known = self._known.get(issue_id)
         if known is not None and known[0] == signature:
@@ -182,6 +190,7 @@ class Store:
             self._known[issue_id] = (signature, fields)
         return fields
 
-    def _forget(self, stems: Iterable[str]) -> None:
-        for gone in set(self._known).difference(stems):
-            self._known.pop(gone, None)
+    def _forget(self, files: Mapping[str, str]) -> None:
+        for known in tuple(self._known):
+            if files.get(known) != self._files.get(known):
+                self._known.pop(known, None)

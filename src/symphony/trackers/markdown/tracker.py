@@ -35,7 +35,7 @@ class MarkdownTracker:
     ) -> None:
         self.config = config
         self._board = board or Board(config)
-        self._notes = Notes(config.path, now=self._board.now)
+        self._notes = Notes(config.comments, now=self._board.now)
         self._read_limit_s = read_limit_s
         self._told: dict[str, frozenset[str]] = {}
         self._skipped: tuple[Failure, ...] = ()

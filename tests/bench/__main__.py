@@ -89,7 +89,7 @@ def parts(place: Path, agent: tuple[str, ...], size: Size) -> dict[str, Part]:
     def again() -> Sequence[Figure]:
         found = restart(place / "restart", agent, claims=size.claims, rounds=size.restarts)
         title = f"Restart to first agent with {size.claims:,} issues in the journal, median"
-        return (figures.of_delay("restart", title, found, ratio=1.5, limit_ms=None),)
+        return (figures.of_delay("restart", title, found, ratio=2, limit_ms=None),)
 
     def many() -> Sequence[Figure]:
         found = sessions(place / "many", agent, issues=size.issues, limit=size.slots, rounds=size.rounds)

@@ -6,13 +6,14 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.project import SYMPHONY, Daemon, Project, until
 from symphony.journal.checkup import checkup
 
-WORK = [
+WORK: list[dict[str, Any]] = [
     {"write": "work.txt", "text": "work\n"},
     {"commit": "Work"},
     {"tool": "board_move", "arguments": {"state": "Done"}},
@@ -75,7 +76,7 @@ def test_a_full_disk_costs_a_warning_and_not_the_work(tmp_path: Path) -> None:
     project.workflow()
     with on_a_small_disk(project) as (daemon, state):
         fill(state / "ballast")
-        project.issue("SYM-1", [*WORK])
+        project.issue("SYM-1", WORK)
         degraded = daemon.wait_for("journal_degraded")
         assert "the disk is full" in degraded["reason"]
         assert degraded["hint"]

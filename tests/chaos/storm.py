@@ -231,8 +231,8 @@ class Storm:
 
     def _look_at(self, name: str, waiting: dict[str, Any]) -> None:
         done, log = self.project.written_state(name) == "Done", self._branch(name)
-        if done and log != ["Two", "One"]:
-            self._complain(f"{name} is done, and its branch is {log}")
+        if done and (len(log) != 2 or self._work(name) != "one\ntwo"):
+            self._complain(f"{name} is done, and its branch is {log}: {self._work(name)!r}")
         if done and (self.project.workspaces / name).exists():
             self._complain(f"{name} is done, and its workspace is still there")
         if not done:
@@ -250,6 +250,16 @@ class Storm:
         with suppress(subprocess.CalledProcessError):
             return self.project.branch_log(name)
         return []
+
+    def _work(self, name: str) -> str:
+        """What stands in the file on the issue's branch.
+
+        An agent that was ended between writing and committing leaves that to the next one, whose first commit
+        then holds it: the words of the commits may differ, their number and the work may not.
+        """
+        with suppress(subprocess.CalledProcessError):
+            return self.project.git("show", f"symphony/{name}:work.txt")
+        return ""
 
     def _commits(self, name: str) -> set[str]:
         path = self.witness / name / "commits"

@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 CONFORMANCE := PYTHONPATH=tests $(BIN)/python -m conformance
 RESULTS := .conformance.json
 
-.PHONY: help demo test check unit fuzz simulate bench conformance conformance-report format clean
+.PHONY: help demo test check unit fuzz simulate chaos bench conformance conformance-report format clean
 
 help: ## Show this help
 	@echo "Symphony for Python"
@@ -44,6 +44,9 @@ unit: $(VENV)/.dev ## Run the unit tests only
 
 fuzz: $(VENV)/.dev ## Try random files on the skills loader for FUZZ_S seconds (60)
 	FUZZ_S=$${FUZZ_S:-60} $(BIN)/pytest -q tests/unit/skills/test_fuzz.py
+
+chaos: $(VENV)/.dev ## Kill and plague the real daemon for CHAOS_S seconds (120); SEED=… repeats a storm
+	@PYTHONPATH=tests $(BIN)/python -m chaos
 
 conformance: $(VENV)/.dev ## Run the tests that show the specification's rules, and judge them
 	@$(CONFORMANCE)

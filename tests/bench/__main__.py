@@ -16,7 +16,7 @@ from bench.figures import Figure
 from bench.footprint import footprint
 from bench.journal import remembering
 from bench.kit import agent_argv
-from bench.latency import launch, seen_to_start, slot_gap
+from bench.latency import launch, restart, seen_to_start, slot_gap
 from bench.losses import losses
 from bench.pump import pump
 from bench.sessions import sessions
@@ -47,15 +47,19 @@ class Size:
     checkouts: int
     small: int
     remembered: int
+    claims: int
+    restarts: int
 
 
 FULL = Size(
     events=50_000, bursts=5, tries=3, issues=500, slots=50, rounds=2, gap_issues=30, gap_rounds=3, seen=20,
     launches=7, idle=200, files=500, commits=36_000, checkouts=7, small=50, remembered=50_000,
+    claims=1_000, restarts=5,
 )  # fmt: skip
 SMOKE = Size(
     events=500, bursts=1, tries=1, issues=6, slots=2, rounds=1, gap_issues=3, gap_rounds=1, seen=1,
     launches=1, idle=3, files=20, commits=30, checkouts=1, small=2, remembered=500,
+    claims=3, restarts=1,
 )  # fmt: skip
 
 Part = Callable[[], Sequence[Figure]]
@@ -82,6 +86,11 @@ def parts(place: Path, agent: tuple[str, ...], size: Size) -> dict[str, Part]:
         found = launch(place / "launch", agent, rounds=size.launches)
         return (figures.of_delay("launch", "Launch to first agent, median", found, ratio=2, limit_ms=500),)
 
+    def again() -> Sequence[Figure]:
+        found = restart(place / "restart", agent, claims=size.claims, rounds=size.restarts)
+        title = f"Restart to first agent with {size.claims:,} issues in the journal, median"
+        return (figures.of_delay("restart", title, found, ratio=2, limit_ms=None),)
+
     def many() -> Sequence[Figure]:
         found = sessions(place / "many", agent, issues=size.issues, limit=size.slots, rounds=size.rounds)
         return figures.of_sessions(found, issues=size.issues, limit=size.slots)
@@ -100,6 +109,7 @@ def parts(place: Path, agent: tuple[str, ...], size: Size) -> dict[str, Part]:
         "sessions": many,
         "latency": latency,
         "launch": at_launch,
+        "restart": again,
         "footprint": lambda: figures.of_footprint(
             footprint(place / "footprint", agent, sessions=size.idle), sessions=size.idle
         ),

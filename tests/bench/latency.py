@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.journal import write_claims
 from bench.kit import Kind, Scene, median
 
 _KINDS: tuple[Kind, Kind] = ("floor", "symphony")
@@ -77,6 +78,27 @@ def launch(place: Path, agent: tuple[str, ...], *, rounds: int) -> Delay:
             scene = Scene(place=place / f"{kind}-{number}", agent=agent, switches=("--hold",))
             scene.issue("LAUNCH-1")
             with scene.run(kind, module="symphony.cli" if kind == "symphony" else None) as program:
+                start = scene.wait_agents("start", 1)[0]
+                waits[kind].append((start.at_ns - program.started_ns) / 1e6)
+    return Delay(ms={kind: median(found[1:]) for kind, found in waits.items()})
+
+
+def restart(place: Path, agent: tuple[str, ...], *, claims: int, rounds: int) -> Delay:
+    """From the start of the daemon to the first agent, with that many issues on the board.
+
+    The floor is the same daemon that remembers nothing; the other one holds a due retry of every issue. The
+    first round fills caches.
+    """
+    waits: dict[Kind, list[float]] = {"floor": [], "symphony": []}
+    for number in range(rounds + 1):
+        for kind in _KINDS:
+            scene = Scene(place=place / f"{kind}-{number}", agent=agent, switches=("--hold",))
+            for issue in range(claims):
+                scene.issue(f"id-{issue}")
+            if kind == "symphony":
+                (scene.place / "state").mkdir(mode=0o700)
+                write_claims(scene.place / "state" / "journal.db", claims)
+            with scene.run("symphony", module="symphony.cli") as program:
                 start = scene.wait_agents("start", 1)[0]
                 waits[kind].append((start.at_ns - program.started_ns) / 1e6)
     return Delay(ms={kind: median(found[1:]) for kind, found in waits.items()})

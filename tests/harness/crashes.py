@@ -10,6 +10,7 @@ _WORKS = "the issue is taken up"
 _REMADE = "what is half-made is thrown away, and the issue taken up"
 _GOES_ON = "the workspace is kept as it is; the session goes on, or a new one in it"
 _DELIVERS = "the commit is delivered from the workspace, which is then removed"
+_REMOVES = "the workspace is removed"
 _NOTHING = "nothing is left to do"
 
 
@@ -29,6 +30,8 @@ AFTERWARDS = {
     FaultPoint.LOCKED: Afterwards(does=_WORKS),
     FaultPoint.REAPED: Afterwards(does=_WORKS),
     FaultPoint.CHECKED: Afterwards(does=_WORKS),
+    FaultPoint.CLAIM_PUT: Afterwards(does=_WORKS),
+    FaultPoint.CLAIM_WRITTEN: Afterwards(does=_WORKS),
     FaultPoint.BEFORE_PREPARE: Afterwards(does=_WORKS),
     FaultPoint.WORKSPACE_RECORDED: Afterwards(does=_REMADE),
     FaultPoint.WORKSPACE_POPULATED: Afterwards(
@@ -47,11 +50,15 @@ AFTERWARDS = {
     FaultPoint.TURN_ENDED: Afterwards(does=_DELIVERS, sessions=0),
     FaultPoint.AGENT_STOPPED: Afterwards(does=_DELIVERS, sessions=0),
     FaultPoint.BEFORE_DELIVER: Afterwards(does=_DELIVERS, sessions=0),
-    FaultPoint.AFTER_DELIVER: Afterwards(does="the workspace is removed", sessions=0),
+    FaultPoint.AFTER_DELIVER: Afterwards(does=_REMOVES, sessions=0),
+    FaultPoint.END_PUT: Afterwards(does=_REMOVES, sessions=0),
+    FaultPoint.END_WRITTEN: Afterwards(does=_REMOVES, sessions=0),
+    FaultPoint.RETRY_PUT: Afterwards(does=_GOES_ON),
+    FaultPoint.RETRY_WRITTEN: Afterwards(does="the retry keeps its number and waits for its time"),
     FaultPoint.BEFORE_COMMENT: Afterwards(does=f"{_GOES_ON}; the comment is written"),
     FaultPoint.AFTER_COMMENT: Afterwards(does=f"{_GOES_ON}; the comment is found by its marker and left"),
     FaultPoint.BEFORE_CLEAN: Afterwards(
-        does="the workspace is removed", sessions=0, again="what `before_remove` does elsewhere"
+        does=_REMOVES, sessions=0, again="what `before_remove` does elsewhere"
     ),
     FaultPoint.MOVED_ASIDE: Afterwards(does="the trash is emptied, the record dropped", sessions=0),
     FaultPoint.AFTER_CLEAN: Afterwards(does=_NOTHING, sessions=0),

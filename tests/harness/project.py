@@ -134,6 +134,11 @@ class Project:
         assert done.returncode == 0, done.stderr
         return str(json.loads(done.stdout)["state"])
 
+    def written_state(self, name: str) -> str:
+        """The state that stands in the issue's file, without asking the command line."""
+        text = (self.repo / ".symphony" / "issues" / f"{name}.md").read_text(encoding="utf-8")
+        return next(line.removeprefix("state:").strip() for line in text.splitlines() if "state:" in line)
+
     def comments(self, name: str) -> list[str]:
         folder = self.repo / ".symphony" / "issues" / name / "comments"
         return [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md"))]

@@ -26,6 +26,8 @@ class FaultPoint(StrEnum):
     LOCKED = "locked", "the instance lock is held; nothing of a predecessor was looked for yet"
     REAPED = "reaped", "what a predecessor left is ended; nothing was asked of agent or tracker yet"
     CHECKED = "checked", "the check of the agent has passed; nothing is dispatched yet"
+    CLAIM_PUT = "claim:put", "an issue is claimed; the journal was told, and has not written it"
+    CLAIM_WRITTEN = "claim:written", "the journal has the claim; what follows from it may have begun"
     BEFORE_PREPARE = "before:prepare", "an issue is claimed; its workspace was not touched"
     WORKSPACE_RECORDED = (
         "workspace:recorded",
@@ -45,8 +47,12 @@ class FaultPoint(StrEnum):
     BEFORE_DELIVER = "before:deliver", "`after_run` has run; the branch is in the workspace alone"
     AFTER_DELIVER = (
         "after:deliver",
-        "The branch is delivered; the scheduler does not know that the run has ended",
+        "the branch is delivered; the scheduler does not know that the run has ended",
     )
+    END_PUT = "end:put", "the run has ended; the journal was told, and has not written it"
+    END_WRITTEN = "end:written", "the journal has the end of the run; its workspace is still there"
+    RETRY_PUT = "retry:put", "a retry is set; the journal was told, and has not written it"
+    RETRY_WRITTEN = "retry:written", "the journal has the retry, with the time when it is due"
     BEFORE_COMMENT = "before:comment", "a comment is wanted; the tracker was not asked"
     AFTER_COMMENT = "after:comment", "the comment is on the issue; nobody remembers its id"
     BEFORE_CLEAN = "before:clean", "a workspace is to go; it is there as a whole"

@@ -3,12 +3,12 @@
 import hashlib
 import re
 
-__all__ = ["UnsafeKeyError", "branch_name", "session_id", "workspace_key"]
+__all__ = ["BRANCH_PREFIX", "UnsafeKeyError", "branch_name", "session_id", "workspace_key"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _MAX_KEY_BYTES = 255
 _MAX_BRANCH_BYTES = _MAX_KEY_BYTES - len(".lock")
-_BRANCH_PREFIX = "symphony/"
+BRANCH_PREFIX = "symphony/"
 
 
 class UnsafeKeyError(ValueError):
@@ -41,7 +41,7 @@ def branch_name(key: str) -> str:
     refused = ".." in key or key.startswith((".", "-")) or key.endswith((".", ".lock"))
     if refused or len(key) > _MAX_BRANCH_BYTES:
         key = hashlib.sha256(key.encode()).hexdigest()[:16]
-    return _BRANCH_PREFIX + key
+    return BRANCH_PREFIX + key
 
 
 def session_id(thread_id: str, turn_id: str) -> str:

@@ -73,8 +73,10 @@ def _claim(record: ClaimRecord, live: Mapping[str, RunRecord], start: Start) -> 
 
 
 def _due_ms(record: ClaimRecord, start: Start) -> int:
-    wait_ms = 0 if record.due_wall_ms is None else record.due_wall_ms - start.wall_ms
-    return start.now_ms + min(max(wait_ms, 0), start.max_wait_ms)
+    """When a retry is due: at its time, and no later than if its whole wait began now (the clock was set)."""
+    due_wall_ms = start.wall_ms if record.due_wall_ms is None else record.due_wall_ms
+    left_ms, whole_ms = due_wall_ms - start.wall_ms, due_wall_ms - record.since_wall_ms
+    return start.now_ms + max(min(left_ms, whole_ms, start.max_wait_ms), 0)
 
 
 def _resume(record: ClaimRecord, run: RunRecord | None) -> Resume:

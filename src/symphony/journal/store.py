@@ -9,7 +9,7 @@ whenever somebody flushes. A file that had to be opened anew is first told the p
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -33,27 +33,45 @@ _CLOSE_S = 5.0
 _MAX_NOTICES = 20
 _T = TypeVar("_T")
 Told = Callable[[Health], None]
+Written = Callable[[Iterable[Record]], None]
 
 
 def _nobody(_health: Health) -> None:
     """Nobody wants to be told."""
 
 
+def _unseen(_records: Iterable[Record]) -> None:
+    """Nobody looks at what was written."""
+
+
 def open_journal(
-    path: Path, *, now_wall_ms: Callable[[], int], on_health: Told = _nobody, retry_s: float = _RETRY_S
+    path: Path,
+    *,
+    now_wall_ms: Callable[[], int],
+    on_health: Told = _nobody,
+    on_written: Written = _unseen,
+    retry_s: float = _RETRY_S,
 ) -> Journal:
     """The journal at the path; never raises for what is there: then its health says what is wrong.
 
     The caller holds the instance lock of the state directory: two writers would take turns in undoing each
     other's truth. Blocks for as long as it takes to look the file through: call it in a thread, or before the
     loop runs.
-    `on_health` is called in the writer's thread whenever the health changes.
+    `on_health` is called in the writer's thread whenever the health changes, `on_written` with the records of
+    each transaction, the events left out.
     """
     try:
         opened: Opened | Failure = open_database(path, now_wall_ms=now_wall_ms(), busy_ms=_FIRST_BUSY_MS)
     except UnusableError as error:
         opened = error.failure
-    return SqliteJournal(path, opened, now_wall_ms=now_wall_ms, on_health=on_health, retry_s=retry_s)
+    return SqliteJournal(
+        path,
+        opened,
+        now_wall_ms=now_wall_ms,
+        on_health=on_health,
+        on_written=on_written,
+        retry_s=retry_s,
+    )
 
 
 class SqliteJournal:
@@ -66,11 +84,13 @@ class SqliteJournal:
         *,
         now_wall_ms: Callable[[], int],
         on_health: Told,
+        on_written: Written,
         retry_s: float,
     ) -> None:
         self._path = path
         self._now_wall_ms = now_wall_ms
         self._on_health = on_health
+        self._on_written = on_written
         self._retry_s = retry_s
         self._changed = threading.Condition(threading.Lock())
         self._backlog = Backlog()
@@ -176,6 +196,7 @@ class SqliteJournal:
             self._failed(error, batch)
         else:
             self._recovered()
+            self._on_written(batch.records)
 
     def _written(self, batch: Batch, truth: tuple[Record, ...]) -> tuple[Failure, ...]:
         now_wall_ms = self._now_wall_ms()

@@ -7,7 +7,7 @@ the file cannot be used, the journal says so in its health, which is told, and t
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,15 +16,18 @@ import anyio
 import structlog
 from anyio import to_thread
 
+from symphony.domain.fault_points import Fault, FaultPoint, no_fault
 from symphony.hosts.base import Identity
 from symphony.journal.keeping import Keeper
 from symphony.journal.model import (
+    ClaimRecord,
     CommentRecord,
     Health,
     HealthState,
     Journal,
     Record,
     Remembered,
+    RunRecord,
     SkillsRecord,
     SkillUse,
 )
@@ -32,13 +35,16 @@ from symphony.journal.recovery import Start, recovered
 from symphony.journal.store import open_journal
 from symphony.observability.history import RunSkills
 from symphony.scheduler.commands import Command
-from symphony.scheduler.inputs import Input, Recovered, SchedulerSettings, WorkspaceRef
+from symphony.scheduler.inputs import ClaimKind, Input, Recovered, SchedulerSettings, WorkspaceRef
 from symphony.scheduler.state import State
 from symphony.scheduler.weather import LONGEST_QUIET_MS
 
 __all__ = ["JOURNAL_FILE", "Memory", "remembering", "wall_ms"]
 
 JOURNAL_FILE = "journal.db"
+_CLAIM = (FaultPoint.CLAIM_PUT, FaultPoint.CLAIM_WRITTEN)
+_RETRY = (FaultPoint.RETRY_PUT, FaultPoint.RETRY_WRITTEN)
+_END = (FaultPoint.END_PUT, FaultPoint.END_WRITTEN)
 _log = structlog.get_logger(__name__)
 
 
@@ -61,6 +67,7 @@ class Memory:
         owner: this daemon.
         mask: hides secrets in what is told about issues.
         now_ms: the monotonic clock. wall_ms: the wall clock.
+        fault: told of what was put, before it can be written.
     """
 
     def __init__(
@@ -72,7 +79,9 @@ class Memory:
         mask: Callable[[str], str],
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int] = wall_ms,
+        fault: Fault = no_fault,
     ) -> None:
+        self._fault = fault
         self._journal = journal
         self._remembered = remembered
         self._keeper = Keeper(owner, left=remembered.live_runs, mask=mask)
@@ -146,6 +155,17 @@ class Memory:
     def _put(self, records: Sequence[Record]) -> None:
         if records:
             self._journal.put(*records)
+            for put, _ in _points(records):
+                self._fault(put)
+
+
+def _points(records: Iterable[Record]) -> Iterator[tuple[FaultPoint, FaultPoint]]:
+    """The points that records stand for: that they are put, and that they are written."""
+    for record in records:
+        if isinstance(record, RunRecord) and record.ended_wall_ms is not None:
+            yield _END
+        elif isinstance(record, ClaimRecord) and record.kind is not ClaimKind.BLOCKED:
+            yield _CLAIM if record.kind is ClaimKind.RUNNING else _RETRY
 
 
 @asynccontextmanager
@@ -156,6 +176,7 @@ async def remembering(
     mask: Callable[[str], str],
     now_ms: Callable[[], int],
     wall_ms: Callable[[], int] = wall_ms,
+    fault: Fault = no_fault,
 ) -> AsyncIterator[Memory]:
     """The journal of a state directory, under its lock: open while the body runs, written whatever ends it.
 
@@ -167,8 +188,14 @@ async def remembering(
         with suppress(RuntimeError):  # the loop has ended, and nobody listens any more
             loop.call_soon_threadsafe(_tell, health)
 
+    def has_written(records: Iterable[Record]) -> None:
+        for _, written in _points(records):
+            fault(written)
+
     def opened() -> Journal:
-        return open_journal(state_path / JOURNAL_FILE, now_wall_ms=wall_ms, on_health=changed)
+        return open_journal(
+            state_path / JOURNAL_FILE, now_wall_ms=wall_ms, on_health=changed, on_written=has_written
+        )
 
     journal = await to_thread.run_sync(opened)
     if journal.health.state is HealthState.MEMORY:
@@ -183,6 +210,7 @@ async def remembering(
             mask=mask,
             now_ms=now_ms,
             wall_ms=wall_ms,
+            fault=fault,
         )
     finally:
         with anyio.CancelScope(shield=True):

@@ -169,6 +169,7 @@ class Service:
                 mask=self._masked,
                 now_ms=self._now_ms,
                 wall_ms=self._wall_ms,
+                fault=self._fault,
             )
             async with opened as self._memory:
                 agents = self._memory.left_agents

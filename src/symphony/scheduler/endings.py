@@ -25,6 +25,7 @@ def on_run_ended(work: Work, run: Running, outcome: Outcome) -> None:
         session_id=run.report.session_id or "n/a",
         outcome=outcome.kind.value,
         reason=outcome.failure.line if outcome.failure else (run.stopping or run.finishing or None),
+        hint=outcome.failure.hint if outcome.failure else None,
         turns=run.report.turn_count,
         commits=outcome.commits,
     )

@@ -60,6 +60,11 @@ class Layout:
         return self.root / _METADATA / "trash"
 
     @property
+    def tenants(self) -> Path:
+        """The file that every daemon at this root holds a lock on."""
+        return self.root / _METADATA / "tenants"
+
+    @property
     def pins(self) -> Path:
         """The files of base commits, one directory per commit and choice of paths."""
         return self.root / _METADATA / "pinned"

@@ -17,7 +17,7 @@ from symphony.domain.issue import Issue
 from symphony.hosts.base import Host
 from symphony.workflow.settings import HooksSettings, WorkspaceSettings
 from symphony.workspace.checkout import Checkout
-from symphony.workspace.delivery import Courier, Parcel
+from symphony.workspace.delivery import Courier, Parcel, local_repository
 from symphony.workspace.files import is_directory
 from symphony.workspace.forecast import NOT_POPULATED, Forecast, Foresight
 from symphony.workspace.git import Git, GitError
@@ -85,6 +85,7 @@ class WorkspaceManager:
         self._git = Git(host, environment, secret_names)
         self._hooks = HookRunner(host, hooks, environment, secret_names)
         self._mirrors: dict[Path, Mirror] = {}
+        self._tenancy: object = None  # kept for as long as this manager may use the root
 
     async def check_root(self) -> None:
         """Make the root and see that it can be written; clear what a crash left half-made or half-deleted.
@@ -94,7 +95,8 @@ class WorkspaceManager:
         """
         layout = await self._root()
         await to_thread.run_sync(self._on_disk, lambda: try_writing(layout))
-        await to_thread.run_sync(clear_leftovers, layout)
+        repository = local_repository(self._settings.repo or "")
+        self._tenancy = await to_thread.run_sync(clear_leftovers, layout, repository)
 
     async def check_repository(self) -> None:
         """See that `workspace.repo` can be reached and has the base branch; changes nothing.

@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,17 +21,17 @@ from symphony.domain.failures import Blame, Category
 from symphony.workspace.files import drop, is_directory, make_directory
 from symphony.workspace.git import NETWORK_TIMEOUT_MS, Git, GitError, config_value, without_credentials
 from symphony.workspace.layout import Layout
+from symphony.workspace.locks import clear_stale_locks
 from symphony.workspace.model import WorkspaceError
 from symphony.workspace.refs import all_refs
 
-__all__ = ["Advertised", "Mirror", "Snapshot", "base_of", "clear_stale_locks", "parse_advertised"]
+__all__ = ["Advertised", "Mirror", "Snapshot", "base_of", "parse_advertised"]
 
 _TRACKING = "refs/remotes/origin/"
 _DETACHED = "refs/symphony/origin-head"
 _SHA256_DIGITS = 64
 _LOCK_PAUSE_S = 0.05
 _LOOK_TIMEOUT_MS = 30_000
-_STALE_LOCK_S = 2 * NETWORK_TIMEOUT_MS / 1000
 _FETCH = ("fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance")
 
 
@@ -254,18 +254,6 @@ class Mirror:
             hint="make a first commit in it",
             blame=Blame.CONFIG,
         )
-
-
-def clear_stale_locks(mirror: Path) -> None:
-    """Remove lock files of git commands that cannot be alive any more: a crash leaves them, git never does.
-
-    With one of them in place no ref of that name can ever be written again.
-    """
-    limit = time.time() - _STALE_LOCK_S
-    for lock in [*mirror.glob("*.lock"), *(mirror / "refs").rglob("*.lock")]:
-        with suppress(OSError):
-            if lock.lstat().st_mtime < limit:
-                lock.unlink()
 
 
 def base_of(offer: Advertised | Snapshot, base_branch: str | None, repository: str) -> tuple[str | None, str]:

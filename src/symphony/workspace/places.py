@@ -22,7 +22,12 @@ from symphony.workspace.files import (
     move_aside,
 )
 from symphony.workspace.layout import Layout, contained, resolve
-from symphony.workspace.mirror import clear_stale_locks
+from symphony.workspace.locks import (
+    Tenancy,
+    clear_abandoned_locks,
+    clear_branch_locks,
+    clear_stale_locks,
+)
 from symphony.workspace.model import Removal, WorkspaceError
 from symphony.workspace.records import Entry, read_entry, write_entry
 from symphony.workspace.seal import seal
@@ -71,12 +76,23 @@ def try_writing(layout: Layout) -> None:
     Path(tempfile.mkdtemp(dir=layout.root, prefix=_CHECK)).rmdir()
 
 
-def clear_leftovers(layout: Layout) -> None:
-    """What is in the trash is deleted; what another daemon may be using goes only when it is old."""
+def clear_leftovers(layout: Layout, repository: Path | None) -> Tenancy | None:
+    """What is in the trash is deleted; what another daemon may be using goes only when it is old.
+
+    `repository` is the local one that branches are delivered into, null for none. Returns what tells other
+    daemons of us for as long as it is kept; null where files cannot be locked.
+    """
     empty_directory(layout.trash, older_than_s=0)
     empty_directory(layout.staging, older_than_s=_LEFTOVER_AGE_S)
+    tenancy = Tenancy.at(layout.tenants)
+    alone = tenancy is not None and tenancy.alone
     for mirror in layout.mirrors.glob("*.git"):
-        clear_stale_locks(mirror)
+        (clear_abandoned_locks if alone else clear_stale_locks)(mirror)
+    if alone and repository is not None:
+        clear_branch_locks(repository)
+    if tenancy is not None:
+        tenancy.settle()
+    return tenancy
 
 
 def checked(layout: Layout, key: str) -> Path:
@@ -246,7 +262,10 @@ def forget(layout: Layout, key: str) -> None:
 
 
 def adopt(layout: Layout, issue: Issue, key: str, entry: Entry | None, repo: str | None) -> Entry:
-    """The record of an existing workspace, brought up to date; made up for one that has none."""
+    """The record of an existing workspace, brought up to date; made up for one that has none.
+
+    No run lives in it, so git's locks there are those of an agent that was ended in the middle of a command.
+    """
     known = entry or Entry(
         issue_id=issue.id,
         identifier=issue.identifier,
@@ -255,6 +274,7 @@ def adopt(layout: Layout, issue: Issue, key: str, entry: Entry | None, repo: str
         repo=repo,
         branch=None if repo is None else branch_name(key),
     )
+    clear_abandoned_locks(layout.workspace(key) / ".git")
     current = replace(known, issue_id=issue.id, identifier=issue.identifier)
     if current != entry:
         write_entry(layout, current)

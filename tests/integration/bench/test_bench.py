@@ -56,7 +56,7 @@ def test_every_aim_has_its_row(found: dict[str, Any]) -> None:
     assert judged == {
         *("pump_cpu", "pump_memory", "events_lost", "tokens_off"),
         *("session_rate", "session_cpu", "session_peak", "session_repeats"),
-        *("requests_tick", "requests_session", "slot_gap", "seen_to_start", "launch"),
+        *("requests_tick", "requests_session", "slot_gap", "seen_to_start", "launch", "restart"),
         *("memory_idle", "memory_session", "threads", "workspace", "object_stores"),
         "journal_event",
     }

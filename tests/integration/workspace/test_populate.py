@@ -1,4 +1,3 @@
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -381,24 +380,6 @@ async def test_names_that_git_refuses_still_get_a_branch(
 
     assert delivery.warnings == ()
     assert git(repo, "log", "-1", "--format=%s", str(made.branch)) == "work"
-
-
-async def test_a_lock_file_that_a_crash_left_in_the_mirror_is_cleared(
-    make_manager: Make, git: Git, repo: Path, root: Path, issue: MakeIssue
-) -> None:
-    await make_manager(repo=str(repo)).prepare(issue("MT-1"), None)
-    mirror = next((root / ".symphony" / "mirrors").glob("*.git"))
-    lock = mirror / "refs" / "remotes" / "origin" / "main.lock"
-    lock.write_bytes(b"")
-    git(repo, "commit", "-q", "--allow-empty", "-m", "second")
-
-    assert "main.lock" in str(await _fails(make_manager(repo=str(repo)), issue("MT-2")))
-    assert lock.exists()
-    os.utime(lock, (1, 1))
-    restarted = make_manager(repo=str(repo))
-    await restarted.check_root()
-
-    assert (await restarted.prepare(issue("MT-3"), None)).created_now
 
 
 async def test_two_issues_that_differ_by_case_never_share_a_workspace(

@@ -93,15 +93,25 @@ def test_a_run_without_a_thread_starts_cold() -> None:
 
 
 @pytest.mark.parametrize(
-    ("due_in_ms", "waits_ms"),
+    ("due_in_ms", "whole_ms", "waits_ms"),
     [
-        (7_000, 7_000),
-        (-1_000, 0),  # it came due meanwhile, or the clock was set forward
-        (86_400_000, 300_000),  # the clock was set back
+        (7_000, 10_000, 7_000),
+        (-1_000, 10_000, 0),  # it came due meanwhile, or the clock was set forward
+        (86_400_000, 10_000, 10_000),  # the clock was set back
+        (86_400_000, 86_400_000, 300_000),  # no retry waits that long
+        (7_000, -5, 0),
     ],
 )
-def test_a_retry_keeps_its_time_within_reason(due_in_ms: int, waits_ms: int) -> None:
-    claim = replace(CLAIM, kind=ClaimKind.RETRYING, run_id=None, attempt=3, due_wall_ms=WALL_MS + due_in_ms)
+def test_a_retry_keeps_its_time_within_reason(due_in_ms: int, whole_ms: int, waits_ms: int) -> None:
+    due_wall_ms = WALL_MS + due_in_ms
+    claim = replace(
+        CLAIM,
+        kind=ClaimKind.RETRYING,
+        run_id=None,
+        attempt=3,
+        due_wall_ms=due_wall_ms,
+        since_wall_ms=due_wall_ms - whole_ms,
+    )
     found = _claim(claim)
     assert (found.kind, found.attempt, found.due_ms) == (ClaimKind.RETRYING, 3, 500 + waits_ms)
 

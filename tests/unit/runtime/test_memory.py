@@ -9,12 +9,13 @@ from anyio import to_thread
 from structlog.testing import capture_logs
 
 from harness.scheduling import make_issue, make_settings
+from symphony.domain.fault_points import FaultPoint
 from symphony.hosts.base import Identity
 from symphony.journal.model import HealthState
 from symphony.observability.history import ListedSkill, RunSkills
 from symphony.runtime.memory import JOURNAL_FILE, Memory, remembering, wall_ms
-from symphony.scheduler.inputs import ClaimKind, Recovered
-from symphony.scheduler.state import Running, altered, initial
+from symphony.scheduler.inputs import ClaimKind, Outcome, OutcomeKind, Recovered, RunEnded
+from symphony.scheduler.state import Retry, Running, altered, initial
 
 pytestmark = pytest.mark.asyncio
 
@@ -56,6 +57,24 @@ async def test_what_one_life_knew_the_next_one_is_told(tmp_path: Path) -> None:
 def _skills(path: Path) -> list[tuple[str, int]]:
     with closing(sqlite3.connect(path / JOURNAL_FILE)) as journal:
         return journal.execute("SELECT name, seen FROM skill_uses").fetchall()
+
+
+async def test_what_is_put_and_what_is_written_of_a_run_and_of_its_retry_can_be_told(tmp_path: Path) -> None:
+    reached: list[FaultPoint] = []
+    retry = Retry(issue=RUN.issue, attempt=3, due_ms=9, error="no", idle_attempts=0, failures=2)
+    retrying = altered(EMPTY, {"retrying": {"1": retry}})
+    ended = RunEnded(run_id="e-1", outcome=Outcome(kind=OutcomeKind.FAILED))
+    opened = remembering(tmp_path, owner=None, mask=str, now_ms=lambda: 5, fault=reached.append)
+    async with opened as memory:
+        memory(EMPTY, Recovered(), AT_WORK, ())
+        assert reached == [FaultPoint.CLAIM_PUT]
+        await memory.journal.flush()
+        assert reached == [FaultPoint.CLAIM_PUT, FaultPoint.CLAIM_WRITTEN]
+        reached.clear()
+        memory(AT_WORK, ended, retrying, ())
+        assert {*reached} == {FaultPoint.RETRY_PUT, FaultPoint.END_PUT}
+        await memory.journal.flush()
+        assert {*reached} > {FaultPoint.RETRY_WRITTEN, FaultPoint.END_WRITTEN}
 
 
 async def test_the_budget_of_yesterday_is_not_that_of_today(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def test_each_step_of_a_run_is_one_line_in_the_log() -> None:
         "session_id": "n/a",
         "outcome": "canceled",
         "reason": "inactive",
+        "hint": None,
         "turns": 3,
         "commits": 0,
     }

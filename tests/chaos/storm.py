@@ -1,0 +1,280 @@
+"""A storm: one daemon after another on the same board, killed in every way, and what must hold meanwhile.
+
+Each life of the daemon gets new issues, loses agents by SIGKILL, and ends by a signal at a moment that the
+dice choose. Afterwards a daemon in calm weather finishes what is left, and the books are looked through.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from harness.project import DEADLINE_S, Daemon, Project, marked_processes
+from symphony.hosts.base import Identity
+from symphony.hosts.local import LocalHost
+from symphony.journal.checkup import checkup
+from symphony.journal.reader import open_reader
+from symphony.runtime.state_place import instance_of
+from symphony.scheduler.inputs import ClaimKind
+
+__all__ = ["Storm"]
+
+_TESTS = Path(__file__).parents[1]
+_AT_ONCE = 6
+_NEVER_LOGGED = {
+    "run_crashed", "effect_crashed", "decision_failed", "observer_failed", "tracker_crashed",
+    "delivery_crashed", "reload_failed", "predecessor_survives",
+}  # fmt: skip
+_ENDINGS = {
+    "SIGKILL": 6,
+    "SIGTERM": 2,
+    "SIGINT": 1,
+    "SIGTERM and SIGKILL": 1,
+}
+
+
+@dataclass
+class Storm:
+    """One storm below `root`; `problems` is what did not hold, a line each."""
+
+    root: Path
+    seed: str
+    say: Callable[[str], object]
+    problems: list[str] = field(default_factory=list)
+    issues: list[str] = field(default_factory=list)
+    tally: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.dice = Random(self.seed)  # noqa: S311 - to be thrown again
+        self.project = Project(root=self.root / "place")
+        self.witness = self.root / "witness"
+        self.host = LocalHost(instance=instance_of(self.project.state_dir))
+
+    def rage(self, seconds: float) -> "Storm":
+        """Storm for about that long, then let it become calm, and look through the books."""
+        self._prepare()
+        deadline, number = time.monotonic() + seconds, 0
+        while time.monotonic() < deadline and not self.problems:
+            number += 1
+            self._life(number)
+        self._calm()
+        self._look_through()
+        return self
+
+    # --- the scene ---------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        self.project.create()
+        self.witness.mkdir()
+        self.project.environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, (str(_TESTS), os.environ.get("PYTHONPATH")))
+        )
+        agent = [sys.executable, str(_TESTS / "chaos" / "agent.py"), str(self.witness), self.seed]
+        self.project.workflow(
+            command="exec " + " ".join(f"'{word}'" for word in agent),
+            agent={"max_concurrent_agents": 4, "max_retry_backoff_ms": 200, "drain_timeout_ms": 1_000},
+            codex={"stall_timeout_ms": 6_000},
+        )
+
+    def _more_issues(self) -> None:
+        open_ones = sum(self.project.written_state(name) != "Done" for name in self.issues)
+        for _ in range(_AT_ONCE - open_ones):
+            name = f"SYM-{len(self.issues) + 1}"
+            note = {"run": f"git rev-parse HEAD >> '{self.witness}/{name}/commits'"}
+            self.project.issue(
+                name,
+                [{"append": "work.txt", "text": "one\n"}, {"sleep_ms": 150}, {"commit": "One"}, note],
+                [
+                    {"append": "work.txt", "text": "two\n"},
+                    {"commit": "Two"},
+                    note,
+                    {"tool": "board_move", "arguments": {"state": "Done"}},
+                ],
+            )
+            self.issues.append(name)
+
+    # --- one life ----------------------------------------------------------------------------------------
+
+    def _life(self, number: int) -> None:
+        self._more_issues()
+        left = self.host.find_left()
+        with self._daemon(number) as daemon:
+            try:
+                daemon.wait_for("serving")
+            except AssertionError:
+                self._complain(f"life {number} did not begin: {daemon.log.read_text()[-2_000:]}")
+                return
+            self._gone(left, f"what was left before life {number}")
+            for _ in range(self.dice.randint(1, 6)):
+                self._pass(daemon, self.dice.uniform(0.05, 0.8))
+                self._strike(daemon)
+            ending = self.dice.choices([*_ENDINGS], [*_ENDINGS.values()])[0]
+            self._end(daemon, ending, number)
+        self.tally[f"daemon: {ending}"] += 1
+        self._check_log(daemon, f"life {number}")
+        self._check_journal(f"after life {number}")
+
+    @contextmanager
+    def _daemon(self, number: int) -> Iterator[Daemon]:
+        log = self.root / f"life-{number}.log"
+        with log.open("wb") as sink:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "chaos.daemon", "--dice", f"{self.seed} {number}", "WORKFLOW.md"],
+                cwd=self.project.repo,
+                env=self.project.env(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=sink,
+            )
+        try:
+            yield Daemon(process=process, log=log)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+    def _pass(self, daemon: Daemon, seconds: float) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            daemon.process.wait(seconds)
+            self._complain(f"the daemon ended by itself: {daemon.log.read_text()[-2_000:]}")
+
+    def _strike(self, daemon: Daemon) -> None:
+        """Kill or freeze an agent, or say SIGHUP to the daemon, or let things be."""
+        what = self.dice.choice(("SIGKILL", "SIGSTOP", "SIGHUP", None, None))
+        if what == "SIGHUP":
+            daemon.signal(signal.SIGHUP)
+        elif what is not None and (victims := self._agents()):
+            with suppress(ProcessLookupError):
+                os.kill(self.dice.choice(victims), signal.Signals[what])
+                self.tally[f"agent: {what}"] += 1
+
+    def _agents(self) -> list[int]:
+        ours = {one.pid for one in self.host.find_left()}
+        return sorted(process.pid for process in marked_processes() if process.pid in ours)
+
+    def _end(self, daemon: Daemon, how: str, number: int) -> None:
+        for name in how.split(" and "):
+            daemon.signal(signal.Signals[name])
+            if name != how:
+                self._wait_a_little(daemon, self.dice.uniform(0, 0.5))
+        try:
+            code = daemon.end()
+        except subprocess.TimeoutExpired:
+            self._complain(f"life {number} did not end after {how}: {daemon.log.read_text()[-2_000:]}")
+            return
+        if "KILL" not in how:
+            if code != 0:
+                self._complain(f"life {number} ended with {code} after {how}")
+            self._gone(self.host.find_left(), f"after {how} in life {number}")
+
+    def _wait_a_little(self, daemon: Daemon, seconds: float) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            daemon.process.wait(seconds)
+
+    # --- what must hold ----------------------------------------------------------------------------------
+
+    def _complain(self, what: str) -> None:
+        self.problems.append(what)
+        self.say(f"PROBLEM {what}")
+
+    def _gone(self, ones: tuple[Identity, ...], where: str) -> None:
+        if alive := [one.pid for one in ones if self.host.alive(one)]:
+            self._complain(f"alive {where}: {alive}")
+
+    def _check_log(self, daemon: Daemon, where: str) -> None:
+        for line in daemon.events():
+            if line.get("event") in _NEVER_LOGGED:
+                self._complain(f"{where}: {json.dumps(line)[:3_000]}")
+
+    def _check_journal(self, where: str) -> None:
+        found = checkup(self.project.state_dir / "journal.db")
+        if found.failure is not None or found.aside:
+            self._complain(f"the journal {where}: {found}")
+
+    def _calm(self) -> None:
+        with self.project.daemon("--once") as daemon:
+            try:
+                code = daemon.end(4 * DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                self._complain(f"it did not become calm: {daemon.log.read_text()[-4_000:]}")
+                return
+        if code != 0:
+            self._complain(f"the last one ended with {code}: {daemon.log.read_text()[-2_000:]}")
+        self._check_log(daemon, "in calm weather")
+
+    def _look_through(self) -> None:
+        self._gone(self.host.find_left(), "at the end")
+        self._check_journal("at the end")
+        if overlaps := sorted(path.parent.name for path in self.witness.rglob("overlap-*")):
+            self._complain(f"two agents at once: {overlaps}")
+        waiting = self._blocked()
+        for name in self.issues:
+            self._look_at(name, waiting)
+        inner = self.project.workspaces / ".symphony"
+        if left := [path.name for place in ("staging", "trash") for path in (inner / place).iterdir()]:
+            self.tally["left in staging and trash"] += len(left)
+        self.tally["issues"] = len(self.issues)
+        self.tally["agents"] = len(list(self.witness.rglob("attempt-*")))
+
+    def _blocked(self) -> dict[str, Any]:
+        with open_reader(self.project.state_dir / "journal.db") as journal:
+            return {one.issue.identifier: one for one in journal.claims() if one.kind is ClaimKind.BLOCKED}
+
+    def _look_at(self, name: str, waiting: dict[str, Any]) -> None:
+        done, log = self.project.written_state(name) == "Done", self._branch(name)
+        if done and (len(log) != 2 or self._work(name) != "one\ntwo"):
+            self._complain(f"{name} is done, and its branch is {log}: {self._work(name)!r}")
+        if done and (self.project.workspaces / name).exists():
+            self._complain(f"{name} is done, and its workspace is still there")
+        if not done:
+            self.tally["blocked"] += 1
+            if name not in waiting:
+                self._complain(f"{name} is {self.project.written_state(name)}, and waits for nothing")
+        for commit in self._commits(name):
+            if not self._holds(name, commit):
+                self._complain(f"commit {commit} of {name} is lost")
+        kinds = Counter(_key(text) for text in self.project.comments(name))
+        if twice := [key for key, count in kinds.items() if key and count > 1]:
+            self._complain(f"{name} has a comment twice: {twice}")
+
+    def _branch(self, name: str) -> list[str]:
+        with suppress(subprocess.CalledProcessError):
+            return self.project.branch_log(name)
+        return []
+
+    def _work(self, name: str) -> str:
+        """What stands in the file on the issue's branch.
+
+        An agent that was ended between writing and committing leaves that to the next one, whose first commit
+        then holds it: the words of the commits may differ, their number and the work may not.
+        """
+        with suppress(subprocess.CalledProcessError):
+            return self.project.git("show", f"symphony/{name}:work.txt")
+        return ""
+
+    def _commits(self, name: str) -> set[str]:
+        path = self.witness / name / "commits"
+        return set(path.read_text().split()) if path.exists() else set()
+
+    def _holds(self, name: str, commit: str) -> bool:
+        """Whether it is on the issue's branch, or still in the workspace of one that is not done."""
+        for place in (self.project.repo, self.project.workspaces / name):
+            branch = f"symphony/{name}"
+            asked = ["git", "-C", str(place), "merge-base", "--is-ancestor", commit, branch]
+            if subprocess.run(asked, capture_output=True, check=False).returncode == 0:
+                return True
+        return False
+
+
+def _key(comment: str) -> str | None:
+    """What makes a comment the daemon's own, and of which kind it is; null for others."""
+    return next((line for line in comment.splitlines() if line.startswith("key:")), None)

@@ -1,0 +1,24 @@
+"""A short storm with a seed that is always the same; `make chaos` rages longer, and with others."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from chaos.agent import MANNERS, ODD_ATTEMPTS, manner
+from chaos.storm import Storm
+
+
+@pytest.mark.timeout(400)
+def test_nothing_is_lost_and_nothing_happens_twice_in_a_storm(tmp_path: Path) -> None:
+    storm = Storm(root=tmp_path, seed="4711", say=sys.stderr.write).rage(40)
+    assert storm.problems == [], f"again: make chaos SEED={storm.seed}"
+    assert storm.tally["issues"] >= 6
+    assert storm.tally["daemon: SIGKILL"] > 0
+
+
+def test_the_dice_choose_every_manner_and_the_same_again() -> None:
+    chosen = {manner("seed", f"SYM-{number}", number % ODD_ATTEMPTS) for number in range(300)}
+    assert chosen == {*MANNERS}
+    assert manner("seed", "SYM-1", 0) == manner("seed", "SYM-1", 0)
+    assert "--silent-after" not in {word for n in range(99) for word in manner("s", f"SYM-{n}", ODD_ATTEMPTS)}

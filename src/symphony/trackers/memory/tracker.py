@@ -171,11 +171,9 @@ class MemoryTracker:
         return str(self._records[issue_id]["state"])
 
     async def look(self) -> Sighting:
-        """The states that records are in: there are no others to know of."""
+        """No states are named: any name is one."""
         await anyio.lowlevel.checkpoint()
-        states = (record.get("state") for record in self._records.values())
-        named = dict.fromkeys(state for state in states if isinstance(state, str) and state.strip())
-        return Sighting(login=None, scope="this process", states=tuple(named))
+        return Sighting(login=None, scope="this process", states=())
 
     # --- within ------------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ PERMITTED = (
     Skip(reason="the schemas of the vendors are not part of the repository (set SYMPHONY_VENDOR_SCHEMAS)", why="what vendors publish is theirs to hand on"),
     Skip(reason="no control group that this user may divide", why="the case needs a group of one's own, or root's"),
     Skip(reason="GitHub's GraphQL schema is not part of the repository (set SYMPHONY_GITHUB_GRAPHQL)", why="it comes from npm"),
+    Skip(reason="GitHub's example deliveries are not part of the repository (set SYMPHONY_GITHUB_HOOKS)", why="they come from npm"),
     Skip(reason="not a git checkout, so there is nothing to clone", why="an unpacked archive has no history"),
 )  # fmt: skip
 

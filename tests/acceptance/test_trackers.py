@@ -1,13 +1,19 @@
 """Promise: the tracker you have is enough; the daemon works on its issues, and reports there once."""
 
+import hmac
 import json
+import secrets
+import time
 
+import httpx
 import pytest
 
 from contract.desks import DESKS
 from contract.served import served
 from contract.vendor import Fault
 from harness.project import Project
+
+HOOK_SECRET = "whatever-the-tracker-was-told"
 
 
 @pytest.mark.parametrize("name", DESKS)
@@ -58,3 +64,49 @@ def test_a_credential_that_is_not_taken_is_said_with_its_exit_code(project: Proj
     assert "tracker.provider." in without.stderr
     assert "hint: the credential is not taken" in refused.stderr
     assert desk.vendor.secret not in refused.stderr + refused.stdout
+
+
+def test_the_daemon_moves_what_it_begins_and_what_waits_for_a_person(project: Project) -> None:
+    """A signed delivery brings the issue at once, although the next poll is an hour away."""
+    desk = DESKS["linear"]()
+    with served(desk) as provider:
+        tracker = {
+            "kind": desk.kind,
+            "provider": provider,
+            "active_states": [desk.todo, desk.doing],
+            "terminal_states": [desk.done],
+            "on_start": desk.doing,
+            "on_block": "Backlog",
+            "webhook_secret": "$HOOK_SECRET",
+        }
+        project.workflow(tracker=tracker, polling={"interval_ms": 3_600_000})
+        project.environment.update({**desk.environment(), "HOOK_SECRET": HOOK_SECRET})
+        with project.daemon("--port", "0") as daemon:
+            port = daemon.wait_for("http_serving")["port"]
+            daemon.wait_for("serving")
+            desk.put(7, description=f"```scripted\n{json.dumps([[{'ask_input': 'Which colour?'}]])}\n```")
+            assert _deliver(port, {"type": "Issue"}, secret="wrong") == 401
+            assert _deliver(port, {"type": "Issue"}) == 202
+            moved = daemon.wait_for("issue_moved", reason="start")
+            assert (moved["before"], moved["state"]) == (desk.todo, desk.doing)
+            daemon.wait_for("issue_blocked")
+            blocked = daemon.wait_for("issue_moved", reason="block")
+            assert (blocked["before"], blocked["state"]) == (desk.doing, "Backlog")
+            status = json.loads(project.symphony("status", "--json").stdout)
+            assert [row["issue_identifier"] for row in status["blocked"]] == [blocked["issue_identifier"]]
+            log = daemon.log.read_text()
+    assert HOOK_SECRET not in log
+    assert desk.vendor.secret not in log
+
+
+def _deliver(port: int, content: dict[str, object], *, secret: str = HOOK_SECRET) -> int:
+    """What Linear would send."""
+    body = json.dumps({**content, "webhookTimestamp": time.time_ns() // 1_000_000}).encode()
+    headers = {
+        "linear-signature": hmac.new(secret.encode(), body, "sha256").hexdigest(),
+        "linear-delivery": secrets.token_hex(8),
+        "content-type": "application/json; charset=utf-8",
+        "host": "hooks.example.test",
+    }
+    address = f"http://127.0.0.1:{port}/webhooks/linear"
+    return httpx.post(address, content=body, headers=headers, trust_env=False).status_code

@@ -20,6 +20,7 @@ from bench.latency import launch, restart, seen_to_start, slot_gap
 from bench.losses import losses
 from bench.pump import pump
 from bench.sessions import sessions
+from bench.trackers import polling
 from bench.workspaces import workspaces
 
 __all__ = ["FULL", "SMOKE", "Size", "measure"]
@@ -49,17 +50,21 @@ class Size:
     remembered: int
     claims: int
     restarts: int
+    polled: int
+    ticks: int
 
 
 FULL = Size(
     events=50_000, bursts=5, tries=3, issues=500, slots=50, rounds=2, gap_issues=30, gap_rounds=3, seen=20,
     launches=7, idle=200, files=500, commits=36_000, checkouts=7, small=50, remembered=50_000,
     claims=1_000, restarts=5,
+    polled=500, ticks=48,
 )  # fmt: skip
 SMOKE = Size(
     events=500, bursts=1, tries=1, issues=6, slots=2, rounds=1, gap_issues=3, gap_rounds=1, seen=1,
     launches=1, idle=3, files=20, commits=30, checkouts=1, small=2, remembered=500,
     claims=3, restarts=1,
+    polled=120, ticks=12,
 )  # fmt: skip
 
 Part = Callable[[], Sequence[Figure]]
@@ -117,6 +122,7 @@ def parts(place: Path, agent: tuple[str, ...], size: Size) -> dict[str, Part]:
         "journal": lambda: figures.of_remembering(
             remembering(place / "journal", events=size.remembered, rounds=size.rounds + 1)
         ),
+        "trackers": lambda: figures.of_polling(polling(issues=size.polled, ticks=size.ticks), size.polled),
     }
 
 

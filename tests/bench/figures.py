@@ -9,6 +9,7 @@ from bench.latency import Delay
 from bench.losses import Lost
 from bench.pump import Pumped
 from bench.sessions import Sessions
+from bench.trackers import SAVING, Polling
 from bench.workspaces import Workspaces
 
 __all__ = ["Aim", "Figure"]
@@ -86,6 +87,40 @@ def of_remembering(found: Remembering) -> Sequence[Figure]:
             ours=ours,
             floor=floor,
             aims=(_ratio_at_most(ours, floor, 3, "bare SQLite"),),
+        ),
+    )
+
+
+def of_polling(found: Sequence[Polling], issues: int) -> Sequence[Figure]:
+    return [figure for one in found for figure in _of_service(one, issues)]
+
+
+def _of_service(found: Polling, issues: int) -> Sequence[Figure]:
+    title = f"{found.service}, {issues} issues, nothing changes"
+    ours, floor = found.bytes["symphony"] / 1024, found.bytes["floor"] / 1024
+    aim = Aim(text="≤ 1/10 of a full poll", met=ours <= floor / 10)
+    return (
+        Figure(
+            key=f"{found.service}_requests",
+            title=f"{title}: requests per minute",
+            unit="",
+            ours=found.requests["symphony"],
+            floor=found.requests["floor"],
+        ),
+        Figure(
+            key=f"{found.service}_bytes",
+            title=f"{title}: received per minute",
+            unit="kB",
+            ours=ours,
+            floor=floor,
+            aims=(aim,) if found.service in SAVING else (),
+        ),
+        Figure(
+            key=f"{found.service}_tick",
+            title=f"{title}: processor time per tick",
+            unit="ms",
+            ours=found.cpu_ms["symphony"],
+            floor=found.cpu_ms["floor"],
         ),
     )
 

@@ -64,7 +64,7 @@ def _handler(vendor: Vendor, origin: str, wrong: list[AssertionError]) -> type[B
                 return
             body = given.content.replace(origin.encode(), here.encode())
             self.send_response(given.status)
-            for name, value in given.headers.items():
+            for name, value in {**vendor.extra_headers, **given.headers}.items():
                 self.send_header(name, value.replace(origin, here))
             self.send_header("content-length", str(len(body)))
             self.end_headers()

@@ -36,6 +36,7 @@ COMMANDS = {
     "skills": "symphony.cli.skills:skills",
     "status": "symphony.cli.status:status",
     "stop": "symphony.cli.verbs:stop",
+    "tracker": "symphony.cli.tracker:tracker",
     "unblock": "symphony.cli.verbs:unblock",
 }
 HELPS = {
@@ -59,6 +60,7 @@ HELPS = {
     "skills": "Work with the skills of a repository.",
     "status": "Show what runs and what waits, and why.",
     "stop": "End the run of an issue, and keep it from starting.",
+    "tracker": "Look at the tracker, and write to it from scripts.",
     "unblock": "Give a blocked issue a new budget, and have it tried.",
 }
 """What `symphony --help` shows, as data: importing every command to ask it took a quarter of a second."""

@@ -26,16 +26,17 @@ from symphony.cli.checks_state import (
     check_state_directory,
     check_workspaces,
 )
-from symphony.cli.checkup import Check, Checkup, Finding, examine_all, failed, fine, in_thread, odd
+from symphony.cli.checkup import Check, Checkup, Finding, Status, examine_all, failed, fine, in_thread, odd
+from symphony.cli.failures import ExitCode
 from symphony.cli.journal_place import journal_of
 from symphony.cli.nearest import nearest
 from symphony.cli.serving import open_store
+from symphony.cli.tracker_look import Problem, look_at
 from symphony.domain.failures import Category, SymphonyError
 from symphony.domain.redaction import Redaction
 from symphony.hosts.local import LocalHost
 from symphony.runtime.bound import Bound, bind
 from symphony.runtime.state_place import locate
-from symphony.trackers.base import skipped_by
 
 __all__ = ["check_up"]
 
@@ -193,20 +194,26 @@ def _scratch(root: Path) -> Path:
 
 
 async def _check_tracker(bound: Bound | None) -> list[Finding]:
-    """One poll, as the daemon would ask it."""
+    """What `symphony tracker check` finds, with one poll as the daemon would ask it."""
     if bound is None:
         return _unknown("tracker")
-    kind = bound.settings.tracker.kind
-    issues = await bound.tracker.fetch_issues_by_states(bound.active_states)
-    count = len(issues)
-    states = ", ".join(bound.active_states) or "no state at all"
-    found = [fine("tracker", f"{kind} answers: {count} issue{'' if count == 1 else 's'} in {states}")]
-    skipped = skipped_by(bound.tracker)
-    found += [
-        odd("tracker", f"left out: {one.line}", hint=one.hint or "mend the record")
-        for one in skipped[:_SHOWN]
-    ]
-    if len(skipped) > _SHOWN:
-        text = f"{len(skipped) - _SHOWN} more records are left out"
-        found.append(odd("tracker", text, hint="`symphony status` shows them"))
+    look = await look_at(bound)
+    states = ", ".join(look.active) or "no state at all"
+    plural = "" if look.issues == 1 else "s"
+    found = [fine("tracker", f"{look.kind} answers: {look.issues} issue{plural} in {states}")]
+    found += [_finding(problem) for problem in look.problems[:_SHOWN]]
+    if len(look.problems) > _SHOWN:
+        text = f"there are {len(look.problems) - _SHOWN} more findings"
+        found.append(odd("tracker", text, hint="`symphony tracker check` shows them"))
     return found
+
+
+def _finding(problem: Problem) -> Finding:
+    error = problem.severity == "error"
+    return Finding(
+        check="tracker",
+        status=Status.ERROR if error else Status.WARNING,
+        message=problem.message,
+        hint=problem.hint,
+        code=ExitCode.FAILURE if error else ExitCode.OK,
+    )

@@ -10,10 +10,14 @@ from functools import partial
 from symphony.agents.registry import KINDS as AGENT_KINDS
 from symphony.agents.registry import remarks
 from symphony.domain.failures import Category
+from symphony.domain.issue import normalise_state
 from symphony.trackers.base import TrackerConfigError
 from symphony.trackers.registry import SUPPORTED_KINDS, provider_keys, with_default_states
+from symphony.trackers.webhooks import SCHEMES
+from symphony.workflow.confidential import resolve_secret
 from symphony.workflow.document import Judgement, Workflow, WorkflowFile, judge_workflow
 from symphony.workflow.errors import WarningCode, WorkflowError, did_you_mean, quoted
+from symphony.workflow.resolve import reference_name
 from symphony.workflow.review import Review, dotted
 from symphony.workflow.settings import CodexSettings, TrackerSettings, WorkerSettings
 
@@ -72,11 +76,42 @@ def _judge_tracker(review: Review, *, environment: Mapping[str, str]) -> None:
             code=WarningCode.UNKNOWN_KEY,
             hint=did_you_mean(key, known) or f"{tracker.kind} knows {', '.join(known)}",
         )
+    _judge_webhooks(review, tracker, environment)
     try:
-        with_default_states(tracker, base_dir=review.source.path.parent, environment=environment)
+        filled = with_default_states(tracker, base_dir=review.source.path.parent, environment=environment)
     except TrackerConfigError as error:
         for problem in error.problems:
             review.add(problem.location, problem.failure)
+    else:
+        _judge_moves(review, filled)
+
+
+def _judge_moves(review: Review, tracker: TrackerSettings) -> None:
+    """A move must not end what it is for: runs stop where it is not active, claims where it is terminal."""
+    active = {normalise_state(state) for state in tracker.active_states or ()}
+    terminal = {normalise_state(state) for state in tracker.terminal_states or ()}
+    on_start, on_block = (normalise_state(state or "") for state in (tracker.on_start, tracker.on_block))
+    if on_start and on_start not in active - terminal:
+        problem = f"is {quoted(str(tracker.on_start))}, which is no active state: every run would be stopped"
+        review.fail(("tracker", "on_start"), problem, hint="name one of tracker.active_states")
+    if on_block and on_block in terminal:
+        problem = f"is {quoted(str(tracker.on_block))}, which is terminal: the issue would be over"
+        review.fail(("tracker", "on_block"), problem, hint="name a state in which a person looks at it")
+
+
+def _judge_webhooks(review: Review, tracker: TrackerSettings, environment: Mapping[str, str]) -> None:
+    secret = tracker.webhook_secret
+    if secret is None:
+        return
+    location = ("tracker", "webhook_secret")
+    if tracker.kind not in SCHEMES:
+        review.fail(
+            location, f"is set, and {tracker.kind} sends no webhooks", hint="leave it out: it is polled"
+        )
+    elif resolve_secret(secret, environment=environment) is None:
+        name = reference_name(secret)
+        hint = f"set {name} where the daemon starts" if name else "write $NAME there and set the variable"
+        review.fail(location, "has no secret", category=Category.MISSING_TRACKER_SECRET, hint=hint)
 
 
 def _judge_worker(review: Review) -> None:

@@ -18,7 +18,7 @@ from symphony.scheduler.inputs import SchedulerSettings
 from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Validation
 from symphony.trackers.base import Tracker
 from symphony.trackers.registry import create_tracker, with_default_states
-from symphony.workflow.confidential import secret_values
+from symphony.workflow.confidential import masked, secret_values
 from symphony.workflow.document import Workflow
 from symphony.workflow.settings import Settings, SkillsSettings
 from symphony.workspace.manager import WorkspaceManager
@@ -97,7 +97,8 @@ def redaction_for(
     settings = workflow.settings.tracker
     adapter = tracker or create_tracker(settings, base_dir=workflow.path.parent, environment=environment)
     names = workflow.secret_names | adapter.secret_environment_names()
-    return provider_redaction(settings.provider, environment, names=names)
+    held = {**settings.provider, **masked({"webhook_secret": settings.webhook_secret})}
+    return provider_redaction(held, environment, names=names)
 
 
 def provider_redaction(
@@ -128,6 +129,9 @@ def scheduler_settings(bound: Bound) -> SchedulerSettings:
         max_tokens_per_issue=settings.agent.budget.max_tokens_per_issue,
         max_tokens_per_day=settings.agent.budget.max_tokens_per_day,
         max_turns_per_issue=settings.agent.budget.max_turns_per_issue,
+        on_start=settings.tracker.on_start,
+        on_block=settings.tracker.on_block,
+        on_return=settings.tracker.on_start or next(iter(bound.active_states), None),
     )
 
 

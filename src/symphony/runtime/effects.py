@@ -21,6 +21,7 @@ from symphony.domain.fault_points import FaultPoint
 from symphony.domain.issue import Issue
 from symphony.runtime.bound import Bound, comment_severity
 from symphony.runtime.clock import Timers
+from symphony.runtime.moves import Moves
 from symphony.runtime.notes import Notes
 from symphony.runtime.state_dir import StateDirectory
 from symphony.runtime.worker import OnAgent, OnSkills, Worker
@@ -31,6 +32,7 @@ from symphony.scheduler.commands import (
     Exit,
     FetchCandidates,
     FinishRun,
+    MoveIssue,
     Notify,
     PostNote,
     RefreshIssues,
@@ -47,6 +49,7 @@ from symphony.scheduler.inputs import (
     Refreshed,
     RefreshFailed,
     RunEnded,
+    WakeAsked,
 )
 from symphony.skills import Problem
 from symphony.trackers.base import TrackerError, skipped_by
@@ -89,6 +92,7 @@ class Effects:
         self._places: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._notes = notes
         self._untidy: list[str] = []
+        self._moves = Moves(wake=lambda: post(WakeAsked(reason="issue_moved")))
         self._ended_runs = 0
         self._background = 0
         self._quiet = anyio.Event()
@@ -114,6 +118,9 @@ class Effects:
                 self._beside(self._clean, command)
             case PostNote():
                 self._beside(self._note, command)
+            case MoveIssue():
+                self._moves.ask(command)
+                self._beside(self._moves.make, self.bound, command)
             case Notify():
                 _notify(command)
             case Exit():
@@ -199,6 +206,7 @@ class Effects:
             self._untidy.append(command.run_id)
             if len(self._untidy) == 1:
                 self._tasks.start_soon(self._tidy_soon)
+            self._moves.run_ended(command.issue.id)
 
     async def _tidy_soon(self) -> None:
         """Tidy up behind a crowd of runs at once, and not in the moment in which others want to begin."""

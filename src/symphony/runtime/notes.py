@@ -19,7 +19,7 @@ from symphony.skills.report import RESOLVED, RESOLVED_FINGERPRINT
 from symphony.trackers.base import CommentCapability, Tracker
 from symphony.trackers.comments import Upserted, revise_comment, upsert_comment
 
-__all__ = ["Notes"]
+__all__ = ["Notes", "Remember"]
 
 _TIMEOUT_S = 30.0
 _MAX_KNOWN: Final = 4_096

@@ -7,6 +7,7 @@ second later, or when somebody knocks, who waits a moment then.
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from socket import socket
 
@@ -18,7 +19,7 @@ from symphony.domain.failures import SymphonyError
 from symphony.runtime.listening import Doors, open_doors
 from symphony.runtime.state_dir import StateDirectory
 from symphony.runtime.token import operator_token
-from symphony.web.port import Operator
+from symphony.web.port import Hooks, Operator
 
 __all__ = ["reachable"]
 
@@ -35,6 +36,7 @@ async def reachable(
     port: int | None,
     environment: Mapping[str, str],
     workflow: Path | None = None,
+    hooks: Hooks | None = None,
 ) -> AsyncIterator[Doors]:
     """Open the doors and answer on them while the body runs. Called under the instance lock.
 
@@ -52,7 +54,8 @@ async def reachable(
         if doors.port is not None:
             _log.info("http_serving", host=host, port=doors.port, token_needed=public)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_answer, doors, operator, host, token)
+            asked = _Asked(host=host, token=token, hooks=hooks)
+            tasks.start_soon(_answer, doors, operator, asked)
             try:
                 yield doors
             except SymphonyError as error:
@@ -65,10 +68,19 @@ async def reachable(
         raise refused
 
 
-async def _answer(doors: Doors, operator: Operator, host: str, token: str) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What the TCP door answers by: its address, the operator's token, and who takes webhooks."""
+
+    host: str
+    token: str = field(repr=False)
+    hooks: Hooks | None
+
+
+async def _answer(doors: Doors, operator: Operator, asked: _Asked) -> None:
     await _knock(doors)
     answering = await to_thread.run_sync(_load)
-    async with answering(doors, operator, host, token):
+    async with answering(doors, operator, asked):
         await anyio.sleep_forever()
 
 
@@ -87,14 +99,16 @@ async def _knock(doors: Doors) -> None:
             await anyio.sleep_forever()
 
 
-Answering = Callable[[Doors, Operator, str, str], AbstractAsyncContextManager[None]]
+Answering = Callable[[Doors, Operator, _Asked], AbstractAsyncContextManager[None]]
 
 
 def _load() -> Answering:
     from symphony.runtime.serving import serving  # noqa: PLC0415 - loads the web server, in a thread
     from symphony.web.access import Access  # noqa: PLC0415 - as above
 
-    return lambda doors, operator, host, token: serving(doors, operator, Access.tcp(host, token))
+    return lambda doors, operator, asked: serving(
+        doors, operator, Access.tcp(asked.host, asked.token), asked.hooks
+    )
 
 
 def _is_public(host: str) -> bool:

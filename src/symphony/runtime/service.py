@@ -8,7 +8,7 @@ The loop never awaits while deciding: it takes a fact, steps the scheduler and h
 import math
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -25,8 +25,9 @@ from symphony.observability.history import History, RunSkills
 from symphony.runtime.bound import Bound, bind, scheduler_settings
 from symphony.runtime.clock import Timers, monotonic_ms
 from symphony.runtime.effects import Effects
+from symphony.runtime.hints import heed
+from symphony.runtime.hooks import Webhooks
 from symphony.runtime.memory import Memory, remembering, wall_ms
-from symphony.runtime.notes import Notes
 from symphony.runtime.operator import ServiceOperator
 from symphony.runtime.pool import start_threads
 from symphony.runtime.reachable import reachable
@@ -123,6 +124,7 @@ class Service:
             now_ms=now_ms,
             journal_health=lambda: None if self._memory is None else self._memory.health,
         )
+        self._hooks = Webhooks(lambda: self._bound, self.post, environment=environment, now_ms=wall_ms)
         self._observers: tuple[Observer, ...] = (self._history, self._operator, *observers)
 
     # --- asked from outside ------------------------------------------------------------------------------
@@ -185,6 +187,7 @@ class Service:
                     port=server.port if self._port is None else self._port,
                     environment=self._environment,
                     workflow=bound.workflow.path,
+                    hooks=self._hooks,
                 ):
                     with self._starting:
                         await self._check(bound)
@@ -238,13 +241,14 @@ class Service:
                 on_exit=self._exit.set,
                 on_skills=skills_loaded,
                 on_agent=memory.agent_spawned,
-                notes=Notes(memory.comments, remember=memory.commented),
+                notes=self._hooks.heard(memory.comments, memory.commented),
                 now_ms=self._now_ms,
             )
             tasks.start_soon(self._timers.run)
             tasks.start_soon(self._watch_workflow)
             tasks.start_soon(self._recheck_workflow)
             tasks.start_soon(self._watch_tracker)
+            tasks.start_soon(self._hooks.run)
             tasks.start_soon(keep_bounded, self._state_dir, memory.journal, self._kept)
             tasks.start_soon(self._decide, bound, memory)
             await self._exit.wait()
@@ -350,7 +354,7 @@ class Service:
 
     async def _watch_workflow(self) -> None:
         """A hint that arrives early; the recheck is what can be relied on (CF8)."""
-        await self._hints("workflow", self._store.changes(), self._reload)
+        await heed("workflow", self._store.changes(), self._reload)
 
     async def _recheck_workflow(self) -> None:
         while True:
@@ -379,17 +383,7 @@ class Service:
         async def wake() -> None:
             self.post(WakeAsked(reason="tracker_changed"))
 
-        await self._hints("tracker", watched.tracker.changes(), wake)
-
-    async def _hints(
-        self, what: str, changes: AsyncIterator[None], act: Callable[[], Awaitable[None]]
-    ) -> None:
-        """Act on hints that something changed; where they fail, polling goes on without them."""
-        try:
-            async for _ in changes:
-                await act()
-        except Exception as error:  # noqa: BLE001 - inotify limits, odd file systems: hints are not needed
-            _log.warning("watch_failed", what=what, reason=str(error) or type(error).__name__)
+        await heed("tracker", watched.tracker.changes(), wake)
 
 
 def _warn(workflow: Workflow) -> None:

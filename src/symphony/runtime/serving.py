@@ -22,7 +22,7 @@ from symphony.domain.failures import SymphonyError
 from symphony.runtime.listening import Doors
 from symphony.web.access import CONTROL, Access
 from symphony.web.app import create_app
-from symphony.web.port import Operator
+from symphony.web.port import Hooks, Operator
 
 __all__ = ["serving"]
 
@@ -35,8 +35,10 @@ _log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
-async def serving(doors: Doors, operator: Operator, access: Access) -> AsyncIterator[None]:
-    """Answer on the doors while the body runs; `access` is the rule of the TCP one.
+async def serving(
+    doors: Doors, operator: Operator, access: Access, hooks: Hooks | None = None
+) -> AsyncIterator[None]:
+    """Answer on the doors while the body runs; `access` is the rule of the TCP one, and `hooks` are its own.
 
     Raises:
         SymphonyError: of the body, as it was raised.
@@ -47,7 +49,7 @@ async def serving(doors: Doors, operator: Operator, access: Access) -> AsyncIter
             if doors.control is not None:
                 await tasks.start(_serve, doors.control, create_app(operator, CONTROL))
             if doors.tcp is not None:
-                await tasks.start(_serve, doors.tcp, create_app(operator, access))
+                await tasks.start(_serve, doors.tcp, create_app(operator, access, hooks))
             try:
                 yield
             except SymphonyError as error:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from symphony.domain.failures import Category, Failure
 from symphony.domain.issue import Issue
-from symphony.scheduler import budgets, policy, threads
+from symphony.scheduler import budgets, moves, policy, threads
 from symphony.scheduler.claims import Trigger
 from symphony.scheduler.commands import CleanWorkspace, PostNote
 from symphony.scheduler.inputs import Resume, Timer, TimerKind, WorkspaceRef
@@ -66,6 +66,7 @@ def block(
         work.update(wanted=work.state.wanted | {issue.id})
     work.notify("error", "issue_blocked", issue, reason=failure.line, hint=failure.hint)
     tell(work, blocked)
+    moves.on_block(work, issue)
 
 
 def tell(work: Work, blocked: Blocked) -> None:
@@ -105,8 +106,16 @@ def _note(issue: Issue, failure: Failure, question: str | None) -> str:
 
 
 def go_on(work: Work, blocked: Blocked, resume: Resume | None, *, reason: str) -> None:
-    """Put a blocked issue back to work at once, as the attempt that it was."""
+    """Put a blocked issue back to work at once, as the attempt that it was.
+
+    One that rests in `on_block`, out of the active states, is moved back first and stays blocked until then:
+    a run would be stopped for its state.
+    """
     issue = blocked.issue
+    if moves.at_rest(issue, work.state.settings):
+        work.set_blocked(replace(blocked, resume=resume, returning=reason))
+        moves.back(work, issue)
+        return
     retry = Retry(
         issue=issue,
         attempt=blocked.attempt or 1,
@@ -141,24 +150,37 @@ def forgive(work: Work, blocked: Blocked) -> None:
 
 
 def on_blocked_refreshed(work: Work, blocked: Blocked, issue: Issue | None) -> None:
-    """Release a blocked issue that ended, left, or was changed by somebody (SM4, RT5)."""
-    changed = issue is not None and blocked.settled and not policy.same_request(blocked.issue, issue)
-    if changed:
+    """Release a blocked issue that ended, left, or was changed by somebody (SM4, RT5).
+
+    A move to `on_block` changes nothing, whoever made it; while the issue rests there, only a move does.
+    """
+    settings = work.state.settings
+    if issue is not None and moves.at_rest(issue, settings):
+        work.set_blocked(replace(blocked, issue=issue, settled=True))
+        return
+    changed = issue is not None and blocked.settled and not moves.same_request(blocked.issue, issue, settings)
+    if changed and blocked.returning is None:
         forgive(work, blocked)
-    match policy.standing(issue, work.state.settings):
+    match policy.standing(issue, settings):
         case Standing.TERMINAL:
             clean_and_release(work, blocked.issue, blocked.workspace_path)
         case Standing.ACTIVE if issue is not None:
-            if changed:
-                release(work, issue, path=blocked.workspace_path)
-                work.notify("info", "issue_unblocked", issue, reason="the issue was changed")
-            elif not blocked.settled or issue != blocked.issue:
-                # The first look after the block sets the mark, as the session may have moved its own issue.
-                work.set_blocked(replace(blocked, issue=issue, settled=True))
-                if not blocked.settled:
-                    work.notify("debug", "block_settled", issue)
+            _on_active(work, blocked, issue, changed=changed)
         case _:
             release(work, blocked.issue, path=blocked.workspace_path)
+
+
+def _on_active(work: Work, blocked: Blocked, issue: Issue, *, changed: bool) -> None:
+    if blocked.returning is not None:
+        go_on(work, replace(blocked, issue=issue), blocked.resume, reason=blocked.returning)
+    elif changed:
+        release(work, issue, path=blocked.workspace_path)
+        work.notify("info", "issue_unblocked", issue, reason="the issue was changed")
+    elif not blocked.settled or issue != blocked.issue:
+        # The first look after the block sets the mark, as the session may have moved its own issue.
+        work.set_blocked(replace(blocked, issue=issue, settled=True))
+        if not blocked.settled:
+            work.notify("debug", "block_settled", issue)
 
 
 # --- given up --------------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ __all__ = [
     "FetchCandidates",
     "FinishReason",
     "FinishRun",
+    "MoveIssue",
+    "MoveReason",
     "Notify",
     "PostNote",
     "RefreshIssues",
@@ -128,6 +130,28 @@ class PostNote:
     body: str
 
 
+class MoveReason(StrEnum):
+    """Why the daemon moves an issue to another state."""
+
+    START = "start"
+    BLOCK = "block"
+    BACK = "back"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveIssue:
+    """Give an issue another state, beside the work; a later look tells whether it happened.
+
+    It is done only where the issue is still in one of the states `only_from` (normalised): what a person or
+    the agent did meanwhile stands.
+    """
+
+    issue: Issue
+    state: str
+    reason: MoveReason
+    only_from: frozenset[str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notify:
     """One log line; the same words are shown on every surface."""
@@ -154,6 +178,7 @@ Command = (
     | SetTimer
     | CleanWorkspace
     | PostNote
+    | MoveIssue
     | Notify
     | Exit
 )

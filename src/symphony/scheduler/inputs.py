@@ -46,9 +46,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings:
-    """The settings that decisions depend on. State names are normalised (DM7); durations are in ms.
+    """The settings that decisions depend on. State names are normalised (DM7), but for `on_…` (see `moves`).
 
-    Budgets are in tokens and turns; null means without limit.
+    Durations are in ms; budgets are in tokens and turns, and null means without limit.
     """
 
     active_states: frozenset[str]
@@ -65,6 +65,9 @@ class SchedulerSettings:
     max_tokens_per_issue: int | None = None
     max_tokens_per_day: int | None = None
     max_turns_per_issue: int | None = None
+    on_start: str | None = None
+    on_block: str | None = None
+    on_return: str | None = None
 
 
 class RunStage(StrEnum):
@@ -191,9 +194,8 @@ class ClaimKind(StrEnum):
 class RecoveredClaim:
     """A claim that the journal remembers; none of its processes is alive any more.
 
-    `due_ms` is of the present monotonic clock: the caller has translated the wall-clock time and bounded it,
-    so that a clock that was set cannot make a retry wait for years. `idle_attempts`, `failures` and
-    `hopeless` are as in `state.Retry`; `failure`, `question` and `settled` only of a blocked one.
+    `due_ms` is of the present monotonic clock: the caller has translated the wall-clock time and bounded it.
+    `idle_attempts`, `failures`, `hopeless` are as in `state.Retry`; the last three only of a blocked one.
     """
 
     issue: Issue

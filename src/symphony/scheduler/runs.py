@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue
-from symphony.scheduler import budgets, policy
+from symphony.scheduler import budgets, moves, policy
 from symphony.scheduler.claims import Trigger
 from symphony.scheduler.commands import (
     ContinueRun,
@@ -70,6 +70,7 @@ def start(work: Work, issue: Issue, *, retry: Retry | None = None) -> None:
     work.clear_timer(Timer(TimerKind.RETRY, issue.id))
     work.unpark(issue.id)
     work.emit(StartRun(run_id=run.run_id, issue=issue, attempt=attempt, resume=resume))
+    moves.on_start(work, issue)
     work.notify("info", "run_started", issue, run_id=run.run_id, attempt=attempt)
 
 

@@ -105,6 +105,7 @@ class Blocked:
 
     `settled` is set by the first refresh after the block: only later changes unblock. `question` is what the
     agent asked, `resume` how it would go on, and `attempt` the number of the run that was blocked.
+    `returning` is why the issue shall go on, once it is back in an active state (`moves`).
     """
 
     issue: Issue
@@ -116,6 +117,7 @@ class Blocked:
     attempt: int | None = None
     question: str | None = None
     resume: Resume | None = None
+    returning: str | None = None
 
 
 Entry = Running | Retry | Blocked

@@ -133,7 +133,10 @@ class MovingCapability(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """What a credential sees: who it belongs to, the name of what is in scope, and its states."""
+    """What a credential sees: who it belongs to, the name of what is in scope, and its states.
+
+    No states at all means that any name is one.
+    """
 
     login: str | None
     scope: str

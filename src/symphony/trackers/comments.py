@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from symphony.trackers.base import Comment, CommentCapability
 
-__all__ = ["MAX_BODY_CHARS", "Outcome", "Upserted", "revise_comment", "upsert_comment"]
+__all__ = ["MAX_BODY_CHARS", "Outcome", "Upserted", "is_marked", "revise_comment", "upsert_comment"]
 
 MAX_BODY_CHARS = 32_000
 SUPERSEDED = "This note was posted twice; the other one is kept up to date."
@@ -129,6 +129,11 @@ def _ours(comments: Sequence[Comment], wanted: _Wanted) -> list[Comment]:
 def _is(comment: Comment, wanted: _Wanted) -> bool:
     marker = _marker(comment)
     return marker.get("kind") == wanted.kind and marker.get("key") == wanted.key
+
+
+def is_marked(body: str) -> bool:
+    """Whether a text begins as the comments of a daemon do; anybody can write one that does."""
+    return _MARKER.match(body.lstrip()) is not None
 
 
 def _marker(comment: Comment) -> dict[str, str]:

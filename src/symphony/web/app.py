@@ -6,6 +6,7 @@ route cannot be shadowed. A route answers 405 for methods it does not have, howe
 
 from collections.abc import Awaitable, Callable
 
+import anyio
 import structlog
 from anyio import to_thread
 from starlette.applications import Starlette
@@ -23,20 +24,31 @@ from symphony.web import port
 from symphony.web.access import Access
 from symphony.web.answers import SECURITY_HEADERS, RefusedError, answer, refusal
 from symphony.web.openapi import description
-from symphony.web.port import ISSUE_VERBS, OWN_VERBS, Document, Operator, UnavailableError, VerbAnswer
-from symphony.web.requests import answer_text, empty_object, identifier
+from symphony.web.port import (
+    ISSUE_VERBS,
+    OWN_VERBS,
+    Document,
+    HookDeniedError,
+    Hooks,
+    Operator,
+    UnavailableError,
+    VerbAnswer,
+)
+from symphony.web.requests import answer_text, delivered, empty_object, identifier
 
 __all__ = ["HEALTH_PATH", "create_app"]
 
 HEALTH_PATH = "/healthz"
+HOOKS_PATH = "/webhooks/"
+_DELIVERIES = 8
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _log = structlog.get_logger(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def create_app(operator: Operator, access: Access) -> ASGIApp:
-    """The application of one way in."""
+def create_app(operator: Operator, access: Access, hooks: Hooks | None = None) -> ASGIApp:
+    """The application of one way in; without `hooks`, trackers may tell nothing."""
     routes = [
         Route("/api/v1/state", _resource(GET=_state(operator))),
         Route("/api/v1/refresh", _resource(POST=_refresh(operator))),
@@ -53,18 +65,21 @@ def create_app(operator: Operator, access: Access) -> ASGIApp:
             for verb in ISSUE_VERBS
         ),
     ]
+    if hooks is not None:
+        routes.append(Route(f"{HOOKS_PATH}{{tracker}}", _resource(POST=_hook(hooks))))
     app = Starlette(
         routes=routes,
         exception_handlers={
             HTTPException: _on_refused,
             port.RefusedError: _on_unfit,
             UnavailableError: _on_unavailable,
+            HookDeniedError: _on_denied,
             SymphonyError: _on_failure,
             Exception: _on_crash,
         },
     )
     app.router.redirect_slashes = False
-    return _Door(app, access)
+    return _Door(app, access, hooks)
 
 
 # --- routes ----------------------------------------------------------------------------------------------
@@ -174,6 +189,23 @@ def _accepted(done: VerbAnswer | None) -> Response:
     return answer(document, status=202)
 
 
+def _hook(hooks: Hooks) -> Handler:
+    reading = anyio.Semaphore(_DELIVERIES)
+
+    async def handler(request: Request) -> Response:
+        tracker, headers = str(request.path_params["tracker"]), dict(request.headers)
+        answered = hooks.admit(tracker, headers)
+        if answered is None:
+            async with reading:
+                body = await delivered(request)
+            answered = hooks.take(tracker, headers, body)
+        response = answer({"status": answered.status}, status=answered.code)
+        response.headers.update(answered.headers)
+        return response
+
+    return handler
+
+
 async def _openapi(_: Request) -> Response:
     return answer(await to_thread.run_sync(description))  # read from a file, once
 
@@ -202,6 +234,11 @@ async def _on_unavailable(_: Request, error: Exception) -> Response:
     return refusal(503, error.code, error.message, generated_at=utc_text(utc_now()))
 
 
+async def _on_denied(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HookDeniedError)  # noqa: S101 - as above
+    return refusal(error.status, error.code, error.message)
+
+
 async def _on_failure(_: Request, error: Exception) -> Response:
     """What a dispatch would fail of: a fact about the issue, not about the request."""
     assert isinstance(error, SymphonyError)  # noqa: S101 - as above
@@ -218,11 +255,15 @@ async def _on_crash(_: Request, error: Exception) -> Response:
 
 
 class _Door:
-    """Around everything: access, raw paths, headers. Nothing that is raised inside gets out."""
+    """Around everything: access, raw paths, headers. Nothing that is raised inside gets out.
 
-    def __init__(self, app: Starlette, access: Access) -> None:
+    A delivery of a tracker proves itself by its signature: it comes by a proxy, and without a token.
+    """
+
+    def __init__(self, app: Starlette, access: Access, hooks: Hooks | None) -> None:
         self._app = app
         self._access = access
+        self._hooks = hooks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -242,7 +283,7 @@ class _Door:
 
         scope = {**scope, "path": path}
         try:
-            if path != HEALTH_PATH:
+            if path != HEALTH_PATH and not self._delivers(scope["method"], path):
                 self._access.check(Headers(scope=scope), writes=scope["method"] not in _READS)
             await self._app(scope, receive, sending)
         except RefusedError as error:
@@ -251,3 +292,7 @@ class _Door:
         except Exception:  # noqa: BLE001 - starlette raises again what it has answered and we have logged
             if not began:
                 _log.exception("request_failed")
+
+    def _delivers(self, method: str, path: str) -> bool:
+        hooks = self._hooks
+        return hooks is not None and method == "POST" and path.startswith(HOOKS_PATH) and hooks.open()

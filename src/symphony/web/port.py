@@ -1,6 +1,7 @@
 """What the web layer needs of a daemon: questions, a trigger, the verbs. The runtime implements it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -9,6 +10,9 @@ __all__ = [
     "MAX_ANSWER_CHARS",
     "OWN_VERBS",
     "Document",
+    "HookAnswer",
+    "HookDeniedError",
+    "Hooks",
     "Operator",
     "RefreshAnswer",
     "RefusedError",
@@ -115,4 +119,39 @@ class Operator(Protocol):
             RefusedError: it does not fit the present state.
             UnavailableError: as `refresh`.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookAnswer:
+    """What a tracker is told that sent something: `accepted`, `duplicate`, `ignored` or `handshake`."""
+
+    status: str
+    code: int = 202
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class HookDeniedError(Exception):
+    """A delivery is not taken; `status` is the one of HTTP, `code` is stable."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+
+
+class Hooks(Protocol):
+    """What trackers may tell a daemon. Names of headers are in lower case."""
+
+    def open(self) -> bool:
+        """Whether anything is taken at all."""
+        ...
+
+    def admit(self, tracker: str, headers: Mapping[str, str]) -> HookAnswer | None:
+        """Judge a delivery before its body is read; null where it is to be read. Raises `HookDeniedError`."""
+        ...
+
+    def take(self, tracker: str, headers: Mapping[str, str], body: bytes) -> HookAnswer:
+        """Take a delivery. Raises `HookDeniedError`."""
         ...

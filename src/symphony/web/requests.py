@@ -12,10 +12,11 @@ from symphony.domain.plain import plain
 from symphony.web.answers import RefusedError
 from symphony.web.port import MAX_ANSWER_CHARS
 
-__all__ = ["MAX_BODY_BYTES", "answer_text", "empty_object", "identifier"]
+__all__ = ["MAX_BODY_BYTES", "MAX_DELIVERY_BYTES", "answer_text", "delivered", "empty_object", "identifier"]
 
 MAX_BODY_BYTES = 65_536
 MAX_ANSWER_BYTES = 4 * MAX_BODY_BYTES
+MAX_DELIVERY_BYTES = 1_048_576
 BODY_TIMEOUT_S = 5.0
 _HANG_UP = {"connection": "close"}  # what is left of the body is of no interest
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -62,6 +63,15 @@ async def answer_text(request: Request) -> str:
     if len(text) > MAX_ANSWER_CHARS:
         raise RefusedError(400, "bad_request", f"an answer has at most {MAX_ANSWER_CHARS} characters")
     return plain(text)
+
+
+async def delivered(request: Request) -> bytes:
+    """What a tracker sent, as it came: its signature is over these bytes.
+
+    Raises:
+        RefusedError: 400, 408 or 413.
+    """
+    return await _body(request, MAX_DELIVERY_BYTES)
 
 
 def _json(body: bytes) -> Any:

@@ -75,6 +75,8 @@ class TrackerSettings(Section):
 
     Secrets that stand in `provider` literally are held as `SecretStr`, whose text form is masked (CF13).
     States are null where the file does not name them: then the adapter's defaults hold, if it has any.
+    `on_start` and `on_block` are states that the daemon moves issues to. `webhook_secret` switches webhooks
+    on; it is `$NAME` or, against all advice, the secret itself, and no part of the text form.
     """
 
     kind: Annotated[Name, _LIVE]
@@ -82,6 +84,9 @@ class TrackerSettings(Section):
     required_labels: Annotated[Labels, _LIVE] = ()
     active_states: Annotated[States, _LIVE] = None
     terminal_states: Annotated[States, _LIVE] = None
+    on_start: Annotated[Name | None, Shape("text"), _LIVE] = None
+    on_block: Annotated[Name | None, Shape("text"), _LIVE] = None
+    webhook_secret: Annotated[Name | None, Shape("text"), Field(repr=False), _LIVE] = None
 
 
 class PollingSettings(Section):

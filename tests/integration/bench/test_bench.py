@@ -16,6 +16,7 @@ from bench.figures import Aim, Figure
 from bench.journal import write_claims
 from bench.kit import PYTHON_AGENT
 from bench.losses import losses
+from bench.trackers import SAVING, polling
 from symphony.journal.reader import open_reader
 
 TESTS = Path(__file__).parents[2]
@@ -59,6 +60,7 @@ def test_every_aim_has_its_row(found: dict[str, Any]) -> None:
         *("requests_tick", "requests_session", "slot_gap", "seen_to_start", "launch", "restart"),
         *("memory_idle", "memory_session", "threads", "workspace", "object_stores"),
         "journal_event",
+        *(f"{service}_bytes" for service in SAVING),
     }
     assert found["missed"] == sum(not figure["met"] for figure in found["figures"])
 
@@ -105,3 +107,11 @@ def test_a_page_without_a_place_for_the_table_is_refused(tmp_path: Path) -> None
 def test_the_page_of_the_project_has_a_place_for_the_table() -> None:
     text = (TESTS.parent / "docs" / "PERFORMANCE.md").read_text("utf-8")
     assert text.count(report.BEGIN) == text.count(report.END) == 1
+
+
+def test_a_poll_that_finds_nothing_changed_receives_a_tenth_at_most() -> None:
+    """Counts of requests and bytes, which do not depend on the machine."""
+    for found in polling(issues=120, ticks=48):
+        if found.service in SAVING:
+            assert found.bytes["symphony"] * 10 <= found.bytes["floor"], found
+        assert found.requests["symphony"] <= found.requests["floor"], found

@@ -142,3 +142,53 @@ def test_the_log_masks_literals_references_and_what_the_tracker_may_fall_back_to
     assert redaction.text(f"{SECRET}-1 {SECRET}-2 {SECRET}-3 {SECRET}-4 plain") == "*** *** *** *** plain"
     own = redaction_for(workflow, environment)
     assert own.text(f"{SECRET}-1 {SECRET}-2 {SECRET}-4") == "*** *** ***"
+
+
+# --- states to move to, and webhooks ---
+
+BOARD = "tracker:\n  kind: markdown\n  active_states: [Todo, In Progress]\n  terminal_states: [Done]\n"
+LINEAR = "tracker:\n  kind: linear\n  provider: {api_key: k, project_slug: p}\n"
+
+
+@pytest.mark.parametrize("line", ["on_start: in progress", "on_block: Human Review", "on_block: Todo"])
+def test_a_state_that_can_be_moved_to_is_taken(line: str) -> None:
+    assert judged(f"{BOARD}  {line}\n").failures == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("on_start: Human Review", "no active state"),
+        ("on_start: Done", "no active state"),
+        ("on_block: done", "terminal"),
+    ],
+)
+def test_a_move_that_would_end_what_it_is_for_is_refused_with_its_line(line: str, words: str) -> None:
+    (failure,) = judged(f"{BOARD}  {line}\n").failures
+    assert words in failure.message
+    assert (failure.where, bool(failure.hint)) == (f"{PATH}:6", True)
+
+
+@pytest.mark.parametrize("kind", ["markdown", "memory"])
+def test_webhooks_of_a_tracker_that_sends_none_are_refused(kind: str) -> None:
+    (failure,) = judged(f"tracker:\n  kind: {kind}\n  webhook_secret: $HOOK\n").failures
+    assert failure.message == f"tracker.webhook_secret is set, and {kind} sends no webhooks"
+
+
+def test_a_webhook_secret_that_is_not_set_is_a_missing_secret() -> None:
+    (failure,) = judged(f"{LINEAR}  webhook_secret: $HOOK\n").failures
+    assert failure.category is Category.MISSING_TRACKER_SECRET
+    assert failure.hint == "set HOOK where the daemon starts"
+    secret = {"HOOK": SECRET}
+    assert judge(file(f"{LINEAR}  webhook_secret: $HOOK\n"), environment=secret, acknowledged=False).workflow
+
+
+@pytest.mark.parametrize("written", ["$HOOK", SECRET])
+def test_a_webhook_secret_is_masked_and_its_variable_kept_from_children(written: str) -> None:
+    environment = {"HOOK": SECRET}
+    front = f"{LINEAR}  webhook_secret: {written}\n"
+    workflow = admit(file(front), environment=environment, acknowledged=False)
+    assert SECRET not in redaction_for(workflow, environment).text(f"it is {SECRET}")
+    assert SECRET not in repr(workflow.settings)
+    assert ("HOOK" in workflow.secret_names) == (written == "$HOOK")
+    assert any(warning.code is WarningCode.LITERAL_SECRET for warning in workflow.warnings)

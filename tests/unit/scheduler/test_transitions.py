@@ -22,6 +22,7 @@ from symphony.scheduler.commands import (
     Exit,
     FetchCandidates,
     FinishRun,
+    MoveIssue,
     Notify,
     PostNote,
     RefreshIssues,
@@ -614,6 +615,8 @@ def _words(command: Command) -> str:  # noqa: C901, PLR0911 - one line per kind 
             return f"clean {path}"
         case PostNote():
             return "note"
+        case MoveIssue(state=state, reason=reason):
+            return f"move to {state}: {reason}"
         case Exit():
             return "exit"
         case SetTimer() | Notify():

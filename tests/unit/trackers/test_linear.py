@@ -10,6 +10,7 @@ from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
 from symphony.trackers.base import TrackerError
 from symphony.trackers.linear.config import read_config
+from symphony.trackers.linear.flows import FULL_EVERY
 from symphony.workflow.settings import TrackerSettings
 
 pytestmark = pytest.mark.asyncio
@@ -31,9 +32,9 @@ async def test_an_unchanged_project_costs_one_small_query_and_now_and_then_a_lis
     await listed(desk)
     first, desk.vendor.received = desk.vendor.received, 0
     desk.vendor.requests.clear()
-    for _ in range(9):
+    for _ in range(FULL_EVERY - 1):
         assert len(await listed(desk)) == 119
-    assert names(desk) == ["SymphonyNewest"] * 9
+    assert names(desk) == ["SymphonyNewest"] * (FULL_EVERY - 1)
     assert desk.vendor.received * 20 < first
     await listed(desk)
     assert "SymphonyIssues" in names(desk)

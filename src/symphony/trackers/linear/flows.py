@@ -2,7 +2,7 @@
 
 A poll begins with the time of the newest change in the project, which costs next to nothing; where that is
 what it was, the list of the last poll is good. A change it cannot see (an issue that left the project, a
-blocker in another one) is seen by the whole list that every tenth poll makes.
+blocker in another one) is seen by the whole list that every twelfth poll makes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ __all__ = ["LinearFlows"]
 
 PAGE = 50
 BLOCKED_PAGE = 10
-FULL_EVERY = 10
+FULL_EVERY = 12
 _MANY = 250
 _TOOL = "linear_graphql"
 

@@ -10,7 +10,7 @@ import structlog
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue, normalise_state
 from symphony.domain.tools import ToolResult, ToolSpec
-from symphony.trackers.base import Comment, TrackerError
+from symphony.trackers.base import Comment, Sighting, TrackerError
 from symphony.trackers.markdown import tools
 from symphony.trackers.markdown.board import Board
 from symphony.trackers.markdown.config import BoardConfig
@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 
 class MarkdownTracker:
-    """One board folder. Implements `Tracker` and both capabilities; needs no credentials."""
+    """One board folder. Implements `Tracker` and every capability; needs no credentials."""
 
     def __init__(
         self, config: BoardConfig, *, board: Board | None = None, read_limit_s: float = _READ_LIMIT_S
@@ -111,6 +111,20 @@ class MarkdownTracker:
             return self._notes.put(issue_id, body, key=key, note_id=comment_id)
 
         return await anyio.to_thread.run_sync(write, limiter=self._writers)
+
+    async def move_issue(self, issue_id: str, state: str) -> str:
+        """Put an issue into another state and return what its file says then. Raises `TrackerError`."""
+
+        def move() -> str:
+            self._board.move(issue_id, state)
+            return self._board.find(issue_id).state
+
+        return await anyio.to_thread.run_sync(move, limiter=self._writers)
+
+    async def look(self) -> Sighting:
+        """The folder and the states of the board. Raises `TrackerError` where it cannot be read."""
+        await self._reading(self._board.store.listing)
+        return Sighting(login=None, scope=str(self.config.path), states=self.config.states)
 
     def _comments(self, issue_id: str) -> tuple[list[Note], list[TrackerError]]:
         self._present(issue_id)

@@ -13,7 +13,7 @@ import structlog
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue, normalise_state
 from symphony.domain.tools import ToolResult, ToolSpec
-from symphony.trackers.base import Comment, TrackerError
+from symphony.trackers.base import Comment, Sighting, TrackerError
 from symphony.trackers.memory.records import Record, issue_of
 
 __all__ = ["DEFAULT_ACTIVE", "DEFAULT_TERMINAL", "PROVIDER_KEYS", "MemoryTracker"]
@@ -31,7 +31,7 @@ _LOG = structlog.get_logger(__name__)
 class MemoryTracker:
     """Issues and comments of this process, in the order in which they came.
 
-    Implements `Tracker` and both capabilities. What calls it from code changes the board with `put`,
+    Implements `Tracker` and every capability. What calls it from code changes the board with `put`,
     `move`, `remove` and `comment`, and who listens to `changes` is told.
     """
 
@@ -161,6 +161,19 @@ class MemoryTracker:
         name = self._write(issue_id, body, comment_id=None if old is None else old.id, mine=True)
         self._created[issue_id, key] = name
         return name
+
+    # --- MovingCapability, CheckingCapability ------------------------------------------------------------
+
+    async def move_issue(self, issue_id: str, state: str) -> str:
+        """As `move`, for the daemon; returns the state that the record has then. Raises `TrackerError`."""
+        await anyio.lowlevel.checkpoint()
+        self.move(issue_id, state)
+        return str(self._records[issue_id]["state"])
+
+    async def look(self) -> Sighting:
+        """No states are named: any name is one."""
+        await anyio.lowlevel.checkpoint()
+        return Sighting(login=None, scope="this process", states=())
 
     # --- within ------------------------------------------------------------------------------------------
 

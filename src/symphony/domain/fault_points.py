@@ -45,7 +45,7 @@ class FaultPoint(StrEnum):
     BEFORE_DELIVER = "before:deliver", "`after_run` has run; the branch is in the workspace alone"
     AFTER_DELIVER = (
         "after:deliver",
-        "The branch is delivered; the scheduler does not know that the run has ended",
+        "the branch is delivered; the scheduler does not know that the run has ended",
     )
     BEFORE_COMMENT = "before:comment", "a comment is wanted; the tracker was not asked"
     AFTER_COMMENT = "after:comment", "the comment is on the issue; nobody remembers its id"

@@ -22,6 +22,7 @@ __all__ = [
     "lift_budgets",
     "on_blocked_refreshed",
     "release",
+    "tell",
 ]
 
 LONGEST_QUESTION = 4_000
@@ -64,7 +65,13 @@ def block(
     if work.state.drain is Drain.NO:
         work.update(wanted=work.state.wanted | {issue.id})
     work.notify("error", "issue_blocked", issue, reason=failure.line, hint=failure.hint)
-    work.emit(PostNote(issue=issue, kind="blocked", body=_note(issue, failure, asked)))
+    tell(work, blocked)
+
+
+def tell(work: Work, blocked: Blocked) -> None:
+    """Say on the issue why nobody works on it; where it is said already, nothing is written (TR11)."""
+    body = _note(blocked.issue, blocked.failure, blocked.question)
+    work.emit(PostNote(issue=blocked.issue, kind="blocked", body=body))
 
 
 def answerable(failure: Failure, question: str | None) -> bool:

@@ -5,7 +5,7 @@ trusted: of two claims on one issue the first holds, and a claim that is held al
 """
 
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.scheduler import cycle
+from symphony.scheduler import blocks, cycle
 from symphony.scheduler.claims import Claim, Trigger, claim_of
 from symphony.scheduler.inputs import ClaimKind, Recovered, RecoveredClaim
 from symphony.scheduler.state import Blocked, Retry
@@ -52,7 +52,10 @@ def _take(work: Work, claim: RecoveredClaim, path: str | None) -> None:
 
 
 def _take_block(work: Work, claim: RecoveredClaim, path: str | None) -> None:
-    """A block counts as looked at: whatever was changed while nobody was there lifts it (RT5)."""
+    """A block counts as looked at: whatever was changed while nobody was there lifts it (RT5).
+
+    It is told again, as the predecessor may have ended before its comment was written.
+    """
     blocked = Blocked(
         issue=claim.issue,
         failure=claim.failure or _LOST,
@@ -64,6 +67,8 @@ def _take_block(work: Work, claim: RecoveredClaim, path: str | None) -> None:
         resume=claim.resume,
     )
     work.claim(claim.issue, Trigger.BLOCK, blocked)
+    if claim.failure is not None:
+        blocks.tell(work, blocked)
 
 
 def _take_retry(work: Work, claim: RecoveredClaim, path: str | None) -> None:

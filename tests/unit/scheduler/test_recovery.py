@@ -6,6 +6,7 @@ import pytest
 
 from harness.scheduling import Story, make_failure, make_issue
 from symphony.domain.failures import Category
+from symphony.scheduler import blocks
 from symphony.scheduler.commands import CleanWorkspace, PostNote, StartRun
 from symphony.scheduler.inputs import (
     ClaimKind,
@@ -19,6 +20,7 @@ from symphony.scheduler.inputs import (
     WakeAsked,
     WorkspaceRef,
 )
+from symphony.scheduler.work import Work
 
 _RESUME = Resume(reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-1", total_tokens=9))
 _ASKED = make_failure("which colour?", category=Category.TURN_INPUT_REQUIRED)
@@ -76,15 +78,22 @@ def test_a_retry_that_came_due_meanwhile_comes_due_at_once() -> None:
     assert story.started() == ["SYM-1"]
 
 
-def test_a_block_stays_with_its_reason_and_is_not_told_twice() -> None:
+def test_a_block_stays_with_its_reason() -> None:
     story = _told(_claim(ClaimKind.BLOCKED, failure=_ASKED, question="red?", attempt=2, resume=_RESUME))
     story.advance(1_000_000)
     blocked = story.state.blocked["1"]
     assert (blocked.failure, blocked.question, blocked.attempt) == (_ASKED, "red?", 2)
     assert blocked.resume is _RESUME
     assert blocked.settled
-    assert not story.said(PostNote)
     assert not story.said(StartRun)
+
+
+def test_a_block_is_told_in_the_words_of_the_predecessor_in_case_that_it_ended_before() -> None:
+    before = Story(make_issue())
+    blocks.block(work := Work(before.state, 0), make_issue(), _ASKED, question="red?")
+    (first,) = [command for command in work.commands if isinstance(command, PostNote)]
+    story = _told(_claim(ClaimKind.BLOCKED, failure=_ASKED, question="red?"))
+    assert story.said(PostNote) == [first], "so whoever knows that it stands there writes nothing"
 
 
 def test_a_change_while_nobody_was_there_unblocks() -> None:
@@ -110,6 +119,7 @@ def test_what_ended_while_nobody_was_there_is_cleaned() -> None:
 def test_a_block_without_a_reason_has_one_all_the_same() -> None:
     story = _told(_claim(ClaimKind.BLOCKED))
     assert story.state.blocked["1"].failure.category is Category.JOURNAL
+    assert not story.said(PostNote), "what stands on the issue tells more"
 
 
 def test_the_books_are_taken_over() -> None:

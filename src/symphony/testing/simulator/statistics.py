@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
 
-from symphony.scheduler.commands import FetchCandidates, PostNote, RefreshIssues
+from symphony.scheduler.commands import FetchCandidates, Notify, RefreshIssues
 from symphony.scheduler.inputs import RunEnded
 from symphony.testing.simulator.books import Moment
 
@@ -69,7 +69,7 @@ class Tally:
         for command in moment.commands:
             self._polls += isinstance(command, FetchCandidates)
             self._refreshes += isinstance(command, RefreshIssues)
-            self._blocks += isinstance(command, PostNote)
+            self._blocks += isinstance(command, Notify) and command.event == "issue_blocked"
         if isinstance(moment.fact, RunEnded) and len(moment.after.picks) > len(moment.before.picks):
             self._freed_ms.append(moment.now_ms)
         elif not moment.after.picks:

@@ -92,6 +92,8 @@ class Effects:
         self._ended_runs = 0
         self._background = 0
         self._quiet = anyio.Event()
+        self._leaving: anyio.CancelScope | None = None
+        self._hurried = False
 
     def carry_out(self, command: Command) -> None:  # noqa: C901, PLR0912 - one line per kind of command
         """Begin to carry out one command; returns at once."""
@@ -122,7 +124,10 @@ class Effects:
                 assert_never(command)
 
     def hurry(self) -> None:
-        """What is being ended anyway ends soon (CL6)."""
+        """What is being ended anyway ends soon (CL6); a comment that is cut off is for the successor."""
+        self._hurried = True
+        if self._leaving is not None:
+            self._leaving.deadline = min(self._leaving.deadline, anyio.current_time() + _HURRY_S)
         for worker in self._workers.values():
             worker.hurry()
 
@@ -273,13 +278,14 @@ class Effects:
 
     async def _exit(self) -> None:
         """Let comments and removals that are under way end, for a bounded time, then leave."""
-        with anyio.move_on_after(_LEAVE_S):
+        with anyio.move_on_after(_HURRY_S if self._hurried else _LEAVE_S) as self._leaving:
             while self._background:
                 await self._quiet.wait()
         self._on_exit()
 
 
 _LEAVE_S = 35.0
+_HURRY_S = 5.0
 _TRACKER_S = 120.0
 _TRIM_EVERY = 50
 _TIDY_S = 1.0

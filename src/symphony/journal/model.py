@@ -140,7 +140,7 @@ class SkillsRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssueSpent:
-    """What an issue has used up of its budget (key: its id)."""
+    """What an issue has used up of its budget (key: its id); nothing used up forgets it."""
 
     issue_id: str
     spent: Spent

@@ -135,6 +135,7 @@ def test_the_books_are_taken_over() -> None:
     assert (state.day, state.day_tokens) == ("2025-01-01", 500)
     assert state.exempt == {"9"}
     assert state.paused
+    assert len(story.notices("still_paused")) == 1, "or nobody knows why nothing is started"
     assert state.totals.total_tokens == 0, "totals are those since the start"
 
 

@@ -209,16 +209,19 @@ class Effects:
         """Tidy up behind a crowd of runs at once, and not in the moment in which others want to begin."""
         await anyio.sleep(_TIDY_S)
         run_ids, self._untidy = self._untidy, []
-        await to_thread.run_sync(self._tidy, run_ids, tuple(self._workers))
+        await to_thread.run_sync(self._tidy, run_ids)
 
-    def _tidy(self, run_ids: Sequence[str], live: tuple[str, ...]) -> None:
-        """Drop the runs' logs where they say nothing; look through all of them now and then only."""
+    def _tidy(self, run_ids: Sequence[str]) -> None:
+        """Drop the runs' logs where they say nothing; look through all of them now and then only.
+
+        Which runs live is asked when a log was found, as one that begins now has an empty one.
+        """
         for run_id in run_ids:
             self._state_dir.drop_empty_log(run_id)
         self._ended_runs += len(run_ids)
         if self._ended_runs >= _TRIM_EVERY:
             self._ended_runs = 0
-            self._state_dir.trim_logs(live)
+            self._state_dir.trim_logs(self._workers)
 
     def _report_problems(self, issue: Issue, problems: tuple[Problem, ...]) -> None:
         at_least = comment_severity(self.bound.settings)

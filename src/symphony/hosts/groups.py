@@ -9,6 +9,7 @@ so has what a user starts in a session of systemd; where there is none, marks ha
 
 import os
 import re
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ __all__ = ["RunGroups", "own_group"]
 
 _PROC: Final = Path("/proc/self")
 _JOIN: Final = '{ echo 0 > "$0"; } 2> /dev/null; exec "$@"'
+_JOIN_S: Final = 10.0  # by then a command that was started has joined its group, or never will
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,100}")
 
 
@@ -40,6 +42,7 @@ class RunGroups:
 
     def __init__(self, parent: Path, instance: str) -> None:
         self._root = parent / f"symphony-{instance}"
+        self._entering: dict[str, float] = {}
 
     def enter(self, run_id: str, argv: Sequence[str]) -> list[str]:
         """The command that joins the group of its run and then becomes `argv`; it cannot fork before.
@@ -49,7 +52,8 @@ class RunGroups:
         place = self._root / run_id
         if not _NAME.fullmatch(run_id):
             return list(argv)
-        self.tidy()
+        self._entering[run_id] = time.monotonic() + _JOIN_S
+        self.tidy(sparing=self._still_entering())
         with suppress(OSError):
             place.mkdir(parents=True, exist_ok=True)
         return ["/bin/sh", "-c", _JOIN, str(place / "cgroup.procs"), *argv]
@@ -69,11 +73,20 @@ class RunGroups:
                 with suppress(OSError):
                     (place / "cgroup.kill").write_text("1")
 
-    def tidy(self) -> None:
-        """Remove the groups that nobody is in."""
-        for directory, _, _ in os.walk(self._root, topdown=False):
-            with suppress(OSError):  # somebody is in it
-                Path(directory).rmdir()
+    def tidy(self, *, sparing: Collection[str] = ()) -> None:
+        """Remove the groups that nobody is in, but for those of the runs to spare."""
+        for directory in map(Path, (found for found, _, _ in os.walk(self._root, topdown=False))):
+            if not sparing or (directory != self._root and directory.name not in sparing):
+                with suppress(OSError):  # somebody is in it
+                    directory.rmdir()
+
+    def _still_entering(self) -> frozenset[str]:
+        """The runs whose groups may be empty because their first process is on its way."""
+        now = time.monotonic()
+        for run_id, until in tuple(self._entering.items()):
+            if until < now:
+                self._entering.pop(run_id, None)
+        return frozenset(self._entering)
 
 
 def _directory(proc: Path) -> Path | None:

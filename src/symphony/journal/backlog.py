@@ -23,6 +23,7 @@ from symphony.journal.model import (
     SettingRecord,
     SkillsRecord,
 )
+from symphony.scheduler.inputs import Spent
 
 __all__ = ["MAX_EVENT_CHARS", "MAX_HISTORY", "Backlog", "Batch", "Mirror", "key_of"]
 
@@ -59,6 +60,11 @@ def _is_history(record: Record) -> bool:
     if isinstance(record, RunRecord):
         return record.ended_wall_ms is not None
     return isinstance(record, CommentRecord | SkillsRecord)
+
+
+def _is_nothing(record: Record) -> bool:
+    """Whether it says that there is nothing to know: no claim, nothing used up."""
+    return isinstance(record, ClaimGone) or (isinstance(record, IssueSpent) and record.spent == Spent())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -142,7 +148,7 @@ class Mirror:
     def add(self, records: Iterable[Record]) -> None:
         """Follow one put."""
         for record in records:
-            if isinstance(record, ClaimGone) or _is_history(record):
+            if _is_nothing(record) or _is_history(record):
                 self._held.pop(key_of(record), None)
             elif not isinstance(record, EventRecord):
                 self._held[key_of(record)] = record

@@ -140,7 +140,7 @@ class SkillsRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssueSpent:
-    """What an issue has used up of its budget (key: its id)."""
+    """What an issue has used up of its budget (key: its id); nothing used up forgets it."""
 
     issue_id: str
     spent: Spent
@@ -204,7 +204,9 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How much history is kept. Live runs, and issues with a claim, are never trimmed.
+    """How much history is kept. Live runs are never trimmed, nor what is known of an issue with a claim.
+
+    That is its comments and what it has used up; of its runs, those that ended go like any other.
 
     `max_age_ms` counts from the end of a run, `max_runs` are ended ones, `max_bytes` is what is in use of the
     file; what goes first is what ended first.

@@ -19,7 +19,6 @@ from symphony.scheduler.inputs import (
     Resume,
     RunReport,
     RunStage,
-    Spent,
     WorkspaceRef,
 )
 from symphony.scheduler.state import Running
@@ -45,7 +44,7 @@ def recovered(
     return Recovered(
         workspaces=workspaces,
         claims=tuple(_claim(record, live, start) for record in remembered.claims),
-        spent={issue_id: spent for issue_id, spent in remembered.spent.items() if spent != Spent()},
+        spent=remembered.spent,
         day=start.today,
         day_tokens=remembered.days.get(start.today, 0),
         exempt=_exempt(remembered.settings.get(EXEMPT), start.today),

@@ -87,6 +87,8 @@ def statements(record: Record, *, now_wall_ms: int) -> Sequence[Statement]:
             made = [("REPLACE INTO comments VALUES (?, ?, ?, ?, ?)", _comment(record))]
         case SkillsRecord():
             made = list(_skills(record, now_wall_ms))
+        case IssueSpent(issue_id=issue_id, spent=spent) if spent == Spent():
+            made = [("DELETE FROM spent WHERE issue_id = ?", _row(issue_id))]
         case IssueSpent(issue_id=issue_id, spent=spent):
             row = _row(issue_id, spent.tokens, spent.turns, now_wall_ms)
             made = [("REPLACE INTO spent VALUES (?, ?, ?, ?)", row)]

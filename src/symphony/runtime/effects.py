@@ -96,6 +96,8 @@ class Effects:
         self._ended_runs = 0
         self._background = 0
         self._quiet = anyio.Event()
+        self._leaving: anyio.CancelScope | None = None
+        self._hurried = False
 
     def carry_out(self, command: Command) -> None:  # noqa: C901, PLR0912 - one line per kind of command
         """Begin to carry out one command; returns at once."""
@@ -129,7 +131,10 @@ class Effects:
                 assert_never(command)
 
     def hurry(self) -> None:
-        """What is being ended anyway ends soon (CL6)."""
+        """What is being ended anyway ends soon (CL6); a comment that is cut off is for the successor."""
+        self._hurried = True
+        if self._leaving is not None:
+            self._leaving.deadline = min(self._leaving.deadline, anyio.current_time() + _HURRY_S)
         for worker in self._workers.values():
             worker.hurry()
 
@@ -212,16 +217,19 @@ class Effects:
         """Tidy up behind a crowd of runs at once, and not in the moment in which others want to begin."""
         await anyio.sleep(_TIDY_S)
         run_ids, self._untidy = self._untidy, []
-        await to_thread.run_sync(self._tidy, run_ids, tuple(self._workers))
+        await to_thread.run_sync(self._tidy, run_ids)
 
-    def _tidy(self, run_ids: Sequence[str], live: tuple[str, ...]) -> None:
-        """Drop the runs' logs where they say nothing; look through all of them now and then only."""
+    def _tidy(self, run_ids: Sequence[str]) -> None:
+        """Drop the runs' logs where they say nothing; look through all of them now and then only.
+
+        Which runs live is asked when a log was found, as one that begins now has an empty one.
+        """
         for run_id in run_ids:
             self._state_dir.drop_empty_log(run_id)
         self._ended_runs += len(run_ids)
         if self._ended_runs >= _TRIM_EVERY:
             self._ended_runs = 0
-            self._state_dir.trim_logs(live)
+            self._state_dir.trim_logs(self._workers)
 
     def _report_problems(self, issue: Issue, problems: tuple[Problem, ...]) -> None:
         at_least = comment_severity(self.bound.settings)
@@ -281,13 +289,14 @@ class Effects:
 
     async def _exit(self) -> None:
         """Let comments and removals that are under way end, for a bounded time, then leave."""
-        with anyio.move_on_after(_LEAVE_S):
+        with anyio.move_on_after(_HURRY_S if self._hurried else _LEAVE_S) as self._leaving:
             while self._background:
                 await self._quiet.wait()
         self._on_exit()
 
 
 _LEAVE_S = 35.0
+_HURRY_S = 5.0
 _TRACKER_S = 120.0
 _TRIM_EVERY = 50
 _TIDY_S = 1.0

@@ -73,9 +73,11 @@ def holding(path: Path, holder: Holder, *, flock: Callable[[int, int], None] = f
     handle = _open(path)
     try:
         _take(handle, path, holder, flock)
-        yield
-        with suppress(OSError):
-            os.ftruncate(handle, 0)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                os.ftruncate(handle, 0)
     finally:
         os.close(handle)
 

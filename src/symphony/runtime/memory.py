@@ -7,7 +7,7 @@ the file cannot be used, the journal says so in its health, which is told, and t
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -125,16 +125,16 @@ class Memory:
     def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
         """Keep what one step leaves."""
         self._put(
-            self._keeper.step(before, fact, after, commands, now_ms=self._now_ms(), wall_ms=self._wall_ms())
+            *self._keeper.step(before, fact, after, commands, now_ms=self._now_ms(), wall_ms=self._wall_ms())
         )
 
     def agent_spawned(self, run_id: str, agent: Identity) -> None:
         """The agent of a run exists."""
-        self._put(self._keeper.spawned(run_id, agent))
+        self._put(*self._keeper.spawned(run_id, agent))
 
     def commented(self, issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
         """A comment of ours stands at the tracker."""
-        self._journal.put(
+        self._put(
             CommentRecord(
                 issue_id=issue_id,
                 kind=kind,
@@ -150,11 +150,12 @@ class Memory:
             SkillUse(name=one.name, path=one.path, sha256=one.sha256, listed=True, seen=one.seen)
             for one in skills.listed
         )
-        self._journal.put(SkillsRecord(run_id=run_id, commit=skills.commit, skills=tuple(uses)))
+        self._put(SkillsRecord(run_id=run_id, commit=skills.commit, skills=tuple(uses)))
 
-    def _put(self, records: Sequence[Record]) -> None:
+    def _put(self, *records: Record) -> None:
         if records:
             self._journal.put(*records)
+            _tell_notices(self._journal)
             for put, _ in _points(records):
                 self._fault(put)
 
@@ -200,8 +201,7 @@ async def remembering(
     journal = await to_thread.run_sync(opened)
     if journal.health.state is HealthState.MEMORY:
         _tell(journal.health)
-    for notice in journal.take_notices():
-        _log.warning("journal_notice", reason=notice.message, hint=notice.hint)
+    _tell_notices(journal)
     try:
         yield Memory(
             journal,
@@ -215,6 +215,13 @@ async def remembering(
     finally:
         with anyio.CancelScope(shield=True):
             await journal.close()
+        _tell_notices(journal)
+
+
+def _tell_notices(journal: Journal) -> None:
+    """One line for each thing that was lost or set aside since the last time."""
+    for notice in journal.take_notices():
+        _log.warning("journal_notice", reason=notice.message, hint=notice.hint)
 
 
 def _tell(health: Health) -> None:

@@ -1,7 +1,7 @@
 """The daemon's own comments: one per issue and kind, posted beside the work and never in its way (TR11)."""
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
@@ -53,14 +53,15 @@ class Notes:
     comment tells. It is dropped with the tracker it is about, and for one note whenever writing it failed.
 
     Args:
-        known: what a predecessor knew to stand there, at the tracker that is served first.
+        known: what a predecessor knew to stand there, at the tracker that is served first; the newest first,
+            so that the oldest goes when there is too much.
         remember: told of each comment that stands: issue, kind, comment id and fingerprint.
     """
 
-    def __init__(self, known: Iterable[CommentRecord] = (), *, remember: Remember = _forget) -> None:
+    def __init__(self, known: Sequence[CommentRecord] = (), *, remember: Remember = _forget) -> None:
         self._tracker: Tracker | None = None
         self._known: OrderedDict[tuple[str, str], str] = OrderedDict(
-            ((one.issue_id, one.kind), one.fingerprint) for one in known
+            ((one.issue_id, one.kind), one.fingerprint) for one in reversed(known)
         )
         self._remember = remember
         self._locks: dict[str, anyio.Lock] = {}

@@ -27,7 +27,10 @@ async def start_threads() -> None:
     limiter = CapacityLimiter(together.parties)
 
     async def one() -> None:
-        await to_thread.run_sync(_meet, together, limiter=limiter)
+        try:
+            await to_thread.run_sync(_meet, together, limiter=limiter)
+        except RuntimeError:  # a machine that has no thread left: then there are fewer
+            together.abort()
 
     async with anyio.create_task_group() as tasks:
         for _ in range(together.parties):
@@ -35,5 +38,5 @@ async def start_threads() -> None:
 
 
 def _meet(together: threading.Barrier) -> None:
-    with suppress(threading.BrokenBarrierError):  # a machine that has no thread left: then there are fewer
+    with suppress(threading.BrokenBarrierError):  # somebody is missing
         together.wait(_WAIT_S)

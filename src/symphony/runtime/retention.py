@@ -149,14 +149,22 @@ async def keep_bounded(
     while True:
         try:
             settings, live = kept()
-            await _once(state_dir, Limits.of(settings), live, journal)
+            await _once(state_dir, Limits.of(settings), live, journal, lambda: kept()[1])
         except Exception:  # noqa: BLE001 - housekeeping that fails must not stop the work
             _log.exception("retention_failed")
         await anyio.sleep(every_s)
 
 
-async def _once(state_dir: StateDirectory, limits: Limits, live: frozenset[str], journal: Journal) -> None:
-    found = await to_thread.run_sync(lambda: surplus_files(state_dir, limits, live=live))
+async def _once(
+    state_dir: StateDirectory,
+    limits: Limits,
+    live: frozenset[str],
+    journal: Journal,
+    alive_now: Callable[[], frozenset[str]],
+) -> None:
+    seen = await to_thread.run_sync(lambda: surplus_files(state_dir, limits, live=live))
+    begun = {state_dir.stderr_log(run_id) for run_id in alive_now() - live}  # their logs are empty yet
+    found = tuple(one for one in seen if one.path not in begun)
     stuck = await to_thread.run_sync(remove_surplus, found)
     trimmed = await journal.trim(limits.of_journal)
     gone = [one for one in found if one not in stuck]

@@ -160,8 +160,8 @@ class Service:
         Raises:
             SymphonyError: start-up failed; nothing was dispatched.
         """
-        await start_threads()
         self._starting = anyio.CancelScope()
+        await start_threads()
         await to_thread.run_sync(self._state_dir.create)
         with self._put, self._inbox, self._locked():
             self._fault(FaultPoint.LOCKED)

@@ -67,7 +67,8 @@ def _take_block(work: Work, claim: RecoveredClaim, path: str | None) -> None:
         resume=claim.resume,
     )
     work.claim(claim.issue, Trigger.BLOCK, blocked)
-    blocks.tell(work, blocked)
+    if claim.failure is not None:
+        blocks.tell(work, blocked)
 
 
 def _take_retry(work: Work, claim: RecoveredClaim, path: str | None) -> None:
@@ -91,6 +92,8 @@ def _take_books(work: Work, fact: Recovered) -> None:
     """What was used up before. What this daemon counted by itself is newer, so it stays."""
     state = work.state
     work.update(spent={**fact.spent, **state.spent}, paused=state.paused or fact.paused)
+    if fact.paused:
+        work.notify("warning", "still_paused", hint="`symphony resume` has issues started again")
     if state.day is None:
         work.update(
             day=fact.day, day_tokens=fact.day_tokens + state.day_tokens, exempt=state.exempt | fact.exempt

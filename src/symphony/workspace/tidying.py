@@ -10,7 +10,7 @@ from symphony.workflow.settings import WorkspaceSettings
 from symphony.workspace.git import Git
 from symphony.workspace.guard import Guard
 from symphony.workspace.mirror import Mirror
-from symphony.workspace.places import examined
+from symphony.workspace.places import examined, foreign
 
 __all__ = ["reason_to_stay"]
 
@@ -31,6 +31,8 @@ async def reason_to_stay(
         WorkspaceError: the path fails containment.
     """
     layout, path, entry, existed = await to_thread.run_sync(examined, path)
+    if existed and (reason := await to_thread.run_sync(foreign, path, entry)):
+        return reason
     if not existed or (entry is not None and not entry.ready):
         return None
     git = Git(host, environment, secret_names)

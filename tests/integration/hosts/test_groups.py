@@ -148,6 +148,21 @@ def test_where_there_is_no_such_group_nothing_is_divided(tmp_path: Path, cgroup:
     assert own_group(tmp_path / "nowhere") is None
 
 
+def test_a_group_is_not_taken_away_from_a_run_that_is_about_to_join_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups, root, now = RunGroups(tmp_path, "i"), tmp_path / "symphony-i", [1_000.0]
+    monkeypatch.setattr("symphony.hosts.groups.time.monotonic", lambda: now[0])
+    groups.enter("run-1", ["true"])
+    groups.enter("run-2", ["true"])
+    assert sorted(place.name for place in root.iterdir()) == ["run-1", "run-2"], "both were just started"
+    now[0] += 60
+    groups.enter("run-3", ["true"])
+    assert [place.name for place in root.iterdir()] == ["run-3"], "the others ended long ago"
+    groups.tidy()
+    assert not root.exists()
+
+
 def test_what_the_kernel_refuses_is_as_if_there_were_no_groups(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     groups = RunGroups(tmp_path / "file", "i")

@@ -10,11 +10,13 @@ import pytest
 from symphony.domain.failures import Category
 from symphony.domain.fault_points import FaultPoint
 from symphony.domain.issue import Issue
-from symphony.workflow.settings import HooksSettings
+from symphony.hosts.local import LocalHost
+from symphony.workflow.settings import HooksSettings, WorkspaceSettings
 from symphony.workspace import manager as under_test
 from symphony.workspace import places
 from symphony.workspace.manager import WorkspaceManager
 from symphony.workspace.model import WorkspaceError
+from symphony.workspace.tidying import reason_to_stay
 
 pytestmark = pytest.mark.asyncio
 
@@ -158,13 +160,20 @@ async def test_the_workspace_of_another_user_is_refused_and_kept(
     with pytest.raises(WorkspaceError) as caught:
         await manager.prepare(issue("MT-1"), 1)
     kept = await manager.remove(record)
+    foreseen = await reason_to_stay(
+        record.path,
+        host=LocalHost(),
+        settings=WorkspaceSettings(root=made.path.parent),
+        environment=os.environ,
+        secret_names=frozenset(),
+    )
 
     failure = caught.value.failure
     assert failure.category is Category.WORKSPACE_PREPARE_FAILED
     assert failure.message == f"{made.path} cannot be worked in: it belongs to another user (uid {uid})"
     assert "chown" in (failure.hint or "")
     assert failure.retryable, "it may be given back"
-    assert kept.kept_reason == f"it belongs to another user (uid {uid})"
+    assert kept.kept_reason == foreseen == f"it belongs to another user (uid {uid})"
     assert (made.path / "README.md").exists()
 
 

@@ -2,7 +2,9 @@ import pytest
 
 from harness.journalling import NOW, claim, event, run, skills
 from symphony.journal import backlog
-from symphony.journal.backlog import Backlog, key_of
+from symphony.journal.backlog import Backlog, Mirror, key_of
+from symphony.journal.model import ClaimGone, IssueSpent, Remembered
+from symphony.scheduler.inputs import Spent
 
 
 def test_the_newest_of_a_key_replaces_the_one_before() -> None:
@@ -46,3 +48,13 @@ def test_events_give_way_by_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_two_events_are_about_the_same() -> None:
     assert key_of(event(1)) != key_of(event(2))
+
+
+def test_the_mirror_forgets_what_is_over_however_many_issues_come_and_go() -> None:
+    mirror = Mirror(Remembered())
+    for number in range(3):
+        key = claim(number).issue.id
+        mirror.add([claim(number), IssueSpent(issue_id=key, spent=Spent(tokens=7)), run(number)])
+        mirror.add([ClaimGone(issue_id=key), IssueSpent(issue_id=key, spent=Spent())])
+        mirror.add([run(number, ended_wall_ms=NOW)])
+    assert mirror.copy() == ()

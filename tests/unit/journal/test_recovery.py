@@ -121,7 +121,7 @@ def test_a_retry_keeps_its_time_within_reason(due_in_ms: int, whole_ms: int, wai
 
 def test_budgets_are_those_of_today() -> None:
     held = Remembered(
-        spent={"1": Spent(tokens=5), "2": Spent()},
+        spent={"1": Spent(tokens=5)},
         days={"2026-01-01": 7, "2026-01-02": 9},
         settings={PAUSED: "true", EXEMPT: '{"day": "2026-01-02", "issues": ["1"]}'},
     )

@@ -60,7 +60,7 @@ def truth_of(puts: Sequence[Record]) -> Remembered:
     return Remembered(
         claims=tuple(sorted(held(ClaimRecord), key=lambda found: found.issue.id)),
         live_runs=tuple(sorted(live, key=lambda found: found.run_id)),
-        spent={found.issue_id: found.spent for found in held(IssueSpent)},
+        spent={found.issue_id: found.spent for found in held(IssueSpent) if found.spent != Spent()},
         days={found.day: found.tokens for found in held(DayRecord)},
         settings={found.name: found.value for found in held(SettingRecord) if found.value is not None},
     )

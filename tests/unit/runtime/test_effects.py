@@ -397,6 +397,23 @@ async def test_leaving_waits_for_a_bounded_time(tmp_path: Path, monkeypatch: pyt
             await desk.exited.wait()
 
 
+@pytest.mark.parametrize("early", [True, False])
+async def test_who_stops_at_once_does_not_wait_for_a_tracker_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, early: bool
+) -> None:
+    monkeypatch.setattr(module, "_HURRY_S", 0.01)
+    async with at_work(tmp_path, workspaces=FakeWorkspaces(anyio.sleep_forever)) as desk:
+        desk.effects.carry_out(CLEAN)
+        if early:
+            desk.effects.hurry()
+        desk.effects.carry_out(Exit())
+        await anyio.wait_all_tasks_blocked()
+        if not early:
+            desk.effects.hurry()
+        with anyio.fail_after(5):
+            await desk.exited.wait()
+
+
 async def test_a_timer_comes_back_as_a_fact(tmp_path: Path) -> None:
     timer = Timer(TimerKind.POLL)
     async with at_work(tmp_path) as desk:

@@ -95,6 +95,22 @@ async def test_a_damaged_journal_is_told_once_and_a_new_one_begun(tmp_path: Path
     assert "journal" in logs[0]["reason"]
 
 
+@pytest.mark.parametrize("more", [True, False])
+async def test_what_is_lost_while_it_serves_is_told_with_the_next_record_or_at_the_end(
+    tmp_path: Path, *, more: bool
+) -> None:
+    with capture_logs() as logs:
+        async with _life(tmp_path) as memory:
+            await to_thread.run_sync((tmp_path / JOURNAL_FILE).unlink)
+            memory.commented("1", "blocked", "c-1", "f")
+            await memory.journal.flush()
+            if more:
+                memory.commented("1", "blocked", "c-1", "f")
+                assert [line["event"] for line in logs] == ["journal_notice"]
+    (line,) = logs
+    assert "taken away" in line["reason"]
+
+
 async def test_a_journal_that_cannot_be_used_costs_a_warning_and_nothing_else(tmp_path: Path) -> None:
     await to_thread.run_sync((tmp_path / JOURNAL_FILE).mkdir)
     with capture_logs() as logs:

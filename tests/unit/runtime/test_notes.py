@@ -67,12 +67,36 @@ async def test_what_a_predecessor_posted_costs_no_request_again(tmp_path: Path) 
     await Notes(remember=remember).post(bound, ISSUE, kind="blocked", body="first")
     assert set(kept) == {("1", "blocked")}
     with capture_logs() as logs:
-        later = Notes(kept.values(), remember=remember)
+        later = Notes(tuple(kept.values()), remember=remember)
         await later.post(bound, ISSUE, kind="blocked", body="first")
         assert logs == []
         await later.post(bound, ISSUE, kind="blocked", body="second")
     assert [line["outcome"] for line in logs] == ["edited"]
     assert len(tracker.puts) == 2
+
+
+async def test_of_too_much_that_a_predecessor_knew_the_oldest_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notes, "_MAX_KNOWN", 2)
+    kept: list[CommentRecord] = []
+
+    def remember(issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
+        record = CommentRecord(
+            issue_id=issue_id, kind=kind, comment_id=comment_id, fingerprint=fingerprint, at_wall_ms=0
+        )
+        kept.insert(0, record)  # the newest first, as the journal tells them
+
+    bound = make_bound(tmp_path, CommentingTracker())
+    for number in "12":
+        await Notes(remember=remember).post(bound, make_issue(number), kind="blocked", body="b")
+    later = Notes(tuple(kept))
+    await later.post(bound, make_issue("3"), kind="blocked", body="b")
+    with capture_logs() as logs:
+        await later.post(bound, make_issue("2"), kind="blocked", body="b")
+        assert logs == [], "the newer of the two is known still"
+        await later.post(bound, make_issue("1"), kind="blocked", body="b")
+    assert [line["outcome"] for line in logs] == ["unchanged"]
 
 
 async def test_notes_of_two_kinds_are_two_comments(tmp_path: Path) -> None:

@@ -30,6 +30,23 @@ async def test_they_are_all_there_before_the_work_begins() -> None:
     assert to_thread.current_default_thread_limiter().total_tokens == pool.THREADS
 
 
+async def test_a_machine_that_makes_no_more_threads_starts_with_those_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "_OTHERS", pool.THREADS + 50)
+    start, made = threading.Thread.start, list[threading.Thread]()
+
+    def few(thread: threading.Thread) -> None:
+        if len(made) == pool.THREADS:
+            raise RuntimeError("can't start new thread")
+        made.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", few)
+    await start_threads()
+    assert len(made) == pool.THREADS
+
+
 async def test_a_machine_without_threads_left_does_not_hold_the_start_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

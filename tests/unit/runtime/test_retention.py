@@ -145,6 +145,19 @@ async def test_a_daemon_looks_again_and_again_and_survives_a_failure(state_dir: 
 
 
 @pytest.mark.asyncio
+async def test_the_log_of_a_run_that_begins_during_the_look_stays(state_dir: StateDirectory) -> None:
+    asked: list[frozenset[str]] = [frozenset(), frozenset({"begun"})]
+    begun, said_nothing = state_dir.stderr_log("begun"), state_dir.stderr_log("ended")
+    begun.touch()
+    said_nothing.touch()
+    with anyio.CancelScope() as scope:
+        journal: Journal = FakeJournal(scope, Trimmed())  # type: ignore[assignment]  # as above
+        await keep_bounded(state_dir, journal, lambda: (SETTINGS, asked.pop(0) if asked else frozenset()), 0)
+    assert begun.exists()
+    assert not said_nothing.exists()
+
+
+@pytest.mark.asyncio
 async def test_nothing_is_told_where_nothing_went(state_dir: StateDirectory) -> None:
     with capture_logs() as logs:
         await kept_bounded(state_dir, Trimmed(), Trimmed())

@@ -153,6 +153,14 @@ def test_the_lock_of_a_killed_process_is_free(state: StateDirectory) -> None:
     assert (state.path / "lock").read_text() == "", "an end in order names nobody"
 
 
+def test_a_start_that_is_refused_names_nobody_who_would_look_like_a_killed_daemon(
+    state: StateDirectory,
+) -> None:
+    with pytest.raises(ZeroDivisionError), state.lock():
+        raise ZeroDivisionError
+    assert (state.path / "lock").read_text() == ""
+
+
 def test_a_second_opening_in_the_same_process_is_refused_too(state: StateDirectory) -> None:
     with state.lock(), pytest.raises(StateDirectoryError), StateDirectory(state.path).lock():
         pass

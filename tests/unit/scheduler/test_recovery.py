@@ -6,6 +6,7 @@ import pytest
 
 from harness.scheduling import Story, make_failure, make_issue
 from symphony.domain.failures import Category
+from symphony.scheduler import blocks
 from symphony.scheduler.commands import CleanWorkspace, PostNote, StartRun
 from symphony.scheduler.inputs import (
     ClaimKind,
@@ -19,6 +20,7 @@ from symphony.scheduler.inputs import (
     WakeAsked,
     WorkspaceRef,
 )
+from symphony.scheduler.work import Work
 
 _RESUME = Resume(reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-1", total_tokens=9))
 _ASKED = make_failure("which colour?", category=Category.TURN_INPUT_REQUIRED)
@@ -90,6 +92,14 @@ def test_a_block_stays_with_its_reason_and_is_told_once_more_in_the_same_words()
     assert not story.said(StartRun)
 
 
+def test_a_block_is_told_in_the_words_of_the_predecessor_in_case_that_it_ended_before() -> None:
+    before = Story(make_issue())
+    blocks.block(work := Work(before.state, 0), make_issue(), _ASKED, question="red?")
+    (first,) = [command for command in work.commands if isinstance(command, PostNote)]
+    story = _told(_claim(ClaimKind.BLOCKED, failure=_ASKED, question="red?"))
+    assert story.said(PostNote) == [first], "so whoever knows that it stands there writes nothing"
+
+
 def test_a_change_while_nobody_was_there_unblocks() -> None:
     story = Story(make_issue(title="Red"), poll_interval_ms=10_000_000)
     story.tell(Recovered(claims=(_claim(ClaimKind.BLOCKED, failure=_ASKED),)))
@@ -113,6 +123,7 @@ def test_what_ended_while_nobody_was_there_is_cleaned() -> None:
 def test_a_block_without_a_reason_has_one_all_the_same() -> None:
     story = _told(_claim(ClaimKind.BLOCKED))
     assert story.state.blocked["1"].failure.category is Category.JOURNAL
+    assert not story.said(PostNote), "what stands on the issue tells more"
 
 
 def test_the_books_are_taken_over() -> None:
@@ -128,6 +139,7 @@ def test_the_books_are_taken_over() -> None:
     assert (state.day, state.day_tokens) == ("2025-01-01", 500)
     assert state.exempt == {"9"}
     assert state.paused
+    assert len(story.notices("still_paused")) == 1, "or nobody knows why nothing is started"
     assert state.totals.total_tokens == 0, "totals are those since the start"
 
 

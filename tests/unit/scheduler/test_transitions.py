@@ -500,7 +500,9 @@ ROWS = [
         a_new_issue, recovered(ClaimKind.RETRYING, attempt=3, due_ms=7_000, error=ERROR), T,
         "poll", "retry in 7000", ERROR),
     row("", "SM7: a block stays, and is told in the same words",
-        a_new_issue, recovered(ClaimKind.BLOCKED), B, "note | refresh | poll"),
+        a_new_issue, recovered(ClaimKind.BLOCKED, failure=make_failure()), B, "note | refresh | poll"),
+    row("", "SM7: a block whose reason is lost says nothing over what was said",
+        a_new_issue, recovered(ClaimKind.BLOCKED), B, "refresh | poll"),
     row("", "SM3: what is claimed already stays as it is",
         a_run, recovered(ClaimKind.RETRYING, attempt=3), R, "refresh | poll"),
 

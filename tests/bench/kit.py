@@ -117,7 +117,11 @@ class Program:
 
 @dataclass
 class Scene:
-    """A board, a workflow and the journals of one measurement with one program."""
+    """A board, a workflow and the journals of one measurement with one program.
+
+    What the programs and the agents write lies in a directory of its own: beside WORKFLOW.md, which the
+    daemon watches, each line would wake it, and the floor, which watches nothing, not.
+    """
 
     place: Path
     agent: Sequence[str]
@@ -130,6 +134,7 @@ class Scene:
     def __post_init__(self) -> None:
         self.gate.mkdir(parents=True)
         self.board.mkdir(parents=True)
+        self.journal.parent.mkdir()
         (self.place / "home").mkdir()
         command = [
             *self.agent,
@@ -162,11 +167,15 @@ class Scene:
 
     @property
     def agent_journal(self) -> Path:
-        return self.place / "agents.txt"
+        return self.place / "told" / "agents.txt"
 
     @property
     def journal(self) -> Path:
-        return self.place / "program.txt"
+        return self.place / "told" / "program.txt"
+
+    @property
+    def log(self) -> Path:
+        return self.place / "told" / "log.txt"
 
     def issue(self, name: str, *, state: str = "Todo") -> None:
         """Write an issue as a whole, as an editor does."""
@@ -202,7 +211,7 @@ class Scene:
         module = module or ("bench.floor" if kind == "floor" else "bench.served")
         arguments = ["run", "WORKFLOW.md"] if module == "symphony.cli" else ["WORKFLOW.md", str(self.journal)]
         started_ns = time.monotonic_ns()
-        with (self.place / "log.txt").open("wb") as log:
+        with self.log.open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 cwd=self.place,
@@ -215,9 +224,7 @@ class Scene:
         try:
             yield Program(kind=kind, scene=self, process=process, started_ns=started_ns)
             if process.poll() is not None:
-                raise RuntimeError(
-                    f"{kind} ended early: {(self.place / 'log.txt').read_text('utf-8')[-2000:]}"
-                )
+                raise RuntimeError(f"{kind} ended early: {self.log.read_text('utf-8')[-2000:]}")
         finally:
             _end(process)
 

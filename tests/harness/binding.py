@@ -108,7 +108,7 @@ class FakeWorkspaces:
     answer: Removal = field(default_factory=lambda: Removal(removed=True))
     removed: list[WorkspaceRecord] = field(default_factory=list)
 
-    async def prepare(self, issue: Issue, attempt: int | None, *, run_id: str) -> NoReturn:
+    async def enter(self, issue: Issue, attempt: int | None, *, run_id: str) -> NoReturn:
         await anyio.lowlevel.checkpoint()
         raise AssertionError((issue, attempt, run_id))
 

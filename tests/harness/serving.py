@@ -15,8 +15,10 @@ from symphony.hosts.local import LocalHost
 from symphony.runtime.service import Observer, Service
 from symphony.runtime.state_dir import StateDirectory
 from symphony.runtime.state_place import instance_of
+from symphony.scheduler import machine
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import Input, RunEnded
+from symphony.scheduler.machine import Step
 from symphony.scheduler.state import Running, State
 
 __all__ = ["DEADLINE_S", "Served", "Watcher", "make_service", "move", "serving"]
@@ -92,9 +94,13 @@ class Served:
 
 
 async def make_service(
-    project: Project, *observers: Observer, once: bool = False, port: int | None = None
+    project: Project,
+    *observers: Observer,
+    once: bool = False,
+    port: int | None = None,
+    step: Step = machine.step,
 ) -> Service:
-    """A service for the project's workflow file."""
+    """A service for the project's workflow file, which decides by `step`."""
     environment = project.env()
     workflow = project.repo / "WORKFLOW.md"
     await to_thread.run_sync(lambda: (project.root / "home").mkdir(exist_ok=True))
@@ -106,17 +112,24 @@ async def make_service(
         once=once,
         observers=observers,
         port=port,
+        step=step,
     )
 
 
 @asynccontextmanager
 async def serving(
-    project: Project, *observers: Observer, once: bool = False, port: int | None = None
+    project: Project,
+    *observers: Observer,
+    once: bool = False,
+    port: int | None = None,
+    step: Step = machine.step,
 ) -> AsyncIterator[Served]:
     """Serve the project; at the end everything is stopped, whatever it was doing."""
     watcher = Watcher()
     served = Served(
-        await make_service(project, watcher, *observers, once=once, port=port), watcher, anyio.Event()
+        await make_service(project, watcher, *observers, once=once, port=port, step=step),
+        watcher,
+        anyio.Event(),
     )
 
     async def run() -> None:

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+from anyio import to_thread
 
 from symphony.agents.redaction import redact
 from symphony.hosts.base import Host, HostProcess, Identity
 from symphony.hosts.processes import RUN_ID_VARIABLE
 
-__all__ = ["AgentProcess", "Launch", "shell_argv"]
+__all__ = ["AgentProcess", "Launch", "shell_argv", "size_of"]
 
 Sink = Callable[[bytes], None]
 
@@ -37,7 +38,10 @@ _FULL_BYTES = 32_768
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What to start: a shell command string, where, with which variables, and who must be told."""
+    """What to start: a shell command string, where, with which variables, and who must be told.
+
+    `stderr_start` is how much of the stderr file is of others, in bytes, where somebody has looked already.
+    """
 
     command: str
     cwd: Path
@@ -45,6 +49,7 @@ class Launch:
     stderr_path: Path
     secret_names: frozenset[str] = frozenset()
     on_spawned: Callable[[Identity], None] | None = None
+    stderr_start: int | None = None
 
 
 def shell_argv(
@@ -94,7 +99,9 @@ class AgentProcess:
             OSError: bash or the directory is missing, or no process can be made.
         """
         argv = shell_argv(launch.command, launch.secret_names, search_path=launch.env.get("PATH"))
-        start = await _size(launch.stderr_path)
+        start = launch.stderr_start
+        if start is None:
+            start = await to_thread.run_sync(size_of, launch.stderr_path)
         child = await host.spawn(argv, cwd=launch.cwd, env=launch.env, stderr_path=launch.stderr_path)
         process = cls(host, child, launch, grace_ms=grace_ms, stderr_start=start)
         try:
@@ -201,8 +208,9 @@ def _ignore(data: bytes) -> None:
     """The sink of a process that has said nothing of interest."""
 
 
-async def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
+    """The size of a file in bytes, 0 where there is none; blocking."""
     try:
-        return (await anyio.Path(path).stat()).st_size
+        return path.stat().st_size
     except OSError:
         return 0

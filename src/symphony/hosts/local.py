@@ -184,8 +184,23 @@ class LocalHost:
         """
         marked = {**env, **self._marks}
         if self._instance is not None and last_word is not None:
-            argv = await to_thread.run_sync(self._wrapped, argv, last_word, cwd, marked, run_id)
+            tied = self._tied_at_once(argv, last_word, marked, run_id)
+            if tied is None:
+                tied = await to_thread.run_sync(self._wrapped, argv, last_word, cwd, marked, run_id)
+            argv = tied
         return start(argv, cwd=cwd, env=marked, stderr=stderr)
+
+    def _tied_at_once(
+        self,
+        argv: Sequence[str],
+        last_word: signal.Signals,
+        env: Mapping[str, str],
+        run_id: str | None,
+    ) -> Sequence[str] | None:
+        """The same as `_wrapped` where no file has to be looked at; else null."""
+        if self._tether is None or (self._groups is not None and run_id is not None):
+            return None
+        return self._tether.tie_at_once(argv, last_word, env=env)
 
     def _wrapped(
         self,

@@ -9,13 +9,13 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 
 import anyio
-import psutil
 
 from symphony.hosts.base import Identity
 from symphony.hosts.groups import RunGroups
-from symphony.hosts.procfs import ProcFs, Stat
+from symphony.hosts.procfs import ProcFs
 
 __all__ = ["INSTANCE_VARIABLE", "RUN_ID_VARIABLE", "ProcessTable"]
 
@@ -27,7 +27,6 @@ _KILL_WAIT_MS = 2_000
 _FIRST_LOOK_MS = 2
 _SLOWEST_LOOK_MS = 50
 _TICKS = os.sysconf("SC_CLK_TCK")
-_UNREADABLE = (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess, OSError)
 
 
 class ProcessTable:
@@ -72,11 +71,11 @@ class ProcessTable:
         for marked in (*self._marked_pids([instance], INSTANCE_VARIABLE), *grouped):
             if marked not in spared:
                 pids.update(dict.fromkeys([marked, *self._below(marked)]))
-        return self._living(pid for pid in pids if pid not in spared and _is_ours(pid))
+        return self._living(pid for pid in pids if pid not in spared and self._is_ours(pid))
 
     def group(self, group_id: int) -> tuple[Identity, ...]:
         """The live members of a process group."""
-        return self._living(pid for pid in psutil.pids() if _group_of(pid) == group_id)
+        return self._living(pid for pid in self._pids() if _group_of(pid) == group_id)
 
     def send(self, number: int, targets: Iterable[Identity]) -> None:
         """Send a signal to those that still are who they were; the others are skipped silently.
@@ -119,10 +118,11 @@ class ProcessTable:
         if self._fs.mounted():
             pids = self._fs.marked(name, wanted)
         else:
-            pids = (pid for pid in psutil.pids() if _variable(pid, name) in wanted)
+            table = _portable()
+            pids = (pid for pid in table.pids() if table.variable(pid, name) in wanted)
         grouped = self._groups.members(wanted) if self._groups and name == RUN_ID_VARIABLE else ()
         own = os.getpid()
-        yield from (pid for pid in (*pids, *grouped) if pid != own and _is_ours(pid))
+        yield from (pid for pid in (*pids, *grouped) if pid != own and self._is_ours(pid))
 
     def _living(self, pids: Iterable[int]) -> tuple[Identity, ...]:
         found = (self._look(pid) for pid in pids)
@@ -130,12 +130,14 @@ class ProcessTable:
 
     def _below(self, pid: int) -> list[int]:
         below = self._fs.below(pid) if self._fs.mounted() else None
-        return _children(pid) if below is None else below
+        found: list[int] = _portable().children(pid) if below is None else below
+        return found
 
     def _above(self, pid: int) -> list[int]:
         """The ancestors of a process, nearest first."""
         if not self._fs.mounted():
-            return _parents(pid)
+            above: list[int] = _portable().parents(pid)
+            return above
         found: list[int] = []
         with suppress(OSError):
             while (stat := self._fs.stat(found[-1] if found else pid)) is not None and stat.parent > 0:
@@ -145,56 +147,38 @@ class ProcessTable:
     def _look(self, pid: int) -> tuple[Identity, bool] | None:
         """Who has this number, and whether it has ended; null when nobody has it."""
         try:
-            found = self._fs.stat(pid) or (None if self._fs.mounted() else _asked(pid))
-        except _UNREADABLE:
+            stat = self._fs.stat(pid)
+        except OSError:
             return None
-        if found is None:
+        if stat is not None:
+            # Not psutil's time of creation: that one adds the wall-clock time of the boot, which moves when
+            # the clock is set, and then a process that was never restarted would look like another one.
+            started, ended = stat.started_ticks / _TICKS, stat.ended
+        elif not self._fs.mounted() and (found := _portable().look(pid)) is not None:
+            started, ended = found
+        else:
             return None
-        # Not psutil's time of creation: that one adds the wall-clock time of the boot, which moves when the
-        # clock is set, and then a process that was never restarted would look like another one.
-        started = found.started_ticks / _TICKS if isinstance(found, Stat) else found[0]
-        ended = found.ended if isinstance(found, Stat) else found[1]
         return Identity(boot_id=self._boot_id, pid=pid, started=started), ended
 
     def _read_boot_id(self) -> str:
         try:
             return (self._proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         except OSError:
-            return str(psutil.boot_time())
+            return str(_portable().boot_time())
+
+    def _pids(self) -> list[int]:
+        found: list[int] = self._fs.pids() if self._fs.mounted() else _portable().pids()
+        return found
+
+    def _is_ours(self, pid: int) -> bool:
+        user = self._fs.real_user(pid) if self._fs.mounted() else _portable().real_user(pid)
+        return user == os.getuid()
 
 
-def _asked(pid: int) -> tuple[float, bool]:
-    """Seconds of the start, and whether it has ended, as psutil says."""
-    process = psutil.Process(pid)
-    return process.create_time(), process.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+def _portable() -> ModuleType:
+    from symphony.hosts import portable  # noqa: PLC0415 - psutil is not loaded where there is `/proc`
 
-
-def _children(pid: int) -> list[int]:
-    try:
-        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
-    except _UNREADABLE:
-        return []
-
-
-def _parents(pid: int) -> list[int]:
-    try:
-        return [parent.pid for parent in psutil.Process(pid).parents()]
-    except _UNREADABLE:
-        return []
-
-
-def _variable(pid: int, name: str) -> str | None:
-    try:
-        return psutil.Process(pid).environ().get(name)
-    except _UNREADABLE:
-        return None
-
-
-def _is_ours(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).uids().real == os.getuid()
-    except _UNREADABLE:
-        return False
+    return portable
 
 
 def _group_of(pid: int) -> int | None:

@@ -58,6 +58,18 @@ class ProcFs:
             kernel=bool(int(fields[6]) & _KERNEL_THREAD),
         )
 
+    def pids(self) -> list[int]:
+        """Every number that somebody has."""
+        return [pid for pid, _ in self._listing()]
+
+    def real_user(self, pid: int) -> int | None:
+        """The number of the user who started a process; null when that cannot be read."""
+        try:
+            status = _read(f"{self._root}/{pid}/status")
+        except OSError:
+            return None
+        return int(status.partition(b"\nUid:\t")[2].split(maxsplit=1)[0])
+
     def below(self, pid: int) -> list[int] | None:
         """Every descendant of a process, parents first; null where this kernel does not list children."""
         found: list[int] = []

@@ -26,6 +26,7 @@ class Tether:
 
     def __init__(self, *, program: str = "setpriv") -> None:
         self._name = program
+        self._found: set[tuple[str, str | None]] = set()
 
     @property
     def holds(self) -> bool:
@@ -46,7 +47,21 @@ class Tether:
         """
         if self._program is None or not startable(argv[0], cwd, env):
             return list(argv)
-        return [self._program, "--pdeathsig", number.name.removeprefix("SIG"), "--", *argv]
+        if "/" not in argv[0]:
+            self._found.add((argv[0], env.get("PATH")))
+        return self._tied(self._program, argv, number)
+
+    def tie_at_once(
+        self, argv: Sequence[str], number: signal.Signals, *, env: Mapping[str, str]
+    ) -> list[str] | None:
+        """The same without a look at the disk, for a program found on this PATH before; else null."""
+        if (argv[0], env.get("PATH")) not in self._found or self._program is None:
+            return None
+        return self._tied(self._program, argv, number)
+
+    @staticmethod
+    def _tied(program: str, argv: Sequence[str], number: signal.Signals) -> list[str]:
+        return [program, "--pdeathsig", number.name.removeprefix("SIG"), "--", *argv]
 
 
 def _works(program: str) -> bool:

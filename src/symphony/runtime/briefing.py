@@ -9,7 +9,7 @@ from symphony.runtime.catalog import RunCatalog
 from symphony.scheduler.inputs import Resume
 from symphony.workflow.prompts import answer_section, answered_prompt, interrupted_prompt
 
-__all__ = ["envelope", "prompt", "resumed_prompt"]
+__all__ = ["envelope", "prompt", "prompt_blocking", "resumed_prompt"]
 
 
 def envelope(catalog: RunCatalog) -> str | None:
@@ -23,7 +23,12 @@ async def prompt(bound: Bound, issue: Issue, attempt: int | None, resume: Resume
     Raises:
         WorkflowError: `template_render_error` (PR7).
     """
-    rendered = await to_thread.run_sync(bound.workflow.template.render, issue, attempt)
+    return await to_thread.run_sync(prompt_blocking, bound, issue, attempt, resume)
+
+
+def prompt_blocking(bound: Bound, issue: Issue, attempt: int | None, resume: Resume | None) -> str:
+    """The same for who is in a thread already."""
+    rendered = bound.workflow.template.render(issue, attempt)
     if resume is None or resume.answer is None:
         return rendered
     return f"{rendered.rstrip()}\n\n{answer_section(resume.question, resume.answer)}\n"

@@ -1,8 +1,9 @@
 """The skills of a run: loaded under a deadline, listed in the envelope, never in the way of a dispatch."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -33,6 +34,9 @@ _FOR_WANT_OF_ROOM = frozenset({DropReason.COUNT, DropReason.BUDGET})
 _LEVELS = {Severity.ERROR: logging.WARNING, Severity.WARNING: logging.DEBUG, Severity.INFO: logging.DEBUG}
 _limiters = RunVar[CapacityLimiter]("symphony_skill_loaders")
 _log = structlog.get_logger(__name__)
+
+Head = Callable[[], str | None]
+"""Tells the commit of a tree, blocking; null where it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +117,10 @@ async def load_catalog(
     *,
     scanned: Scanned | None = None,
     deadline_s: float | None = None,
+    head: Head | None = None,
 ) -> RunCatalog:
     """The catalog of a workspace, and a log line for what is wrong with it or left out."""
-    catalog = await read_catalog(workspace, options, scanned=scanned, deadline_s=deadline_s)
+    catalog = await read_catalog(workspace, options, scanned=scanned, deadline_s=deadline_s, head=head)
     _tell(catalog, options)
     return catalog
 
@@ -156,6 +161,7 @@ async def read_catalog(
     tree: Path | None = None,
     scanned: Scanned | None = None,
     deadline_s: float | None = None,
+    head: Head | None = None,
 ) -> RunCatalog:
     """The catalog alone; a slow disk or a bug in the loader gives an empty one and a warning.
 
@@ -165,6 +171,7 @@ async def read_catalog(
         tree: where to read them instead, for a place that is not made yet.
         scanned: what the agent lists by itself; null where that is nobody's concern.
         deadline_s: seconds after which it goes on without skills; null for `DEADLINE_S`.
+        head: tells the commit that the skills are of, in the thread that reads them.
     """
     if not options.enabled:
         return RunCatalog()
@@ -172,9 +179,8 @@ async def read_catalog(
     deadline_s = DEADLINE_S if deadline_s is None else deadline_s
     with anyio.move_on_after(deadline_s):
         try:
-            catalog = await to_thread.run_sync(
-                _load, workspace, options, tree, scanned, abandon_on_cancel=True, limiter=skill_threads()
-            )
+            load = partial(_load, workspace, options, tree, scanned, head)
+            catalog = await to_thread.run_sync(load, abandon_on_cancel=True, limiter=skill_threads())
         except Exception as error:  # noqa: BLE001 - the loader must never cost a dispatch, whatever its bug
             _log.warning("skills_failed", reason=type(error).__name__)
             return RunCatalog()
@@ -209,7 +215,10 @@ def skill_threads() -> CapacityLimiter:
         return limiter
 
 
-def _load(workspace: Path, options: SkillOptions, tree: Path | None, scanned: Scanned | None) -> RunCatalog:
+def _load(
+    workspace: Path, options: SkillOptions, tree: Path | None, scanned: Scanned | None, head: Head | None
+) -> RunCatalog:
+    commit = None if head is None else head()
     found = skills.load(tree or workspace, options, root=workspace)
     native = Native() if scanned is None else _settle(found, scanned)
     block = skills.render(found, options, native=native.duplicates)
@@ -221,6 +230,7 @@ def _load(workspace: Path, options: SkillOptions, tree: Path | None, scanned: Sc
         shortened=block.shortened,
         problems=found.problems,
         complete=True,
+        commit=commit,
         found=found,
         offer=Offer.of(found, block, workspace=tree or workspace, options=options),
         own_listing=native.listing,

@@ -4,7 +4,7 @@ Every effect answers the scheduler or logs; none lets an exception out, because 
 the daemon down.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -88,6 +88,7 @@ class Effects:
         self._workers: dict[str, Worker] = {}
         self._places: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._notes = notes
+        self._untidy: list[str] = []
         self._ended_runs = 0
         self._background = 0
         self._quiet = anyio.Event()
@@ -193,16 +194,26 @@ class Effects:
         try:
             async with self._place(command.issue.id):
                 await worker.run()
-            await to_thread.run_sync(self._tidy, command.run_id)
         finally:
             self._workers.pop(command.run_id, None)
+            self._untidy.append(command.run_id)
+            if len(self._untidy) == 1:
+                self._tasks.start_soon(self._tidy_soon)
 
-    def _tidy(self, run_id: str) -> None:
-        """Drop the run's log where it says nothing; look through all of them now and then only."""
-        self._state_dir.drop_empty_log(run_id)
-        self._ended_runs += 1
-        if self._ended_runs % _TRIM_EVERY == 0:
-            self._state_dir.trim_logs(tuple(self._workers))
+    async def _tidy_soon(self) -> None:
+        """Tidy up behind a crowd of runs at once, and not in the moment in which others want to begin."""
+        await anyio.sleep(_TIDY_S)
+        run_ids, self._untidy = self._untidy, []
+        await to_thread.run_sync(self._tidy, run_ids, tuple(self._workers))
+
+    def _tidy(self, run_ids: Sequence[str], live: tuple[str, ...]) -> None:
+        """Drop the runs' logs where they say nothing; look through all of them now and then only."""
+        for run_id in run_ids:
+            self._state_dir.drop_empty_log(run_id)
+        self._ended_runs += len(run_ids)
+        if self._ended_runs >= _TRIM_EVERY:
+            self._ended_runs = 0
+            self._state_dir.trim_logs(live)
 
     def _report_problems(self, issue: Issue, problems: tuple[Problem, ...]) -> None:
         at_least = comment_severity(self.bound.settings)
@@ -271,6 +282,7 @@ class Effects:
 _LEAVE_S = 35.0
 _TRACKER_S = 120.0
 _TRIM_EVERY = 50
+_TIDY_S = 1.0
 
 
 @contextmanager

@@ -79,7 +79,7 @@ class Pulse:
     def place(self, workspace_path: str, branch: str | None) -> None:
         """The workspace exists."""
         self._workspace_path, self._branch = workspace_path, branch
-        self.beat()
+        self._beat_soon()
 
     def resumes(self, thread: Thread) -> None:
         """The session goes on with a thread: what it had used before is not counted again."""
@@ -94,13 +94,13 @@ class Pulse:
     def launched(self, pid: int) -> None:
         """The agent process exists."""
         self._pid = pid
-        self.beat()
+        self._beat_soon()
 
     def stage(self, stage: RunStage) -> None:
         """The attempt entered a stage."""
         if stage is not self._stage:
             self._stage = stage
-            self.beat()
+            self._beat_soon()
 
     def new_turn(self) -> None:
         """A continuation turn begins: tool calls are counted per turn."""
@@ -118,24 +118,33 @@ class Pulse:
             return
         since_ms = self._now_ms() - self._told_ms
         if isinstance(event, _MILESTONES) or since_ms >= INTERVAL_MS:
-            self._due = True
-            self._soon(self._beat_if_due)
+            self._beat_soon()
         elif self._owed is None and self._later is not None:
             self._owed = self._later((INTERVAL_MS - since_ms) / 1000, self.beat)
+
+    def _beat_soon(self) -> None:
+        """Report when whoever is at work now has had its turn: what it has to say in one go is one report."""
+        if not self._due:
+            self._due = True
+            self._soon(self._beat_if_due)
 
     def _beat_if_due(self) -> None:
         if self._due:
             self.beat()
 
     def end(self) -> None:
-        """Report nothing more by itself."""
+        """Report what is due, and nothing more by itself."""
+        self._beat_if_due()
+        self._forget_owed()
+
+    def _forget_owed(self) -> None:
         if self._owed is not None:
             self._owed.cancel()
             self._owed = None
 
     def beat(self) -> None:
         """Report now."""
-        self.end()
+        self._forget_owed()
         self._due = False
         self._told_ms = self._now_ms()
         now = self._progress.snapshot()

@@ -1,12 +1,14 @@
 """The daemon can be reached from its first moment on; what answers is loaded while it starts to work.
 
 The doors are open before anything is dispatched, so that a port in use is told in time. Loading the web
-server takes longer than the check of the agent: who knocks meanwhile waits a moment.
+server takes longer than the check of the agent and would slow the first dispatch down: it begins half a
+second later, or when somebody knocks, who waits a moment then.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from socket import socket
 
 import anyio
 import structlog
@@ -20,6 +22,7 @@ from symphony.web.port import Operator
 
 __all__ = ["reachable"]
 
+_HEAD_START_S = 0.5
 _log = structlog.get_logger(__name__)
 
 
@@ -63,9 +66,25 @@ async def reachable(
 
 
 async def _answer(doors: Doors, operator: Operator, host: str, token: str) -> None:
+    await _knock(doors)
     answering = await to_thread.run_sync(_load)
     async with answering(doors, operator, host, token):
         await anyio.sleep_forever()
+
+
+async def _knock(doors: Doors) -> None:
+    """Return when somebody is at one of the doors, or when the daemon has had its head start."""
+
+    async def listen(door: socket) -> None:
+        await anyio.wait_readable(door)
+        knocks.cancel_scope.cancel()
+
+    with anyio.move_on_after(_HEAD_START_S):
+        async with anyio.create_task_group() as knocks:
+            for door in (doors.control, doors.tcp):
+                if door is not None:
+                    knocks.start_soon(listen, door)
+            await anyio.sleep_forever()
 
 
 Answering = Callable[[Doors, Operator, str, str], AbstractAsyncContextManager[None]]

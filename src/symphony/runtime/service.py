@@ -28,6 +28,7 @@ from symphony.runtime.effects import Effects
 from symphony.runtime.memory import Memory, remembering, wall_ms
 from symphony.runtime.notes import Notes
 from symphony.runtime.operator import ServiceOperator
+from symphony.runtime.pool import start_threads
 from symphony.runtime.reachable import reachable
 from symphony.runtime.recovery import left_workspaces, reap_predecessor
 from symphony.runtime.retention import keep_bounded
@@ -54,8 +55,6 @@ __all__ = ["Observer", "Service"]
 
 _RECHECK_S = 1.0
 _REFUSED_AGAIN_MS = 30_000
-# For short work on files. More of them only fight for the interpreter, and the number stays as sessions grow.
-_THREADS = 12
 _log = structlog.get_logger(__name__)
 
 
@@ -159,7 +158,7 @@ class Service:
         Raises:
             SymphonyError: start-up failed; nothing was dispatched.
         """
-        to_thread.current_default_thread_limiter().total_tokens = _THREADS
+        await start_threads()
         self._starting = anyio.CancelScope()
         await to_thread.run_sync(self._state_dir.create)
         with self._put, self._inbox, self._locked():
@@ -197,8 +196,7 @@ class Service:
 
     def _locked(self) -> AbstractContextManager[None]:
         """The instance lock, with what others are told who meet it."""
-        workflow, identity = self._store.current().path, self._host.identify(os.getpid())
-        return self._state_dir.lock(workflow, identity=identity)
+        return self._state_dir.lock(self._store.current().path, identity=self._host.identify(os.getpid()))
 
     def _masked(self, text: str) -> str:
         return text if self._bound is None else self._bound.redaction.text(text)

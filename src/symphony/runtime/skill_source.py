@@ -6,6 +6,7 @@ One place for the run and for the preview, so that both name the same files.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -37,8 +38,8 @@ async def skills_of_run(bound: Bound, workspace: Workspace) -> RunCatalog:
         _log.warning("skill_tool_left_out", tool=name, reason=reason)
     scanned = _scanned(bound, workspace.path)
     if not _of_base(bound):
-        commit = await bound.workspaces.head(workspace)
-        return replace(await load_catalog(workspace.path, options, scanned=scanned), commit=commit)
+        head = partial(bound.workspaces.head, workspace)
+        return await load_catalog(workspace.path, options, scanned=scanned, head=head)
     try:
         pinned = await bound.workspaces.pin(_paths(options))
     except Exception as error:  # noqa: BLE001 - skills are never worth a run

@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import structlog
+from anyio import to_thread
 
 from symphony.agents.base import AgentSession, SessionRequest
 from symphony.agents.events import (
@@ -107,6 +108,7 @@ class Worker:
         self._needs: Failure | None = None
         self._question: str | None = None
         self._sightings: Sightings | None = None
+        self._problems: tuple[Problem, ...] | None = None
 
     # --- what the scheduler may say ----------------------------------------------------------------------
 
@@ -189,29 +191,43 @@ class Worker:
         workspaces = self._bound.workspaces
         fault = self._bound.fault
         fault(FaultPoint.BEFORE_PREPARE)
-        self._workspace = await workspaces.prepare(issue, attempt, run_id=run_id)
+        self._workspace, self._before = await workspaces.enter(issue, attempt, run_id=run_id)
         fault(FaultPoint.AFTER_PREPARE)
         self._pulse.place(str(self._workspace.path), self._workspace.branch)
-        self._before = await workspaces.mark(self._workspace)
         await workspaces.before_run(self._workspace, issue, attempt, run_id=run_id)
         self._pulse.stage(RunStage.BUILDING_PROMPT)
         catalog = await self._catalog(self._workspace)
-        prompt = await briefing.prompt(self._bound, issue, attempt, self._command.resume)
-        await workspaces.verify(self._workspace)
-        self._pulse.stage(RunStage.LAUNCHING_AGENT)
-        fault(FaultPoint.BEFORE_SPAWN)
-        await self._converse(self._workspace, catalog, prompt)
+        try:
+            prompt = await to_thread.run_sync(self._last_look, self._workspace)
+            self._pulse.stage(RunStage.LAUNCHING_AGENT)
+            fault(FaultPoint.BEFORE_SPAWN)
+            await self._converse(self._workspace, catalog, prompt)
+        finally:
+            self._tell_problems()
+
+    def _last_look(self, workspace: Workspace) -> str:
+        """The prompt, and right after it that the workspace is where it has to be; in a thread."""
+        prompt = briefing.prompt_blocking(
+            self._bound, self._issue, self._command.attempt, self._command.resume
+        )
+        self._bound.workspaces.verify_blocking(workspace)
+        return prompt
 
     async def _catalog(self, workspace: Workspace) -> RunCatalog:
         catalog = await skills_of_run(self._bound, workspace)
         self._on_skills(catalog.skills)
-        if catalog.complete:
-            self._report_problems(self._issue, catalog.problems)
+        self._problems = catalog.problems if catalog.complete else None
         self._sightings = Sightings(catalog, workspace.path)
         if catalog.listed:
             digests = {skill.name: catalog.sha256.get(skill.path) for skill in catalog.listed}
             _log.info("skills_listed", names=catalog.names, sha256=digests, commit=catalog.commit)
         return catalog
+
+    def _tell_problems(self) -> None:
+        """Say on the issue what is wrong with skills: once, and not while the agent has yet to be started."""
+        problems, self._problems = self._problems, None
+        if problems is not None:
+            self._report_problems(self._issue, problems)
 
     # --- the session -------------------------------------------------------------------------------------
 
@@ -234,6 +250,7 @@ class Worker:
         async with self._bound.agent.open(request) as session:
             self._bound.fault(FaultPoint.AFTER_SPAWN)
             self._pulse.launched(session.pid)
+            self._tell_problems()
             try:
                 await self._turns(session, self._resumed(session, request.resume) or prompt)
             finally:
@@ -336,9 +353,8 @@ class Worker:
         fault(FaultPoint.AGENT_STOPPED)
         try:
             await workspaces.after_run(workspace, self._issue, self._command.attempt, run_id=run_id)
-            after = await workspaces.mark(workspace)
             fault(FaultPoint.BEFORE_DELIVER)
-            delivery = await workspaces.deliver(workspace)
+            after, delivery = await workspaces.leave(workspace)
             fault(FaultPoint.AFTER_DELIVER)
         except SymphonyError as error:
             _log.warning("delivery_failed", reason=error.failure.line, hint=error.failure.hint)

@@ -69,13 +69,14 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 def make_directory(path: Path) -> None:
     """A directory of our own with all its parents; no error where there is one."""
-    path.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY)
+    if not path.is_dir():
+        path.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY)
 
 
 def is_directory(path: Path) -> bool:
     """Whether there is a real directory, not a link to one."""
     try:
-        return stat.S_ISDIR(path.lstat().st_mode)
+        return stat.S_ISDIR(os.lstat(path).st_mode)
     except OSError:
         return False
 
@@ -105,8 +106,10 @@ def delete_tree(path: Path) -> None:
     while pending:
         directory = pending.pop()
         directory.chmod(_OWNER_ONLY)
-        for entry in list(directory.iterdir()):
-            if not is_directory(entry):
+        with os.scandir(directory) as found:
+            entries = [(Path(entry.path), entry.is_dir(follow_symlinks=False)) for entry in found]
+        for entry, is_tree in entries:
+            if not is_tree:
                 entry.unlink()
             else:
                 entry.chmod(_OWNER_ONLY)  # one that cannot be written cannot be moved either

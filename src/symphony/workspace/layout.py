@@ -127,33 +127,33 @@ def resolve(path: Path) -> Path:
 
     Unlike `Path.resolve` it hides no error: a loop or an unreadable segment raises `OSError`.
     """
-    done, pending, links = Path("/"), _segments(path), 0
+    done, pending, links = "", _segments(os.fspath(path)), 0
     while pending:
         segment = pending.pop()
         if segment == "..":
-            done = done.parent
+            done = done.rpartition("/")[0]
             continue
-        target = _link_target(done / segment)
+        target = _link_target(f"{done}/{segment}")
         if target is None:
-            done /= segment
+            done = f"{done}/{segment}"
             continue
         links += 1
         if links > _MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-        done = Path("/") if target.is_absolute() else done
+        done = "" if target.startswith("/") else done
         pending += _segments(target)
-    return done
+    return Path(done or "/")
 
 
-def _segments(path: Path) -> list[str]:
-    """The segments without the leading slash, last one first."""
-    return [part for part in reversed(path.parts) if part != path.anchor]
+def _segments(path: str) -> list[str]:
+    """The segments, last one first."""
+    return [part for part in reversed(path.split("/")) if part not in {"", "."}]
 
 
-def _link_target(path: Path) -> Path | None:
+def _link_target(path: str) -> str | None:
     """Where a symlink points; null for what is none or does not exist."""
     try:
-        return path.readlink()
+        return os.readlink(path)  # noqa: PTH115 - asked for every segment of every path
     except OSError as error:
         if error.errno in {errno.EINVAL, errno.ENOENT}:
             return None

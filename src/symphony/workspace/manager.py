@@ -18,12 +18,13 @@ from symphony.hosts.base import Host
 from symphony.workflow.settings import HooksSettings, WorkspaceSettings
 from symphony.workspace.checkout import Checkout
 from symphony.workspace.delivery import Courier, Parcel, local_repository
-from symphony.workspace.files import fingerprint, is_directory
+from symphony.workspace.files import is_directory
 from symphony.workspace.forecast import NOT_POPULATED, Forecast, Foresight
 from symphony.workspace.git import Git, GitError
 from symphony.workspace.guard import Guard
 from symphony.workspace.hooks import Hook, HookCall, HookRunner
 from symphony.workspace.layout import Layout, key_of, resolve
+from symphony.workspace.looks import Found, left, plain_mark, recorded, seen_and_walked, walked
 from symphony.workspace.mirror import Mirror, base_of
 from symphony.workspace.model import (
     Delivery,
@@ -43,20 +44,19 @@ from symphony.workspace.places import (
     clear_way,
     complete,
     discard,
-    examined,
-    foreign,
     forget,
     is_whole,
     launchable,
     make_empty,
     open_root,
     ours,
+    remove_at_once,
     remove_plain,
     take_back,
     try_writing,
 )
 from symphony.workspace.records import Entry, read_entries, read_entry, write_entry
-from symphony.workspace.shadow import MAX_ENTRIES, Glance, glance, open_shadow
+from symphony.workspace.shadow import glance, open_shadow
 
 __all__ = ["WorkspaceManager"]
 
@@ -116,19 +116,17 @@ class WorkspaceManager:
             WorkspaceError: unsafe key, containment, repository or hook. A new directory is gone then (RT8).
         """
         key = key_of(issue.identifier)
-        layout, path, entry, exists = await to_thread.run_sync(self._find, issue, key)
-        if entry is None:
-            try:
-                entry = await self._create(layout, path, issue, attempt, run_id)
-            except OSError as error:
-                raise cannot_be_made(path, error) from error
-        return Workspace(
-            key=key,
-            path=path,
-            branch=entry.branch,
-            base_commit=entry.base_commit,
-            created_now=not exists,
-        )
+        found = await to_thread.run_sync(self._find, issue, key)
+        return await self._made(found, issue, attempt, run_id)
+
+    async def enter(
+        self, issue: Issue, attempt: int | None, *, run_id: str | None = None
+    ) -> tuple[Workspace, ProgressMark]:
+        """`prepare` and then `mark`, in one go where there is nothing to populate. Raises as `prepare`."""
+        key = key_of(issue.identifier)
+        found, mark = await to_thread.run_sync(self._find_marked, issue, key)
+        workspace = await self._made(found, issue, attempt, run_id)
+        return workspace, mark or await self.mark(workspace)
 
     async def verify(self, workspace: Workspace) -> None:
         """Check right before an agent is launched that the workspace is where it has to be (WS4, WS6).
@@ -136,9 +134,10 @@ class WorkspaceManager:
         Raises:
             WorkspaceError: `invalid_workspace_cwd` with the sub-reason.
         """
-        await to_thread.run_sync(self._verify, workspace)
+        await to_thread.run_sync(self.verify_blocking, workspace)
 
-    def _verify(self, workspace: Workspace) -> None:
+    def verify_blocking(self, workspace: Workspace) -> None:
+        """The same for who is in a thread already."""
         layout = self._open_root()
         try:
             real = launchable(workspace.path, layout.root)
@@ -164,7 +163,7 @@ class WorkspaceManager:
     async def mark(self, workspace: Workspace) -> ProgressMark:
         """Where the work stands. Never raises: what git cannot tell is told by a walk over the files."""
         layout = Layout(workspace.path.parent)
-        entry, seen, tree = await to_thread.run_sync(_seen, layout, workspace.path)
+        entry, seen, tree = await to_thread.run_sync(seen_and_walked, layout, workspace.path)
         if tree is None and entry is not None and entry.repo is not None:
             objects = self._mirror(layout, entry.repo).objects
             try:
@@ -175,15 +174,20 @@ class WorkspaceManager:
             except (GitError, OSError) as error:
                 _log.warning("workspace_status_unknown", key=workspace.key, error=str(error))
         if tree is None:
-            tree = await to_thread.run_sync(_walked, workspace.path)
+            tree = await to_thread.run_sync(walked, workspace.path)
         return ProgressMark(head=seen.head, tree=tree)
+
+    async def leave(self, workspace: Workspace) -> tuple[ProgressMark, Delivery]:
+        """`mark` and then `deliver`, in one way to a thread where git has no part in it."""
+        mark, delivery = await to_thread.run_sync(left, workspace.path)
+        return mark or await self.mark(workspace), delivery or await self.deliver(workspace)
 
     async def deliver(self, workspace: Workspace) -> Delivery:
         """Bring the committed work into the mirror, a local repository, and origin if `push` says so.
 
         Never raises for what went wrong with the work, only tells it in `warnings`.
         """
-        layout, entry, nothing = await to_thread.run_sync(_recorded, workspace.path)
+        layout, entry, nothing = await to_thread.run_sync(recorded, workspace.path)
         return nothing or await self._deliver(layout, entry, workspace.path)
 
     async def recorded(self) -> tuple[WorkspaceRecord, ...]:
@@ -238,9 +242,9 @@ class WorkspaceManager:
             self._git, layout, self._mirror(layout, repo), repo, self._settings.base_branch
         ).pin(paths)
 
-    async def head(self, workspace: Workspace) -> str | None:
-        """The commit that a workspace stands on, read off its files; null where they do not tell."""
-        return (await to_thread.run_sync(glance, workspace.path, None)).head
+    def head(self, workspace: Workspace) -> str | None:
+        """The commit that a workspace stands on, read off its files, or null; blocking."""
+        return glance(workspace.path, None).head
 
     async def remove(self, record: WorkspaceRecord) -> Removal:
         """Remove a workspace, be it under a former root, unless work would be lost (WS11, WS13).
@@ -250,14 +254,17 @@ class WorkspaceManager:
         Raises:
             WorkspaceError: the path fails containment.
         """
-        layout, path, entry, existed = await to_thread.run_sync(examined, record.path)
+        hooked = self._hooks.has(Hook.BEFORE_REMOVE)
+        remove = partial(remove_at_once, record.path, only_look=hooked, fault=self._fault)
+        layout, path, entry, existed, removal = await to_thread.run_sync(remove)
+        if removal is not None:
+            return removal
         if existed:
-            if reason := await to_thread.run_sync(foreign, path, entry):
-                return Removal(removed=False, kept_reason=reason)
-            call = HookCall(issue_id=record.issue_id, identifier=record.identifier, path=path)
-            await self._hooks.run_ignoring_failure(Hook.BEFORE_REMOVE, call)
-            if plain := await to_thread.run_sync(remove_plain, layout, path, entry, self._fault):
-                return plain
+            if hooked:
+                call = HookCall(issue_id=record.issue_id, identifier=record.identifier, path=path)
+                await self._hooks.run_ignoring_failure(Hook.BEFORE_REMOVE, call)
+                if plain := await to_thread.run_sync(remove_plain, layout, path, entry, self._fault):
+                    return plain
             reason = await self._let_go(layout, entry, path)
             if reason is not None:
                 return Removal(removed=False, kept_reason=reason)
@@ -276,7 +283,7 @@ class WorkspaceManager:
                 return f"it cannot be deleted: {error}"
         return reason
 
-    def _find(self, issue: Issue, key: str) -> tuple[Layout, Path, Entry | None, bool]:
+    def _find(self, issue: Issue, key: str) -> Found:
         """Where the workspace of a key is, its record up to date, and whether it existed as a whole.
 
         Without a record one still has to be made; where nothing has to be populated that is done here.
@@ -288,12 +295,27 @@ class WorkspaceManager:
         try:
             ours(path, known)
             if clear_way(layout, path, known, populated=self._settings.repo is not None):
-                return layout, path, adopt(layout, issue, key, known, self._settings.repo), True
+                return Found(
+                    layout, path, adopt(layout, issue, key, known, self._settings.repo), existed=True
+                )
             if self._settings.repo is None and not self._hooks.has(Hook.AFTER_CREATE):
-                return layout, path, make_empty(layout, path, issue, self._fault), False
+                return Found(layout, path, make_empty(layout, path, issue, self._fault), existed=False)
         except OSError as error:
             raise cannot_be_made(path, error) from error
-        return layout, path, None, False
+        return Found(layout, path, None, existed=False)
+
+    def _find_marked(self, issue: Issue, key: str) -> tuple[Found, ProgressMark | None]:
+        found = self._find(issue, key)
+        return found, None if found.entry is None else plain_mark(found.entry, found.path)
+
+    async def _made(self, found: Found, issue: Issue, attempt: int | None, run_id: str | None) -> Workspace:
+        entry = found.entry
+        if entry is None:
+            try:
+                entry = await self._create(found.layout, found.path, issue, attempt, run_id)
+            except OSError as error:
+                raise cannot_be_made(found.path, error) from error
+        return found.workspace(entry)
 
     async def _root(self) -> Layout:
         """The layout below the resolved root, made if need be."""
@@ -375,23 +397,3 @@ class WorkspaceManager:
             keep_dirty=self._settings.keep_dirty,
         )
         return await guard.reason_to_keep(path, None if entry is None else entry.sealed)
-
-
-def _recorded(path: Path) -> tuple[Layout, Entry | None, Delivery | None]:
-    """The layout and the record of a workspace; what there is to tell where nothing can be delivered."""
-    layout = Layout(path.parent)
-    entry = read_entry(layout, path.name)
-    if entry is None or entry.repo is None or entry.branch is None:
-        return layout, entry, Delivery(branch=None, head=glance(path, None).head)
-    return layout, entry, None
-
-
-def _seen(layout: Layout, path: Path) -> tuple[Entry | None, Glance, str | None]:
-    """What is recorded and what files tell; the walk over them too, where git will not be asked."""
-    entry, seen = read_entry(layout, path.name), glance(path, None)
-    git_knows = entry is not None and entry.repo is not None and seen.usable
-    return entry, seen, None if git_knows else _walked(path)
-
-
-def _walked(path: Path) -> str:
-    return fingerprint(path, max_entries=MAX_ENTRIES)

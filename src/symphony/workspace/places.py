@@ -47,6 +47,7 @@ __all__ = [
     "make_empty",
     "open_root",
     "ours",
+    "remove_at_once",
     "remove_plain",
     "take_back",
     "try_writing",
@@ -208,6 +209,23 @@ def remove_plain(layout: Layout, path: Path, entry: Entry | None, fault: Fault =
         return Removal(removed=False, kept_reason=f"it cannot be deleted: {error}")
     forget(layout, path.name)
     return Removal(removed=True)
+
+
+def remove_at_once(
+    recorded: Path, *, only_look: bool, fault: Fault
+) -> tuple[Layout, Path, Entry | None, bool, Removal | None]:
+    """`examined`, and the end of it where one look will do; else the removal is null.
+
+    With `only_look` nothing is removed, because a hook runs before. Raises as `examined`.
+    """
+    layout, path, entry, existed = examined(recorded)
+    removal = None
+    if existed:
+        if reason := foreign(path, entry):
+            removal = Removal(removed=False, kept_reason=reason)
+        elif not only_look:
+            removal = remove_plain(layout, path, entry, fault)
+    return layout, path, entry, existed, removal
 
 
 def discard(layout: Layout, path: Path, fault: Fault = no_fault) -> None:

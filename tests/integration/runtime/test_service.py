@@ -326,9 +326,7 @@ async def test_an_observer_that_breaks_is_logged_and_the_work_goes_on(project: P
     assert "observer_failed" in {line["event"] for line in logs}
 
 
-async def test_a_refresh_whose_step_failed_does_not_swallow_those_after_it(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_refresh_whose_step_failed_does_not_swallow_those_after_it(project: Project) -> None:
     failures = iter([RuntimeError("a bug")])
 
     def breaks_once(state: State, fact: Input, now_ms: int) -> tuple[State, tuple[Command, ...]]:
@@ -337,10 +335,9 @@ async def test_a_refresh_whose_step_failed_does_not_swallow_those_after_it(
                 raise failure
         return step(state, fact, now_ms)
 
-    monkeypatch.setattr("symphony.runtime.service.step", breaks_once)
     project.workflow(polling={"interval_ms": 3_600_000})
     with capture_logs() as logs:
-        async with serving(project) as served:
+        async with serving(project, step=breaks_once) as served:
             watcher, operator = served.watcher, served.service._operator
             await watcher.until(lambda: bool(watcher.states) and watcher.states[-1].polls == 1)
             for asked in (1, 2):
@@ -447,7 +444,7 @@ async def test_with_once_an_outage_comes_to_an_end(project: Project, monkeypatch
     async def broken(*_: object, **__: object) -> NoReturn:
         raise SymphonyError(make_failure("disk full", blame=Blame.HOST))
 
-    monkeypatch.setattr(WorkspaceManager, "prepare", broken)
+    monkeypatch.setattr(WorkspaceManager, "enter", broken)
     project.workflow(agent={"budget": {"max_attempts_without_progress": 3}})
     project.issue("SYM-1", [*WORK, DONE])
     async with serving(project, once=True) as served:

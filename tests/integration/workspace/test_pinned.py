@@ -275,6 +275,6 @@ async def test_the_head_of_a_workspace_is_where_it_stands_now(
 ) -> None:
     manager = make_manager(repo=str(repo))
     workspace = await manager.prepare(issue("MT-1"), None)
-    assert await manager.head(workspace) == git(repo, "rev-parse", "HEAD")
+    assert await anyio.to_thread.run_sync(manager.head, workspace) == git(repo, "rev-parse", "HEAD")
     head = _commit(git, workspace.path, {FILE: "A"})
-    assert await manager.head(workspace) == head
+    assert await anyio.to_thread.run_sync(manager.head, workspace) == head

@@ -9,7 +9,10 @@ import pytest
 
 from symphony.cli.lean import lean_imports
 
-NEEDLESS = ("rich.console", "httpx", "jinja2", "pygments", "starlette", "uvicorn", "babel", "pytz")
+NEEDLESS = (
+    "rich.console", "httpx", "jinja2", "pygments", "starlette", "uvicorn", "babel", "pytz",
+    "importlib.metadata", "email.message", "psutil", "dateutil.parser", "ctypes",
+)  # fmt: skip
 
 
 def test_serving_loads_neither_a_screen_nor_the_web_nor_calendars_before_it_needs_them() -> None:
@@ -70,3 +73,33 @@ def test_a_prompt_is_rendered_as_ever_without_the_filters_by_locale() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True", "False"]
+
+
+@pytest.mark.parametrize("names", ["entry_points", "entry_points, version"])
+def test_the_descriptions_of_packages_are_there_for_whoever_asks(names: str) -> None:
+    program = (
+        "import sys\n"
+        "from symphony.cli.lean import lean_imports\n"
+        "with lean_imports():\n"
+        f"    from importlib.metadata import {names}\n"
+        "print('importlib.metadata' in sys.modules)\n"
+        "from importlib import metadata\n"
+        "print(metadata.version('pydantic') != '')\n"
+        "print(entry_points(group='pytest11') == metadata.entry_points(group='pytest11'))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str("version" in names), "True", "True"]
+
+
+def test_a_date_is_read_as_ever() -> None:
+    program = (
+        "import sys\n"
+        "from symphony.cli.lean import lean_imports\n"
+        "with lean_imports():\n"
+        "    from symphony.workflow.template import _ENVIRONMENT\n"
+        "for _ in range(2):\n"
+        "    print(_ENVIRONMENT.from_string(\"{{ 'March 14, 2026' | date: '%Y-%m-%d' }}\").render())\n"
+        "    print('dateutil.parser' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2026-03-14", "True"] * 2

@@ -245,7 +245,7 @@ class Place:
 
     path: Path = Path("/nowhere")
 
-    async def head(self, workspace: object) -> str | None:
+    def head(self, workspace: object) -> str | None:
         del workspace
         return None
 

@@ -143,7 +143,7 @@ class TestContainment:
         def refuse(self: Path) -> Path:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
 
-        monkeypatch.setattr(Path, "readlink", refuse)
+        monkeypatch.setattr(os, "readlink", refuse)
 
         assert _category(world / "root" / "a", world / "root") is Category.WORKSPACE_PATH_UNREADABLE
 

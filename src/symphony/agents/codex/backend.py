@@ -70,7 +70,7 @@ class CodexBackend:
             AgentError: `invalid_workspace_cwd`, `codex_not_found`, `response_timeout`, `response_error` or
                 `port_exit`; nothing of the agent is left running.
         """
-        cwd = await resolve_workspace(request.cwd)
+        cwd, stderr_start = await resolve_workspace(request.cwd, request.stderr_path)
         credentials = await self._launcher.credentials()
         process = await self._launcher.start(
             run_id=request.run_id,
@@ -79,6 +79,7 @@ class CodexBackend:
             extra_env=request.extra_env,
             secret_names=request.secret_names,
             on_spawned=request.on_spawned,
+            stderr_start=stderr_start,
         )
         session = CodexSession(
             process,

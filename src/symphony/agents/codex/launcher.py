@@ -9,7 +9,7 @@ from symphony.agents.base import AgentError
 from symphony.agents.codex.errors import INSTALL_HINT
 from symphony.agents.codex.home import CODEX_VARIABLES, CREDENTIAL_VARIABLES, codex_home, provider_variables
 from symphony.agents.environment import child_environment
-from symphony.agents.process import AgentProcess, Launch
+from symphony.agents.process import AgentProcess, Launch, size_of
 from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.hosts.base import Host, Identity
@@ -54,8 +54,9 @@ class Launcher:
         extra_env: Mapping[str, str] | None = None,
         secret_names: frozenset[str] = frozenset(),
         on_spawned: Callable[[Identity], None] | None = None,
+        stderr_start: int | None = None,
     ) -> AgentProcess:
-        """Start one process in `cwd`, which exists.
+        """Start one process in `cwd`, which exists; for `stderr_start` see `Launch`.
 
         Raises:
             AgentError: `codex_not_found`, when not even the shell can be started.
@@ -75,6 +76,7 @@ class Launcher:
             stderr_path=stderr_path,
             secret_names=secrets,
             on_spawned=on_spawned,
+            stderr_start=stderr_start,
         )
         try:
             return await AgentProcess.start(self.host, launch, grace_ms=self.grace_ms)
@@ -103,19 +105,21 @@ class Launcher:
         return provider_variables(found.stdout.decode("utf-8", "replace"))
 
 
-async def resolve_workspace(cwd: Path) -> Path:
+async def resolve_workspace(cwd: Path, stderr_path: Path) -> tuple[Path, int]:
     """The workspace without links, checked to be a directory, since the agent accepts anything (AG5).
+
+    With it comes the size of the stderr file so far: both in one way to a thread.
 
     Raises:
         AgentError: `invalid_workspace_cwd`.
     """
     try:
-        resolved = await to_thread.run_sync(_directory, cwd)
+        resolved, stderr_start = await to_thread.run_sync(lambda: (_directory(cwd), size_of(stderr_path)))
     except OSError as error:
         raise AgentError(_invalid_cwd(cwd)) from error
     if resolved is None:
         raise AgentError(_invalid_cwd(cwd))
-    return resolved
+    return resolved, stderr_start
 
 
 def _directory(cwd: Path) -> Path | None:

@@ -38,7 +38,7 @@ _AGENT = re.compile(r"^([^/\s]+)/(\d+\.\d+\S*)")
 _OUR_NAME = str(params.initialize()["clientInfo"]["name"])
 _SCRATCH = "preflight-"
 # An hour is far longer than any check takes, so another daemon of this root is not disturbed.
-_LEFT_BEHIND = ("-mindepth", "1", "-maxdepth", "1", "-name", f"{_SCRATCH}*", "-mmin", "+60")
+_LEFT_BEHIND = ("-name", f"{_SCRATCH}*", "-mmin", "+60")
 _NO_NAMESPACES = ("new namespace failed", "user namespace", "uid map", "unshare")
 
 _NAMESPACE_HINT = (
@@ -200,17 +200,17 @@ def _failed(message: str, *, hint: str, blame: Blame = Blame.HOST) -> AgentError
 
 @asynccontextmanager
 async def _scratch(launcher: Launcher, root: Path) -> AsyncIterator[Path]:
-    """A directory that looks like a workspace with a `.git`, removed afterwards."""
+    """A directory that looks like a workspace with a `.git`, removed afterwards with what others left."""
     home = root / ".symphony"
     place = home / f"{_SCRATCH}{uuid.uuid4().hex}"
     await _files(launcher, ["mkdir", "-p", "--", str(place / ".git")])
-    await _files(launcher, ["find", str(home), *_LEFT_BEHIND, "-exec", "rm", "-rf", "--", "{}", "+"])
     try:
         resolved = await anyio.Path(place).resolve()
         yield Path(resolved)
     finally:
+        ours = ("-mindepth", "1", "-maxdepth", "1", "(", "-name", place.name, "-o", *_LEFT_BEHIND, ")")
         with anyio.CancelScope(shield=True):
-            await _files(launcher, ["rm", "-rf", "--", str(place)])
+            await _files(launcher, ["find", str(home), *ours, "-exec", "rm", "-rf", "--", "{}", "+"])
 
 
 async def _files(launcher: Launcher, argv: list[str]) -> None:

@@ -20,7 +20,7 @@ from symphony.trackers.markdown.document import (
     render_issue,
     replace_scalar,
 )
-from symphony.trackers.markdown.judge import Judge
+from symphony.trackers.markdown.judge import Judge, Made
 from symphony.trackers.markdown.names import next_number
 from symphony.trackers.markdown.refusals import busy, malformed, missing, refused, unreachable
 from symphony.trackers.markdown.store import Listing, Scan, Store
@@ -57,6 +57,8 @@ class Board:
         self.config = config
         self.now = now
         self.store = Store(config.path)
+        self._made: Made = {}
+        self._made_of = Listing()
 
     def all(self) -> Snapshot:
         """Every issue. Raises `TrackerError` when the folder cannot be read."""
@@ -70,8 +72,7 @@ class Board:
             TrackerError: the folder cannot be read.
         """
         listing = self.store.listing()
-        present = set(listing.ids)
-        wanted = [issue_id for issue_id in dict.fromkeys(ids) if issue_id in present]
+        wanted = [issue_id for issue_id in dict.fromkeys(ids) if issue_id in listing.present]
         return self._snapshot(self._closure(listing, wanted), listing, wanted)
 
     def find(self, text: str) -> Issue:
@@ -174,20 +175,24 @@ class Board:
         issues: dict[str, Fields] = {}
         problems: dict[str, TrackerError] = {}
         pending = list(wanted)
-        by_name = {issue_id.casefold(): issue_id for issue_id in listing.ids}
         while pending:
             scan = self.store.scan(listing, pending)
             issues.update(scan.issues)
             problems.update(scan.problems)
             named = (
-                by_name.get(name.casefold()) for fields in scan.issues.values() for name in fields.blocked_by
+                listing.by_name.get(name.casefold())
+                for fields in scan.issues.values()
+                for name in fields.blocked_by
             )
             pending = [issue_id for issue_id in dict.fromkeys(named) if issue_id and issue_id not in issues]
             pending = [issue_id for issue_id in pending if issue_id not in problems]
         return Scan(issues=issues, problems=problems)
 
     def _snapshot(self, scan: Scan, listing: Listing, wanted: Iterable[str]) -> Snapshot:
-        judge = Judge(scan, listing, self.config)
+        if listing is not self._made_of:
+            self._made = {name: one for name, one in self._made.items() if name in listing.present}
+            self._made_of = listing
+        judge = Judge(scan, listing, self.config, made=self._made)
         ids = list(wanted)
         return Snapshot(
             issues=tuple(judge.issue(issue_id) for issue_id in ids if issue_id in scan.issues),

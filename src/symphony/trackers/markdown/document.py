@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from symphony.domain.issue import normalise_labels
@@ -31,6 +32,8 @@ __all__ = [
 ]
 
 MAX_FRONT_BYTES = 65_536
+_REMEMBERED = 256
+_REMEMBERED_BYTES = 8_192
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _PRIORITY = re.compile(r"([1-4])(\.0+)?")
 _VALUE = r"""(?P<value>"(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s'"#\[{&*!|>%@`](?:[^#\r\n]|(?<!\s)#)*?|)"""
@@ -87,11 +90,15 @@ class Draft:
 
 
 def parse_issue(data: bytes) -> Fields:
-    """Read an issue file.
+    """Read an issue file; of the same short text the same value.
 
     Raises:
         MalformedError: not UTF-8, no front matter, bad YAML, a duplicate key, or no title or state.
     """
+    return _same_fields(data) if len(data) <= _REMEMBERED_BYTES else _fields(data)
+
+
+def _fields(data: bytes) -> Fields:
     parts = parse_parts(data)
     blocked_by, problem = _blockers(parts.values.get("blocked_by"))
     return Fields(
@@ -108,11 +115,15 @@ def parse_issue(data: bytes) -> Fields:
 
 
 def parse_parts(data: bytes) -> Parts:
-    """Take a file apart.
+    """Take a file apart; of the same short text the same value.
 
     Raises:
         MalformedError: not UTF-8, no closed front matter, bad YAML, or front matter that is not a map.
     """
+    return _same_parts(data) if len(data) <= _REMEMBERED_BYTES else _parts(data)
+
+
+def _parts(data: bytes) -> Parts:
     _decode(data)
     pieces = _pieces(data)
     try:
@@ -127,6 +138,11 @@ def parse_parts(data: bytes) -> Parts:
         lines={str(key): line for key, line in lines.items()},
         body=data[pieces.body_offset :].decode(),
     )
+
+
+# A file changed a moment ago is read again and again until its time tells it from a later change.
+_same_fields = lru_cache(maxsize=_REMEMBERED)(_fields)
+_same_parts = lru_cache(maxsize=_REMEMBERED)(_parts)
 
 
 def render_issue(draft: Draft, created: datetime) -> bytes:

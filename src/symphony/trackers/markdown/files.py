@@ -43,6 +43,7 @@ _STALE_AFTER_S = 60.0
 # again and again.
 _OURS = threading.Lock()
 # How a file system says that it has no hard links; there the name is claimed by an empty file first.
+_IS_LINK = frozenset({errno.ELOOP, errno.EMLINK})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
@@ -62,13 +63,12 @@ def read(path: Path, *, root: Path) -> bytes:
         RefusedFileError: a link out of the folder, not a regular file, or too large.
         OSError: the file cannot be read.
     """
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-    descriptor = os.open(_contained(path, root), flags)
+    descriptor = _open(path, root)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode):
             raise RefusedFileError("not a regular file")
-        with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        data = _all(descriptor, min(info.st_size, MAX_FILE_BYTES) + 1)
     finally:
         os.close(descriptor)
     if len(data) > MAX_FILE_BYTES:
@@ -139,13 +139,26 @@ def sweep(folder: Path) -> None:
                 (folder / name).unlink()
 
 
-def _contained(path: Path, root: Path) -> Path:
-    if not path.is_symlink():
-        return path
-    target = Path(os.path.realpath(path))
-    if not target.is_relative_to(os.path.realpath(root)):
+def _open(path: Path, root: Path) -> int:
+    """Open what is there; of a link what it leads to, if that is below the folder."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    try:
+        return os.open(path, flags)
+    except OSError as error:
+        if error.errno not in _IS_LINK:
+            raise
+    target = os.path.realpath(path)
+    if not Path(target).is_relative_to(os.path.realpath(root)):
         raise RefusedFileError("a link that leaves the folder")
-    return target
+    return os.open(target, flags)
+
+
+def _all(descriptor: int, expected: int) -> bytes:
+    """At most one byte more than we take; a file may grow while it is read."""
+    data = os.read(descriptor, expected)
+    while data and len(data) <= MAX_FILE_BYTES and (more := os.read(descriptor, MAX_FILE_BYTES + 1)):
+        data += more
+    return data
 
 
 def _claim(path: Path, temporary: Path) -> None:

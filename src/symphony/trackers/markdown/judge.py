@@ -15,30 +15,46 @@ from symphony.trackers.markdown.store import Listing, Scan
 __all__ = ["Judge"]
 
 
-class Judge:
-    """Turns what files say into issues; `scan` must hold whatever blocks them."""
+Made = dict[str, tuple[Fields, Issue]]
+"""Issues by id that follow from their own file alone, with what it said."""
 
-    def __init__(self, scan: Scan, listing: Listing, config: BoardConfig) -> None:
+
+class Judge:
+    """Turns what files say into issues; `scan` must hold whatever blocks them.
+
+    `made` are issues that were made of the same board before, to which those made now are added.
+    """
+
+    def __init__(self, scan: Scan, listing: Listing, config: BoardConfig, *, made: Made) -> None:
         self._scan = scan
         self._config = config
+        self._made = made
         self._states = {normalise_state(state) for state in config.states}
         self._terminal = {normalise_state(state) for state in config.terminal}
-        self._by_name = {issue_id.casefold(): issue_id for issue_id in listing.ids}
-        is_open = {
+        self._by_name = listing.by_name
+        waiting = {
             issue_id: fields
             for issue_id, fields in scan.issues.items()
-            if not self._is_terminal(fields.state)
+            if fields.blocked_by and not self._is_terminal(fields.state)
         }
         self._cycles = find_cycles(
             {
                 issue_id: [self._resolve(name) for name in fields.blocked_by]
-                for issue_id, fields in is_open.items()
+                for issue_id, fields in waiting.items()
             }
         )
 
     def issue(self, issue_id: str) -> Issue:
         """The normalised issue of a file that is in the scan."""
         fields = self._scan.issues[issue_id]
+        if fields.blocked_by:
+            return self._make(issue_id, fields)
+        known = self._made.get(issue_id)
+        if known is None or known[0] is not fields:
+            known = self._made[issue_id] = fields, self._make(issue_id, fields)
+        return known[1]
+
+    def _make(self, issue_id: str, fields: Fields) -> Issue:
         reason = self._reason(issue_id, fields)
         return Issue(
             id=issue_id,

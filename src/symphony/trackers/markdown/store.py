@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import files
@@ -29,14 +30,29 @@ Signature = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """The issue files of one moment by id, and those ids whose name alone makes them unusable."""
+    """The issue files of one moment by id, and those ids whose name alone makes them unusable.
 
-    ids: tuple[str, ...]
-    twins: Mapping[str, str]
+    `present` is the same as `ids`, to look one up in; `by_name` tells the id of a name without case.
+    """
+
+    ids: tuple[str, ...] = ()
+    twins: Mapping[str, str] = field(default_factory=dict)
+    present: frozenset[str] = frozenset()
+    by_name: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, stems: tuple[str, ...]) -> Self:
+        """What follows from the names of the files."""
+        return cls(
+            ids=stems,
+            twins=case_twins(stems),
+            present=frozenset(stems),
+            by_name={stem.casefold(): stem for stem in stems},
+        )
 
     def named(self, text: str) -> str | None:
         """The id that a person means, whatever its case."""
-        if text in self.ids:
+        if text in self.present:
             return text
         return next((issue_id for issue_id in self.ids if issue_id.casefold() == text.casefold()), None)
 
@@ -67,7 +83,8 @@ class Store:
         self._place = f"{folder}{os.sep}"
         self._known: dict[str, tuple[Signature, Fields]] = {}
         self.unfinished = False
-        self._listing = Listing(ids=(), twins={})
+        self._names: list[str] | None = None
+        self._listing = Listing()
 
     def path(self, issue_id: str) -> Path:
         """The file of an issue; only for ids that came out of a listing or were made by us."""
@@ -83,16 +100,17 @@ class Store:
             names = os.listdir(self.folder)  # noqa: PTH208 - names are all that is needed
         except OSError as error:
             raise unreachable(self.folder, error) from error
-        self.unfinished = any(map(files.is_temporary, [name for name in names if name.startswith(".")]))
-        stems = tuple(sorted([name[:-3] for name in names if name.endswith(".md") and is_issue_file(name)]))
-        if len(stems) > MAX_FILES:
-            raise refused(f"{self.folder} holds {len(stems)} issues, more than {MAX_FILES}")
-        last = self._listing
-        if stems == last.ids:  # as nearly always: what follows from the names is known
-            return last
-        self._forget(stems)
-        self._listing = Listing(ids=stems, twins=case_twins(stems))
-        return self._listing
+        hidden = [name for name in names if name.startswith(".")]
+        self.unfinished = any(map(files.is_temporary, hidden))
+        shown = [name for name in names if not name.startswith(".")] if hidden else names
+        if shown != self._names:  # hardly ever; what follows from the names is known otherwise
+            ids = tuple(sorted([name[:-3] for name in shown if name.endswith(".md") and is_issue_file(name)]))
+            self._forget(ids)
+            self._listing, self._names = Listing.of(ids), shown
+        listing = self._listing
+        if len(listing.ids) > MAX_FILES:
+            raise refused(f"{self.folder} holds {len(listing.ids)} issues, more than {MAX_FILES}")
+        return listing
 
     def scan(self, listing: Listing, wanted: Iterable[str]) -> Scan:
         """Read the wanted ids of a listing; ids that are not in it, or gone since, are left out.
@@ -101,9 +119,8 @@ class Store:
             TrackerError: the file system failed, or there is more than 256 MB to read.
         """
         reading = _Reading()
-        present = set(listing.ids)
         for issue_id in dict.fromkeys(wanted):
-            if issue_id in present:
+            if issue_id in listing.present:
                 self._take(issue_id, listing, reading)
         return Scan(issues=reading.issues, problems=reading.problems)
 

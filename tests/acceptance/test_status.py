@@ -65,6 +65,9 @@ def test_the_same_facts_with_and_without_a_daemon(board: Project) -> None:
         assert (state["source"], state["daemon"]["pid"]) == ("daemon", daemon.process.pid)
         assert [row["issue_identifier"] for row in state["running"]] == ["SYM-1"]
         assert [row["issue_identifier"] for row in state["blocked"]] == ["SYM-2"]
+        question = state["blocked"][0]["question"]
+        spent = (state["budgets"]["day"], state["budgets"]["day_tokens"])
+        asked = document(board, "explain", "SYM-2")["explanation"]
         live = reasons(state)
         for name in ("SYM-3", "SYM-4"):
             assert document(board, "explain", name)["waiting"]["reason"] == live[name]
@@ -79,7 +82,13 @@ def test_the_same_facts_with_and_without_a_daemon(board: Project) -> None:
     assert (state["source"], state["daemon"], state["running"]) == ("files", None, [])
     dead = reasons(state)
     assert {name: dead[name] for name in ("SYM-3", "SYM-4")} == live
-    assert dead["SYM-1"]["code"] == "starting"
+    assert [row["issue_identifier"] for row in state["retrying"]] == ["SYM-1"]
+    (blocked,) = state["blocked"]
+    assert (blocked["issue_identifier"], blocked["question"]) == ("SYM-2", question)
+    assert (state["budgets"]["day"], state["budgets"]["day_tokens"]) == spent
+    again = document(board, "explain", "SYM-2")["explanation"]
+    assert (again["code"], again["answer"]) == (asked["code"], asked["answer"])
+    assert document(board, "explain", "SYM-1")["explanation"]["code"] == "retrying"
     assert document(board, "explain", "SYM-3")["waiting"]["reason"] == live["SYM-3"]
     again = document(board, "explain", "SYM-5")["explanation"]
     assert (

@@ -45,6 +45,9 @@ class Explanation:
 _NEEDS_A_PERSON: Final = "the agent needs a person: "
 _AT_A_POLL: Final = "It is looked at again with every poll of the tracker."
 _NOTHING: Final = "Nothing, as long as it stays like this."
+GOES_ON: Final = "It goes on, if it is still active."
+_NO_DAEMON: Final = "Nothing before a daemon runs."
+_START: Final = "start a daemon: symphony run"
 _REQUEST: Final = "state, labels, title or description"
 _PAUSED: Final = ("It starts once the daemon is resumed; what runs goes on.", "run: symphony resume")
 ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
@@ -99,11 +102,19 @@ def explain_document(document: Document) -> Explanation:
             return _running(_part(document, "running"), now)
         case "retrying":
             told = _retrying(_part(document, "retry"), document.get("last_error"), now)
-            return replace(told, next=_PAUSED[0], advice=_PAUSED[1]) if document.get("paused") else told
+            told = replace(told, next=_PAUSED[0], advice=_PAUSED[1]) if document.get("paused") else told
+            return _first_a_daemon(told, document, follows=_NO_DAEMON)
         case "blocked":
-            return _blocked(document)
+            return _first_a_daemon(_blocked(document), document)
         case _:
             return _waiting(document)
+
+
+def _first_a_daemon(told: Explanation, document: Document, *, follows: str | None = None) -> Explanation:
+    """What is told of a claim that is only remembered: every order needs a daemon that takes it."""
+    if document.get("source") != "files":
+        return told
+    return replace(told, next=follows or told.next, advice=_join(_START, told.advice))
 
 
 def _running(run: Document, now: Any) -> Explanation:
@@ -133,7 +144,7 @@ def _retrying(retry: Document, last_error: Any, now: Any) -> Explanation:
         answer = _sentence(f"It waits for attempt {retry.get('attempt')}, after: {error}")
         follows = f"That attempt begins {due}, if there is a slot ({retry.get('due_at')})."
     else:
-        answer = "The last attempt ended well, and the issue is still active."
+        answer = GOES_ON
         follows = f"It is looked at once more {due} ({retry.get('due_at')})."
     return Explanation(running=False, code="retrying", answer=answer, since=None, next=follows, advice=None)
 
@@ -183,7 +194,7 @@ def _waiting(document: Document) -> Explanation:
     code = str(reason.get("code"))
     follows, advice = ADVICE.get(code, (_AT_A_POLL, None))
     if document.get("daemon") is None and code not in {"terminal", "inactive"}:
-        follows, advice = "Nothing before a daemon runs.", _join(advice, "start a daemon: symphony run")
+        follows, advice = _NO_DAEMON, _join(advice, _START)
     return Explanation(
         running=False,
         code=code,

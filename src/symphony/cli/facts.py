@@ -15,6 +15,7 @@ import anyio
 from symphony.cli.client import Client, reach
 from symphony.cli.control import Control, absence
 from symphony.cli.failures import warn
+from symphony.cli.journal_place import journal_of
 from symphony.observability.moments import utc_text
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Facts:
         """
         client = self._client()
         if client is None:
-            document = anyio.run(self._offline().state)
+            document = anyio.run(self._offline(None).state)
             return {"source": "files", "daemon": None, "notice": self._absence(), **document}
         with client:
             return {**client.state(), **_from(client.control), "notice": None}
@@ -77,19 +78,18 @@ class Facts:
                     return {**document, "source": "daemon"}
         else:
             self._warn_of_absence()
-        return anyio.run(partial(self._offline().prompt, identifier))
+        return anyio.run(partial(self._offline(client).prompt, identifier))
 
     def identifiers(self) -> tuple[str, ...]:
         """Every identifier that the tracker lists, to guess what was meant."""
-        return anyio.run(self._offline().identifiers)
+        return anyio.run(self._offline(None).identifiers)
 
     def _issue_of_files(self, identifier: str, client: Client | None) -> Document | None:
-        document = anyio.run(partial(self._offline().issue, identifier))
+        document = anyio.run(partial(self._offline(client).issue, identifier))
         if document is None:
             return None
-        waits = document["waiting"]["reason"]
-        if client is not None and waits["code"] == "starting":
-            waits["message"] = _NOT_READ
+        if client is not None and document["waiting"]["reason"]["code"] == "starting":
+            document["waiting"]["reason"]["message"] = _NOT_READ
         return {"source": "files", "daemon": _daemon(client.control) if client else None, **document}
 
     def _absence(self) -> str | None:
@@ -103,10 +103,12 @@ class Facts:
     def _client(self) -> Client | None:
         return reach(self.workflow, self._environment)
 
-    def _offline(self) -> "Offline":
+    def _offline(self, client: Client | None) -> "Offline":
+        """The files; what a daemon remembers is its own to tell, where there is one."""
         from symphony.cli.offline import open_offline  # everything a daemon needs: slow to import
 
-        return open_offline(self.workflow, self._environment)
+        journal = journal_of(self.workflow, self._environment) if client is None else None
+        return open_offline(self.workflow, self._environment, journal=journal)
 
 
 def _from(control: Control) -> Document:

@@ -1,13 +1,14 @@
 """The documents of the API without a daemon: one look at the tracker, judged by the real scheduler.
 
-The workflow is loaded, the tracker is asked once for its candidates, and `step` takes what a daemon would
-take at its start. What it then wants done is not done: nothing is started, made, cleaned or posted. So the
-reasons are those a daemon would give; what only a daemon knows (runs, retries, blocks, history) is absent.
+The workflow is loaded, the journal is read, the tracker is asked once for its candidates and for what is
+blocked, and `step` takes what a daemon would take at its start. What it then wants done is not done: nothing
+is started, made, cleaned or posted. So the reasons, blocks, retries and budgets are those that a daemon would
+begin with; what only a running one knows (sessions, its history) is absent.
 """
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,16 +20,20 @@ from symphony.cli.serving import open_store
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.issue import Issue, normalise_state
 from symphony.hosts.local import LocalHost
+from symphony.journal.faults import UnusableError
+from symphony.journal.model import Remembered
+from symphony.journal.reader import open_reader
 from symphony.observability.documents import issue_document, state_document
 from symphony.observability.history import History
 from symphony.observability.logs import configure
 from symphony.observability.masking import masked
 from symphony.runtime.bound import Bound, bind, redaction_for, scheduler_settings
 from symphony.runtime.clock import monotonic_ms
+from symphony.runtime.memory import first_input, wall_ms
 from symphony.runtime.preview import preview, prompt_document
 from symphony.scheduler import policy
 from symphony.scheduler.commands import Command, FetchCandidates, RefreshIssues
-from symphony.scheduler.inputs import Input, Polled, PollFailed, Recovered, RefreshFailed, WorkspaceRef
+from symphony.scheduler.inputs import Input, Polled, PollFailed, Refreshed, RefreshFailed, WorkspaceRef
 from symphony.scheduler.machine import step
 from symphony.scheduler.policy import Eligible
 from symphony.scheduler.state import State, initial
@@ -42,12 +47,14 @@ _T = TypeVar("_T")
 TRACKER_S: Final = 30.0
 _WOULD_START: Final = "it would start now, and no daemon is running"
 _NOT_ASKED = Failure(
-    category=Category.TRACKER_REQUEST, blame=Blame.TRACKER, message="left workspaces were not asked about"
+    category=Category.TRACKER_REQUEST, blame=Blame.TRACKER, message="not asked without a daemon"
 )
 
 
-def open_offline(workflow: Path, environment: Mapping[str, str]) -> "Offline":
+def open_offline(workflow: Path, environment: Mapping[str, str], *, journal: Path | None = None) -> "Offline":
     """Load the workflow as a daemon would; of its log only errors are shown, on stderr.
+
+    `journal` is that of the next daemon; one that cannot be read tells nothing. Null where a daemon runs.
 
     Settings without a sandbox are fine here: nothing is started, so nobody has to answer for it.
 
@@ -57,7 +64,16 @@ def open_offline(workflow: Path, environment: Mapping[str, str]) -> "Offline":
     configure(stream=sys.stderr, level="error")
     loaded = open_store(workflow, environment, acknowledged=True).current()
     configure(stream=sys.stderr, level="error", redaction=redaction_for(loaded, environment))
-    return Offline(bind(loaded, host=LocalHost(), environment=environment))
+    remembered = Remembered() if journal is None else _remembered(journal)
+    return Offline(bind(loaded, host=LocalHost(), environment=environment), remembered)
+
+
+def _remembered(journal: Path) -> Remembered:
+    try:
+        with open_reader(journal) as reader:
+            return reader.remembered()
+    except UnusableError:
+        return Remembered()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +81,7 @@ class Offline:
     """Answers for one workflow from its files; every answer asks the tracker anew."""
 
     bound: Bound
+    remembered: Remembered
 
     async def state(self) -> Document:
         """The document of `/api/v1/state`."""
@@ -91,6 +108,8 @@ class Offline:
         document = issue_document(known, History(), identifier, now_ms=now_ms, now=datetime.now(UTC))
         if document is None:
             return None
+        if document["waiting"] is None:
+            return self._shown(document)
         document["waiting"] = _offline_row({"issue_id": found.id, **document["waiting"]}, known)
         del document["waiting"]["issue_id"]
         if not policy.in_active_state(found, state.settings):
@@ -118,26 +137,43 @@ class Offline:
 
     async def _look(self) -> tuple[State, int]:
         """The state that a daemon would have after its first poll, and the moment it is of."""
-        now_ms = monotonic_ms()
-        fact: Input = Recovered(workspaces=await self._workspaces())
-        state = initial(scheduler_settings(self.bound), epoch="files")
+        settings, now_ms = scheduler_settings(self.bound), monotonic_ms()
+        fact: Input = first_input(
+            self.remembered,
+            settings,
+            now_ms=now_ms,
+            wall_ms=wall_ms(),
+            workspaces=await self._workspaces(),
+        )
+        state, asked = initial(settings, epoch="files"), list[Command]()
         while True:
             state, commands = step(state, fact, now_ms)
             if state.polls:
-                return state, now_ms
-            fact = await self._answer(commands)
+                return _without_ended(state), now_ms
+            asked += (one for one in commands if isinstance(one, RefreshIssues | FetchCandidates))
+            # What is blocked comes first, in whatever order it is asked: the poll is the end.
+            asked.sort(key=lambda one: isinstance(one, FetchCandidates))
+            fact = await self._answer(asked.pop(0), state)
 
-    async def _answer(self, commands: Collection[Command]) -> Input:
-        """The answer to the one question that the way to the first poll leaves open."""
-        for command in commands:
-            match command:
-                case FetchCandidates(request=request):
-                    return await self._poll(request)
-                case RefreshIssues(request=request):
-                    return RefreshFailed(request=request, failure=_NOT_ASKED)
-                case _:
-                    continue
-        raise AssertionError("the scheduler asks nothing and has not polled")
+    async def _answer(self, command: Command, state: State) -> Input:
+        """The answer to one of the questions that the way to the first poll leaves open."""
+        match command:
+            case FetchCandidates(request=request):
+                return await self._poll(request)
+            case RefreshIssues(request=request, ids=ids):
+                left = ids & state.parked.keys()
+                if left:
+                    return RefreshFailed(request=request, failure=_NOT_ASKED, culprits=left)
+                return await self._refresh(request, ids)
+            case _:
+                raise AssertionError("the scheduler asks nothing else")
+
+    async def _refresh(self, request: int, ids: frozenset[str]) -> Input:
+        try:
+            found = await _bounded(lambda: self.bound.tracker.fetch_issues_by_ids(ids))
+        except SymphonyError:
+            return RefreshFailed(request=request, failure=_NOT_ASKED)  # the poll says what is wrong
+        return Refreshed(request=request, issues=tuple(found))
 
     async def _poll(self, request: int) -> Input:
         try:
@@ -173,6 +209,14 @@ class Offline:
     def _shown(self, document: Document) -> Document:
         shown: Document = masked(document, self.bound.redaction.text)
         return shown
+
+
+def _without_ended(state: State) -> State:
+    """Without the retries that a daemon would give up at once: their issues are not active any more."""
+    if state.last_poll_failure is not None:
+        return state
+    active = {key: retry for key, retry in state.retrying.items() if key in state.candidates}
+    return replace(state, retrying=active)
 
 
 def _offline_row(row: Document, state: State) -> Document:

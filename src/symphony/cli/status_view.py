@@ -234,7 +234,7 @@ def _retrying(rows: Sequence[Document], now: Any, space: "_Space") -> "_Block":
     block = _Block("RETRYING", rows, "yellow", (("ATTEMPT", "right"), ("DUE IN", "right")), "WHY", space)
     for row in rows:
         wait, error = seconds_between(now, row.get("due_at")), after(row.get("error"), row.get("last_error"))
-        why = f"after: {error}" if error else "the last attempt ended well; it is looked at once more"
+        why = f"after: {error}" if error else "it goes on, if it is still active"
         block.add(
             row,
             Text(str(row.get("attempt", ""))),

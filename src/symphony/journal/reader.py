@@ -16,10 +16,17 @@ from typing import TypeVar
 
 from symphony.journal.codec import CodecError, column, decode, restored
 from symphony.journal.faults import FAULTS, UnusableError, failure_of, is_damage, unreadable
-from symphony.journal.model import ClaimRecord, CommentRecord, EventRecord, Retention, RunRecord
+from symphony.journal.model import (
+    ClaimRecord,
+    CommentRecord,
+    EventRecord,
+    Remembered,
+    Retention,
+    RunRecord,
+)
 from symphony.journal.opening import as_text, companions
 from symphony.journal.retention import overdue
-from symphony.journal.rows import typed
+from symphony.journal.rows import load, typed
 from symphony.journal.schema import APPLICATION_ID, VERSION
 from symphony.journal.skill_report import SkillReport, skill_reports
 
@@ -53,6 +60,11 @@ class JournalReader:
     def claims(self) -> tuple[ClaimRecord, ...]:
         """What the daemon holds, or what a dead one held."""
         return self._records("SELECT record FROM claims", (), ClaimRecord)
+
+    def remembered(self) -> Remembered:
+        """What the next daemon would begin with; raises also for rows that it would drop from the file."""
+        with self.told():
+            return load(self.connection)[0]
 
     def runs(self, issue_identifier: str | None = None, *, limit: int = 50) -> tuple[RunRecord, ...]:
         """The latest runs, of one issue or of all, the newest first."""

@@ -39,7 +39,7 @@ from symphony.scheduler.inputs import ClaimKind, Input, Recovered, SchedulerSett
 from symphony.scheduler.state import State
 from symphony.scheduler.weather import LONGEST_QUIET_MS
 
-__all__ = ["JOURNAL_FILE", "Memory", "remembering", "wall_ms"]
+__all__ = ["JOURNAL_FILE", "Memory", "first_input", "remembering", "wall_ms"]
 
 JOURNAL_FILE = "journal.db"
 _CLAIM = (FaultPoint.CLAIM_PUT, FaultPoint.CLAIM_WRITTEN)
@@ -51,6 +51,28 @@ _log = structlog.get_logger(__name__)
 def wall_ms() -> int:
     """Milliseconds since 1970 by the wall clock, which people may set."""
     return time.time_ns() // 1_000_000
+
+
+def first_input(
+    remembered: Remembered,
+    settings: SchedulerSettings,
+    *,
+    now_ms: int,
+    wall_ms: int,
+    workspaces: tuple[WorkspaceRef, ...],
+) -> Recovered:
+    """What a scheduler that starts at this moment is told first; the moment is given by both clocks."""
+    start = Start(
+        now_ms=now_ms,
+        wall_ms=wall_ms,
+        today=_day(wall_ms),
+        max_wait_ms=max(settings.max_retry_backoff_ms, LONGEST_QUIET_MS),
+    )
+    return recovered(remembered, start, workspaces=workspaces)
+
+
+def _day(wall_ms: int) -> str:
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).date().isoformat()
 
 
 def _ourselves(pid: int) -> Identity:
@@ -110,17 +132,12 @@ class Memory:
 
     def today(self) -> str:
         """The day by the wall clock, UTC."""
-        return datetime.fromtimestamp(self._wall_ms() / 1000, UTC).date().isoformat()
+        return _day(self._wall_ms())
 
     def first_input(self, settings: SchedulerSettings, workspaces: tuple[WorkspaceRef, ...]) -> Recovered:
         """What the scheduler is told first."""
-        start = Start(
-            now_ms=self._now_ms(),
-            wall_ms=self._wall_ms(),
-            today=self.today(),
-            max_wait_ms=max(settings.max_retry_backoff_ms, LONGEST_QUIET_MS),
-        )
-        return recovered(self._remembered, start, workspaces=workspaces)
+        now_ms, wall_ms = self._now_ms(), self._wall_ms()
+        return first_input(self._remembered, settings, now_ms=now_ms, wall_ms=wall_ms, workspaces=workspaces)
 
     def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
         """Keep what one step leaves."""

@@ -65,10 +65,11 @@ def test_a_question_is_not_introduced_twice() -> None:
     assert told.answer == "It waits for a person: the agent asks: Which colour?"
 
 
-def test_a_clean_end_is_no_failure() -> None:
+def test_what_failed_of_nothing_goes_on_whoever_wants_it() -> None:
+    """After a clean end, an answer, an operator's order or a restart."""
     retry = {"attempt": 1, "due_at": "2026-03-01T12:00:00Z", "error": None}
     told = explain_document(document("SYM-2", retry=retry))
-    assert told.answer == "The last attempt ended well, and the issue is still active."
+    assert told.answer == "It goes on, if it is still active."
     assert told.next.startswith("It is looked at once more now")
 
 
@@ -94,6 +95,15 @@ def test_without_a_daemon_nothing_happens_before_there_is_one() -> None:
     over = {"reason": {"code": "terminal", "message": "state 'Done' is terminal"}}
     ended = explain_document(document("SYM-4", daemon=None, status="inactive", waiting=over))
     assert (ended.code, ended.next) == ("terminal", "Nothing, as long as it stays like this.")
+
+
+def test_what_is_only_remembered_needs_a_daemon_first() -> None:
+    retry = {"attempt": 1, "due_at": "2026-03-01T12:00:00Z", "error": None}
+    told = explain_document(document("SYM-2", retry=retry, daemon=None, source="files"))
+    assert (told.next, told.advice) == ("Nothing before a daemon runs.", "start a daemon: symphony run")
+    told = explain_document(document("SYM-3", daemon=None, source="files"))
+    assert told.advice is not None
+    assert told.advice.startswith('start a daemon: symphony run; answer it: symphony answer SYM-3 "…"; or ')
 
 
 def test_a_reason_of_another_version_is_shown_as_it_is() -> None:

@@ -91,7 +91,19 @@ RECOVERY_POINTS: tuple[CrashPoint, ...] = (
 )
 """Where a daemon may die again while it makes up for the death of its predecessor."""
 
-ALL_POINTS: tuple[CrashPoint, ...] = (*FaultPoint, *StepPoint)
+_JOURNAL = frozenset(
+    {
+        FaultPoint.CLAIM_PUT,
+        FaultPoint.CLAIM_WRITTEN,
+        FaultPoint.END_PUT,
+        FaultPoint.END_WRITTEN,
+        FaultPoint.RETRY_PUT,
+        FaultPoint.RETRY_WRITTEN,
+    }
+)
+"""The writes of the real journal: here one point, `step:kept`, and the dice say how much was written."""
+
+ALL_POINTS: tuple[CrashPoint, ...] = (*(point for point in FaultPoint if point not in _JOURNAL), *StepPoint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 __all__ = [
+    "clear_drafts",
     "copy_regular",
     "delete_tree",
     "drop",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 _OWNER_ONLY = 0o700
+_DRAFT = ".new-"
 
 
 def read_regular(path: Path, limit: int) -> bytes | None:
@@ -55,7 +57,7 @@ def copy_regular(source: Path, target: Path, limit: int) -> bool:
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace a file as a whole: a reader sees the old content or the new one, also after a crash."""
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=_DRAFT)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(data)
@@ -145,6 +147,15 @@ def empty_directory(path: Path, *, older_than_s: float) -> None:
                 delete_tree(entry) if is_directory(entry) else entry.unlink()
         except OSError:
             continue
+
+
+def clear_drafts(directory: Path, *, older_than_s: float) -> None:
+    """Delete what `write_atomic` left there when its process was killed in the middle."""
+    limit = time.time() - older_than_s
+    for draft in list(directory.glob(f"{_DRAFT}*")):
+        with suppress(OSError):
+            if draft.lstat().st_mtime <= limit:
+                draft.unlink()
 
 
 def fingerprint(root: Path, *, max_entries: int) -> str:

@@ -14,6 +14,7 @@ from symphony.domain.fault_points import Fault, FaultPoint, no_fault
 from symphony.domain.ids import branch_name
 from symphony.domain.issue import Issue
 from symphony.workspace.files import (
+    clear_drafts,
     delete_tree,
     empty_directory,
     is_directory,
@@ -86,6 +87,7 @@ def clear_leftovers(layout: Layout, repository: Path | None) -> Tenancy | None:
     empty_directory(layout.staging, older_than_s=_LEFTOVER_AGE_S)
     tenancy = Tenancy.at(layout.tenants)
     alone = tenancy is not None and tenancy.alone
+    clear_drafts(layout.records, older_than_s=0 if alone else _LEFTOVER_AGE_S)
     for mirror in layout.mirrors.glob("*.git"):
         (clear_abandoned_locks if alone else clear_stale_locks)(mirror)
     if alone and repository is not None:

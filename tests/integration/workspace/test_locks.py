@@ -133,3 +133,17 @@ async def test_who_comes_to_a_root_waits_until_the_one_who_is_alone_there_is_don
 
 async def test_where_there_can_be_no_file_nobody_is_told_and_nobody_is_alone(tmp_path: Path) -> None:
     assert Tenancy.at(tmp_path) is None
+
+
+async def test_a_record_that_was_half_written_goes_with_the_next_start(
+    make_manager: Make, root: Path
+) -> None:
+    first = make_manager()
+    await first.check_root()
+    draft = root / ".symphony" / "records" / ".new-half"
+    _left(draft)
+    await make_manager().check_root()
+    assert draft.exists(), "another daemon may be writing it"
+    del first
+    await make_manager().check_root()
+    assert not draft.exists()

@@ -94,6 +94,11 @@ def test_the_daemon_moves_what_it_begins_and_what_waits_for_a_person(project: Pr
             assert (blocked["before"], blocked["state"]) == (desk.doing, "Backlog")
             status = json.loads(project.symphony("status", "--json").stdout)
             assert [row["issue_identifier"] for row in status["blocked"]] == [blocked["issue_identifier"]]
+            answered = project.symphony("answer", blocked["issue_identifier"], "Blue")
+            assert answered.returncode == 0, answered.stderr
+            back = daemon.wait_for("issue_moved", reason="back")
+            assert (back["before"], back["state"]) == ("Backlog", desk.doing)
+            assert daemon.wait_for("issue_unblocked")["reason"] == "a person answered"
             log = daemon.log.read_text()
     assert HOOK_SECRET not in log
     assert desk.vendor.secret not in log

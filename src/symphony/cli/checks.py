@@ -203,7 +203,7 @@ async def _check_tracker(bound: Bound | None) -> list[Finding]:
     found = [fine("tracker", f"{look.kind} answers: {look.issues} issue{plural} in {states}")]
     found += [_finding(problem) for problem in look.problems[:_SHOWN]]
     if len(look.problems) > _SHOWN:
-        text = f"there are {len(look.problems) - _SHOWN} more findings"
+        text = f"{len(look.problems) - _SHOWN} more records or states are wrong"
         found.append(odd("tracker", text, hint="`symphony tracker check` shows them"))
     return found
 

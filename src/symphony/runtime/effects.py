@@ -107,6 +107,7 @@ class Effects:
             case RefreshIssues():
                 self._tasks.start_soon(self._refresh, command)
             case StartRun():
+                self._moves.forget(command.issue.id)
                 self._start(command)
             case ContinueRun() | FinishRun():
                 if worker := self._workers.get(command.run_id):

@@ -43,6 +43,10 @@ class Moves:
         """Note that this is the move which counts from now on."""
         self._wanted[command.issue.id] = command
 
+    def forget(self, issue_id: str) -> None:
+        """A run starts: what was asked for before, and is not made yet, is not wanted any more."""
+        self._wanted.pop(issue_id, None)
+
     def run_ended(self, issue_id: str) -> None:
         """A move for the start of a run that is over comes too late."""
         wanted = self._wanted.get(issue_id)

@@ -108,14 +108,18 @@ def _note(issue: Issue, failure: Failure, question: str | None) -> str:
 def go_on(work: Work, blocked: Blocked, resume: Resume | None, *, reason: str) -> None:
     """Put a blocked issue back to work at once, as the attempt that it was.
 
-    One that rests in `on_block`, out of the active states, is moved back first and stays blocked until then:
-    a run would be stopped for its state.
+    One that may rest in `on_block`, out of the active states, is looked at first and stays blocked until it
+    is seen in an active state: a run would be stopped, and a retry released, for its state.
     """
-    issue = blocked.issue
-    if moves.at_rest(issue, work.state.settings):
+    if moves.rests(work.state.settings):
         work.set_blocked(replace(blocked, resume=resume, returning=reason))
-        moves.back(work, issue)
-        return
+        work.update(wanted=work.state.wanted | {blocked.issue.id})
+    else:
+        _try_again(work, blocked, resume, reason=reason)
+
+
+def _try_again(work: Work, blocked: Blocked, resume: Resume | None, *, reason: str) -> None:
+    issue = blocked.issue
     retry = Retry(
         issue=issue,
         attempt=blocked.attempt or 1,
@@ -157,6 +161,8 @@ def on_blocked_refreshed(work: Work, blocked: Blocked, issue: Issue | None) -> N
     settings = work.state.settings
     if issue is not None and moves.at_rest(issue, settings):
         work.set_blocked(replace(blocked, issue=issue, settled=True))
+        if blocked.returning is not None:
+            moves.back(work, issue)
         return
     changed = issue is not None and blocked.settled and not moves.same_request(blocked.issue, issue, settings)
     if changed and blocked.returning is None:
@@ -172,7 +178,7 @@ def on_blocked_refreshed(work: Work, blocked: Blocked, issue: Issue | None) -> N
 
 def _on_active(work: Work, blocked: Blocked, issue: Issue, *, changed: bool) -> None:
     if blocked.returning is not None:
-        go_on(work, replace(blocked, issue=issue), blocked.resume, reason=blocked.returning)
+        _try_again(work, replace(blocked, issue=issue), blocked.resume, reason=blocked.returning)
     elif changed:
         release(work, issue, path=blocked.workspace_path)
         work.notify("info", "issue_unblocked", issue, reason="the issue was changed")

@@ -9,9 +9,9 @@ move that did not happen.
   issue *rests*: it stays blocked and is shown, instead of being released for having left the active states.
 - A move to `on_block` is never "a change by a person" that unblocks: neither ours, nor one of a person.
 - What rests goes on when a person moves it to an active state, or by `answer`, `retry`, `unblock`, or a
-  budget that is there again: then it is moved back first, to `on_start` or else the first of the active
-  states, and goes on when a look says that it is there. Other changes do nothing meanwhile: who edits the
-  text of a blocked issue is often not done yet.
+  budget that is there again: then it is looked at, moved back from where it rests, to `on_start` or else the
+  first of the active states, and goes on when a look says that it is there. Other changes do nothing
+  meanwhile: who edits the text of a blocked issue is often not done yet.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ from symphony.scheduler.inputs import SchedulerSettings
 from symphony.scheduler.policy import Standing
 from symphony.scheduler.work import Work
 
-__all__ = ["at_rest", "back", "on_block", "on_start", "same_request"]
+__all__ = ["at_rest", "back", "on_block", "on_start", "rests", "same_request"]
 
 
 def on_start(work: Work, issue: Issue) -> None:
@@ -58,6 +58,12 @@ def _move(work: Work, issue: Issue, state: str | None, reason: MoveReason, only_
 def at_rest(issue: Issue, settings: SchedulerSettings) -> bool:
     """Whether the issue is in `on_block`, and that is no active state."""
     return _is_on_block(issue, settings) and policy.standing(issue, settings) is Standing.INACTIVE
+
+
+def rests(settings: SchedulerSettings) -> bool:
+    """Whether blocked issues are taken out of the active states."""
+    state = normalise_state(settings.on_block or "")
+    return state != "" and state not in settings.active_states - settings.terminal_states
 
 
 def same_request(before: Issue, after: Issue, settings: SchedulerSettings) -> bool:

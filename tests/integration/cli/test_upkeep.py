@@ -136,7 +136,7 @@ def test_many_records_that_are_left_out_are_counted(project: Project) -> None:
         project.write(f".symphony/issues/SYM-{number}.md", "no front matter\n")
     done = CliRunner().invoke(main, ["doctor"], standalone_mode=False)
     assert done.stdout.count("left out: ") == 3
-    assert "2 more records are left out" in done.stdout
+    assert "2 more records or states are wrong" in done.stdout
 
 
 def test_a_state_directory_that_others_read_is_odd_and_a_file_is_an_error(project: Project) -> None:

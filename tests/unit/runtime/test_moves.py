@@ -105,6 +105,14 @@ async def test_a_move_for_a_run_that_is_over_comes_too_late(desk: Desk) -> None:
     desk.moves.run_ended("2")
 
 
+async def test_a_move_that_is_late_does_not_take_the_issue_from_a_run(desk: Desk) -> None:
+    tracker = MovingTracker(issues=(ONE,))
+    desk.moves.ask(command := _move(MoveReason.BLOCK))
+    desk.moves.forget("1")
+    await desk.moves.make(make_bound(desk.path, tracker), command)
+    assert tracker.moved == []
+
+
 async def test_a_failure_is_told_once_with_a_hint_until_a_move_succeeds(desk: Desk) -> None:
     failure = make_failure(f"refused for {SECRET}", hint="ask an administrator")
     tracker = MovingTracker(issues=(ONE,), failure=TrackerError(failure))

@@ -167,6 +167,27 @@ def test_an_answer_stands_when_a_person_moves_the_issue_by_hand() -> None:
     assert start.resume.answer == "blue"
 
 
+def test_an_answer_that_comes_before_anybody_saw_the_issue_rest_is_not_lost() -> None:
+    story = _running(on_block="Human Review", on_return="Todo")
+    story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure(category=Category.TURN_INPUT_REQUIRED))
+    story.put("1", state="Human Review")
+    story.forget().tell(OperatorAsked(verb=Verb.ANSWER, issue_id="1", text="blue"))
+    assert [move.reason for move in story.said(MoveIssue)] == [MoveReason.BACK]
+    story.put("1", state="Todo")
+    _look(story)
+    (start,) = story.said(StartRun)
+    assert start.resume is not None
+    assert start.resume.answer == "blue"
+
+
+def test_an_answer_that_comes_before_the_move_was_made_goes_on_at_once() -> None:
+    story = _running(on_block="Human Review", on_return="Todo")
+    story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure(category=Category.TURN_INPUT_REQUIRED))
+    story.forget().tell(OperatorAsked(verb=Verb.ANSWER, issue_id="1", text="blue"))
+    story.advance(200)
+    assert len(story.said(StartRun)) == 1
+
+
 @pytest.mark.parametrize("verb", [Verb.RETRY, Verb.UNBLOCK])
 def test_other_verbs_go_the_same_way(verb: Verb) -> None:
     story = _blocked()

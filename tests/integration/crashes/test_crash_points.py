@@ -68,6 +68,9 @@ def sessions(project: Project) -> int:
     return sum(one["role"] == "agent" and not one["run_id"].endswith("-preflight") for one in facts)
 
 
+_BESIDE_THE_RUN = frozenset({FaultPoint.BEFORE_COMMENT, FaultPoint.AFTER_COMMENT})
+
+
 @pytest.mark.parametrize("point", FaultPoint)
 def test_a_daemon_that_dies_there_is_made_up_for(project: Project, point: FaultPoint) -> None:
     if point in _RETRIED:
@@ -85,7 +88,10 @@ def test_a_daemon_that_dies_there_is_made_up_for(project: Project, point: FaultP
     assert not (project.workspaces / "SYM-1").exists()
     places = project.workspaces / ".symphony"
     assert [path.name for name in ("records", "trash") for path in (places / name).iterdir()] == []
-    assert sessions(project) - before == AFTERWARDS[point].sessions, done.stderr
+    started, expected = sessions(project) - before, AFTERWARDS[point].sessions
+    # A comment is written beside the run, which on a busy machine may have done its work before it.
+    allowed = {0, expected} if point in _BESIDE_THE_RUN else {expected}
+    assert started in allowed, done.stderr
 
 
 def test_dying_again_and_again_at_the_same_point_changes_nothing(project: Project) -> None:

@@ -32,7 +32,7 @@ _TESTS = Path(__file__).parents[1]
 _AT_ONCE = 6
 _NEVER_LOGGED = {
     "run_crashed", "effect_crashed", "decision_failed", "observer_failed", "tracker_crashed",
-    "delivery_crashed", "reload_failed", "predecessor_survives",
+    "delivery_crashed", "reload_failed",
 }  # fmt: skip
 _ENDINGS = {
     "SIGKILL": 6,

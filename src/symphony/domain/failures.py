@@ -73,6 +73,7 @@ class Category(StrEnum):
     WORKSPACE_REPOSITORY = "workspace_repository"
 
     INSTANCE_LOCKED = "instance_locked"
+    PREDECESSOR_ALIVE = "predecessor_alive"
     STATE_DIRECTORY = "state_directory"
     JOURNAL = "journal"
     HTTP_SERVER = "http_server"

@@ -9,10 +9,10 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.domain.failures import SymphonyError
+from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.hosts.base import Host, Identity
 from symphony.runtime.bound import Bound
-from symphony.runtime.state_dir import LiveRun, StateDirectory
+from symphony.runtime.state_dir import LiveRun, StateDirectory, StateDirectoryError
 from symphony.scheduler.inputs import WorkspaceRef
 
 __all__ = ["left_workspaces", "reap_predecessor"]
@@ -29,6 +29,10 @@ async def reap_predecessor(state_dir: StateDirectory, host: Host, *, agents: Seq
     That is what carries the mark of our instance, however little is left of the state directory, and besides
     the `agents` that the journal tells of, and what the files of runs tell that earlier versions wrote. Such
     a run whose processes survive even SIGKILL keeps its file, so that the next start tries again.
+
+    Raises:
+        StateDirectoryError: category `predecessor_alive`: some could not be ended. Their issues must not get
+            a second session beside them, so this start is given up.
     """
     left = await to_thread.run_sync(state_dir.left_runs)
     found: set[Identity] = set()
@@ -41,12 +45,24 @@ async def reap_predecessor(state_dir: StateDirectory, host: Host, *, agents: Seq
         alive = await _alive_twice(left, agents, host)
     if found:
         _log.warning("predecessor_reaped", runs=len(left) + len(agents), processes=len(found))
-    if alive:
-        _log.error("predecessor_survives", pids=sorted(one.pid for one in alive))
     for run in left:
         if not alive or not _alive_of([run], host):
             state_dir.remove_run(run.run_id)
+    if alive:
+        raise _survivors(alive)
     return len(found)
+
+
+def _survivors(alive: set[Identity]) -> StateDirectoryError:
+    pids = ", ".join(str(one.pid) for one in sorted(alive, key=lambda one: one.pid))
+    return StateDirectoryError(
+        Failure(
+            category=Category.PREDECESSOR_ALIVE,
+            blame=Blame.HOST,
+            message=f"processes of an earlier daemon survive even SIGKILL: pid {pids}",
+            hint="find out what holds them (a debugger, a file system that hangs), end them, and start again",
+        )
+    )
 
 
 async def _alive_twice(left: Sequence[LiveRun], agents: Sequence[Identity], host: Host) -> set[Identity]:

@@ -365,7 +365,7 @@ class OperatorAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayBegan:
-    """A day (`YYYY-MM-DD`, UTC) began: the daily budget counts anew. The same day again is nothing."""
+    """A day (`YYYY-MM-DD`, UTC) began: the daily budget counts anew. An earlier one gives nothing back."""
 
     day: str
 

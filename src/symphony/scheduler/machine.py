@@ -173,12 +173,15 @@ def _on_settings(work: Work, settings: SchedulerSettings) -> None:
 
 
 def _on_day(work: Work, day: str) -> None:
-    """A new day, a new budget; the first that is named is the one we are in."""
+    """A new day, a new budget; the first that is named is the one we are in.
+
+    After a clock that was set back nothing is given again: what was used counts on the day that it is now.
+    """
     before = work.state.day
     if day == before:
         return
     work.update(day=day)
-    if before is not None:
+    if before is not None and day > before:
         work.update(day_tokens=0, exempt=frozenset())
         work.notify("info", "day_began", day=day)
         blocks.lift_budgets(work)

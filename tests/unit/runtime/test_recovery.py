@@ -6,10 +6,11 @@ from structlog.testing import capture_logs
 from typing_extensions import override
 
 from harness.left_runs import leave_run
+from symphony.domain.failures import Category
 from symphony.hosts.base import Completed, HostProcess, Identity
 from symphony.hosts.local import LocalHost
 from symphony.runtime.recovery import reap_predecessor
-from symphony.runtime.state_dir import LiveRun, StateDirectory
+from symphony.runtime.state_dir import LiveRun, StateDirectory, StateDirectoryError
 
 pytestmark = pytest.mark.asyncio
 
@@ -134,21 +135,21 @@ async def test_a_child_born_between_look_and_signal_is_found_by_the_next_look(st
     assert files(state) == []
 
 
-async def test_what_survives_even_the_kill_keeps_its_file_and_no_other(state: StateDirectory) -> None:
+async def test_what_survives_even_the_kill_ends_the_start_and_keeps_its_file(state: StateDirectory) -> None:
     left(state, "e-1")
     left(state, "e-2")
     machine = Machine({"e-1": [who(1)], "e-2": [who(2)]}, immortal=[who(1)])
-    with capture_logs() as logs:
-        assert await reap_predecessor(state, machine) == 2
+    with pytest.raises(StateDirectoryError, match=r"survive even SIGKILL: pid 1$") as refused:
+        await reap_predecessor(state, machine)
+    assert refused.value.failure.category is Category.PREDECESSOR_ALIVE
     assert files(state) == ["e-1"]
-    assert logs[-1]["event"] == "predecessor_survives"
-    assert logs[-1]["pids"] == [1]
 
 
 async def test_processes_that_fork_faster_than_the_sweeps_keep_their_file(state: StateDirectory) -> None:
     left(state, "e-1")
     machine = Machine({"e-1": [who(1)]})
     machine.forks = [("e-1", who(pid)) for pid in range(2, 22)]
-    await reap_predecessor(state, machine)
+    with pytest.raises(StateDirectoryError, match=r"pid 21$"):
+        await reap_predecessor(state, machine)
     assert machine.alive(who(21))
     assert files(state) == ["e-1"], "the next start must find it again"

@@ -233,6 +233,17 @@ def test_the_first_day_that_is_named_is_the_one_we_are_in() -> None:
     assert (story.state.day, story.state.day_tokens) == ("2025-01-01", 70)
 
 
+def test_a_clock_that_is_set_back_over_midnight_gives_no_budget_again() -> None:
+    story = _day_used().turn_ends("1").ends("1").advance(10_000)
+    used = story.state.day_tokens
+    story.forget().tell(DayBegan(day="2024-12-31"))
+    assert (story.state.day, story.state.day_tokens) == ("2024-12-31", used)
+    assert story.state.blocked
+    assert not story.notices("day_began")
+    story.tell(DayBegan(day="2025-01-01"))
+    assert story.state.day_tokens == 0
+
+
 def test_a_change_of_the_issue_lets_it_pass_the_day() -> None:
     story = _day_used().turn_ends("1").ends("1")
     story.put("1", title="Urgent")

@@ -152,7 +152,7 @@ def remembered(name: str, kind: ClaimKind, **issue: Any) -> ClaimRecord:
 
 
 def test_what_the_journal_remembers_is_told_as_the_next_daemon_would_judge_it(project: Project) -> None:
-    """SYM-1 is blocked, SYM-2 was changed since, SYM-4 is over; of the workspace of SYM-5 nothing is asked."""
+    """SYM-1 is blocked, SYM-2 was changed, SYM-4 is over; of the workspace of SYM-5 nothing is asked."""
     records = project.workspaces / ".symphony" / "records"
     records.mkdir(parents=True)
     entry = {"issue_id": "SYM-5", "identifier": "SYM-5", "key": "SYM-5", "ready": True}

@@ -83,14 +83,17 @@ def test_an_agent_asks_a_person_answers_and_the_issue_is_finished(project: Proje
     with board.daemon("--port", "0") as daemon, client_of(board, daemon) as (client, bearer):
         daemon.wait_for("issue_blocked")
         row = becomes(board, daemon, "SYM-1", "blocked")
-        assert "Which colour, red or blue?" in row["question"]
+        assert row["question"] == "Which colour, red or blue?"
         assert "Which colour, red or blue?" in client.get("/api/v1/SYM-1").json()["blocked"]["question"]
         for shown in (told(board, "status"), told(board, "explain", "SYM-1")):
             assert "Which colour, red or blue?" in shown
             assert 'symphony answer SYM-1 "…"' in shown
         until(lambda: board.comments("SYM-1") or None, daemon.log.read_text)
         (comment,) = board.comments("SYM-1")
-        assert "Which colour, red or blue?" in comment
+        assert (
+            "asks: Which colour, red or blue?\n\nThe agent asks:\n\n```text\nWhich colour, red or blue?\n"
+            in comment
+        )
         assert "symphony answer SYM-1" in comment
 
         refused = client.post("/api/v1/SYM-1/answer", json={"text": "Red"})

@@ -110,10 +110,14 @@ class ContextCompacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRequired:
-    """Only a person can answer: the run ends and the issue is blocked (SM7); `approval` says which kind."""
+    """Only a person can answer: the run ends and the issue is blocked (SM7); `approval` says which kind.
+
+    `question` is what the agent wants to be told, in its own words; null where `reason` is all there is.
+    """
 
     reason: str
     approval: bool = False
+    question: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

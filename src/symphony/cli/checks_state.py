@@ -114,7 +114,8 @@ def _journal(path: Path) -> list[Finding]:
         told = [odd(name, found.failure.message, hint=found.failure.hint or hint)]
     else:
         size = f"{found.bytes / 1024**2:.1f} MiB"
-        told = [fine(name, f"{path} is sound: {found.runs} runs, {found.claims} claims, {size}")]
+        held = f"runs: {found.runs}, claims: {found.claims}"
+        told = [fine(name, f"{path} is sound ({held}, {size})")]
     if found.newest_wall_ms is not None and found.newest_wall_ms > time.time() * 1000 + _AHEAD_MS:
         hint = "the clock was set back, or was wrong before; times of then are told as they were written"
         told.append(odd(name, "its newest record lies in the future", hint=hint))

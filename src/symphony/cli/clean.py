@@ -28,6 +28,7 @@ Goes: workspaces of issues in a terminal state, ended runs in the journal, the a
 journals that were set aside as damaged. Stays: everything of an issue that is not over, and every workspace
 with uncommitted work or commits that are nowhere else. Beside a running daemon workspaces and the journal are
 left to it; it keeps to `retention` by itself.
+
 Exit codes: 0 done, 1 something could not be removed, 3 the workflow is invalid, 5 the daemon does not answer.
 """
 _MAX_CHARS = 4_000
@@ -76,7 +77,9 @@ def _show(found: "Cleaned") -> None:
         click.echo(f"{mark}  {text}", color=colour)
     gone = [item for item in found.items if item.outcome == "removed"]
     if not gone:
-        click.echo("Nothing has to go.")
+        click.echo(
+            "Nothing was removed." if any(item.failed for item in found.items) else "Nothing has to go."
+        )
         return
     freed = sum(item.size or 0 for item in gone)
     would = "would be removed" if found.dry_run else "removed"

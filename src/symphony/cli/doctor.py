@@ -26,6 +26,7 @@ Examples:
 
 Works beside a running daemon and without one; nothing is changed and nothing is left behind. Each check has
 20 seconds. The agent is started once and asked for its login and one sandboxed command; no model is called.
+
 Exit codes: 0 no error (warnings may be), 1 errors, 3 the configuration, 4 a login, 5 the daemon is silent;
 the highest that applies.
 """

@@ -15,7 +15,9 @@ Examples:
   symphony explain SYM-3
   symphony explain SYM-3 --json | jq -r .explanation.code
 
-Works without a daemon too: then the tracker is asked once, and judged as a daemon would.
+Works without a daemon too: then the tracker and the journal are read, and judged as a
+daemon would.
+
 Exit codes: 0 explained, 1 there is no such issue, 3 the workflow is invalid, 5 the daemon does not answer.
 """
 

@@ -25,9 +25,10 @@ Examples:
   symphony logs SYM-3 -n 0            everything that is remembered
   symphony logs SYM-3 --run 4f2a      one run, by the begin of its id
   symphony logs SYM-3 --stderr        what the agent of the latest run wrote to stderr
-  symphony logs SYM-3 --json | jq -r .message
+  symphony logs SYM-3 --json | jq -r '.message // empty'
 
 Works with a daemon and without one. Secrets were masked when it was written.
+
 Exit codes: 0 shown, 1 nothing is known of the issue, or the journal cannot be read.
 """
 _INTERVAL_S: Final = 0.5

@@ -24,6 +24,7 @@ Examples:
   symphony replay night.jsonl --json | jq '.differences'
 
 Nothing is started, asked or changed: the scheduler is pure. Recordings of the simulator are read as well.
+
 Exit codes: 0 the same decisions (or none were recorded), 1 others, or no recording.
 """
 _MAX_BYTES: Final = 1024 * 1024 * 1024

@@ -23,6 +23,7 @@ Examples:
   symphony run ../app/WORKFLOW.md --log-format json 2>>symphony.log
 
 SIGTERM lets running turns end, Ctrl-C (or a second SIGTERM) stops them at once, SIGHUP reloads.
+
 Exit codes: 0 done, 1 failure (with --once: an issue is blocked or given up), 2 usage, 3 configuration,
 4 authentication.
 """

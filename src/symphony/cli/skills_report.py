@@ -25,6 +25,8 @@ Examples:
 
 From the journal of the daemon of WORKFLOW.md; it works with and without one running. Runs that a skill was
 dropped from do not count for it.
+
+Exit codes: 0 shown, 1 there is no journal yet, or it cannot be read.
 """
 _SUCCEEDED: Final = "succeeded"
 

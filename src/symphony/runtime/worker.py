@@ -310,7 +310,7 @@ class Worker:
                 return
             case InputRequired():
                 self._needs = _needs_person(last)
-                self._question = last.reason
+                self._question = last.question or last.reason
                 raise SymphonyError(self._needs)
             case TurnEnded(failure=Failure() as failure):
                 raise SymphonyError(failure)

@@ -91,7 +91,8 @@ def _path(work: Work, issue_id: str, held: Running | Retry | None) -> str | None
 
 def _note(issue: Issue, failure: Failure, question: str | None) -> str:
     """What the issue says. A question is the agent's own text: it is shown as it is, and does nothing."""
-    parts = [f"Symphony stopped working on this issue: {failure.message}."]
+    end = "" if failure.message.endswith((".", "!", "?", "…")) else "."
+    parts = [f"Symphony stopped working on this issue: {failure.message}{end}"]
     if question is not None:
         fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", question)), 0)
         parts.append(f"The agent asks:\n\n{fence}text\n{question}\n{fence}")

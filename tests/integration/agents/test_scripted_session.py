@@ -168,7 +168,7 @@ async def test_a_question_to_a_person_ends_the_run_within_a_bound(bench: Bench) 
     with anyio.fail_after(20):
         async with bench.session(bench.scripted()) as session:
             events = await bench.turn(session, bench.script({"ask_input": "Which colour?"}))
-    assert events[-1] == InputRequired(reason="the agent asks: Which colour?")
+    assert events[-1] == InputRequired(reason="the agent asks: Which colour?", question="Which colour?")
 
 
 @pytest.mark.conformance("A-8")

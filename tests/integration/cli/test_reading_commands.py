@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,11 +15,14 @@ import structlog
 from click.testing import CliRunner, Result
 from referencing import Registry, Resource
 
+from harness.journalling import claim, written
 from harness.pictures import busy
 from harness.project import Project
 from symphony.cli import main
 from symphony.cli.control import Control, UnreachableError, unreachable
 from symphony.cli.facts import Facts
+from symphony.journal.model import ClaimRecord
+from symphony.scheduler.inputs import ClaimKind
 from symphony.web.openapi import schemas
 
 ROOT = Path(__file__).parents[3]
@@ -140,6 +144,35 @@ def test_every_issue_is_explained_also_one_that_is_no_candidate(
     conforms(found, "explain")
     assert (found["status"], found["explanation"]["code"]) == (status, code)
     assert project.repo.exists()
+
+
+def remembered(name: str, kind: ClaimKind, **issue: Any) -> ClaimRecord:
+    held = claim(kind=kind, attempt=2)
+    return replace(held, issue=replace(held.issue, id=name, identifier=name, **issue))
+
+
+def test_what_the_journal_remembers_is_told_as_the_next_daemon_would_judge_it(project: Project) -> None:
+    """SYM-1 is blocked, SYM-2 was changed, SYM-4 is over; of the workspace of SYM-5 nothing is asked."""
+    records = project.workspaces / ".symphony" / "records"
+    records.mkdir(parents=True)
+    entry = {"issue_id": "SYM-5", "identifier": "SYM-5", "key": "SYM-5", "ready": True}
+    (records / "SYM-5.json").write_text(json.dumps(entry))
+    journal = project.state_dir / "journal.db"
+    project.state_dir.mkdir()
+    same = {"title": "First", "labels": ("agent",), "priority": 1}
+    written(
+        journal,
+        replace(remembered("SYM-1", ClaimKind.BLOCKED, **same), question="Red?"),
+        remembered("SYM-2", ClaimKind.BLOCKED, title="As it was"),
+        remembered("SYM-4", ClaimKind.RETRYING),
+    )
+    found = document("status")
+    assert [(row["issue_identifier"], row["question"]) for row in found["blocked"]] == [("SYM-1", "Red?")]
+    assert [row["issue_identifier"] for row in found["waiting"]] == ["SYM-2", "SYM-3"]
+    assert found["retrying"] == []
+    assert document("explain", "SYM-1")["explanation"]["code"] == "blocked"
+    journal.write_bytes(b"no database")
+    assert document("status")["blocked"] == []
 
 
 def test_an_issue_with_a_workspace_is_found_by_its_record(project: Project) -> None:

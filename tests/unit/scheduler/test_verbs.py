@@ -285,6 +285,15 @@ def test_the_question_is_shown_as_it_is_and_how_to_answer_it() -> None:
     )
 
 
+def test_a_reason_that_is_a_question_gets_no_full_stop_behind_it() -> None:
+    story = _running()
+    failure = make_failure("the agent asks: which?", category=Category.TURN_INPUT_REQUIRED)
+    outcome = Outcome(kind=OutcomeKind.INPUT_REQUIRED, failure=failure)
+    story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
+    (note,) = story.said(PostNote)
+    assert note.body.startswith("Symphony stopped working on this issue: the agent asks: which?\n\n")
+
+
 def test_a_question_is_bounded() -> None:
     story = _asking("?" * 100_000)
     assert len(story.state.blocked["1"].question or "") == 4_000

@@ -158,6 +158,7 @@ def _permissions(params: Params, policy: Policy) -> Answer:
             return Answer(result=nothing, event=_blocked(kind, params))
 
 
+_LONGEST_QUESTION = 4_000
 _MCP_QUESTION = "mcp_tool_call_approval_"
 _PREFERRED_LABELS = ("Approve this Session", "Approve Once")
 
@@ -171,9 +172,7 @@ def _user_input(params: Params, policy: Policy) -> Answer:
         answers = {name: {"answers": [label]} for name, label in labels.items()}
         event = ApprovalAnswered(kind="mcpToolCall", decision="accept")
         return Answer(result={"answers": answers}, event=event)
-    return Answer(
-        error=(NOBODY_THERE, "nobody is here to answer"), event=InputRequired(reason=_asked(questions))
-    )
+    return Answer(error=(NOBODY_THERE, "nobody is here to answer"), event=_asked(questions))
 
 
 def _approving_label(question: Params) -> str | None:
@@ -189,9 +188,11 @@ def _approving_label(question: Params) -> str | None:
     return next(iter([*preferred, *fitting]), None)
 
 
-def _asked(questions: Sequence[Params]) -> str:
-    texts = [redact(text, 300) for entry in questions if isinstance(text := entry.get("question"), str)]
-    return "the agent asks: " + ("; ".join(texts) or "something it did not word")
+def _asked(questions: Sequence[Params]) -> InputRequired:
+    texts = [text for entry in questions if isinstance(text := entry.get("question"), str)]
+    told = "; ".join(redact(text, 300) for text in texts) or "something it did not word"
+    words = "\n".join(redact(text, _LONGEST_QUESTION) for text in texts) or None
+    return InputRequired(reason=f"the agent asks: {told}", question=words)
 
 
 def _elicitation(params: Params, policy: Policy) -> Answer:

@@ -12,6 +12,7 @@ import anyio
 
 from symphony.cli.checking import examine
 from symphony.cli.checks_host import (
+    check_children,
     check_clock,
     check_disk,
     check_git,
@@ -99,6 +100,7 @@ def _checks(place: _Place) -> dict[str, Check]:
         "clock": partial(check_clock, nearest(state_dir), place.host, environment),
         "user_namespaces": partial(check_user_namespaces, place.host, environment),
         "open_files": partial(check_open_files, bound),
+        "children": check_children,
         "processes": partial(check_processes, place.workflow, environment, state_dir),
         "workspaces": partial(check_workspaces, bound),
     }

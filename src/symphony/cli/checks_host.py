@@ -1,4 +1,4 @@
-"""Checks of `symphony doctor` on this machine: git, disks, the clock, user namespaces, open files."""
+"""Checks of `symphony doctor` on this machine: git, disks, the clock, namespaces, open files, children."""
 
 import ctypes
 import os
@@ -18,9 +18,12 @@ from symphony.cli.checkup import Finding, failed, fine, in_thread, odd
 from symphony.cli.failures import CommandError
 from symphony.cli.nearest import nearest
 from symphony.hosts.base import Completed, Host
+from symphony.hosts.groups import own_group
+from symphony.hosts.tether import Tether
 from symphony.runtime.bound import Bound
 
 __all__ = [
+    "check_children",
     "check_clock",
     "check_disk",
     "check_git",
@@ -208,3 +211,23 @@ async def check_open_files(
         return [fine("open_files", f"{told}, enough for {agents} session{'' if agents == 1 else 's'}")]
     text = f"at most {soft} files may be open, and {agents} sessions may need {needed}"
     return [odd("open_files", text, hint=f"ulimit -n {needed}, or LimitNOFILE={needed} in the service unit")]
+
+
+async def check_children(
+    *, tied: Callable[[], bool] = lambda: Tether().holds, group: Callable[[], Path | None] = own_group
+) -> list[Finding]:
+    """What becomes of agents and hooks when the daemon is killed, and whether a run can lose a process.
+
+    Without groups nothing is amiss: marks have to do. They are those of where this is asked, and a service
+    may have others.
+    """
+    held, own = await in_thread(lambda: (tied(), group()))
+    groups = (
+        "no run can lose one, as each gets a control group"
+        if own is not None
+        else "marks tell those of a run, as this control group cannot be divided (Delegate=yes of systemd)"
+    )
+    if held:
+        return [fine("children", f"they end with the daemon; {groups}")]
+    hint = "install util-linux 2.33 or later for its setpriv; without it the next start ends them"
+    return [odd("children", f"they outlive a daemon that is killed; {groups}", hint=hint)]

@@ -15,6 +15,7 @@ from symphony.cli.workflow_option import as_json, of_a_workflow
 __all__ = ["drain"]
 
 _ENDING_S: Final = 10.0
+_MOMENT_S: Final = 1.0
 
 _EPILOG = """\b
 Examples:
@@ -40,7 +41,7 @@ def drain(*, wait: bool, as_json: bool, workflow: Path) -> None:
     # Imported here: `--help` of any command stays fast.
     with lean_imports():
         from symphony.cli.client import RefusedError
-        from symphony.cli.control import UnreachableError
+        from symphony.cli.control import UnreachableError, unreachable
         from symphony.cli.needed import needed_daemon
         from symphony.cli.orders import tell
 
@@ -53,9 +54,12 @@ def drain(*, wait: bool, as_json: bool, workflow: Path) -> None:
         except RefusedError as error:
             if not wait or error.reason != "draining":
                 raise
-        except UnreachableError:
-            if not wait or not _ended(end, _ENDING_S):  # it may be on its last steps
+        except UnreachableError as error:
+            if not _ended(end, _ENDING_S if wait else _MOMENT_S):  # it may be on its last steps
                 raise
+            if not wait:
+                told = f"the daemon (pid {client.control.pid}) ended before it answered"
+                raise unreachable(told, hint="nothing is left to drain") from error
         if wait:
             _ended(end, None)
             click.echo("The daemon has ended.", err=as_json)

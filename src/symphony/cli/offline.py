@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -29,7 +29,7 @@ from symphony.observability.logs import configure
 from symphony.observability.masking import masked
 from symphony.runtime.bound import Bound, bind, redaction_for, scheduler_settings
 from symphony.runtime.clock import monotonic_ms
-from symphony.runtime.memory import first_input, wall_ms
+from symphony.runtime.memory import first_input
 from symphony.runtime.preview import preview, prompt_document
 from symphony.scheduler import policy
 from symphony.scheduler.commands import Command, FetchCandidates, RefreshIssues
@@ -45,6 +45,7 @@ Document = dict[str, Any]
 _T = TypeVar("_T")
 
 TRACKER_S: Final = 30.0
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WOULD_START: Final = "it would start now, and no daemon is running"
 _NOT_ASKED = Failure(
     category=Category.TRACKER_REQUEST, blame=Blame.TRACKER, message="not asked without a daemon"
@@ -85,8 +86,8 @@ class Offline:
 
     async def state(self) -> Document:
         """The document of `/api/v1/state`."""
-        state, now_ms = await self._look()
-        document = state_document(state, History(), now_ms=now_ms, now=datetime.now(UTC))
+        state, now_ms, now = await self._look()
+        document = state_document(state, History(), now_ms=now_ms, now=now)
         document["waiting"] = [_offline_row(row, state) for row in document["waiting"]]
         document["health"] |= {"status": "stopped", "polls": 0}
         document["polling"] |= {"checking": False, "next_poll_in_ms": None}
@@ -100,12 +101,12 @@ class Offline:
         Raises:
             SymphonyError: the tracker cannot tell.
         """
-        state, now_ms = await self._look()
+        state, now_ms, now = await self._look()
         found = await self._find(identifier, state)
         if found is None:
             return None
         known = replace(state, candidates={**state.candidates, found.id: found})
-        document = issue_document(known, History(), identifier, now_ms=now_ms, now=datetime.now(UTC))
+        document = issue_document(known, History(), identifier, now_ms=now_ms, now=now)
         if document is None:
             return None
         if document["waiting"] is None:
@@ -122,7 +123,7 @@ class Offline:
         Raises:
             SymphonyError: the tracker cannot tell, or the dispatch would fail.
         """
-        state, _ = await self._look()
+        state, *_ = await self._look()
         found = await self._find(identifier, state)
         if found is None:
             return None
@@ -131,25 +132,25 @@ class Offline:
 
     async def identifiers(self) -> tuple[str, ...]:
         """The identifiers of what the tracker lists and of what has a workspace, to guess what was meant."""
-        state, _ = await self._look()
+        state, *_ = await self._look()
         listed = [issue.identifier for issue in state.candidates.values()]
         return tuple(dict.fromkeys([*listed, *(ref.identifier for ref in state.parked.values())]))
 
-    async def _look(self) -> tuple[State, int]:
-        """The state that a daemon would have after its first poll, and the moment it is of."""
-        settings, now_ms = scheduler_settings(self.bound), monotonic_ms()
+    async def _look(self) -> tuple[State, int, datetime]:
+        """The state that a daemon would have after its first poll, and its moment on both clocks."""
+        settings, now_ms, now = scheduler_settings(self.bound), monotonic_ms(), datetime.now(UTC)
         fact: Input = first_input(
             self.remembered,
             settings,
             now_ms=now_ms,
-            wall_ms=wall_ms(),
+            wall_ms=(now - _EPOCH) // timedelta(milliseconds=1),
             workspaces=await self._workspaces(),
         )
         state, asked = initial(settings, epoch="files"), list[Command]()
         while True:
             state, commands = step(state, fact, now_ms)
             if state.polls:
-                return _without_ended(state), now_ms
+                return _without_ended(state), now_ms, now
             asked += (one for one in commands if isinstance(one, RefreshIssues | FetchCandidates))
             # What is blocked comes first, in whatever order it is asked: the poll is the end.
             asked.sort(key=lambda one: isinstance(one, FetchCandidates))

@@ -219,7 +219,7 @@ def _checked(connection: sqlite3.Connection, path: Path) -> Opened:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     if (wrong := difference(connection)) is not None:
         raise DamagedError(f"{wrong} is missing or is not as it should be")
-    remembered, notices = load(connection)
+    remembered, notices = load(connection, drop=True)
     found = identity(path)
     if found is None:
         raise DamagedError("it was taken away")

@@ -62,9 +62,9 @@ class JournalReader:
         return self._records("SELECT record FROM claims", (), ClaimRecord)
 
     def remembered(self) -> Remembered:
-        """What the next daemon would begin with; raises also for rows that it would drop from the file."""
+        """What the next daemon would begin with."""
         with self.told():
-            return load(self.connection)[0]
+            return load(self.connection, drop=False)[0]
 
     def runs(self, issue_identifier: str | None = None, *, limit: int = 50) -> tuple[RunRecord, ...]:
         """The latest runs, of one issue or of all, the newest first."""

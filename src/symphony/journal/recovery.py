@@ -59,6 +59,7 @@ def _claim(record: ClaimRecord, live: Mapping[str, RunRecord], start: Start) -> 
         kind=record.kind,
         attempt=record.attempt,
         due_ms=_due_ms(record, start),
+        since_ms=_since_ms(record, start),
         error=record.error,
         idle_attempts=record.idle_attempts,
         failures=record.failures,
@@ -76,6 +77,11 @@ def _due_ms(record: ClaimRecord, start: Start) -> int:
     due_wall_ms = start.wall_ms if record.due_wall_ms is None else record.due_wall_ms
     left_ms, whole_ms = due_wall_ms - start.wall_ms, due_wall_ms - record.since_wall_ms
     return start.now_ms + max(min(left_ms, whole_ms, start.max_wait_ms), 0)
+
+
+def _since_ms(record: ClaimRecord, start: Start) -> int:
+    """When the claim became what it is, never after now: negative if that was before the clock's zero."""
+    return start.now_ms + min(record.since_wall_ms - start.wall_ms, 0)
 
 
 def _resume(record: ClaimRecord, run: RunRecord | None) -> Resume:

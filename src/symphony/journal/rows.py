@@ -1,7 +1,7 @@
 """Records as rows and back: the only place that knows the columns.
 
-A row that does not decode costs that row: it is told and dropped, because a claim that nobody can read any
-more must not come back with the next version of the program.
+A row that does not decode costs that row: a start tells and drops it, as a claim that nobody can read any
+more must not come back with the next version of the program. Who may only read passes over it.
 """
 
 import sqlite3
@@ -135,11 +135,11 @@ def _skills(record: SkillsRecord, now_wall_ms: int) -> Iterator[Statement]:
         yield "INSERT INTO skill_uses VALUES (?, ?, ?, ?, ?, ?, ?)", row
 
 
-def load(connection: sqlite3.Connection) -> tuple[Remembered, tuple[Failure, ...]]:
-    """What a start needs, and what was lost of it: rows that do not decode are dropped from the file.
+def load(connection: sqlite3.Connection, *, drop: bool) -> tuple[Remembered, tuple[Failure, ...]]:
+    """What a start needs, and what was lost of it: rows that do not decode, which `drop` takes from the file.
 
     Raises:
-        sqlite3.Error: the file cannot be read or written.
+        sqlite3.Error: the file cannot be read, or not written.
     """
     notices: list[Failure] = []
 
@@ -150,8 +150,9 @@ def load(connection: sqlite3.Connection) -> tuple[Remembered, tuple[Failure, ...
                 whole.append(made(*row[1:]))
             except CodecError as error:
                 broken.append((row[0], error))
-        if broken:
+        if broken and drop:
             connection.executemany(f"DELETE FROM {table} WHERE {key} = ?", [(row[0],) for row in broken])  # noqa: S608 - names of ours
+        if broken:
             notices.append(
                 notice(f"{len(broken)} of the journal's {table} could not be read: {broken[0][1]}")
             )

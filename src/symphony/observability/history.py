@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from symphony.scheduler.commands import Command, Notify, StartRun
-from symphony.scheduler.inputs import AgentReported, Input, Polled, RunEnded
+from symphony.scheduler.inputs import AgentReported, Input, Polled, Recovered, RunEnded
 from symphony.scheduler.notices import SILENT, words
 from symphony.scheduler.retries import NO_SLOT_ERROR
 from symphony.scheduler.state import Running, State
@@ -203,7 +203,7 @@ class History:
             self.last_poll_at = at
         for command in commands:
             self._told(command, at)
-        self._claims(before, after, at)
+        self._claims(before, fact, after, at)
         self._forget(after)
 
     def _entry(self, issue_id: str) -> IssueHistory:
@@ -241,16 +241,24 @@ class History:
             step = self._happening(at, command.event, words(command))
             self._entry(command.issue_id).steps.append(step)
 
-    def _claims(self, before: State, after: State, at: datetime) -> None:
+    def _claims(self, before: State, fact: Input, after: State, at: datetime) -> None:
         if after.blocked is not before.blocked:
             for issue_id in after.blocked.keys() - before.blocked.keys():
                 entry = self._entry(issue_id)
-                entry.blocked_at, entry.last_error = at, after.blocked[issue_id].failure.line
+                blocked = after.blocked[issue_id]
+                entry.last_error = blocked.failure.line
+                entry.blocked_at = self._earlier(blocked.blocked_ms) if isinstance(fact, Recovered) else at
         if after.retrying is not before.retrying:
             for issue_id, retry in after.retrying.items():
                 # That no slot was free says nothing about the issue, and the failure of its last run does.
                 if retry.error not in {None, NO_SLOT_ERROR} and retry is not before.retrying.get(issue_id):
                     self._entry(issue_id).last_error = retry.error
+
+    def _earlier(self, moment_ms: int) -> datetime | None:
+        """The wall-clock time of what was before this daemon; null where no clock tells."""
+        return (
+            None if self._offset_ms is None else _EPOCH + timedelta(milliseconds=self._offset_ms + moment_ms)
+        )
 
     def _forget(self, state: State) -> None:
         """Drop the issues that nothing happened to for longest; those with a claim stay."""

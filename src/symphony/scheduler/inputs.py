@@ -194,7 +194,7 @@ class ClaimKind(StrEnum):
 class RecoveredClaim:
     """A claim that the journal remembers; none of its processes is alive any more.
 
-    `due_ms` is of the present monotonic clock: the caller has translated the wall-clock time and bounded it.
+    `due_ms`, and `since_ms` (of a block; may be negative), are of the present monotonic clock, and bounded.
     `idle_attempts`, `failures`, `hopeless` are as in `state.Retry`; the last three only of a blocked one.
     """
 
@@ -202,6 +202,7 @@ class RecoveredClaim:
     kind: ClaimKind
     attempt: int | None = None
     due_ms: int = 0
+    since_ms: int = 0
     error: str | None = None
     idle_attempts: int = 0
     failures: int = 0
@@ -236,8 +237,7 @@ class Timer:
 class Recovered:
     """The first input: what a predecessor left on disk. Starts the first cycle (SC1, SC2).
 
-    Everything but the workspaces comes from the journal, and may be missing. `day` is today, `day_tokens`
-    what was used of it before.
+    All but the workspaces comes from the journal and may be missing. `day_tokens` were used of `day`, today.
     """
 
     workspaces: tuple[WorkspaceRef, ...] = ()

@@ -54,12 +54,13 @@ def _take(work: Work, claim: RecoveredClaim, path: str | None) -> None:
 def _take_block(work: Work, claim: RecoveredClaim, path: str | None) -> None:
     """A block counts as looked at: whatever was changed while nobody was there lifts it (RT5).
 
-    It is told once more, as the predecessor may have ended before it was; a comment that stands is left.
+    It is as old as it was. It is told once more, as the predecessor may have ended before it was; a comment
+    that stands is left.
     """
     blocked = Blocked(
         issue=claim.issue,
         failure=claim.failure or _LOST,
-        blocked_ms=work.now_ms,
+        blocked_ms=min(claim.since_ms, work.now_ms),
         workspace_path=path,
         settled=True,
         attempt=claim.attempt,

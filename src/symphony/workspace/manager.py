@@ -128,16 +128,14 @@ class WorkspaceManager:
         workspace = await self._made(found, issue, attempt, run_id)
         return workspace, mark or await self.mark(workspace)
 
-    async def verify(self, workspace: Workspace) -> None:
+    def verify_blocking(self, workspace: Workspace) -> None:
         """Check right before an agent is launched that the workspace is where it has to be (WS4, WS6).
+
+        For who is in a thread already: it looks at the disk.
 
         Raises:
             WorkspaceError: `invalid_workspace_cwd` with the sub-reason.
         """
-        await to_thread.run_sync(self.verify_blocking, workspace)
-
-    def verify_blocking(self, workspace: Workspace) -> None:
-        """The same for who is in a thread already."""
         layout = self._open_root()
         try:
             real = launchable(workspace.path, layout.root)

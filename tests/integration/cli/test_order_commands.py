@@ -245,13 +245,26 @@ def test_a_daemon_that_has_ended_already_is_not_waited_for(
     assert run("drain", "--wait").stdout.endswith("The daemon has ended.\n")
 
 
+def test_a_daemon_that_ends_while_it_is_asked_to_drain_is_not_to_be_restarted(
+    monkeypatch: pytest.MonkeyPatch, child: Child
+) -> None:
+    client = Leaving(child("import sys; sys.stdin.read()"))
+    client.fails = unreachable("it broke off", hint="restart it")
+    monkeypatch.setattr("symphony.cli.client.reach", lambda *_: client)
+    monkeypatch.setattr(drain_module, "_MOMENT_S", None)
+    said = failed(run("drain"), 5)
+    assert "ended before it answered" in said
+    assert said.endswith("hint: nothing is left to drain\n")
+
+
 def test_a_daemon_that_cannot_be_reached_and_does_not_end_is_an_error(
     daemon: FakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drain_module, "_ENDING_S", 0.0)
+    monkeypatch.setattr(drain_module, "_MOMENT_S", 0.0)
     daemon.fails = unreachable("it broke off", hint="look")
     failed(run("drain", "--wait"), 5)
-    failed(run("drain"), 5)
+    assert failed(run("drain"), 5) == "error: it broke off\nhint: look\n"
     daemon.fails = RefusedError("no", hint="", reason="other")
     failed(run("drain", "--wait"))
     daemon.fails = RefusedError("no", hint="", reason="draining")

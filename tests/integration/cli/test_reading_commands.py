@@ -167,7 +167,8 @@ def test_what_the_journal_remembers_is_told_as_the_next_daemon_would_judge_it(pr
         remembered("SYM-4", ClaimKind.RETRYING),
     )
     found = document("status")
-    assert [(row["issue_identifier"], row["question"]) for row in found["blocked"]] == [("SYM-1", "Red?")]
+    rows = [(row["issue_identifier"], row["question"], row["blocked_at"]) for row in found["blocked"]]
+    assert rows == [("SYM-1", "Red?", "2023-11-14T22:13:20Z")], "since when it is blocked, not looked at"
     assert [row["issue_identifier"] for row in found["waiting"]] == ["SYM-2", "SYM-3"]
     assert found["retrying"] == []
     assert document("explain", "SYM-1")["explanation"]["code"] == "blocked"

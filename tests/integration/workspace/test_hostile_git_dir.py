@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from anyio import to_thread
 
 from symphony.domain.issue import Issue
 from symphony.workspace.manager import WorkspaceManager
@@ -75,7 +76,7 @@ Commit = Callable[[Path], str]
 async def _everything(manager: WorkspaceManager, issue: Issue, made: Workspace) -> tuple[Delivery, Removal]:
     """All that a daemon ever does to a workspace that an agent has been in."""
     await manager.prepare(issue, 1)
-    await manager.verify(made)
+    await to_thread.run_sync(manager.verify_blocking, made)
     await manager.mark(made)
     delivery = await manager.deliver(made)
     await manager.mark(made)

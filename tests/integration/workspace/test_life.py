@@ -7,6 +7,7 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
+from anyio import to_thread
 from structlog.testing import capture_logs
 
 from symphony.domain.failures import Blame, Category
@@ -384,7 +385,7 @@ class TestVerify:
     ) -> None:
         manager = make_manager()
 
-        await manager.verify(await manager.prepare(issue("MT-1"), None))
+        await to_thread.run_sync(manager.verify_blocking, await manager.prepare(issue("MT-1"), None))
 
     @pytest.mark.conformance("K-4")
     async def test_any_other_place_is_refused_with_the_reason(
@@ -404,7 +405,7 @@ class TestVerify:
 
         for path, reason in expected.items():
             with pytest.raises(WorkspaceError, match=f"invalid_workspace_cwd.*{reason}"):
-                await manager.verify(replace(made, path=path))
+                await to_thread.run_sync(manager.verify_blocking, replace(made, path=path))
 
 
 class TestRemoval:

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from symphony.cli import checks_host, checks_state
 from symphony.cli.checks_host import (
+    check_children,
     check_clock,
     check_disk,
     check_git,
@@ -233,6 +234,16 @@ async def test_user_namespaces_that_cannot_be_made_are_odd() -> None:
 async def test_too_few_open_files_are_odd(soft: int, status: Status) -> None:
     (found,) = await check_open_files(None, limit=lambda _: (soft, soft))
     assert found.status is status
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("group", [Path("/sys/fs/cgroup/mine"), None])
+@pytest.mark.asyncio
+async def test_children_that_would_outlive_a_killed_daemon_are_odd(*, tied: bool, group: Path | None) -> None:
+    (found,) = await check_children(tied=lambda: tied, group=lambda: group)
+    assert found.status is (Status.OK if tied else Status.WARNING)
+    assert ("setpriv" in (found.hint or "")) is not tied
+    assert ("Delegate=yes" in found.message) is (group is None)
 
 
 # --- what a daemon says of itself ---

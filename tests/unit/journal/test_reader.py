@@ -7,7 +7,7 @@ import pytest
 from harness.journalling import NOW, claim, comment, event, full_claim, opened, run, skills, written
 from symphony.journal.checkup import checkup
 from symphony.journal.faults import UnusableError
-from symphony.journal.model import Retention, SkillUse
+from symphony.journal.model import Remembered, Retention, SkillUse
 from symphony.journal.reader import JournalReader, NumberedEvent, open_reader
 from symphony.journal.skill_report import SkillReport
 
@@ -107,6 +107,8 @@ def test_a_row_that_does_not_decode_is_left_out(tmp_path: Path) -> None:
         "UPDATE comments SET at_wall_ms = 1.5",
     )
     with open_reader(path) as reader:
+        for _ in range(2):
+            assert reader.remembered() == Remembered(claims=(claim(2),)), "and the file stays as it is"
         assert reader.claims() == (claim(2),)
         assert (reader.runs(), reader.events("SYM-1"), reader.comments()) == ((), (), ())
 

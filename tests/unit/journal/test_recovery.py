@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.ledger import Ledger
-from harness.scheduling import make_issue
+from harness.scheduling import make_issue, make_settings
 from symphony.hosts.base import Identity
 from symphony.journal.keeping import EXEMPT, PAUSED, Keeper
 from symphony.journal.model import ClaimRecord, Remembered, RunRecord
@@ -22,7 +22,7 @@ from symphony.scheduler.inputs import (
     WorkspaceRef,
 )
 from symphony.scheduler.machine import step
-from symphony.scheduler.state import Blocked, Entry, Retry, Running, State
+from symphony.scheduler.state import Blocked, Entry, Retry, Running, State, initial
 from symphony.testing.simulator import run_schedule
 
 US = Identity(boot_id="b", pid=7, started=1.5)
@@ -116,6 +116,25 @@ def test_a_retry_keeps_its_time_within_reason(due_in_ms: int, whole_ms: int, wai
     assert (found.kind, found.attempt, found.due_ms) == (ClaimKind.RETRYING, 3, 500 + waits_ms)
 
 
+@pytest.mark.parametrize(("ago_ms", "since_ms"), [(0, 500), (400, 100), (90_000, -89_500), (-1, 500)])
+def test_a_block_is_as_old_as_it_was_and_never_of_the_future(ago_ms: int, since_ms: int) -> None:
+    claim = replace(CLAIM, kind=ClaimKind.BLOCKED, run_id=None, since_wall_ms=WALL_MS - ago_ms)
+    assert _claim(claim).since_ms == since_ms
+
+
+def test_a_block_that_stays_keeps_the_time_it_began_at_over_two_restarts() -> None:
+    record = replace(CLAIM, kind=ClaimKind.BLOCKED, run_id=None, since_wall_ms=WALL_MS - 90_000)
+    ledger = Ledger()
+    ledger.take([record])
+    for now_ms, wall_ms in ((500, WALL_MS), (70, WALL_MS + 7_000)):
+        start = replace(START, now_ms=now_ms, wall_ms=wall_ms)
+        before, fact = initial(make_settings(), epoch="e"), recovered(ledger.remembered(), start)
+        state, said = step(before, fact, now_ms)
+        ledger.take(Keeper(US).step(before, fact, state, said, now_ms=now_ms, wall_ms=wall_ms))
+        (kept,) = ledger.remembered().claims
+        assert kept.since_wall_ms == record.since_wall_ms
+
+
 # --- budgets and settings --------------------------------------------------------------------------------
 
 
@@ -154,8 +173,9 @@ def _same(entry: Entry, claim: RecoveredClaim) -> bool:
             mine = (entry.issue, entry.attempt, entry.workspace_path)
             return claim.kind is ClaimKind.RETRYING and known == mine and facts == was
         case Blocked():
-            facts_of_it = (claim.failure, claim.question, claim.settled)
+            facts_of_it = (claim.since_ms, claim.failure, claim.question, claim.settled)
             return claim.kind is ClaimKind.BLOCKED and facts_of_it == (
+                entry.blocked_ms,
                 entry.failure,
                 entry.question,
                 entry.settled,

@@ -8,7 +8,15 @@ from harness.scheduling import make_failure, make_issue
 from symphony.observability.documents import issue_document, state_document
 from symphony.observability.history import DroppedSkill, History
 from symphony.scheduler import policy
-from symphony.scheduler.inputs import DrainAsked, Polled, WorkflowRejected, WorkspaceRef
+from symphony.scheduler.inputs import (
+    ClaimKind,
+    DrainAsked,
+    Polled,
+    Recovered,
+    RecoveredClaim,
+    WorkflowRejected,
+    WorkspaceRef,
+)
 from symphony.scheduler.policy import Ineligible
 
 NOON = "2026-03-01T12:00:00Z"
@@ -206,6 +214,22 @@ def test_a_jump_of_the_wall_clock_moves_nothing_that_has_happened() -> None:
     assert document["running"][0]["started_at"] == NOON
     assert document["blocked"][0]["blocked_at"] == "2026-03-01T12:00:01Z"
     assert document["retrying"][0]["due_at"] == "2026-03-01T17:00:11Z", "it fires by the monotonic clock"
+
+
+@pytest.mark.parametrize("without_history", [False, True])
+def test_a_block_of_before_the_restart_is_shown_since_when_it_began(*, without_history: bool) -> None:
+    story = Chronicle(make_issue("1"))
+    claim = RecoveredClaim(
+        issue=make_issue("1"), kind=ClaimKind.BLOCKED, failure=make_failure(), since_ms=-3_600_000
+    )
+    story.tell(Recovered(claims=(claim,)))
+    if without_history:
+        story.history = History()
+    else:
+        story.jump = timedelta(hours=5)
+    document = story.document()
+    assert [row["blocked_at"] for row in document["blocked"]] == ["2026-03-01T11:00:00Z"]
+    conforms(document, "State")
 
 
 def test_times_do_not_flicker_when_two_clocks_are_read_one_after_the_other() -> None:

@@ -58,7 +58,7 @@ def test_an_agent_that_needs_a_person_blocks_its_issue() -> None:
     (note,) = story.said(PostNote)
     assert (note.kind, note.issue.id) == ("blocked", "1")
     assert note.body == (
-        "Symphony stopped working on this issue: which colour?.\n\n"
+        "Symphony stopped working on this issue: which colour?\n\n"
         'To answer: `symphony answer SYM-1 "…"`.\n\nTo go on: say it.'
     )
     story.advance(10_000_000)

@@ -92,6 +92,12 @@ def test_a_block_stays_with_its_reason_and_is_told_once_more_in_the_same_words()
     assert not story.said(StartRun)
 
 
+@pytest.mark.parametrize(("since_ms", "blocked_ms"), [(-70_000, -70_000), (4_999, 4_999), (5_001, 5_000)])
+def test_a_block_is_as_old_as_it_was_before_the_restart(since_ms: int, blocked_ms: int) -> None:
+    story = _told(_claim(ClaimKind.BLOCKED, failure=_ASKED, since_ms=since_ms))
+    assert story.state.blocked["1"].blocked_ms == blocked_ms
+
+
 def test_a_block_is_told_in_the_words_of_the_predecessor_in_case_that_it_ended_before() -> None:
     before = Story(make_issue())
     blocks.block(work := Work(before.state, 0), make_issue(), _ASKED, question="red?")

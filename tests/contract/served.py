@@ -4,20 +4,32 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from typing_extensions import override
 
-from contract.desk import Desk
 from contract.vendor import Vendor
 from symphony.trackers.http import ExchangeError
 
 _BAD_GATEWAY = 502
 
 
+class Service(Protocol):
+    """What is served: a `Desk`, or less."""
+
+    @property
+    def vendor(self) -> Vendor:
+        """The service itself."""
+        ...
+
+    def provider(self) -> dict[str, Any]:
+        """The settings of `tracker.provider` that lead to its `base`."""
+        ...
+
+
 @contextmanager
-def served(desk: Desk) -> Iterator[dict[str, Any]]:
+def served(desk: Service) -> Iterator[dict[str, Any]]:
     """Serve the desk's service; the settings of `tracker.provider` that lead there.
 
     What the service refuses to be asked (`AssertionError`) is raised at the end.

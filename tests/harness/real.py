@@ -10,7 +10,7 @@ import pytest
 
 from symphony.testing.codex_home import find_codex
 
-__all__ = ["require_backlog", "require_codex", "require_redmine"]
+__all__ = ["require_backlog", "require_codex", "require_emulate", "require_redmine"]
 
 
 def require_codex(environment: Mapping[str, str] = os.environ) -> Path:
@@ -41,6 +41,14 @@ def require_backlog(environment: Mapping[str, str] = os.environ) -> Path:
     if not found or not Path(found).exists():
         _absent("no Backlog.md: put `backlog` on PATH or name it in SYMPHONY_TEST_BACKLOG", environment)
     return Path(found)
+
+
+def require_emulate(environment: Mapping[str, str] = os.environ) -> Path:
+    """The emulator of GitHub; else as above. Never from `PATH`: other programs have its name."""
+    named = environment.get("SYMPHONY_TEST_EMULATE")
+    if not named or not Path(named).exists() or not shutil.which("node", path=environment.get("PATH")):
+        _absent("no emulator of GitHub: name npm's `emulate` 0.11.2 in SYMPHONY_TEST_EMULATE", environment)
+    return Path(named)
 
 
 def _absent(reason: str, environment: Mapping[str, str]) -> NoReturn:

@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 
 from conformance.skips import objection
-from harness.real import require_backlog, require_codex, require_redmine
+from harness.real import require_backlog, require_codex, require_emulate, require_redmine
 
 pytestmark = pytest.mark.conformance("R-2")
 
-every_program = pytest.mark.parametrize("require", [require_codex, require_backlog, require_redmine])
+every_program = pytest.mark.parametrize(
+    "require", [require_codex, require_backlog, require_emulate, require_redmine]
+)
 
 
 @pytest.mark.parametrize(
@@ -22,6 +24,15 @@ def test_a_real_program_that_is_there_is_used(
     program = tmp_path / "program"
     program.touch(mode=0o755)
     assert require({variable: str(program), "SYMPHONY_REQUIRE_REAL": "1"}) == program
+
+
+def test_an_emulator_is_used_where_there_is_a_node_to_run_it(tmp_path: Path) -> None:
+    for name in ("emulate", "node"):
+        (tmp_path / name).touch(mode=0o755)
+    named = {"SYMPHONY_TEST_EMULATE": str(tmp_path / "emulate"), "SYMPHONY_REQUIRE_REAL": "1"}
+    assert require_emulate({**named, "PATH": str(tmp_path)}) == tmp_path / "emulate"
+    with pytest.raises(pytest.fail.Exception, match="no emulator of GitHub"):
+        require_emulate({**named, "PATH": ""})
 
 
 def test_a_real_redmine_is_an_address_and_a_key() -> None:

@@ -87,7 +87,7 @@ class GithubVendor(Vendor):
             ("GET", rf"{_ISSUES}/(\d+)/comments", self._comments),
             ("POST", rf"{_ISSUES}/(\d+)/comments", self._create),
             ("PATCH", rf"{_ISSUES}/comments/(\d+)", self._edit),
-            ("POST", rf"{_ISSUES}/(\d+)/labels", self._label),
+            ("PUT", rf"{_ISSUES}/(\d+)/labels", self._label),
             ("DELETE", rf"{_ISSUES}/(\d+)/labels/(.+)", self._unlabel),
         )
 
@@ -238,7 +238,7 @@ class GithubVendor(Vendor):
     def _label(self, asked: Asked, number: str) -> Given:
         record = self.records[int(number)]
         if not self.moves_are_ignored:
-            record.labels += [label for label in asked.body["labels"] if label not in record.labels]
+            record.labels = list(dict.fromkeys(asked.body["labels"]))
         return Given(body=self._labels(record))
 
     def _unlabel(self, asked: Asked, number: str, label: str) -> Given:

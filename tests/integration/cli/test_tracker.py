@@ -205,7 +205,8 @@ def test_a_move_is_made_and_read_back(project: Project, name: str, monkeypatch: 
         "before": desk.doing,
         "state": desk.todo,
     }
-    assert (code, "still in" in line) == (1, True)
+    assert code == 1
+    assert "still in" in line or "no label" in line
 
 
 @every_desk
@@ -222,7 +223,8 @@ def test_an_issue_is_found_in_whatever_state_and_by_its_id(
             code, line = failure(run("move", wrong, desk.done))
             assert (code, "has no issue" in line) == (1, True)
         code, line = failure(run("move", identifier, "No Such State"))
-        assert (code, "no state" in line) == (1, True)
+        assert code == 1
+        assert "no state" in line or "cannot be moved" in line
 
 
 # --- comment ---

@@ -249,28 +249,34 @@ class GithubFlows:
         path = f"{self._config.path}/issues/{issue_id}"
         answer = yield Request(endpoint=_ISSUE, method="PATCH", path=path, body={"state": state})
         if state == OPEN:
-            yield from self._remove_labels(issue_id, wire.label_names(answer.body), keep=None)
+            yield from self._remove_labels(issue_id, wire.label_names(answer.body))
 
     def _set_label(self, issue_id: str, state: str) -> Flow[None]:
+        """Change the status label in one write: between two, the issue would contradict itself.
+
+        A label that somebody changes between our look and the write is set back: a matter of a moment, and
+        GitHub offers no write that tells.
+        """
         label = self._config.labels.label(state)
         if label is None:
             raise no_such_state(self.dialect.service, state, tuple(self._config.labels.by_state))
-        path = f"{self._config.path}/issues/{issue_id}/labels"
-        endpoint = f"{_ISSUE}/labels"
-        answer = yield Request(endpoint=endpoint, method="POST", path=path, body={"labels": [label]})
-        names = wire.label_names({"labels": answer.body})
-        yield from self._remove_labels(issue_id, names, keep=label)
+        path = f"{self._config.path}/issues/{issue_id}"
+        names = wire.label_names((yield Request(endpoint=_ISSUE, path=path)).body)
+        of_status = {name.lower() for name in self._config.labels.of_status(names)}
+        kept = [name for name in names if name.lower() not in of_status]
+        yield Request(
+            endpoint=f"{_ISSUE}/labels", method="PUT", path=f"{path}/labels", body={"labels": [*kept, label]}
+        )
 
-    def _remove_labels(self, issue_id: str, labels: Sequence[str], *, keep: str | None) -> Flow[None]:
-        """Take the other status labels away, one by one, so that nobody else's labels are touched."""
+    def _remove_labels(self, issue_id: str, labels: Sequence[str]) -> Flow[None]:
+        """Take the status labels away, one by one, so that nobody else's labels are touched."""
         for label in self._config.labels.of_status(labels):
-            if keep is None or label.lower() != keep.lower():
-                yield Request(
-                    endpoint=f"{_ISSUE}/labels/{{}}",
-                    method="DELETE",
-                    path=f"{self._config.path}/issues/{issue_id}/labels/{quote(label, safe='')}",
-                    accept=frozenset({404}),
-                )
+            yield Request(
+                endpoint=f"{_ISSUE}/labels/{{}}",
+                method="DELETE",
+                path=f"{self._config.path}/issues/{issue_id}/labels/{quote(label, safe='')}",
+                accept=frozenset({404}),
+            )
 
     def tools(self) -> tuple[ToolSpec, ...]:
         """`github_api`, unless `scope` is `off`."""

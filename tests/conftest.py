@@ -27,6 +27,7 @@ MAY_BLOCK = (
     ("symphony/hosts/groups.py", {"own_group", "members", "kill"}),  # so are control groups
     ("symphony/runtime/state_dir.py", {"remove_run"}),  # once, of what an earlier version left
     ("symphony/agents/codex/preflight.py", {"_check_home"}),  # once, before the first dispatch
+    ("coverage/collector.py", {"lock_data"}),  # what measures us, when a thread is new
     ("symphony/workflow/store.py", {"reload_if_changed", "_look"}),  # one stat, now and then one small file
 )
 

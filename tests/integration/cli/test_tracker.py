@@ -198,7 +198,7 @@ def test_a_move_is_made_and_read_back(project: Project, name: str, monkeypatch: 
         done = run("move", identifier.lower(), desk.doing)
         again = run("move", identifier, desk.todo, "--json")
         desk.forbid_moves()
-        code, line = failure(run("move", identifier, desk.doing))
+        code, line = failure(run("move", identifier, desk.done))
     assert done.stdout == f"{identifier}: {desk.todo} -> {desk.doing}\n"
     assert json.loads(again.stdout) == {
         "issue_identifier": identifier,

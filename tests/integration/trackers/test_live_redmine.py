@@ -204,6 +204,7 @@ def test_a_daemon_works_on_an_issue_reports_once_and_keeps_its_report(
     with project.daemon() as daemon:
         until(lambda: closed_at(waits), daemon.log.read_text)
         until(lambda: (reports(first) and reports(waits)) or None, daemon.log.read_text)
+        daemon.wait_for("workspace_removed", issue_identifier=f"RM-{first}")
     assert project.git("show", f"symphony/RM-{first}:done.txt") == "done"
     ends = [closed_at(first), closed_at(waits)]
     assert ends == sorted(ends, key=lambda number: number or 0), "what blocks is done first"

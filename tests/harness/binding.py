@@ -159,7 +159,7 @@ def make_bound(tmp_path: Path, tracker: FakeTracker, workspaces: FakeWorkspaces 
         terminal_states=("Done",),
         tracker=tracker,
         workspaces=cast("WorkspaceManager", workspaces or FakeWorkspaces()),
-        agent=cast("AgentBackend", None),
+        agents={"codex": cast("AgentBackend", None)},
         secret_names=frozenset(),
         redaction=Redaction([SECRET]),
     )

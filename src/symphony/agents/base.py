@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from symphony.agents.events import AgentEvent
+from symphony.agents.isolation import Isolation
 from symphony.domain.failures import Failure, SymphonyError
 from symphony.domain.tools import ToolResult, ToolSpec
-from symphony.hosts.base import Identity
+from symphony.hosts.base import Host, Identity
 from symphony.scheduler.inputs import Thread
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "OwnSkillRoots",
     "Preflight",
     "SessionRequest",
+    "Surroundings",
     "ToolRunner",
 ]
 
@@ -32,13 +34,53 @@ class AgentError(SymphonyError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a backend can do, so that nobody asks which backend it is."""
+    """What a backend can do, so that nobody asks which backend it is.
+
+    Attributes:
+        system_block_at_start: the envelope becomes system-level text; else it stands before the first prompt.
+        system_block_on_resume: a resumed thread is told the new envelope.
+        client_tools: our tools are offered to the agent.
+        absolute_usage: tokens are counted by totals of the thread; else per turn, or not at all.
+        usage: tokens are counted.
+        rate_limits: the agent tells how much of its allowance is used.
+        sandbox: the agent confines its own commands as we ask it to.
+        approvals: the agent asks before what its policy leaves open, and is answered.
+        interrupt: a turn can be ended without ending the process.
+        resume: a later process can go on with a thread.
+    """
 
     system_block_at_start: bool
     client_tools: bool
     absolute_usage: bool
     sandbox: bool
     resume: bool
+    system_block_on_resume: bool = False
+    usage: bool = True
+    rate_limits: bool = False
+    approvals: bool = True
+    interrupt: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What every backend is made with.
+
+    Attributes:
+        host: where its processes run.
+        environ: the daemon's variables, of which children get the allowed ones.
+        secret_names: variables that no agent ever gets (AG20).
+        homes: the directory in which each agent with `home: private` has one of its own, called by its name;
+            made on demand, for this user alone, and never below the temp directory.
+        isolation: what holds the processes of agents inside their workspaces; null for nothing of ours.
+        grace_ms: bound of each step of the stop ladder.
+    """
+
+    host: Host
+    environ: Mapping[str, str]
+    secret_names: frozenset[str]
+    homes: Path
+    isolation: Isolation | None = None
+    grace_ms: int = 3_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 
+from symphony.agents.isolation import Isolation
 from symphony.agents.redaction import redact
 from symphony.hosts.base import Host, HostProcess, Identity
 from symphony.hosts.processes import RUN_ID_VARIABLE
@@ -50,6 +51,7 @@ class Launch:
     secret_names: frozenset[str] = frozenset()
     on_spawned: Callable[[Identity], None] | None = None
     stderr_start: int | None = None
+    isolation: Isolation | None = None
 
 
 def shell_argv(
@@ -99,6 +101,8 @@ class AgentProcess:
             OSError: bash or the directory is missing, or no process can be made.
         """
         argv = shell_argv(launch.command, launch.secret_names, search_path=launch.env.get("PATH"))
+        if launch.isolation is not None:
+            argv = launch.isolation.enclose(argv, cwd=launch.cwd)
         start = launch.stderr_start
         if start is None:
             start = await to_thread.run_sync(size_of, launch.stderr_path)

@@ -1,49 +1,46 @@
-"""From `agent.kind` to a backend: the one place that knows which kinds exist (AG22)."""
+"""From the kind of an agent to its backend: the one place that knows which kinds exist (AG22)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from symphony.agents.base import AgentBackend, AgentError
+from symphony.agents.base import AgentBackend, AgentError, Surroundings
 from symphony.agents.codex.backend import CodexBackend
 from symphony.agents.codex.posture import Remark, refused_policy, unguarded
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.hosts.base import Host
-from symphony.workflow.settings import CodexSettings, Settings
+from symphony.workflow.agents import NamedAgent
+from symphony.workflow.settings import CodexSettings
 
 __all__ = ["KINDS", "Remarks", "create_backend", "remarks"]
 
-Factory = Callable[[Settings, Host, Mapping[str, str], frozenset[str]], AgentBackend]
+Factory = Callable[[NamedAgent, Surroundings], AgentBackend]
 
 
-def _codex(
-    settings: Settings, host: Host, environ: Mapping[str, str], secret_names: frozenset[str]
-) -> AgentBackend:
-    return CodexBackend(settings=settings.codex, host=host, environ=environ, secret_names=secret_names)
+def _codex(agent: NamedAgent, around: Surroundings) -> AgentBackend:
+    assert isinstance(agent.settings, CodexSettings)  # noqa: S101 - settings are of the agent's kind
+    return CodexBackend(settings=agent.settings, around=around, name=agent.name)
 
 
 _FACTORIES: Mapping[str, Factory] = {"codex": _codex}
 KINDS = frozenset(_FACTORIES)
 
 
-def create_backend(
-    settings: Settings, *, host: Host, environ: Mapping[str, str], secret_names: frozenset[str] = frozenset()
-) -> AgentBackend:
-    """The backend for `agent.kind`; `secret_names` are variables that no agent may see (AG20).
+def create_backend(agent: NamedAgent, around: Surroundings) -> AgentBackend:
+    """The backend of an agent; makes nothing on disk.
 
     Raises:
         AgentError: `invalid_workflow_config` for a kind that does not exist.
     """
-    factory = _FACTORIES.get(settings.agent.kind)
+    factory = _FACTORIES.get(agent.kind)
     if factory is None:
         failure = Failure(
             category=Category.INVALID_WORKFLOW_CONFIG,
             blame=Blame.CONFIG,
-            message=f"agent.kind {settings.agent.kind!r} is not supported",
+            message=f"agent.kind {agent.kind!r} is not supported",
             retryable=False,
             hint=f"supported kinds: {', '.join(sorted(KINDS))}",
         )
         raise AgentError(failure)
-    return factory(settings, host, environ, secret_names)
+    return factory(agent, around)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

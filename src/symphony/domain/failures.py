@@ -41,6 +41,7 @@ class Category(StrEnum):
     TRACKER_RATE_LIMITED = "tracker_rate_limited"
 
     CODEX_NOT_FOUND = "codex_not_found"
+    AGENT_NOT_FOUND = "agent_not_found"
     INVALID_WORKSPACE_CWD = "invalid_workspace_cwd"
     RESPONSE_TIMEOUT = "response_timeout"
     RESPONSE_ERROR = "response_error"

@@ -7,17 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from symphony.agents.base import AgentBackend
+from symphony.agents.base import AgentBackend, Surroundings
+from symphony.agents.isolation import Isolation
 from symphony.agents.registry import create_backend
 from symphony.domain.fault_points import Fault, no_fault
 from symphony.domain.issue import normalise_state
 from symphony.domain.redaction import Redaction
 from symphony.hosts.base import Host
+from symphony.runtime.state_place import locate
 from symphony.runtime.token import TOKEN_VARIABLE
 from symphony.scheduler.inputs import SchedulerSettings
 from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Validation
 from symphony.trackers.base import Tracker
 from symphony.trackers.registry import create_tracker, with_default_states
+from symphony.workflow.agents import agents_in_use
 from symphony.workflow.confidential import masked, secret_values
 from symphony.workflow.document import Workflow
 from symphony.workflow.settings import Settings, SkillsSettings
@@ -44,7 +47,7 @@ class Bound:
     terminal_states: tuple[str, ...]
     tracker: Tracker
     workspaces: WorkspaceManager
-    agent: AgentBackend
+    agents: Mapping[str, AgentBackend]
     secret_names: frozenset[str]
     redaction: Redaction
     fault: Fault = no_fault
@@ -53,6 +56,11 @@ class Bound:
     def settings(self) -> Settings:
         """The typed front matter."""
         return self.workflow.settings
+
+    @property
+    def agent(self) -> AgentBackend:
+        """The agent of issues for which no rule chooses another."""
+        return self.agents[self.settings.agent.kind]
 
 
 def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str], fault: Fault = no_fault) -> Bound:
@@ -66,6 +74,13 @@ def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str], faul
     states = with_default_states(settings.tracker, base_dir=base_dir, environment=environment)
     tracker = create_tracker(settings.tracker, base_dir=base_dir, environment=environment)
     secrets = workflow.secret_names | tracker.secret_environment_names() | {TOKEN_VARIABLE}
+    around = Surroundings(
+        host=host,
+        environ=environment,
+        secret_names=secrets,
+        homes=locate(workflow.path, environment) / "homes",
+        isolation=_isolation(settings),
+    )
     return Bound(
         workflow=workflow,
         active_states=states.active_states or (),
@@ -79,11 +94,16 @@ def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str], faul
             secret_names=secrets,
             fault=fault,
         ),
-        agent=create_backend(settings, host=host, environ=environment, secret_names=secrets),
+        agents={name: create_backend(agent, around) for name, agent in agents_in_use(settings).items()},
         secret_names=secrets,
         redaction=redaction_for(workflow, environment, tracker=tracker),
         fault=fault,
     )
+
+
+def _isolation(settings: Settings) -> Isolation | None:
+    workspace = settings.workspace
+    return None if workspace.isolation == "none" else Isolation(network=workspace.network == "open")
 
 
 def redaction_for(

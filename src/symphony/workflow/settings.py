@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from symphony.workflow.values import (
     DefaultText,
+    EnvNames,
     Flag,
     GitName,
     Host,
@@ -37,9 +38,13 @@ from symphony.workflow.values import (
 __all__ = [
     "NULL_KEYS",
     "OPAQUE_KEYS",
+    "AcpSettings",
+    "AgentRule",
     "AgentSettings",
     "BudgetSettings",
+    "ClaudeSettings",
     "CodexSettings",
+    "CommandSettings",
     "HooksSettings",
     "ObservabilitySettings",
     "PollingSettings",
@@ -96,7 +101,7 @@ class PollingSettings(Section):
 
 
 class WorkspaceSettings(Section):
-    """`workspace`: where workspaces live and what populates them.
+    """`workspace`: where workspaces live, what populates them, and what holds an agent inside.
 
     `root` and a local `repo` are absolute after resolution. `repo` null leaves population to the hooks; it
     may be an address with credentials, so it is no part of the text form.
@@ -107,6 +112,8 @@ class WorkspaceSettings(Section):
     base_branch: Annotated[GitName | None, Shape("text"), _LIVE] = None
     push: Annotated[Literal["never", "origin"], _LIVE] = "never"
     keep_dirty: Annotated[Flag, _LIVE] = True
+    isolation: Annotated[Literal["none", "bwrap"], _SESSION] = "none"
+    network: Annotated[Literal["open", "closed"], _SESSION] = "open"
 
 
 class HooksSettings(Section):
@@ -157,14 +164,30 @@ class SkillsSettings(Section):
     source: Annotated[Literal["workspace", "base_branch"], _LIVE] = "workspace"
 
 
+class AgentRule(Section):
+    """One of `agent.rules`: `use` an agent for issues with a label, in a state, or both (all that is told).
+
+    Labels and states are trimmed and lower-cased. `fallback` null means `agent.fallback`.
+    """
+
+    use: Name
+    label: Name | None = None
+    state: Name | None = None
+    fallback: Name | None = None
+
+
 class AgentSettings(Section):
     """`agent`: limits of scheduling, and which agent runs.
 
+    `kind` is a kind or a name of `agents`. The first of `rules` that fits an issue chooses instead of it,
+    when a run starts; `fallback` takes over while the agent is rate limited or out of credit.
     Keys of `max_concurrent_agents_by_state` are trimmed and lower-cased; entries that are not a number
     greater than 0 were left out with a warning (CF9).
     """
 
     kind: Annotated[Name, _SESSION] = "codex"
+    fallback: Annotated[Name | None, Shape("name of an agent"), _SESSION] = None
+    rules: Annotated[tuple[AgentRule, ...], Field(strict=False), Shape("list of rules"), _SESSION] = ()
     max_concurrent_agents: Annotated[Positive, _LIVE] = 10
     max_turns: Annotated[Positive, _SESSION] = 20
     max_retry_backoff_ms: Annotated[Positive, _LIVE] = 300_000
@@ -185,12 +208,75 @@ class CodexSettings(Section):
 
     command: Annotated[Name, Shape("shell command"), _SESSION] = "codex app-server"
     model: Annotated[Name | None, Shape("text"), _SESSION] = None
+    effort: Annotated[Name | None, Shape("text"), _SESSION] = None
+    home: Annotated[Literal["operator", "private"], _SESSION] = "operator"
     approval_policy: Annotated[OpaqueTextOrMap, _SESSION] = "never"
     thread_sandbox: Annotated[Name, _SESSION] = "workspace-write"
     turn_sandbox_policy: Annotated[OpaqueMap, _SESSION] = None
     on_approval: Annotated[Literal["decline", "accept", "block"], _SESSION] = "decline"
     turn_timeout_ms: Annotated[Positive, _SESSION] = 3_600_000
     read_timeout_ms: Annotated[Positive, _SESSION] = 5_000
+    stall_timeout_ms: Annotated[Whole, _LIVE] = 300_000
+
+
+class ClaudeSettings(Section):
+    """`claude`: Claude Code over stream-json.
+
+    `on_approval` answers what the agent's permission mode leaves open. `home: private` gives it a
+    configuration directory of the daemon's own. Times as in `codex`.
+    """
+
+    command: Annotated[Name, Shape("shell command"), _SESSION] = "claude"
+    model: Annotated[Name | None, Shape("text"), _SESSION] = None
+    effort: Annotated[Name | None, Shape("text"), _SESSION] = None
+    home: Annotated[Literal["operator", "private"], _SESSION] = "operator"
+    permission_mode: Annotated[
+        Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"], _SESSION
+    ] = "acceptEdits"
+    on_approval: Annotated[Literal["decline", "accept", "block"], _SESSION] = "decline"
+    env: Annotated[EnvNames, _SESSION] = ()
+    turn_timeout_ms: Annotated[Positive, _SESSION] = 3_600_000
+    read_timeout_ms: Annotated[Positive, _SESSION] = 30_000
+    stall_timeout_ms: Annotated[Whole, _LIVE] = 300_000
+
+
+class AcpSettings(Section):
+    """`acp`: any agent that speaks the Agent Client Protocol.
+
+    `profile` names what is known of an agent; every other key overrides the profile, null means its value.
+    `system_text` says how the envelope travels: `meta` (session/new), `config` (the profile's own way) or
+    `prompt`, in front of the first prompt, which every agent takes. `mode` is set by `session/set_mode`.
+    """
+
+    profile: Annotated[Name, _SESSION] = "generic"
+    command: Annotated[Name | None, Shape("shell command"), _SESSION] = None
+    model: Annotated[Name | None, Shape("text"), _SESSION] = None
+    home: Annotated[Literal["operator", "private"], _SESSION] = "operator"
+    mode: Annotated[Name | None, Shape("text"), _SESSION] = None
+    system_text: Annotated[
+        Literal["meta", "config", "prompt"] | None, Shape("`meta`, `config`, `prompt`"), _SESSION
+    ] = None
+    on_approval: Annotated[Literal["decline", "accept", "block"], _SESSION] = "decline"
+    env: Annotated[EnvNames, _SESSION] = ()
+    start_timeout_ms: Annotated[Positive | None, Shape("number > 0"), _SESSION] = None
+    turn_timeout_ms: Annotated[Positive, _SESSION] = 3_600_000
+    read_timeout_ms: Annotated[Positive, _SESSION] = 5_000
+    stall_timeout_ms: Annotated[Whole, _LIVE] = 300_000
+
+
+class CommandSettings(Section):
+    """`command`: a one-shot program per turn, whose exit code and changed tree are the result.
+
+    `command` is a shell string in which `{prompt_file}`, `{envelope_file}`, `{issue}` and `{model}` stand for
+    quoted words; `profile` names a known program, whose command is used where none is told.
+    """
+
+    profile: Annotated[Name, _SESSION] = "generic"
+    command: Annotated[Name | None, Shape("shell command"), _SESSION] = None
+    model: Annotated[Name | None, Shape("text"), _SESSION] = None
+    home: Annotated[Literal["operator", "private"], _SESSION] = "operator"
+    env: Annotated[EnvNames, _SESSION] = ()
+    turn_timeout_ms: Annotated[Positive, _SESSION] = 3_600_000
     stall_timeout_ms: Annotated[Whole, _LIVE] = 300_000
 
 
@@ -240,7 +326,13 @@ class Settings(Section):
     polling: PollingSettings = Field(default_factory=PollingSettings)
     hooks: HooksSettings = Field(default_factory=HooksSettings)
     agent: AgentSettings = Field(default_factory=AgentSettings)
+    agents: Annotated[dict[str, Any], Shape("map of name to settings"), _SESSION] = Field(
+        default_factory=dict
+    )
     codex: CodexSettings = Field(default_factory=CodexSettings)
+    claude: ClaudeSettings = Field(default_factory=ClaudeSettings)
+    acp: AcpSettings = Field(default_factory=AcpSettings)
+    command: CommandSettings = Field(default_factory=CommandSettings)
     server: ServerSettings = Field(default_factory=ServerSettings)
     worker: WorkerSettings = Field(default_factory=WorkerSettings)
     observability: ObservabilitySettings = Field(default_factory=ObservabilitySettings)

@@ -5,6 +5,7 @@ Both ride in a field's metadata, so that one table can be made of the models (`w
 """
 
 import json
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -15,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 __all__ = [
     "MAX_NUMBER",
     "DefaultText",
+    "EnvNames",
     "Flag",
     "GitName",
     "Host",
@@ -38,6 +40,8 @@ __all__ = [
     "Whole",
 ]
 
+
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 MAX_NUMBER: Final = 2**53 - 1
 """The largest number that every reader of JSON takes for what it is; a clock cannot wait for more either."""
@@ -74,6 +78,12 @@ def _without_nul(text: str) -> str:
 def _not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be blank")
+    return text
+
+
+def _variable(text: str) -> str:
+    if _VARIABLE.fullmatch(text) is None:
+        raise ValueError("must be the name of an environment variable")
     return text
 
 
@@ -141,6 +151,7 @@ Text = Annotated[str, AfterValidator(_without_nul), Shape("text")]
 Name = Annotated[Text, AfterValidator(_not_blank)]
 GitName = Annotated[Name, AfterValidator(_no_option)]
 Host = Annotated[Name, AfterValidator(_one_word)]
+VariableName = Annotated[Text, AfterValidator(_variable)]
 Script = Annotated[Text | None, AfterValidator(_blank_to_null), Shape("script")]
 SkillsPath = Annotated[Text, AfterValidator(_inside_workspace), Shape("relative path")]
 UserPath = Annotated[Name, AfterValidator(_home_or_absolute), Shape("absolute path")]
@@ -154,6 +165,7 @@ _Names = Annotated[tuple[Text, ...], Field(strict=False), Shape("list of text")]
 States = Annotated[_Names | None, AfterValidator(_trimmed), Shape("list of text")]
 Labels = Annotated[_Names, AfterValidator(_labels)]
 Hosts = Annotated[_Names, AfterValidator(_unique)]
+EnvNames = Annotated[tuple[VariableName, ...], Field(strict=False), Shape("list of variable names")]
 SkillNames = Annotated[tuple[Name, ...], Field(strict=False), Shape("list of text")]
 SkillsPaths = Annotated[tuple[SkillsPath, ...], Field(strict=False), Shape("list of relative paths")]
 

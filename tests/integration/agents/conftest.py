@@ -12,7 +12,7 @@ import pytest
 
 import symphony
 from harness.real import require_codex
-from symphony.agents.base import SessionRequest
+from symphony.agents.base import SessionRequest, Surroundings
 from symphony.agents.codex.backend import CodexBackend
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.events import AgentEvent
@@ -67,9 +67,13 @@ class Bench:
     def backend(self, agent: str, **settings: Any) -> CodexBackend:
         return CodexBackend(
             settings=CodexSettings(**{"command": agent, "read_timeout_ms": 20_000, **settings}),
-            host=self.host,
-            environ=self.environ,
-            grace_ms=self.grace_ms,
+            around=Surroundings(
+                host=self.host,
+                environ=self.environ,
+                secret_names=frozenset(),
+                homes=self.workspace.parent / "homes",
+                grace_ms=self.grace_ms,
+            ),
         )
 
     def request(self, **changes: Any) -> SessionRequest:

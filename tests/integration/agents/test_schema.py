@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from symphony.agents.codex import params
-from symphony.agents.codex.codec import Codec, ServerRequest
 from symphony.agents.codex.policy import Answer, OnApproval, Policy, decide, tool_answer
+from symphony.agents.wire.jsonrpc import Codec, ServerRequest
 from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.testing.app_server_schema import AppServerSchema, violations
 from symphony.workflow.settings import CodexSettings

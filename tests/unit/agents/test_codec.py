@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.agents.codex.codec import (
+from symphony.agents.wire.jsonrpc import (
     MAX_LINE_BYTES,
     Chatter,
     Codec,

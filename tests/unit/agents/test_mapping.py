@@ -4,7 +4,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from symphony.agents.codex.codec import Notification
 from symphony.agents.codex.errors import UNEXPLAINED
 from symphony.agents.codex.mapping import Translation, translate
 from symphony.agents.events import (
@@ -21,6 +20,7 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
+from symphony.agents.wire.jsonrpc import Notification
 from symphony.domain.failures import Category
 
 IDS = {"threadId": "th", "turnId": "tu"}

@@ -11,7 +11,7 @@ import pytest
 
 from symphony.agents.base import AgentError, SessionRequest
 from symphony.agents.codex import session as session_module
-from symphony.agents.codex.session import MAX_WAITING_EVENTS, CodexSession
+from symphony.agents.codex.session import CodexSession
 from symphony.agents.events import (
     Activity,
     AgentEvent,
@@ -27,6 +27,7 @@ from symphony.agents.events import (
 )
 from symphony.agents.fold import Progress
 from symphony.agents.process import AgentProcess, Launch
+from symphony.agents.queue import MAX_WAITING_EVENTS
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.hosts.base import Completed, HostProcess, Identity
@@ -604,7 +605,7 @@ async def test_last_words_after_stdin_closed_are_heard(tmp_path: Path) -> None:
 async def test_a_flood_while_stopping_is_bounded_and_all_of_it_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("symphony.agents.codex.session.MAX_WAITING_EVENTS", 10)
+    monkeypatch.setattr("symphony.agents.queue.MAX_WAITING_EVENTS", 10)
     session, child = await open_session(well_behaved(), tmp_path)
     await session.start()
     child.say(*[told("warning", message=str(number)) for number in range(50)])
@@ -614,7 +615,7 @@ async def test_a_flood_while_stopping_is_bounded_and_all_of_it_is_counted(
 
 
 async def test_the_newest_totals_survive_a_flood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("symphony.agents.codex.session.MAX_WAITING_EVENTS", 10)
+    monkeypatch.setattr("symphony.agents.queue.MAX_WAITING_EVENTS", 10)
     session, child = await open_session(well_behaved(), tmp_path)
     await session.start()
     for number in range(1, 21):

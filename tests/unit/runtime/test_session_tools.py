@@ -262,7 +262,7 @@ class TestWhatCannotBeOffered:
         return replace(
             made,
             workflow=replace(made.workflow, settings=settings),
-            agent=cast("AgentBackend", Agent(client_tools=client_tools)),
+            agents={"codex": cast("AgentBackend", Agent(client_tools=client_tools))},
         )
 
     async def test_what_is_chosen_holds_where_it_can(self, tmp_path: Path) -> None:

@@ -1,56 +1,55 @@
 """The codex backend: opens sessions on `codex.command` with one configuration (AG22)."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from symphony.agents.base import Capabilities, OwnSkillRoots, Preflight, SessionRequest
+from symphony.agents.base import Capabilities, OwnSkillRoots, Preflight, SessionRequest, Surroundings
 from symphony.agents.codex.home import skill_roots
-from symphony.agents.codex.launcher import Launcher, resolve_workspace
+from symphony.agents.codex.launcher import Launcher
 from symphony.agents.codex.preflight import check
 from symphony.agents.codex.session import CodexSession
-from symphony.hosts.base import Host
+from symphony.agents.place import resolve_workspace
 from symphony.workflow.settings import CodexSettings
 
 __all__ = ["CodexBackend"]
 
-GRACE_MS = 3_000
-
 
 class CodexBackend:
-    """An `AgentBackend` for the app-server.
-
-    `environ` is the daemon's environment, of which a child gets the allowed part; `secret_names` are never in
-    it. `grace_ms` bounds each step of the stop ladder.
-    """
+    """An `AgentBackend` for the app-server; `name` is what the workflow calls it."""
 
     def __init__(
         self,
         *,
         settings: CodexSettings,
-        host: Host,
-        environ: Mapping[str, str],
-        secret_names: frozenset[str] = frozenset(),
-        grace_ms: int = GRACE_MS,
+        around: Surroundings,
+        name: str = "codex",
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
         self._wall_clock = wall_clock
-        self._own_skill_roots = skill_roots(environ)
+        self._name = name
+        self._own_skill_roots = skill_roots(around.environ)
         self._launcher = Launcher(
-            host=host,
+            host=around.host,
             command=settings.command,
-            environ=environ,
-            secret_names=secret_names,
-            grace_ms=grace_ms,
+            environ=around.environ,
+            secret_names=around.secret_names,
+            grace_ms=around.grace_ms,
         )
 
     @property
     def capabilities(self) -> Capabilities:
         """Everything that the interface knows."""
         return Capabilities(
-            system_block_at_start=True, client_tools=True, absolute_usage=True, sandbox=True, resume=True
+            system_block_at_start=True,
+            system_block_on_resume=True,
+            client_tools=True,
+            absolute_usage=True,
+            rate_limits=True,
+            sandbox=True,
+            resume=True,
         )
 
     @property

@@ -3,18 +3,16 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from anyio import to_thread
-
 from symphony.agents.base import AgentError
 from symphony.agents.codex.errors import INSTALL_HINT
 from symphony.agents.codex.home import CODEX_VARIABLES, CREDENTIAL_VARIABLES, codex_home, provider_variables
 from symphony.agents.environment import child_environment
-from symphony.agents.process import AgentProcess, Launch, size_of
+from symphony.agents.process import AgentProcess, Launch
 from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.hosts.base import Host, Identity
 
-__all__ = ["Launcher", "resolve_workspace"]
+__all__ = ["Launcher"]
 
 _CONFIG_TIMEOUT_MS = 5_000
 
@@ -103,36 +101,6 @@ class Launcher:
         except OSError:
             return frozenset()
         return provider_variables(found.stdout.decode("utf-8", "replace"))
-
-
-async def resolve_workspace(cwd: Path, stderr_path: Path) -> tuple[Path, int]:
-    """The workspace without links, checked to be a directory, since the agent accepts anything (AG5).
-
-    With it comes the size of the stderr file so far: both in one way to a thread.
-
-    Raises:
-        AgentError: `invalid_workspace_cwd`.
-    """
-    try:
-        resolved, stderr_start = await to_thread.run_sync(lambda: (_directory(cwd), size_of(stderr_path)))
-    except OSError as error:
-        raise AgentError(_invalid_cwd(cwd)) from error
-    if resolved is None:
-        raise AgentError(_invalid_cwd(cwd))
-    return resolved, stderr_start
-
-
-def _directory(cwd: Path) -> Path | None:
-    resolved = cwd.resolve(strict=True)
-    return resolved if cwd.is_absolute() and resolved.is_dir() else None
-
-
-def _invalid_cwd(cwd: Path) -> Failure:
-    return Failure(
-        category=Category.INVALID_WORKSPACE_CWD,
-        blame=Blame.WORKSPACE,
-        message=redact(f"the workspace {cwd} is not an existing directory with an absolute path"),
-    )
 
 
 def _not_started(error: OSError) -> Failure:

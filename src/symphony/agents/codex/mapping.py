@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from symphony.agents.codex.codec import EXCERPT_CHARS, Notification, parse
 from symphony.agents.codex.errors import describe_error, turn_failure
 from symphony.agents.codex.items import item_completed, item_started
 from symphony.agents.codex.tokens import rate_limits_in, total_usage_in, usage_of
@@ -24,6 +23,8 @@ from symphony.agents.events import (
     TurnStatus,
 )
 from symphony.agents.redaction import redact
+from symphony.agents.wire.jsonrpc import Notification, parse
+from symphony.agents.wire.lines import EXCERPT_CHARS, excerpt
 from symphony.domain.failures import Blame, Category, Failure
 
 __all__ = ["Translation", "means_nothing", "translate"]
@@ -94,7 +95,7 @@ def _fallback(message: Notification) -> Callable[[Params], Translation] | None:
 
 
 def _excerpt(message: Notification) -> str:
-    text = bytes(message.params)[: 4 * EXCERPT_CHARS].decode("utf-8", "replace")
+    text = excerpt(bytes(message.params))
     return f"{message.method}: {text}"[:EXCERPT_CHARS]
 
 

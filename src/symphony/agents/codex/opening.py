@@ -7,7 +7,7 @@ from typing import Any
 
 from symphony.agents.base import AgentError, SessionRequest
 from symphony.agents.codex import params
-from symphony.agents.codex.connection import RefusedError
+from symphony.agents.wire.connection import RefusedError
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.workflow.settings import CodexSettings
 

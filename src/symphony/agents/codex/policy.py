@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from symphony.agents.codex.codec import ServerRequest, parse
 from symphony.agents.events import AgentEvent, ApprovalAnswered, InputRequired, Notice, ToolCalled
 from symphony.agents.redaction import redact
+from symphony.agents.wire.jsonrpc import ServerRequest, parse
 from symphony.domain.tools import ToolResult
 
 __all__ = ["Answer", "OnApproval", "Policy", "ToolCall", "decide", "tool_answer"]

@@ -16,16 +16,17 @@ import anyio
 
 from symphony.agents.base import AgentError, Preflight
 from symphony.agents.codex import params
-from symphony.agents.codex.codec import Message, Notification, ServerRequest
-from symphony.agents.codex.connection import Connection, RefusedError
 from symphony.agents.codex.errors import INSTALL_HINT, LOGIN_HINT
 from symphony.agents.codex.launcher import Launcher
+from symphony.agents.codex.manner import MANNER
 from symphony.agents.codex.mapping import translate
 from symphony.agents.codex.policy import METHOD_NOT_FOUND
 from symphony.agents.codex.posture import OPEN_SANDBOXES
 from symphony.agents.events import Notice
 from symphony.agents.process import AgentProcess
 from symphony.agents.redaction import redact
+from symphony.agents.wire.connection import Connection, RefusedError
+from symphony.agents.wire.jsonrpc import Message, Notification, ServerRequest
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.workflow.settings import CodexSettings
 
@@ -81,7 +82,7 @@ class _Check:
         self._settings = settings
         self._scratch = scratch
         self._sandbox = params.turn_sandbox(settings, scratch)
-        self._connection = Connection(process, read_timeout_ms=settings.read_timeout_ms)
+        self._connection = Connection(process, read_timeout_ms=settings.read_timeout_ms, manner=MANNER)
         self._notices: list[str] = []
 
     async def run(self) -> Preflight:

@@ -6,7 +6,6 @@ queue that holds what one read brought. No cancel scope spans a `yield`.
 
 import re
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -17,14 +16,12 @@ import anyio
 
 from symphony.agents.base import AgentError, SessionRequest
 from symphony.agents.codex import params
-from symphony.agents.codex.codec import Chatter, Garbled, Message, Muted, Notification, ServerRequest
-from symphony.agents.codex.connection import Connection
 from symphony.agents.codex.errors import UNEXPLAINED
+from symphony.agents.codex.manner import MANNER
 from symphony.agents.codex.mapping import Translation, means_nothing, translate
 from symphony.agents.codex.opening import id_in, open_thread
 from symphony.agents.codex.policy import NOBODY_THERE, Policy, ToolCall, decide, tool_answer
 from symphony.agents.events import (
-    Activity,
     AgentEvent,
     ContextCompacted,
     InputRequired,
@@ -33,10 +30,12 @@ from symphony.agents.events import (
     SessionStarted,
     TurnEnded,
     TurnStatus,
-    Usage,
 )
 from symphony.agents.process import AgentProcess
+from symphony.agents.queue import EventQueue
 from symphony.agents.redaction import redact
+from symphony.agents.wire.connection import Connection
+from symphony.agents.wire.jsonrpc import Chatter, Garbled, Message, Muted, Notification, ServerRequest
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.ids import session_id
 from symphony.domain.tools import ToolResult
@@ -45,7 +44,6 @@ from symphony.workflow.settings import CodexSettings
 __all__ = ["CodexSession"]
 
 TOOL_TIMEOUT_MS = 60_000
-MAX_WAITING_EVENTS = 65_536
 _OVERSLEPT_S = 10.0
 _PROGRESS = ("item/", "turn/", "thread/tokenUsage/")
 _LOOKS_BAD = re.compile(
@@ -67,7 +65,7 @@ class CodexSession:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._process = process
-        self._connection = Connection(process, read_timeout_ms=settings.read_timeout_ms)
+        self._connection = Connection(process, read_timeout_ms=settings.read_timeout_ms, manner=MANNER)
         self._settings = settings
         self._request = request
         self._cwd = cwd
@@ -78,9 +76,7 @@ class CodexSession:
             on_approval=settings.on_approval,
             tool_names=frozenset(spec.name for spec in request.tools),
         )
-        self._events: deque[AgentEvent] = deque()
-        self._quiet = 0
-        self._late_usage: Usage | None = None
+        self._events = EventQueue()
         self._thread_id: str | None = None
         self._envelope: str | None = None
         self._resume_refused: Failure | None = None
@@ -129,7 +125,7 @@ class CodexSession:
         await self._handle_all()  # a short turn may be over in the read that brought the answer
         while True:
             while self._events:
-                event = self._events.popleft()
+                event = self._events.take()
                 yield event
                 if isinstance(event, TurnEnded | InputRequired):
                     return
@@ -142,10 +138,7 @@ class CodexSession:
                 if not self._stopping:
                     self._stopping = True
                     await self._end()
-        self._flush_usage()
-        unseen = tuple(self._events)
-        self._events.clear()
-        return unseen
+        return self._events.drain()
 
     async def _end(self) -> None:
         with suppress(AgentError, OSError):
@@ -163,9 +156,7 @@ class CodexSession:
         self._turn_open, self._turn_id = True, None
         self._error = self._error_deadline = None
         self._early_ends.clear()
-        self._events = deque(
-            event for event in self._events if not isinstance(event, TurnEnded | InputRequired)
-        )
+        self._events.forget_ends()
         asked = params.turn_start(
             self._settings,
             thread_id=self._thread_id,
@@ -201,7 +192,7 @@ class CodexSession:
         with anyio.move_on_at(deadline) as silence:
             await self._connection.fill()
         if silence.cancelled_caught and deadline == self._error_deadline:
-            self._emit(TurnEnded(status=TurnStatus.FAILED, failure=self._error))
+            self._events.emit(TurnEnded(status=TurnStatus.FAILED, failure=self._error))
         elif silence.cancelled_caught and anyio.current_time() - deadline < _OVERSLEPT_S:
             message = f"the agent has been silent for {limit_ms} ms"
             raise AgentError(Failure(category=Category.TURN_TIMEOUT, blame=Blame.AGENT, message=message))
@@ -213,7 +204,7 @@ class CodexSession:
                 await self._answer(message)
             else:
                 self._absorb(message)
-        self._flush_quiet()
+        self._events.flush_quiet()
 
     async def _handle(self, message: Message) -> None:
         if isinstance(message, ServerRequest):
@@ -225,7 +216,7 @@ class CodexSession:
         """Everything that needs no answer."""
         if isinstance(message, Muted):
             self._error_deadline = None
-            self._quiet += message.count
+            self._events.count(message.count)
         elif isinstance(message, Notification):
             if self._error_deadline is not None and message.method.startswith(_PROGRESS):
                 self._error_deadline = None
@@ -235,18 +226,18 @@ class CodexSession:
             if told.events or told.turn_started:
                 self._learn(told)
             else:
-                self._quiet += 1
+                self._events.count()
         elif isinstance(message, Chatter):
             level = "warning" if _LOOKS_BAD.search(message.text) else "info"
-            self._emit(Notice(level=level, message=redact(message.text)))
+            self._events.emit(Notice(level=level, message=redact(message.text)))
         elif isinstance(message, Garbled):
-            self._emit(Malformed(excerpt=redact(message.excerpt)))
+            self._events.emit(Malformed(excerpt=redact(message.excerpt)))
         else:
-            self._quiet += 1
+            self._events.count()
 
     def _learn(self, told: Translation) -> None:
         if self._thread_id is not None and told.thread_id not in {None, self._thread_id}:
-            self._quiet += 1  # a thread that the agent opened on its own; its end is not the end of our turn
+            self._events.count()  # a thread of the agent's own; its end is not the end of our turn
             return
         if told.turn_started and self._turn_open:
             self._turn_id = self._turn_id or told.turn_id
@@ -258,7 +249,7 @@ class CodexSession:
             if isinstance(event, TurnEnded):
                 self._end_turn(event, told.turn_id)
             else:
-                self._emit(event)
+                self._events.emit(event)
 
     def _expect_end(self, error: Failure, *, fatal: bool) -> None:
         """Set the time by which the turn must end or go on: for a final error that of one request.
@@ -279,42 +270,12 @@ class CodexSession:
             self._early_ends[turn_id] = event  # ours or an older turn's: the answer to turn/start will tell
             return
         if not self._turn_open or turn_id not in {None, self._turn_id}:
-            self._quiet += 1
+            self._events.count()
             return
         self._turn_open = False
         if event.failure == UNEXPLAINED and self._error is not None:
             event = replace(event, failure=self._error)
-        self._emit(event)
-
-    def _emit(self, event: AgentEvent) -> None:
-        """Queue an event; when too many wait, its words are dropped and it only counts.
-
-        Never dropped are the end of the turn, without which it would not end, and the newest totals.
-        """
-        ends = isinstance(event, TurnEnded | InputRequired)
-        if ends:
-            self._flush_quiet()
-            self._flush_usage()
-        if ends or len(self._events) < MAX_WAITING_EVENTS:
-            self._events.append(event)
-        elif isinstance(event, Usage) and self._late_usage is None:
-            self._late_usage = event
-        else:
-            self._quiet += 1
-            self._late_usage = event if isinstance(event, Usage) else self._late_usage
-
-    def _flush_quiet(self) -> None:
-        if self._quiet:
-            if self._events and isinstance(last := self._events[-1], Activity):
-                self._quiet += last.count
-                self._events.pop()
-            self._events.append(Activity(count=self._quiet))
-            self._quiet = 0
-
-    def _flush_usage(self) -> None:
-        if self._late_usage is not None:
-            self._events.append(self._late_usage)
-            self._late_usage = None
+        self._events.emit(event)
 
     async def _answer(self, request: ServerRequest) -> None:
         if self._stopping:
@@ -328,7 +289,7 @@ class CodexSession:
         else:
             await self._connection.answer(request, decision.result or {})
         if decision.event is not None:
-            self._emit(decision.event)
+            self._events.emit(decision.event)
 
     async def _run_tool(self, call: ToolCall) -> ToolResult:
         """A tool that raises or hangs is a failed call to the agent, and nothing more (AG18)."""
@@ -357,4 +318,4 @@ class CodexSession:
         while (message := self._connection.take()) is not None:
             if not isinstance(message, ServerRequest):
                 self._absorb(message)
-        self._flush_quiet()
+        self._events.flush_quiet()

@@ -1,8 +1,8 @@
-"""The wire of the app-server, sans-IO: bytes in and messages out, requests in and bytes out.
+"""JSON-RPC 2.0 over lines, sans-IO: bytes in and messages out, requests in and bytes out.
 
-One JSON object per line, JSON-RPC 2.0 without the `jsonrpc` member (AG2). Both sides number their requests
-from small integers, so an id alone does not say whose it is: a message with `method` and `id` is a request of
-the server, one with `id` only answers a request of ours.
+One JSON object per line (AG2). Both sides number their requests from small integers, so an id alone does not
+say whose it is: a message with `method` and `id` is a request of the other side, one with `id` only answers a
+request of ours. Codex leaves the `jsonrpc` member out, the Agent Client Protocol wants it.
 
     receive(bytes) -> Notification | ServerRequest | Response | Refusal | Chatter | Garbled | Muted
     request(method, params) -> (id, bytes)      answer/refuse(id, ...) -> bytes
@@ -18,6 +18,16 @@ from typing import Any
 
 import msgspec
 
+from symphony.agents.wire.lines import (
+    EXCERPT_CHARS,
+    MAX_LINE_BYTES,
+    Chatter,
+    Garbled,
+    Lines,
+    excerpt,
+    unreadable,
+)
+
 __all__ = [
     "MAX_LINE_BYTES",
     "Chatter",
@@ -32,8 +42,6 @@ __all__ = [
     "parse",
 ]
 
-MAX_LINE_BYTES = 10 * 1024 * 1024
-EXCERPT_CHARS = 1_000
 _MAX_MUTED = 256
 
 RequestId = int | str
@@ -70,18 +78,6 @@ class Refusal(msgspec.Struct, frozen=True):
     method: str
     code: int
     message: str
-
-
-class Chatter(msgspec.Struct, frozen=True):
-    """A line that never meant to be a message: a banner, a warning, a stack trace (AG3)."""
-
-    text: str
-
-
-class Garbled(msgspec.Struct, frozen=True):
-    """A line that begins with `{` and is no message, or one above the limit (AG11 `malformed`)."""
-
-    excerpt: str
 
 
 class Muted(msgspec.Struct, frozen=True):
@@ -127,11 +123,9 @@ def parse(raw: msgspec.Raw) -> dict[str, Any]:
 class Codec:
     """Both directions of one connection. Not shared, not thread-safe."""
 
-    def __init__(self, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
-        self._max_line_bytes = max_line_bytes
-        self._partial: list[bytes] = []
-        self._partial_bytes = 0
-        self._skipping = False
+    def __init__(self, *, max_line_bytes: int = MAX_LINE_BYTES, versioned: bool = False) -> None:
+        self._lines = Lines(max_line_bytes=max_line_bytes)
+        self._stamp: Mapping[str, Any] = {"jsonrpc": "2.0"} if versioned else {}
         self._last_id = 0
         self._pending: dict[RequestId, str] = {}
         self._muted: set[str | None] = set()
@@ -140,38 +134,23 @@ class Codec:
         """Number a request of ours; returns its id and its line."""
         self._last_id += 1
         self._pending[self._last_id] = method
-        return self._last_id, _line({"method": method, "id": self._last_id, "params": params})
+        return self._last_id, self._line({"method": method, "id": self._last_id, "params": params})
 
-    def notify(self, method: str) -> bytes:
-        """The line of a notification of ours (the protocol has one, without params)."""
-        return _line({"method": method})
+    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> bytes:
+        """The line of a notification of ours."""
+        return self._line({"method": method} if params is None else {"method": method, "params": params})
 
     def answer(self, request_id: RequestId, result: Mapping[str, Any]) -> bytes:
         """The line that answers a request of the server."""
-        return _line({"id": request_id, "result": result})
+        return self._line({"id": request_id, "result": result})
 
     def refuse(self, request_id: RequestId, code: int, message: str) -> bytes:
         """The line that answers a request of the server with a JSON-RPC error."""
-        return _line({"id": request_id, "error": {"code": code, "message": message}})
+        return self._line({"id": request_id, "error": {"code": code, "message": message}})
 
     def receive(self, data: bytes) -> list[Message]:
         """The messages completed by `data`, in order; an unfinished last line is kept for the next call."""
-        lines = data.split(b"\n")
-        tail = lines.pop()
-        found: list[Message | None] = [self._finish(lines.pop(0))] if lines and self._partial else []
-        muted = 0
-        for line in lines:
-            envelope = _envelope(line) if len(line) <= self._max_line_bytes else None
-            if envelope is not None and envelope.method in self._muted and envelope.id is None:
-                muted += 1
-                continue
-            if muted:
-                found.append(Muted(muted))
-                muted = 0
-            found.append(self._finish(line) if envelope is None else self._sort(envelope, line))
-        found.append(Muted(muted) if muted else None)
-        self._keep(tail)
-        return [message for message in found if message is not None]
+        return self._read(self._lines.receive(data))
 
     def mute(self, method: str) -> None:
         """From now on only count notifications of this method: most of a stream is output in pieces."""
@@ -180,33 +159,27 @@ class Codec:
 
     def close(self) -> list[Message]:
         """What the stream's end leaves: an unfinished line counts as a whole one."""
-        message = self._finish(b"")
-        return [] if message is None else [message]
+        return self._read(self._lines.close())
 
-    def _keep(self, tail: bytes) -> None:
-        if not tail:
-            return
-        self._partial_bytes += len(tail)
-        if self._partial_bytes > self._max_line_bytes:
-            self._skipping = True
-            self._partial = [b"".join(self._partial)[:EXCERPT_CHARS] or tail[:EXCERPT_CHARS]]
-        else:
-            self._partial.append(tail)
+    def _read(self, lines: list[bytes | Garbled]) -> list[Message]:
+        found: list[Message | None] = []
+        muted = 0
+        for line in lines:
+            envelope = None if isinstance(line, Garbled) else _envelope(line)
+            if envelope is not None and envelope.method in self._muted and envelope.id is None:
+                muted += 1
+                continue
+            if muted:
+                found.append(Muted(muted))
+                muted = 0
+            found.append(self._message(line, envelope))
+        found.append(Muted(muted) if muted else None)
+        return [message for message in found if message is not None]
 
-    def _finish(self, end: bytes) -> Message | None:
-        self._keep(end)
-        if not self._partial:
-            return None
-        line, size, too_long = b"".join(self._partial), self._partial_bytes, self._skipping
-        self._partial, self._partial_bytes, self._skipping = [], 0, False
-        if too_long:
-            limit = self._max_line_bytes
-            return Garbled(f"line of {size} bytes exceeds the limit of {limit} bytes: {_text(line)[:200]}")
-        return self._message(line)
-
-    def _message(self, line: bytes) -> Message | None:
-        envelope = _envelope(line)
-        return _unreadable(line) if envelope is None else self._sort(envelope, line)
+    def _message(self, line: bytes | Garbled, envelope: _Envelope | None) -> Message | None:
+        if isinstance(line, Garbled):
+            return line
+        return unreadable(line) if envelope is None else self._sort(envelope, line)
 
     def _sort(self, envelope: _Envelope, line: bytes) -> Message:
         if envelope.method is not None:
@@ -214,11 +187,14 @@ class Codec:
                 return Notification(envelope.method, envelope.params)
             return ServerRequest(envelope.id, envelope.method, envelope.params)
         if envelope.id is None:
-            return Garbled(_text(line)[:EXCERPT_CHARS])
+            return Garbled(excerpt(line)[:EXCERPT_CHARS])
         method = self._pending.pop(envelope.id, "")
         if envelope.error is not None:
             return Refusal(envelope.id, method, envelope.error.code, envelope.error.message)
         return Response(envelope.id, method, envelope.result)
+
+    def _line(self, message: Mapping[str, Any]) -> bytes:
+        return _encoded({**self._stamp, **message})
 
 
 def _envelope(line: bytes) -> _Envelope | None:
@@ -229,20 +205,7 @@ def _envelope(line: bytes) -> _Envelope | None:
         return None
 
 
-def _unreadable(line: bytes) -> Message | None:
-    text = _text(line).strip()
-    if not text:
-        return None
-    if text.startswith("{"):
-        return Garbled(text[:EXCERPT_CHARS])
-    return Chatter(text[:EXCERPT_CHARS])
-
-
-def _text(line: bytes) -> str:
-    return line[: 4 * EXCERPT_CHARS].decode("utf-8", "replace")
-
-
-def _line(message: Mapping[str, Any]) -> bytes:
+def _encoded(message: Mapping[str, Any]) -> bytes:
     try:
         return _encoder.encode(message) + b"\n"
     except (

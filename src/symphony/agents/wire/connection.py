@@ -1,4 +1,4 @@
-"""One app-server process and its wire: requests with a deadline, and messages one read at a time (AG2, AG10).
+"""An agent's process and its JSON-RPC wire: requests with a deadline, messages read by read (AG2, AG10).
 
 Pull-based: bytes are read only inside `call` and `fill`, so whoever consumes the messages sets the pace of
 the agent. What arrives while a request waits for its answer is handed on, not dropped.
@@ -6,24 +6,39 @@ the agent. What arrives while a request waits for its answer is handed on, not d
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
 
 from symphony.agents.base import AgentError
-from symphony.agents.codex.codec import Codec, Message, Refusal, Response, ServerRequest, parse
-from symphony.agents.codex.errors import INSTALL_HINT
 from symphony.agents.process import AgentProcess
 from symphony.agents.redaction import redact
+from symphony.agents.wire.jsonrpc import Codec, Message, Refusal, Response, ServerRequest, parse
 from symphony.domain.failures import Blame, Category, Failure
 
-__all__ = ["Connection", "RefusedError"]
+__all__ = ["Connection", "Manner", "RefusedError"]
 
 Handler = Callable[[Message], Awaitable[None]]
 
-_INVALID = frozenset({-32600, -32602})
 _NOT_FOUND_EXIT = 127
-_POLICY_HINT = "check codex.approval_policy, codex.thread_sandbox, codex.turn_sandbox_policy and codex.model"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How one backend speaks and words its failures.
+
+    Attributes:
+        missing: the category of a program that is not there, with what to do about it.
+        install_hint: see `missing`.
+        refusal: words the JSON-RPC error by which a request of ours was refused.
+        versioned: every message carries `"jsonrpc": "2.0"`.
+    """
+
+    missing: Category
+    install_hint: str
+    refusal: Callable[[Refusal], Failure]
+    versioned: bool = False
 
 
 class RefusedError(AgentError):
@@ -37,9 +52,10 @@ class RefusedError(AgentError):
 class Connection:
     """A process and its codec. One user at a time."""
 
-    def __init__(self, process: AgentProcess, *, read_timeout_ms: int) -> None:
+    def __init__(self, process: AgentProcess, *, read_timeout_ms: int, manner: Manner) -> None:
         self._process = process
-        self._codec = Codec()
+        self._manner = manner
+        self._codec = Codec(versioned=manner.versioned)
         self._read_timeout_ms = read_timeout_ms
         self._inbox: deque[Message] = deque()
         self._heard = False
@@ -59,13 +75,17 @@ class Connection:
         with anyio.move_on_after(limit_ms / 1000):
             request_id, wire = self._codec.request(method, params)
             await self._process.send(wire)
-            return _result(await self._answer_to(request_id, other))
+            return self._result(await self._answer_to(request_id, other))
         raise _response_timeout(f"no answer to {method} within {limit_ms} ms")
 
     async def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send something whose answer, if any, nobody waits for."""
+        """Send something whose answer, if any, nobody waits for; without params, a notification."""
         wire = self._codec.notify(method) if params is None else self._codec.request(method, params)[1]
         await self._write(wire)
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification."""
+        await self._write(self._codec.notify(method, params))
 
     async def answer(self, request: ServerRequest, result: Mapping[str, Any]) -> None:
         """Answer a request of the server."""
@@ -118,16 +138,26 @@ class Connection:
             return
         raise _response_timeout(f"the agent has not read its input for {self._read_timeout_ms} ms")
 
+    def _result(self, answer: Response | Refusal) -> dict[str, Any]:
+        if isinstance(answer, Refusal):
+            raise RefusedError(self._manner.refusal(answer), answer.code)
+        try:
+            return parse(answer.result)
+        except ValueError as error:
+            text = redact(f"unreadable answer to {answer.method}: {error}")
+            failure = Failure(category=Category.RESPONSE_ERROR, blame=Blame.AGENT, message=text)
+            raise AgentError(failure) from error
+
     async def _ending(self) -> Failure:
         code = await self._process.exit_code()
         last = await self._process.stderr_line()
         said = f": {last}" if last else ""
         if code == _NOT_FOUND_EXIT and not self._heard:
             return Failure(
-                category=Category.CODEX_NOT_FOUND,
+                category=self._manner.missing,
                 blame=Blame.CONFIG,
                 message=redact(f"the agent's program was not found{said}"),
-                hint=INSTALL_HINT,
+                hint=self._manner.install_hint,
             )
         ended = "closed its output" if code is None else f"ended with exit code {code}"
         return Failure(
@@ -137,26 +167,3 @@ class Connection:
 
 def _response_timeout(message: str) -> AgentError:
     return AgentError(Failure(category=Category.RESPONSE_TIMEOUT, blame=Blame.AGENT, message=message))
-
-
-def _result(answer: Response | Refusal) -> dict[str, Any]:
-    if isinstance(answer, Refusal):
-        raise RefusedError(_refusal(answer), answer.code)
-    try:
-        return parse(answer.result)
-    except ValueError as error:
-        text = redact(f"unreadable answer to {answer.method}: {error}")
-        failure = Failure(category=Category.RESPONSE_ERROR, blame=Blame.AGENT, message=text)
-        raise AgentError(failure) from error
-
-
-def _refusal(answer: Refusal) -> Failure:
-    """A start refused as invalid will be refused again: the settings name something unknown."""
-    ours = answer.code in _INVALID and answer.method in {"thread/start", "turn/start"}
-    return Failure(
-        category=Category.RESPONSE_ERROR,
-        blame=Blame.CONFIG if ours else Blame.AGENT,
-        message=redact(f"{answer.method} was refused: {answer.message} ({answer.code})"),
-        retryable=not ours,
-        hint=_POLICY_HINT if ours else None,
-    )

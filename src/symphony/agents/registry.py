@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from symphony.agents.base import AgentBackend, AgentError, Surroundings
 from symphony.agents.codex.backend import CodexBackend
 from symphony.agents.codex.posture import Remark, refused_policy, unguarded
+from symphony.agents.command.backend import CommandBackend
 from symphony.agents.enclosed import EnclosedBackend
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.workflow.agents import NamedAgent
-from symphony.workflow.settings import CodexSettings
+from symphony.workflow.settings import CodexSettings, CommandSettings
 
 __all__ = ["KINDS", "Remarks", "create_backend", "remarks"]
 
@@ -21,7 +22,12 @@ def _codex(agent: NamedAgent, around: Surroundings) -> AgentBackend:
     return CodexBackend(settings=agent.settings, around=around, name=agent.name)
 
 
-_FACTORIES: Mapping[str, Factory] = {"codex": _codex}
+def _command(agent: NamedAgent, around: Surroundings) -> AgentBackend:
+    assert isinstance(agent.settings, CommandSettings)  # noqa: S101 - settings are of the agent's kind
+    return CommandBackend(settings=agent.settings, around=around, name=agent.name)
+
+
+_FACTORIES: Mapping[str, Factory] = {"codex": _codex, "command": _command}
 KINDS = frozenset(_FACTORIES)
 
 

@@ -13,7 +13,8 @@ from typing import Any, Literal
 import anyio
 
 from symphony import skills
-from symphony.agents.codex.program import missing_program
+from symphony.agents.codex.errors import WANTED
+from symphony.agents.program import missing_program
 from symphony.cli.uncommitted import unseen_skills
 from symphony.domain.failures import Failure, SymphonyError
 from symphony.domain.redaction import Redaction
@@ -161,7 +162,7 @@ async def _surroundings(judgement: Judgement, environment: Mapping[str, str]) ->
     # What is left of a section has its default for a wrong command, which says nothing about the one meant.
     told = "codex" in judgement.sections or (codex is not None and "command" in codex.model_fields_set)
     if isinstance(codex, CodexSettings) and told:
-        program = await missing_program(codex.command, host=host, environment=environment)
+        program = await missing_program(codex.command, host=host, environment=environment, wanted=WANTED)
         if program is not None:
             failures.append(replace(program, where=places.where(("codex", "command"))))
     if isinstance(workspace, WorkspaceSettings) and (workspace.repo or "").startswith("/"):  # not a URL

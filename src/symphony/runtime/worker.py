@@ -304,6 +304,7 @@ class Worker:
             last = event
             if isinstance(event, SessionStarted):
                 self._session_id = event.session_id
+                self._pulse.launched(session.pid)
                 structlog.contextvars.bind_contextvars(session_id=event.session_id)
                 _log.info("turn_started", pid=session.pid)
         _log.info("turn_ended", status=last.status.value if isinstance(last, TurnEnded) else "input_required")

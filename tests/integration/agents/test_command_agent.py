@@ -105,7 +105,8 @@ def texts(events: list[AgentEvent]) -> list[str]:
 
 
 def failure(events: list[AgentEvent]) -> Failure:
-    assert isinstance(last := events[-1], TurnEnded)
+    last = events[-1]
+    assert isinstance(last, TurnEnded)
     assert last.failure is not None
     return last.failure
 
@@ -157,7 +158,8 @@ async def test_a_later_turn_is_told_the_task_again(bench: Bench) -> None:
     async with bench.backend("cat {prompt_file}").open(bench.request("E")) as session:
         await turn(session, "The task.")
         events = await turn(session, "Go on.")
-    assert isinstance(first := events[0], SessionStarted)
+    first = events[0]
+    assert isinstance(first, SessionStarted)
     assert first.turn_id == "2"
     assert texts(events) == ["E", "The task.", "---", "Go on."]
     assert len(bench.spawned) == 2

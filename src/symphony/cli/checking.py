@@ -14,6 +14,7 @@ import anyio
 
 from symphony import skills
 from symphony.agents.codex.program import missing_program
+from symphony.agents.enclosed import missing_enclosure
 from symphony.cli.uncommitted import unseen_skills
 from symphony.domain.failures import Failure, SymphonyError
 from symphony.domain.redaction import Redaction
@@ -164,6 +165,10 @@ async def _surroundings(judgement: Judgement, environment: Mapping[str, str]) ->
         program = await missing_program(codex.command, host=host, environment=environment)
         if program is not None:
             failures.append(replace(program, where=places.where(("codex", "command"))))
+    if isinstance(workspace, WorkspaceSettings) and workspace.isolation != "none":
+        missing = missing_enclosure(environment)
+        if missing is not None:
+            failures.append(replace(missing, where=places.where(("workspace", "isolation"))))
     if isinstance(workspace, WorkspaceSettings) and (workspace.repo or "").startswith("/"):  # not a URL
         manager = WorkspaceManager(host, workspace, HooksSettings(), environment, frozenset())
         try:

@@ -19,7 +19,7 @@ from symphony.workflow.document import Judgement, Workflow, WorkflowFile, judge_
 from symphony.workflow.errors import WarningCode, WorkflowError, did_you_mean, quoted
 from symphony.workflow.resolve import reference_name
 from symphony.workflow.review import Review, dotted
-from symphony.workflow.settings import CodexSettings, TrackerSettings, WorkerSettings
+from symphony.workflow.settings import CodexSettings, TrackerSettings, WorkerSettings, WorkspaceSettings
 
 __all__ = ["ACKNOWLEDGEMENT", "admit", "judge"]
 
@@ -58,6 +58,7 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
         judges=(
             partial(_judge_tracker, environment=environment),
             _judge_worker,
+            _judge_isolation,
             partial(_judge_agent, acknowledged=acknowledged),
         ),
     )
@@ -123,6 +124,17 @@ def _judge_worker(review: Review) -> None:
             "names machines, and this version runs sessions on its own machine only",
             hint="remove the hosts to run everything here",
         )
+
+
+def _judge_isolation(review: Review) -> None:
+    """A network that nothing closes would be taken for a closed one."""
+    workspace = review.sections.get("workspace")
+    if isinstance(workspace, WorkspaceSettings) and (workspace.isolation, workspace.network) == (
+        "none",
+        "closed",
+    ):
+        hint = "add workspace.isolation: bwrap, or leave the key out"
+        review.fail(("workspace", "network"), "is closed, and nothing closes it", hint=hint)
 
 
 def _judge_agent(review: Review, *, acknowledged: bool | None) -> None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from symphony.agents.base import AgentBackend, AgentError, Surroundings
 from symphony.agents.codex.backend import CodexBackend
-from symphony.agents.codex.posture import Remark, refused_policy, unguarded
+from symphony.agents.codex.posture import refused_policy, unguarded
+from symphony.agents.posture import Remark
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.workflow.agents import NamedAgent
 from symphony.workflow.settings import CodexSettings

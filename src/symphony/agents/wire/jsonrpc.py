@@ -38,6 +38,7 @@ __all__ = [
     "Muted",
     "Notification",
     "Refusal",
+    "RequestId",
     "Response",
     "ServerRequest",
     "parse",

@@ -1,19 +1,19 @@
 """The arguments that follow `claude.command`, and what they close (AG4, AG14). Pure.
 
 What a workspace holds must not steer its own agent. Settings of a project can name another model endpoint,
-which then receives the key, a program that makes keys, hooks, MCP servers and permissions, and nobody is asked
-whether that is trusted. So only the operator's settings are read, MCP servers are ours alone, and a project
+which then gets the key, a program that makes keys, hooks, MCP servers and permissions, and nobody is asked
+whether they are trusted. So only the operator's settings are read, MCP servers are ours alone, and a project
 speaks through its CLAUDE.md, which is text (`--add-dir` with a variable, see `home`).
 """
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from symphony.agents.mcp.protocol import SERVER_NAME
 from symphony.workflow.settings import ClaudeSettings
 
-__all__ = ["EFFORTS", "ToolServer", "session_arguments"]
+__all__ = ["EFFORTS", "own_tools", "session_arguments"]
 
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _PROTOCOL = (
@@ -26,33 +26,26 @@ _COMMITTING = ("Bash(git add:*)", "Bash(git commit:*)")
 _OUT_OF_PLACE = ("EnterWorktree", "ExitWorktree", "CronCreate", "ScheduleWakeup")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolServer:
-    """The MCP server of our tools: what it is called, and the command that starts it."""
-
-    name: str
-    argv: tuple[str, ...]
-
-    @property
-    def prefix(self) -> str:
-        """What the names of its tools begin with."""
-        return f"mcp__{self.name}__"
+def own_tools() -> str:
+    """What the names of our own tools begin with."""
+    return f"mcp__{SERVER_NAME}__"
 
 
-def session_arguments(  # noqa: PLR0913 - one for each thing that a session differs in
+def session_arguments(
     settings: ClaudeSettings,
     *,
     cwd: Path,
     thread_id: str,
     resumed: bool,
     envelope: str | None,
-    server: ToolServer | None,
+    server: Sequence[str] | None,
     own_skill_listing: bool,
 ) -> tuple[str, ...]:
     """The arguments of one process: a new conversation called `thread_id`, or that one `resumed`.
 
-    The envelope is told every time, because a conversation does not remember it. Each value that others
-    worded is one word with its option, so that it is never taken for an option itself.
+    `server` is the command of the MCP server of our tools, null for none. The envelope is told each time,
+    because a conversation does not remember it. Each value that others worded is one word with its option,
+    so that it is never taken for an option itself.
     """
     words = [*_PROTOCOL, "--permission-mode", settings.permission_mode]
     words += ["--setting-sources", "user", "--strict-mcp-config", "--add-dir", str(cwd)]
@@ -62,13 +55,13 @@ def session_arguments(  # noqa: PLR0913 - one for each thing that a session diff
     words += [] if envelope is None else [f"--append-system-prompt={envelope}"]
     words += [] if own_skill_listing else ["--disable-slash-commands"]
     words += [] if server is None else [f"--mcp-config={_mcp_config(server)}"]
-    allowed = (*_COMMITTING, *(() if server is None else (f"mcp__{server.name}",)))
+    allowed = (*_COMMITTING, *(() if server is None else (f"mcp__{SERVER_NAME}",)))
     return (*words, f"--allowedTools={_listed(allowed)}", f"--disallowedTools={_listed(_OUT_OF_PLACE)}")
 
 
-def _mcp_config(server: ToolServer) -> str:
-    command, *arguments = server.argv
-    return json.dumps({"mcpServers": {server.name: {"command": command, "args": arguments}}})
+def _mcp_config(server: Sequence[str]) -> str:
+    command, *arguments = server
+    return json.dumps({"mcpServers": {SERVER_NAME: {"command": command, "args": arguments}}})
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -13,7 +13,9 @@ from symphony.domain.failures import Blame, Category, Failure
 
 __all__ = ["INSTALL_HINT", "LOGIN_HINT", "NO_CONVERSATION", "turn_failure"]
 
-INSTALL_HINT = "install it with `npm install -g @anthropic-ai/claude-code`, or set claude.command to where it is"
+INSTALL_HINT = (
+    "install it with `npm install -g @anthropic-ai/claude-code`, or set claude.command to where it is"
+)
 LOGIN_HINT = (
     "run `claude auth login` as the user of the daemon (with claude.home: private, with that home as "
     "CLAUDE_CONFIG_DIR), or set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN where the daemon starts"
@@ -25,7 +27,8 @@ _LIMIT_HINT = "wait for the limit to reset, or use another account or model"
 _AUTH_STATUS = frozenset({401, 403})
 _NOT_LOGGED_IN = re.compile(r"not logged in|please run /login|invalid api key", re.IGNORECASE)
 _USED_UP = re.compile(
-    r"usage limit|credit balance|(?:hit|reached) your .{0,40}limit|\blimit reached\b|out of (?:extra )?(?:usage|credits)",
+    r"usage limit|credit balance|(?:hit|reached) your .{0,40}limit|\blimit reached\b"
+    r"|out of (?:extra )?(?:usage|credits)",
     re.IGNORECASE,
 )
 _RESETS_AT = re.compile(r"\|(\d{10})\b")

@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from symphony.agents.base import OwnSkillRoots
-
-__all__ = ["CLAUDE_VARIABLES", "FIXED", "config_directory", "skill_roots", "written_places"]
+__all__ = ["CLAUDE_VARIABLES", "FIXED", "config_directory", "written_places"]
 
 CLAUDE_VARIABLES = frozenset(
     {
@@ -26,6 +24,8 @@ FIXED: Mapping[str, str] = {
     "CLAUDE_CODE_MAX_RETRIES": "4",
     # Else a command in the background begins a turn of its own when it ends, between two of ours.
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+    # Else `@path` in the text of an issue puts any file of this machine before the model, unasked.
+    "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",
     # CLAUDE.md of the workspace, whose settings are not read.
     "CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD": "1",
 }
@@ -36,12 +36,6 @@ def config_directory(env: Mapping[str, str]) -> Path | None:
     if env.get("CLAUDE_CONFIG_DIR"):
         return Path(env["CLAUDE_CONFIG_DIR"])
     return Path(env["HOME"]) / ".claude" if env.get("HOME") else None
-
-
-def skill_roots(env: Mapping[str, str]) -> OwnSkillRoots:
-    """The directory of skills that sessions list: the user's. A project's belong to its settings."""
-    own = config_directory(env)
-    return OwnSkillRoots(host=() if own is None else (own / "skills",))
 
 
 def written_places(env: Mapping[str, str]) -> tuple[Path, ...]:

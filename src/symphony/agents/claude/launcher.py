@@ -1,7 +1,7 @@
 """Starts Claude Code: its variables and its home, and what it means when it does not start (AG1, AG20)."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from anyio import to_thread
@@ -52,10 +52,12 @@ class Launcher:
     ) -> dict[str, str]:
         """The variables of a process (AG20); makes its private home where it has one.
 
+        What `claude.env` names is the operator's, ours included.
+
         Raises:
             AgentError: `state_directory`: the home cannot be made.
         """
-        ours = dict(FIXED)
+        ours = {name: value for name, value in FIXED.items() if name not in self._settings.env}
         if self._settings.home == "private":
             home = await to_thread.run_sync(private_home, self.around, self._name)
             ours |= {"HOME": str(home), "CLAUDE_CONFIG_DIR": str(home)}
@@ -78,8 +80,7 @@ class Launcher:
         env = await self.environment(start.run_id, extra=start.extra_env, secret_names=start.secret_names)
         isolation = self.around.isolation
         if isolation is not None:
-            places = (*isolation.writable, *written_places(env), *start.reachable)
-            isolation = replace(isolation, writable=places)
+            isolation = isolation.reaching(writable=(*written_places(env), *start.reachable))
         launch = Launch(
             command=self._settings.command,
             arguments=start.arguments,

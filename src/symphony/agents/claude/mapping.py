@@ -22,6 +22,7 @@ from symphony.agents.events import (
     TurnEnded,
     TurnStatus,
 )
+from symphony.agents.mcp.protocol import SERVER_NAME
 from symphony.agents.redaction import redact
 from symphony.agents.wire.lines import EXCERPT_CHARS, excerpt
 from symphony.domain.failures import Blame, Category, Failure
@@ -29,23 +30,32 @@ from symphony.domain.failures import Blame, Category, Failure
 __all__ = ["Translator"]
 
 Body = Mapping[str, Any]
+Handler = Callable[[Body], Iterator[AgentEvent]]
 _MAX_OPEN = 1_000
 
 
 class Translator:
-    """Turns the events of one process into ours; `server_name` is what our own tools come from."""
+    """Turns the events of one process into ours."""
 
-    def __init__(self, *, server_name: str, wall_clock: Callable[[], float]) -> None:
-        self._server_name = server_name
+    def __init__(self, *, wall_clock: Callable[[], float]) -> None:
         self._wall_clock = wall_clock
         self._ledger = Ledger()
         self._open: dict[str, ItemStarted] = {}
         self._error: str | None = None
         self._warned = False
+        self._handlers: Mapping[tuple[str, str], Handler] = {
+            ("assistant", ""): self._assistant,
+            ("user", ""): self._user,
+            ("result", ""): self._result,
+            ("rate_limit_event", ""): _rate_limits,
+            ("system", "init"): self._init,
+            ("system", "api_retry"): _api_retry,
+            ("system", "compact_boundary"): _compacted,
+        }
 
     def translate(self, event: Event) -> tuple[AgentEvent, ...]:
         """The meaning of one event, nothing for a sign of life; never raises, whatever it holds."""
-        handler = self._handler(event)
+        handler = self._handlers.get((event.type, event.subtype if event.type == "system" else ""))
         if handler is None:
             return ()
         try:
@@ -53,25 +63,6 @@ class Translator:
         except ValueError:
             return (Malformed(excerpt=f"{event.type}: {excerpt(bytes(event.raw))}"[:EXCERPT_CHARS]),)
         return tuple(handler(body))
-
-    def _handler(self, event: Event) -> Callable[[Body], Iterator[AgentEvent]] | None:
-        match event.type, event.subtype:
-            case "assistant", _:
-                return self._assistant
-            case "user", _:
-                return self._user
-            case "result", _:
-                return self._result
-            case "rate_limit_event", _:
-                return _rate_limits
-            case "system", "init":
-                return self._init
-            case "system", "api_retry":
-                return _api_retry
-            case "system", "compact_boundary":
-                return _compacted
-            case _:
-                return None
 
     def _assistant(self, body: Body) -> Iterator[AgentEvent]:
         message = _map(body, "message")
@@ -105,7 +96,7 @@ class Translator:
         """Comes with every turn; what it says of our own tools is told once."""
         servers = body.get("mcp_servers")
         for server in servers if isinstance(servers, list) else ():
-            if not isinstance(server, dict) or server.get("name") != self._server_name or self._warned:
+            if not isinstance(server, dict) or server.get("name") != SERVER_NAME or self._warned:
                 continue
             if (status := _string(server, "status")) in {"failed", "needs-auth", "disabled"}:
                 self._warned = True
@@ -129,9 +120,7 @@ class Translator:
             return TurnEnded(status=TurnStatus.INTERRUPTED, failure=failure)
         if body.get("is_error") is not True and body.get("subtype") == "success":
             return TurnEnded(status=TurnStatus.COMPLETED)
-        return TurnEnded(
-            status=TurnStatus.FAILED, failure=turn_failure(body, name, now_s=self._wall_clock())
-        )
+        return TurnEnded(status=TurnStatus.FAILED, failure=turn_failure(body, name, now_s=self._wall_clock()))
 
 
 def _rate_limits(body: Body) -> Iterator[AgentEvent]:

@@ -62,7 +62,9 @@ def _tool(request: Body, on_approval: OnApproval, own_tools: str) -> Answer:
             event = ApprovalAnswered(kind=kind, decision="decline")
             return Answer(response=_deny(_UNATTENDED, interrupt=False), event=event)
         case "block":
-            return Answer(response=_deny(_UNATTENDED, interrupt=True), event=_blocked(kind, request, arguments))
+            return Answer(
+                response=_deny(_UNATTENDED, interrupt=True), event=_blocked(kind, request, arguments)
+            )
 
 
 def _allow(arguments: Body) -> Body:
@@ -96,5 +98,7 @@ def _worded(question: Body) -> str:
 
 
 def _labels(options: object) -> Sequence[str]:
-    found = [one.get("label") for one in options if isinstance(one, dict)] if isinstance(options, list) else []
+    found = (
+        [one.get("label") for one in options if isinstance(one, dict)] if isinstance(options, list) else []
+    )
     return [redact(label, 100) for label in found if isinstance(label, str)]

@@ -7,7 +7,9 @@ from symphony.workflow.settings import ClaudeSettings
 __all__ = ["doubtful", "unguarded"]
 
 _BYPASSES = ("--dangerously-skip-permissions", "bypassPermissions")
-_HINT = "acceptEdits with on_approval: decline lets sessions edit files and commit; or set workspace.isolation"
+_HINT = (
+    "acceptEdits with on_approval: decline lets sessions edit files and commit; or set workspace.isolation"
+)
 
 
 def unguarded(settings: ClaudeSettings) -> Remark | None:

@@ -27,9 +27,7 @@ async def ending(process: AgentProcess, *, missing: Category, install_hint: str,
             hint=install_hint,
         )
     ended = "closed its output" if code is None else f"ended with exit code {code}"
-    return Failure(
-        category=Category.PORT_EXIT, blame=Blame.AGENT, message=redact(f"the agent {ended}{said}")
-    )
+    return Failure(category=Category.PORT_EXIT, blame=Blame.AGENT, message=redact(f"the agent {ended}{said}"))
 
 
 def response_timeout(message: str) -> AgentError:

@@ -4,12 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from symphony.agents.base import AgentBackend, AgentError, Surroundings
+from symphony.agents.claude.backend import ClaudeBackend
 from symphony.agents.codex.backend import CodexBackend
-from symphony.agents.codex.posture import Remark, refused_policy, unguarded
+from symphony.agents.codex.posture import refused_policy, unguarded
 from symphony.agents.enclosed import EnclosedBackend
+from symphony.agents.posture import Remark
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.workflow.agents import NamedAgent
-from symphony.workflow.settings import CodexSettings
+from symphony.workflow.settings import ClaudeSettings, CodexSettings
 
 __all__ = ["KINDS", "Remarks", "create_backend", "remarks"]
 
@@ -21,7 +23,12 @@ def _codex(agent: NamedAgent, around: Surroundings) -> AgentBackend:
     return CodexBackend(settings=agent.settings, around=around, name=agent.name)
 
 
-_FACTORIES: Mapping[str, Factory] = {"codex": _codex}
+def _claude(agent: NamedAgent, around: Surroundings) -> AgentBackend:
+    assert isinstance(agent.settings, ClaudeSettings)  # noqa: S101 - as above
+    return ClaudeBackend(settings=agent.settings, around=around, name=agent.name)
+
+
+_FACTORIES: Mapping[str, Factory] = {"claude": _claude, "codex": _codex}
 KINDS = frozenset(_FACTORIES)
 
 

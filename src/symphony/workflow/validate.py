@@ -33,6 +33,9 @@ T = TypeVar("T")
 
 _NO_FRONT_MATTER: Final = 'the file has no front matter: its first line must be "---"'
 
+_OPAQUE: Final = frozenset(location[1:] for location in OPAQUE_KEYS)
+"""The same keys in a named agent, whatever its kind."""
+
 PLANNED_TRACKERS: Final = frozenset(
     {"linear", "github", "gitlab", "jira", "asana", "forgejo", "gitea", "redmine", "memory", "markdown"}
 )
@@ -107,7 +110,7 @@ def _mask_provider(raw: Mapping[str, Any]) -> None:
 
 def _without_nulls(value: Any, location: Location) -> Any:
     """A null means "default" and is dropped (WF8), but for `NULL_KEYS` and maps that belong to the agent."""
-    if location in OPAQUE_KEYS or (location[0] == "agents" and ("codex", *location[2:]) in OPAQUE_KEYS):
+    if location in OPAQUE_KEYS or (location[0] == "agents" and location[2:] in _OPAQUE):
         return value
     if isinstance(value, dict):
         return {

@@ -102,9 +102,7 @@ def _command_program(settings: CommandSettings, section: str) -> Program | None:
     command = None if profile is None else command_of(settings, profile)
     if command is None or profile is None:
         return None
-    wanted = Wanted(
-        key=f"{section}.command", category=Category.AGENT_NOT_FOUND, hint=profile.install_hint
-    )
+    wanted = Wanted(key=f"{section}.command", category=Category.AGENT_NOT_FOUND, hint=profile.install_hint)
     return Program(command=command, wanted=wanted)
 
 

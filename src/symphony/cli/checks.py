@@ -1,6 +1,5 @@
 """The list of checks of `symphony doctor`, and those on the workflow and what its settings lead to."""
 
-import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +35,7 @@ from symphony.cli.tracker_look import Problem, look_at
 from symphony.domain.failures import Category, SymphonyError
 from symphony.domain.redaction import Redaction
 from symphony.hosts.local import LocalHost
+from symphony.runtime.agents import ask_agent
 from symphony.runtime.bound import Bound, bind
 from symphony.runtime.state_place import locate
 

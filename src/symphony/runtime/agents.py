@@ -26,9 +26,7 @@ def changed_agents(before: Bound, after: Bound) -> tuple[str, ...]:
     """The names of those that are new or other than they were; all of them if their enclosure changed."""
     was, now = before.settings.workspace, after.settings.workspace
     enclosed = (was.isolation, was.network) != (now.isolation, now.network)
-    return tuple(
-        name for name, agent in after.named.items() if enclosed or before.named.get(name) != agent
-    )
+    return tuple(name for name, agent in after.named.items() if enclosed or before.named.get(name) != agent)
 
 
 async def ask_agents(bound: Bound, names: Iterable[str]) -> None:

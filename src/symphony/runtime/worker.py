@@ -16,7 +16,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.agents.base import AgentSession, SessionRequest
+from symphony.agents.base import AgentBackend, AgentSession, SessionRequest
 from symphony.agents.events import (
     AgentEvent,
     InputRequired,
@@ -215,7 +215,7 @@ class Worker:
         return prompt
 
     async def _catalog(self, workspace: Workspace) -> RunCatalog:
-        catalog = await skills_of_run(self._bound, workspace)
+        catalog = await skills_of_run(self._bound, workspace, self._command.agent)
         self._on_skills(catalog.skills)
         self._problems = catalog.problems if catalog.complete else None
         self._sightings = Sightings(catalog, workspace.path)
@@ -233,7 +233,7 @@ class Worker:
     # --- the session -------------------------------------------------------------------------------------
 
     async def _converse(self, workspace: Workspace, catalog: RunCatalog, prompt: str) -> None:
-        run_id, tracker = self._command.run_id, self._bound.tracker
+        run_id, tracker, agent = self._command.run_id, self._bound.tracker, self._agent
         tools = SessionTools(tracker, catalog.offer, limiter=skill_threads(), on_activated=self._activated)
         request = SessionRequest(
             run_id=run_id,
@@ -248,7 +248,7 @@ class Worker:
             on_compacted=tools.forget,
             resume=self._thread(workspace),
         )
-        async with self._bound.agent.open(request) as session:
+        async with agent.open(request) as session:
             self._bound.fault(FaultPoint.AFTER_SPAWN)
             self._pulse.launched(session.pid)
             self._tell_problems()
@@ -262,9 +262,13 @@ class Worker:
     def _thread(self, workspace: Workspace) -> Thread | None:
         """The thread to go on with: none in a new workspace, which holds nothing of what the thread tells."""
         resume = self._command.resume
-        if resume is None or workspace.created_now or not self._bound.agent.capabilities.resume:
+        if resume is None or workspace.created_now or not self._agent.capabilities.resume:
             return None
         return resume.thread
+
+    @property
+    def _agent(self) -> AgentBackend:
+        return self._bound.agent(self._command.agent)
 
     def _resumed(self, session: AgentSession, thread: Thread | None) -> str | None:
         """The prompt for a session that goes on with its thread; null for one that starts cold."""
@@ -312,7 +316,7 @@ class Worker:
             case TurnEnded(status=TurnStatus.COMPLETED):
                 return
             case InputRequired():
-                self._needs = _needs_person(last)
+                self._needs = _needs_person(last, self._bound.named[self._command.agent].section)
                 self._question = last.question or last.reason
                 raise SymphonyError(self._needs)
             case TurnEnded(failure=Failure() as failure):
@@ -379,13 +383,13 @@ def _kind_of(failure: Failure) -> OutcomeKind:
     return OutcomeKind.TIMED_OUT if failure.category in _TIMEOUTS else OutcomeKind.FAILED
 
 
-def _needs_person(event: InputRequired) -> Failure:
+def _needs_person(event: InputRequired, section: str) -> Failure:
     return Failure(
         category=Category.APPROVAL_REQUIRED if event.approval else Category.TURN_INPUT_REQUIRED,
         blame=Blame.AGENT,
         message=f"the agent needs a person: {event.reason}",
         retryable=False,
-        hint="say in the issue's description how to do without it, or change codex.on_approval"
+        hint=f"say in the issue's description how to do without it, or change {section}.on_approval"
         if event.approval
         else "answer in the issue's description; then it is tried again",
     )

@@ -24,6 +24,7 @@ class WarningCode(StrEnum):
     LITERAL_SECRET = "literal_secret"  # noqa: S105 - the name of a warning, not a secret
     REFUSED_APPROVAL_POLICY = "refused_approval_policy"
     UNGUARDED = "unguarded"
+    SHADOWED_RULE = "shadowed_rule"
     UNUSED_FILE = "unused_file"
     UNCOMMITTED_SKILLS = "uncommitted_skills"
     SKILL_PROBLEM = "skill_problem"

@@ -10,6 +10,7 @@ from symphony.agents.registry import remarks
 from symphony.domain.failures import Category
 from symphony.hosts.base import Completed
 from symphony.hosts.local import LocalHost
+from symphony.workflow.agents import NamedAgent
 from symphony.workflow.settings import CodexSettings
 
 
@@ -69,7 +70,8 @@ def test_what_codex_takes_is_passed_on_without_a_word(policy: Any) -> None:
     ],
 )
 def test_what_codex_refuses_is_told_with_what_it_takes(policy: Any, shown: str) -> None:
-    found = remarks(CodexSettings(approval_policy=policy)).doubtful
+    settings = CodexSettings(approval_policy=policy)
+    found = remarks(NamedAgent(name="codex", kind="codex", settings=settings), isolated=False).doubtful
     assert found is not None
     assert found.problem.startswith(f"{shown} is refused by Codex 0.169")
     assert "never, on-request, untrusted" in found.hint

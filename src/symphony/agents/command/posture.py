@@ -1,8 +1,8 @@
 """What a person should know about `command` settings before anything runs. Pure."""
 
-from symphony.agents.codex.posture import Remark
 from symphony.agents.command import placeholders
 from symphony.agents.command.profiles import PROFILES, command_of, profile_of
+from symphony.agents.posture import Remark
 from symphony.workflow.settings import CommandSettings
 
 __all__ = ["problems", "unguarded"]

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from symphony.agents.acp.backend import AcpBackend
 from symphony.agents.base import AgentBackend, AgentError, Surroundings
 from symphony.agents.codex.backend import CodexBackend
 from symphony.agents.codex.posture import Remark, refused_policy, unguarded
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.workflow.agents import NamedAgent
-from symphony.workflow.settings import CodexSettings
+from symphony.workflow.settings import AcpSettings, CodexSettings
 
 __all__ = ["KINDS", "Remarks", "create_backend", "remarks"]
 
@@ -20,7 +21,12 @@ def _codex(agent: NamedAgent, around: Surroundings) -> AgentBackend:
     return CodexBackend(settings=agent.settings, around=around, name=agent.name)
 
 
-_FACTORIES: Mapping[str, Factory] = {"codex": _codex}
+def _acp(agent: NamedAgent, around: Surroundings) -> AgentBackend:
+    assert isinstance(agent.settings, AcpSettings)  # noqa: S101 - as above
+    return AcpBackend(settings=agent.settings, around=around, name=agent.name)
+
+
+_FACTORIES: Mapping[str, Factory] = {"acp": _acp, "codex": _codex}
 KINDS = frozenset(_FACTORIES)
 
 

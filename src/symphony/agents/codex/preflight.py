@@ -6,9 +6,6 @@ another speaker of the protocol does not know is noted and tolerated.
 """
 
 import re
-import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +22,7 @@ from symphony.agents.codex.posture import OPEN_SANDBOXES
 from symphony.agents.events import Notice
 from symphony.agents.process import AgentProcess
 from symphony.agents.redaction import redact
+from symphony.agents.scratch import preflight_failure, scratch
 from symphony.agents.wire.connection import Connection, RefusedError
 from symphony.agents.wire.jsonrpc import Message, Notification, ServerRequest
 from symphony.domain.failures import Blame, Category, Failure
@@ -32,14 +30,10 @@ from symphony.workflow.settings import CodexSettings
 
 __all__ = ["check"]
 
-_FILE_TIMEOUT_MS = 10_000
 _COMMAND_TIMEOUT_MS = 15_000
 _MARKER = "symphony-preflight-ok"
 _AGENT = re.compile(r"^([^/\s]+)/(\d+\.\d+\S*)")
 _OUR_NAME = str(params.initialize()["clientInfo"]["name"])
-_SCRATCH = "preflight-"
-# An hour is far longer than any check takes, so another daemon of this root is not disturbed.
-_LEFT_BEHIND = ("-name", f"{_SCRATCH}*", "-mmin", "+60")
 _NO_NAMESPACES = ("new namespace failed", "user namespace", "uid map", "unshare")
 
 _NAMESPACE_HINT = (
@@ -63,10 +57,10 @@ async def check(
     Raises:
         AgentError: `codex_not_found`, `agent_auth` or `agent_preflight`, with a hint.
     """
-    async with _scratch(launcher, workspace_root) as scratch:
-        process = await launcher.start(run_id=run_id, cwd=scratch, stderr_path=scratch / "stderr.log")
+    async with scratch(launcher.host, launcher.environ, workspace_root) as place:
+        process = await launcher.start(run_id=run_id, cwd=place, stderr_path=place / "stderr.log")
         try:
-            return await _Check(launcher, settings, scratch, process).run()
+            return await _Check(launcher, settings, place, process).run()
         finally:
             with anyio.CancelScope(shield=True):
                 await process.stop(lambda _: None)
@@ -76,12 +70,12 @@ class _Check:
     """The questions, in an order in which the first failure is the one to repair first."""
 
     def __init__(
-        self, launcher: Launcher, settings: CodexSettings, scratch: Path, process: AgentProcess
+        self, launcher: Launcher, settings: CodexSettings, place: Path, process: AgentProcess
     ) -> None:
         self._launcher = launcher
         self._settings = settings
-        self._scratch = scratch
-        self._sandbox = params.turn_sandbox(settings, scratch)
+        self._scratch = place
+        self._sandbox = params.turn_sandbox(settings, place)
         self._connection = Connection(process, read_timeout_ms=settings.read_timeout_ms, manner=MANNER)
         self._notices: list[str] = []
 
@@ -110,7 +104,7 @@ class _Check:
             if error.failure.category is Category.CODEX_NOT_FOUND:
                 raise
             text = f"codex.command does not answer as an app-server: {error.failure.message}"
-            raise _failed(text, hint=f"try the command by hand; {INSTALL_HINT}") from error
+            raise preflight_failure(text, hint=f"try the command by hand; {INSTALL_HINT}") from error
         return greeting
 
     def _check_home(self, home: object) -> None:
@@ -119,7 +113,9 @@ class _Check:
             return
         temp = self._launcher.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - where Codex looks, nothing is made
         if Path(home).resolve().is_relative_to(Path(temp).resolve()):
-            raise _failed(f"CODEX_HOME {home} lies below the temp directory {temp}", hint=_HOME_HINT)
+            raise preflight_failure(
+                f"CODEX_HOME {home} lies below the temp directory {temp}", hint=_HOME_HINT
+            )
 
     async def _check_login(self) -> None:
         answer = await self._ask("account/read", {"refreshToken": False})
@@ -166,9 +162,9 @@ class _Check:
         except RefusedError as error:
             if _unknown_method(error):
                 return None
-            raise _failed(error.failure.message, hint=_SANDBOX_HINT) from error
+            raise preflight_failure(error.failure.message, hint=_SANDBOX_HINT) from error
         except AgentError as error:
-            raise _failed(error.failure.message, hint=_SANDBOX_HINT) from error
+            raise preflight_failure(error.failure.message, hint=_SANDBOX_HINT) from error
 
     async def _other(self, message: Message) -> None:
         if isinstance(message, ServerRequest):
@@ -189,37 +185,4 @@ def _sandbox_failure(answer: dict[str, Any]) -> AgentError:
     said = redact(" ".join(told), 300) or "it printed nothing"
     text = f"a command in the agent's sandbox failed with exit code {answer.get('exitCode')}: {said}"
     namespaces = any(word in said.lower() for word in _NO_NAMESPACES)
-    return _failed(text, hint=_NAMESPACE_HINT if namespaces else _SANDBOX_HINT)
-
-
-def _failed(message: str, *, hint: str, blame: Blame = Blame.HOST) -> AgentError:
-    failure = Failure(
-        category=Category.AGENT_PREFLIGHT, blame=blame, message=redact(message), retryable=False, hint=hint
-    )
-    return AgentError(failure)
-
-
-@asynccontextmanager
-async def _scratch(launcher: Launcher, root: Path) -> AsyncIterator[Path]:
-    """A directory that looks like a workspace with a `.git`, removed afterwards with what others left."""
-    home = root / ".symphony"
-    place = home / f"{_SCRATCH}{uuid.uuid4().hex}"
-    await _files(launcher, ["mkdir", "-p", "--", str(place / ".git")])
-    try:
-        resolved = await anyio.Path(place).resolve()
-        yield Path(resolved)
-    finally:
-        ours = ("-mindepth", "1", "-maxdepth", "1", "(", "-name", place.name, "-o", *_LEFT_BEHIND, ")")
-        with anyio.CancelScope(shield=True):
-            await _files(launcher, ["find", str(home), *ours, "-exec", "rm", "-rf", "--", "{}", "+"])
-
-
-async def _files(launcher: Launcher, argv: list[str]) -> None:
-    hint = "workspace.root must be a directory that the daemon can write to"
-    try:
-        done = await launcher.host.run(argv, env=dict(launcher.environ), timeout_ms=_FILE_TIMEOUT_MS)
-    except OSError as error:
-        raise _failed(f"{argv[0]}: {error}", hint=hint, blame=Blame.WORKSPACE) from error
-    if done.exit_code != 0:
-        text = done.stderr.decode("utf-8", "replace") or f"{argv[0]} failed"
-        raise _failed(text, hint=hint, blame=Blame.WORKSPACE)
+    return preflight_failure(text, hint=_NAMESPACE_HINT if namespaces else _SANDBOX_HINT)

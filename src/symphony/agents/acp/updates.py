@@ -103,12 +103,9 @@ def _learn(call: _Call, update: Update) -> None:
     call.title = title if isinstance(title, str) and title.strip() else call.title
     call.raw = raw or call.raw
     places = update.get("locations")
-    found = [str(place.get("path", "")) for place in places if isinstance(place, dict)] if _is(places) else []
+    entries = places if isinstance(places, list) else []
+    found = [str(place.get("path", "")) for place in entries if isinstance(place, dict)]
     call.paths = "\n".join(found) or call.paths
-
-
-def _is(places: object) -> bool:
-    return isinstance(places, list)
 
 
 def _summary(call: _Call) -> str:

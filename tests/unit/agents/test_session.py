@@ -126,6 +126,10 @@ class MemoryHost:
         del pid
         return None
 
+    def lineage(self, pid: int) -> tuple[Identity, ...]:
+        del pid
+        return ()
+
     def find_left(self) -> tuple[Identity, ...]:
         return ()
 

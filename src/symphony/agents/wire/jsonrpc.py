@@ -37,6 +37,7 @@ __all__ = [
     "Muted",
     "Notification",
     "Refusal",
+    "RequestId",
     "Response",
     "ServerRequest",
     "parse",

@@ -14,9 +14,10 @@ from pathlib import Path
 from symphony.agents.base import AgentError, Surroundings
 from symphony.domain.failures import Blame, Category, Failure
 
-__all__ = ["private_home", "temp_directory"]
+__all__ = ["at_home", "private_home", "temp_directory"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
+_ELSEWHERE = re.compile(r"XDG_(?:CONFIG|DATA|STATE|CACHE)_HOME|XDG_RUNTIME_DIR", re.ASCII)
 _HINT = "set SYMPHONY_STATE_DIR to a directory that this user can write"
 
 
@@ -47,6 +48,12 @@ def private_home(around: Surroundings, name: str, *, outside_temp: bool = False)
     except OSError as error:
         raise _unusable(f"the agent's home {home} cannot be made: {error.strerror}") from error
     return home
+
+
+def at_home(environ: Mapping[str, str], home: Path) -> dict[str, str]:
+    """The variables of a program that lives in `home`: nothing points to what the operator has elsewhere."""
+    passed = {name: value for name, value in environ.items() if not _ELSEWHERE.fullmatch(name)}
+    return {**passed, "HOME": str(home)}
 
 
 def temp_directory(environ: Mapping[str, str]) -> Path:

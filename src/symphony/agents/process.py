@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -89,6 +90,7 @@ class AgentProcess:
         self._stderr_path = launch.stderr_path
         self._stderr_start = stderr_start
         self._grace_s = grace_ms / 1000
+        self._enclosed = launch.isolation is not None
         self._family: dict[Identity, None] = {}
         self._hasty_reads = 0
         self._read_s = 0.0
@@ -102,7 +104,7 @@ class AgentProcess:
         """
         argv = shell_argv(launch.command, launch.secret_names, search_path=launch.env.get("PATH"))
         if launch.isolation is not None:
-            argv = launch.isolation.enclose(argv, cwd=launch.cwd)
+            argv = await to_thread.run_sync(partial(launch.isolation.enclose, argv, cwd=launch.cwd))
         start = launch.stderr_start
         if start is None:
             start = await to_thread.run_sync(size_of, launch.stderr_path)
@@ -174,12 +176,17 @@ class AgentProcess:
         for number in (None, signal.SIGTERM, signal.SIGKILL):
             if number is not None:
                 self._record()
-                self._child.signal(number, tuple(self._family))
+                self._child.signal(number, self._addressed(number))
             if await self._ended(sink):
                 break
         await self._sweep()
         with anyio.move_on_after(_LAST_BYTES_S):
             await self._drain(sink)
+
+    def _addressed(self, number: signal.Signals) -> tuple[Identity, ...]:
+        """Who gets a signal. What encloses an agent would answer SIGTERM by killing it at once."""
+        inside = [member for member in self._family if member != self._child.identity]
+        return tuple(inside if self._enclosed and inside and number is signal.SIGTERM else self._family)
 
     def _record(self) -> None:
         self._family.update(dict.fromkeys(self._child.descendants()))

@@ -7,6 +7,7 @@ from symphony.agents.acp.backend import AcpBackend
 from symphony.agents.base import AgentBackend, AgentError, Surroundings
 from symphony.agents.codex.backend import CodexBackend
 from symphony.agents.codex.posture import Remark, refused_policy, unguarded
+from symphony.agents.enclosed import EnclosedBackend
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.workflow.agents import NamedAgent
 from symphony.workflow.settings import AcpSettings, CodexSettings
@@ -46,7 +47,8 @@ def create_backend(agent: NamedAgent, around: Surroundings) -> AgentBackend:
             hint=f"supported kinds: {', '.join(sorted(KINDS))}",
         )
         raise AgentError(failure)
-    return factory(agent, around)
+    backend = factory(agent, around)
+    return backend if around.isolation is None else EnclosedBackend(backend, around, around.isolation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from symphony.agents.base import AgentBackend, Surroundings
-from symphony.agents.isolation import Isolation
 from symphony.agents.registry import create_backend
 from symphony.domain.fault_points import Fault, no_fault
 from symphony.domain.issue import normalise_state
 from symphony.domain.redaction import Redaction
 from symphony.hosts.base import Host
+from symphony.runtime.enclosure import enclosure
 from symphony.runtime.state_place import locate
 from symphony.runtime.token import TOKEN_VARIABLE
 from symphony.scheduler.inputs import SchedulerSettings
@@ -79,7 +79,7 @@ def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str], faul
         environ=environment,
         secret_names=secrets,
         homes=locate(workflow.path, environment) / "homes",
-        isolation=_isolation(settings),
+        isolation=enclosure(workflow, environment),
     )
     return Bound(
         workflow=workflow,
@@ -99,11 +99,6 @@ def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str], faul
         redaction=redaction_for(workflow, environment, tracker=tracker),
         fault=fault,
     )
-
-
-def _isolation(settings: Settings) -> Isolation | None:
-    workspace = settings.workspace
-    return None if workspace.isolation == "none" else Isolation(network=workspace.network == "open")
 
 
 def redaction_for(

@@ -57,4 +57,5 @@ def test_a_home_below_the_temp_directory_is_refused_only_where_the_agent_would(t
     with pytest.raises(AgentError, match="lies below the temp directory"):
         private_home(place, "codex", outside_temp=True)
     assert not (tmp_path / "homes" / "codex").exists()
-    assert private_home(around(tmp_path / "homes", TMPDIR=str(tmp_path / "t")), "codex", outside_temp=True)
+    elsewhere = around(tmp_path / "homes", TMPDIR=str(tmp_path / "t"))
+    assert private_home(elsewhere, "codex", outside_temp=True).is_dir()

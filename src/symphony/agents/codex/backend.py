@@ -29,15 +29,8 @@ class CodexBackend:
     ) -> None:
         self._settings = settings
         self._wall_clock = wall_clock
-        self._name = name
-        self._own_skill_roots = skill_roots(around.environ)
-        self._launcher = Launcher(
-            host=around.host,
-            command=settings.command,
-            environ=around.environ,
-            secret_names=around.secret_names,
-            grace_ms=around.grace_ms,
-        )
+        self._launcher = Launcher(settings=settings, around=around, name=name)
+        self._own_skill_roots = skill_roots(self._launcher.environ)
 
     @property
     def capabilities(self) -> Capabilities:

@@ -3,14 +3,25 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from symphony.agents.base import AgentError
-from symphony.agents.codex.errors import INSTALL_HINT
-from symphony.agents.codex.home import CODEX_VARIABLES, CREDENTIAL_VARIABLES, codex_home, provider_variables
+from anyio import to_thread
+
+from symphony.agents.base import AgentError, Surroundings
+from symphony.agents.codex.errors import INSTALL_HINT, LOGIN_HINT, login_hint
+from symphony.agents.codex.home import (
+    CODEX_VARIABLES,
+    CREDENTIAL_VARIABLES,
+    codex_home,
+    provider_variables,
+    settle,
+)
 from symphony.agents.environment import child_environment
+from symphony.agents.homes import at_home
+from symphony.agents.isolation import Isolation
 from symphony.agents.process import AgentProcess, Launch
 from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.hosts.base import Host, Identity
+from symphony.hosts.base import Identity
+from symphony.workflow.settings import CodexSettings
 
 __all__ = ["Launcher"]
 
@@ -22,26 +33,31 @@ class Launcher:
 
     Attributes:
         host: where processes run.
-        environ: the daemon's variables, of which children get the allowed ones.
+        environ: the daemon's variables, of which children get the allowed ones; with `home: private` they
+            lead to that home.
         secret_names: variables that no child ever gets.
         grace_ms: bound of each step of the stop ladder.
     """
 
-    def __init__(
-        self,
-        *,
-        host: Host,
-        command: str,
-        environ: Mapping[str, str],
-        secret_names: frozenset[str],
-        grace_ms: int,
-    ) -> None:
-        self.host = host
-        self.environ = environ
-        self.secret_names = secret_names
-        self.grace_ms = grace_ms
-        self._command = command
+    def __init__(self, *, settings: CodexSettings, around: Surroundings, name: str) -> None:
+        self.host = around.host
+        self.secret_names = around.secret_names
+        self.grace_ms = around.grace_ms
+        self.environ = around.environ
+        self._private = settings.home == "private"
+        if self._private:
+            home = around.homes / name
+            self.environ = {**at_home(around.environ, home), "CODEX_HOME": str(home)}
+        self._around = around
+        self._name = name
+        self._command = settings.command
+        self._home_made = False
         self._provider_names: frozenset[str] | None = None
+
+    @property
+    def login_hint(self) -> str:
+        """How a person logs the agent in, where it lives."""
+        return login_hint(self.environ["CODEX_HOME"]) if self._private else LOGIN_HINT
 
     async def start(
         self,
@@ -57,8 +73,10 @@ class Launcher:
         """Start one process in `cwd`, which exists; for `stderr_start` see `Launch`.
 
         Raises:
-            AgentError: `codex_not_found`, when not even the shell can be started.
+            AgentError: `codex_not_found`, when not even the shell can be started; `state_directory`, when a
+                private home cannot be made.
         """
+        await self._settle()
         secrets = self.secret_names | secret_names
         env = child_environment(
             self.environ,
@@ -75,6 +93,7 @@ class Launcher:
             secret_names=secrets,
             on_spawned=on_spawned,
             stderr_start=stderr_start,
+            isolation=self._isolation(),
         )
         try:
             return await AgentProcess.start(self.host, launch, grace_ms=self.grace_ms)
@@ -84,6 +103,17 @@ class Launcher:
     async def credentials(self) -> frozenset[str]:
         """Names of the variables that the app-server may read and its tool shells must not."""
         return CREDENTIAL_VARIABLES | await self._providers()
+
+    async def _settle(self) -> None:
+        """Make the private home, once, with a configuration that is a person's to edit."""
+        if self._private and not self._home_made:
+            await to_thread.run_sync(settle, self._around, self._name)
+            self._home_made = True
+
+    def _isolation(self) -> Isolation | None:
+        """Codex writes to its home: threads, logs, and which workspaces it trusts."""
+        isolation, home = self._around.isolation, codex_home(self.environ)
+        return isolation if isolation is None or home is None else isolation.reaching(writable=[home])
 
     async def _providers(self) -> frozenset[str]:
         """Read once: a variable that is new in config.toml is not in our own environment before a restart."""

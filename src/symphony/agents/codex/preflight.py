@@ -13,7 +13,7 @@ import anyio
 
 from symphony.agents.base import AgentError, Preflight
 from symphony.agents.codex import params
-from symphony.agents.codex.errors import INSTALL_HINT, LOGIN_HINT
+from symphony.agents.codex.errors import INSTALL_HINT
 from symphony.agents.codex.launcher import Launcher
 from symphony.agents.codex.manner import MANNER
 from symphony.agents.codex.mapping import translate
@@ -127,7 +127,7 @@ class _Check:
                 blame=Blame.CONFIG,
                 message="Codex is not logged in",
                 retryable=False,
-                hint=LOGIN_HINT,
+                hint=self._launcher.login_hint,
             )
             raise AgentError(failure)
 
@@ -142,7 +142,7 @@ class _Check:
         if answer is None:
             self._notices.append("the agent does not answer command/exec: its sandbox was not tried")
         elif answer.get("exitCode") != 0 or _MARKER not in str(answer.get("stdout")):
-            raise _sandbox_failure(answer)
+            raise _sandbox_refusal(answer)
 
     def _script(self) -> str:
         """Where our own recipe holds, what a commit needs: files can be made beside and inside `.git`."""
@@ -180,7 +180,7 @@ def _unknown_method(error: RefusedError) -> bool:
     return error.code == METHOD_NOT_FOUND or any(word in error.failure.message.lower() for word in words)
 
 
-def _sandbox_failure(answer: dict[str, Any]) -> AgentError:
+def _sandbox_refusal(answer: dict[str, Any]) -> AgentError:
     told = [line for line in str(answer.get("stderr") or "").splitlines() if line.strip()]
     said = redact(" ".join(told), 300) or "it printed nothing"
     text = f"a command in the agent's sandbox failed with exit code {answer.get('exitCode')}: {said}"

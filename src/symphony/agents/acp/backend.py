@@ -1,6 +1,6 @@
 """The acp backend: opens sessions of one agent that speaks the Agent Client Protocol (AG22)."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,7 +9,6 @@ from anyio import to_thread
 
 from symphony.agents.acp.launcher import Launcher, command_of
 from symphony.agents.acp.opening import Agent
-from symphony.agents.acp.params import McpServer
 from symphony.agents.acp.preflight import check
 from symphony.agents.acp.profiles import PROFILES, Profile, profile_of
 from symphony.agents.acp.session import AcpSession
@@ -21,7 +20,9 @@ from symphony.agents.base import (
     SessionRequest,
     Surroundings,
 )
+from symphony.agents.mcp.bridge import Bridge, tool_bridge
 from symphony.agents.place import resolve_workspace
+from symphony.agents.queue import EventQueue
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.workflow.settings import AcpSettings
 
@@ -102,17 +103,19 @@ class AcpBackend:
         """
         cwd, stderr_start = await resolve_workspace(request.cwd, request.stderr_path)
         async with AsyncExitStack() as stack:
+            events = EventQueue()
             envelope_file = await self._envelope_file(stack, request.envelope)
-            servers, reachable = await self._servers(stack, request)
+            bridge = await self._bridge(stack, request, events)
+            reachable = () if envelope_file is None else (envelope_file.parent,)
             process = await self._launcher.start(
                 run_id=request.run_id,
                 cwd=cwd,
                 stderr_path=request.stderr_path,
                 envelope_file=envelope_file,
-                reachable=reachable if envelope_file is None else (*reachable, envelope_file.parent),
+                reachable=reachable if bridge is None else (*reachable, *bridge.paths),
                 extra_env=request.extra_env,
                 secret_names=request.secret_names,
-                on_spawned=request.on_spawned,
+                on_spawned=request.on_spawned if bridge is None else bridge.on_spawned,
                 stderr_start=stderr_start,
             )
             session = AcpSession(
@@ -121,7 +124,8 @@ class AcpBackend:
                 profile=self._profile,
                 request=request,
                 cwd=cwd,
-                servers=servers,
+                events=events,
+                bridge=bridge,
                 expected=self._checked,
             )
             stack.push_async_callback(session.stop)
@@ -131,11 +135,13 @@ class AcpBackend:
     def _saw(self, agent: Agent) -> None:
         self._checked = agent
 
-    async def _servers(
-        self, stack: AsyncExitStack, request: SessionRequest
-    ) -> tuple[Sequence[McpServer], tuple[Path, ...]]:
-        del stack, request
-        return (), ()
+    async def _bridge(
+        self, stack: AsyncExitStack, request: SessionRequest, events: EventQueue
+    ) -> Bridge | None:
+        """Our tools for the agent; null where there are none to offer."""
+        if not request.tools:
+            return None
+        return await stack.enter_async_context(tool_bridge(request, self._around, on_called=events.emit))
 
     async def _envelope_file(self, stack: AsyncExitStack, envelope: str | None) -> Path | None:
         """The envelope in a file for this user alone, where the profile's configuration names one."""

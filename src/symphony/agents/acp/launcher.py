@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from anyio import to_thread
@@ -11,7 +10,7 @@ from symphony.agents.acp import params
 from symphony.agents.acp.profiles import Profile
 from symphony.agents.base import AgentError, Surroundings
 from symphony.agents.environment import child_environment
-from symphony.agents.homes import private_home
+from symphony.agents.homes import at_home, private_home
 from symphony.agents.isolation import Isolation
 from symphony.agents.process import AgentProcess, Launch
 from symphony.agents.redaction import redact
@@ -69,7 +68,7 @@ class Launcher:
             command=self.command,
             cwd=cwd,
             env=child_environment(
-                around.environ,
+                around.environ if home is None else at_home(around.environ, home),
                 run_id=run_id,
                 agent_names=self._profile.variables,
                 extra={**self._values(home, envelope_file), **(extra_env or {})},
@@ -116,7 +115,7 @@ class Launcher:
         held = self.around.isolation
         if held is None:
             return None
-        return replace(held, writable=(*held.writable, *self._kept_at(home), *reachable))
+        return held.reaching(writable=(*self._kept_at(home), *reachable))
 
     def _kept_at(self, home: Path | None) -> tuple[Path, ...]:
         """Where the agent keeps its login and its sessions."""

@@ -6,7 +6,7 @@ to a prompt is the end of its turn, however late it comes; only silence is limit
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from symphony.agents.events import (
     TurnEnded,
     TurnStatus,
 )
+from symphony.agents.mcp.bridge import Bridge
 from symphony.agents.process import AgentProcess
 from symphony.agents.queue import EventQueue
 from symphony.agents.redaction import redact
@@ -68,7 +69,8 @@ class AcpSession:
         profile: Profile,
         request: SessionRequest,
         cwd: Path,
-        servers: Sequence[params.McpServer] = (),
+        events: EventQueue,
+        bridge: Bridge | None = None,
         expected: Agent | None = None,
     ) -> None:
         self._process = process
@@ -79,10 +81,10 @@ class AcpSession:
         self._profile = profile
         self._request = request
         self._cwd = cwd
-        self._servers = servers
+        self._bridge = bridge
         self._expected = expected
         self._start_ms = max(profile.start_timeout_ms, settings.read_timeout_ms)
-        self._events = EventQueue()
+        self._events = events
         self._updates = Updates()
         self._session: Opened | None = None
         self._prefix: str | None = None
@@ -151,6 +153,8 @@ class AcpSession:
         return self._events.drain()
 
     async def _end(self) -> None:
+        if self._bridge is not None:
+            self._bridge.end()
         with suppress(AgentError, OSError):
             await self._cancel()
         with suppress(OSError):
@@ -178,7 +182,8 @@ class AcpSession:
         envelope = self._request.envelope
         by_meta = envelope is not None and self._profile.system_text == "meta"
         extra = params.filled(self._profile.system_meta, "envelope", envelope or "") if by_meta else {}
-        return params.session(cwd=self._cwd, servers=self._servers, extra=extra, session_id=session)
+        servers = () if self._bridge is None else ((self._bridge.name, self._bridge.argv),)
+        return params.session(cwd=self._cwd, servers=servers, extra=extra, session_id=session)
 
     async def _call(self, method: str, asked: params.Params) -> dict[str, Any]:
         return await self._connection.call(method, asked, self._handle, timeout_ms=self._start_ms)

@@ -109,6 +109,7 @@ class Worker:
         self._question: str | None = None
         self._sightings: Sightings | None = None
         self._problems: tuple[Problem, ...] | None = None
+        self._session_id = "n/a"
 
     # --- what the scheduler may say ----------------------------------------------------------------------
 
@@ -302,6 +303,7 @@ class Worker:
                 self._sight(event.arguments)
             last = event
             if isinstance(event, SessionStarted):
+                self._session_id = event.session_id
                 structlog.contextvars.bind_contextvars(session_id=event.session_id)
                 _log.info("turn_started", pid=session.pid)
         _log.info("turn_ended", status=last.status.value if isinstance(last, TurnEnded) else "input_required")
@@ -318,12 +320,14 @@ class Worker:
                 raise SymphonyError(_turn_failure(last))
 
     async def _run_tool(self, tools: SessionTools, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        self._pulse.tool_begins()
-        self._bound.fault(FaultPoint.BEFORE_TOOL)
-        result = await tools.run(name, arguments, issue=self._issue)
-        self._bound.fault(FaultPoint.AFTER_TOOL)
-        _log.info("tool_called", tool=name, success=result.success)
-        return result
+        """Run a tool; the call may come from a task that began before the session had a name."""
+        with structlog.contextvars.bound_contextvars(session_id=self._session_id):
+            self._pulse.tool_begins()
+            self._bound.fault(FaultPoint.BEFORE_TOOL)
+            result = await tools.run(name, arguments, issue=self._issue)
+            self._bound.fault(FaultPoint.AFTER_TOOL)
+            _log.info("tool_called", tool=name, success=result.success)
+            return result
 
     def _sight(self, arguments: str) -> None:
         """Note the skills whose files a tool call names."""

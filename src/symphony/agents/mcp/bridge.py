@@ -26,7 +26,6 @@ from pathlib import Path
 import anyio
 import structlog
 from anyio import to_thread
-from anyio.abc import SocketAttribute, SocketListener, SocketStream
 
 from symphony.agents.base import AgentError, SessionRequest, Surroundings
 from symphony.agents.events import ToolCalled
@@ -95,13 +94,12 @@ async def tool_bridge(
     Raises:
         AgentError: `state_directory`: no socket can be made.
     """
-    directory = await to_thread.run_sync(_make_directory, around.environ)
+    listener, path = await to_thread.run_sync(_listen, around.environ)
     try:
-        listener = await _listen(directory / _SOCKET_NAME)
         caller = Caller(request.tools, request.run_tool, on_called)
-        bridge = Bridge(directory / _SOCKET_NAME, caller, request.on_spawned)
+        bridge = Bridge(path, caller, request.on_spawned)
         failure: Exception | None = None
-        async with listener, anyio.create_task_group() as tasks:
+        async with anyio.create_task_group() as tasks:
             tasks.start_soon(_accept, listener, around.host, bridge, caller)
             try:
                 yield bridge
@@ -113,8 +111,9 @@ async def tool_bridge(
         if failure is not None:
             raise failure
     finally:
+        listener.close()
         with anyio.CancelScope(shield=True):
-            await to_thread.run_sync(lambda: shutil.rmtree(directory, ignore_errors=True))
+            await to_thread.run_sync(lambda: shutil.rmtree(path.parent, ignore_errors=True))
 
 
 def peer_pid(connected: socket.socket) -> int | None:
@@ -130,31 +129,31 @@ def peer_pid(connected: socket.socket) -> int | None:
     return pid or None
 
 
-async def _accept(listener: SocketListener, host: Host, bridge: Bridge, caller: Caller) -> None:
+async def _accept(listener: socket.socket, host: Host, bridge: Bridge, caller: Caller) -> None:
     """Take connections until cancelled; one too many waits, and so does a system without file descriptors."""
     room = anyio.Semaphore(_MAX_CONNECTIONS)
     async with anyio.create_task_group() as served:
         while True:
             await room.acquire()
+            await anyio.wait_readable(listener)
             try:
-                stream = await listener.accept()
-            except OSError as error:
+                connected, _ = listener.accept()
+            except OSError as error:  # the client is gone again, or there are no more file descriptors
                 room.release()
-                _log.warning("tool_connection_failed", reason=str(error))
+                _log.debug("tool_connection_lost", reason=str(error))
                 await anyio.sleep(_BREATH_S)
             else:
-                served.start_soon(_serve, stream, host, bridge, caller, room)
+                served.start_soon(_serve, connected, host, bridge, caller, room)
 
 
 async def _serve(
-    stream: SocketStream, host: Host, bridge: Bridge, caller: Caller, room: anyio.Semaphore
+    connected: socket.socket, host: Host, bridge: Bridge, caller: Caller, room: anyio.Semaphore
 ) -> None:
     try:
-        async with stream:
-            connected: socket.socket = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - no Django
+        with connected:
             pid = peer_pid(connected)
             if await bridge.admits(host, pid):
-                await ClientConnection(stream, caller).serve()
+                await ClientConnection(connected, caller).serve()
             else:
                 _log.warning("tool_connection_refused", pid=pid)
     except Exception:  # noqa: BLE001 - a bug costs one connection, never the session
@@ -163,32 +162,37 @@ async def _serve(
         room.release()
 
 
-async def _listen(path: Path) -> SocketListener:
-    try:
-        return await anyio.create_unix_listener(path, mode=0o600)
-    except OSError as error:
-        raise AgentError(_no_socket(error)) from error
-
-
-def _make_directory(environ: Mapping[str, str]) -> Path:
-    """A new private directory, short enough for the path of a socket; the system tidies should we not."""
-    reason: OSError | None = None
+def _listen(environ: Mapping[str, str]) -> tuple[socket.socket, Path]:
+    """A socket in a directory of its own; blocking. Raises `AgentError`."""
+    reason = "no directory has a path that is short enough"
     for parent in (environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp"):  # noqa: S108 - the last resort
         longest = len(os.fsencode(parent)) + len("/symphony-12345678/") + len(_SOCKET_NAME)
-        if not parent.startswith("/") or longest > _MAX_PATH_BYTES:
-            continue
-        try:
-            return Path(tempfile.mkdtemp(prefix="symphony-", dir=parent))
-        except OSError as error:
-            reason = error
-    raise AgentError(_no_socket(reason))
-
-
-def _no_socket(error: OSError | None) -> Failure:
-    reason = "no directory for it" if error is None else error.strerror or str(error)
-    return Failure(
-        category=Category.STATE_DIRECTORY,
-        blame=Blame.HOST,
-        message=f"the socket for the agent's tools could not be made: {reason}",
-        hint="see that XDG_RUNTIME_DIR or TMPDIR names a directory that the daemon may write to",
+        if parent.startswith("/") and longest <= _MAX_PATH_BYTES:
+            try:
+                return _bind(Path(parent))
+            except OSError as error:
+                reason = error.strerror or str(error)
+    raise AgentError(
+        Failure(
+            category=Category.STATE_DIRECTORY,
+            blame=Blame.HOST,
+            message=f"the socket for the agent's tools could not be made: {reason}",
+            hint="see that XDG_RUNTIME_DIR or TMPDIR names a directory that the daemon may write to",
+        )
     )
+
+
+def _bind(parent: Path) -> tuple[socket.socket, Path]:
+    """Listen in a new private directory, which the system tidies away should we not. Raises `OSError`."""
+    path = Path(tempfile.mkdtemp(prefix="symphony-", dir=parent)) / _SOCKET_NAME
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(os.fspath(path))
+        path.chmod(0o600)
+        listener.listen(_MAX_CONNECTIONS)
+        listener.settimeout(0)
+    except OSError:
+        listener.close()
+        shutil.rmtree(path.parent, ignore_errors=True)
+        raise
+    return listener, path

@@ -1,9 +1,11 @@
 """One connection of an MCP client: requests are read and answered, calls run beside the reading."""
 
+import socket
 from collections.abc import Callable, Sequence
 
 import anyio
-from anyio.abc import ByteStream, TaskGroup
+from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
 
 from symphony.agents.base import ToolRunner
 from symphony.agents.events import ToolCalled
@@ -15,6 +17,7 @@ from symphony.domain.tools import ToolResult, ToolSpec
 __all__ = ["Caller", "ClientConnection"]
 
 _MAX_OPEN_CALLS = 64
+_CHUNK_BYTES = 65_536
 _ENDED = ToolResult.error("the session is being stopped")
 
 
@@ -66,8 +69,9 @@ class Caller:
 class ClientConnection:
     """Serves one client until it hangs up; what it asked before that is still answered."""
 
-    def __init__(self, stream: ByteStream, caller: Caller) -> None:
-        self._stream = stream
+    def __init__(self, connected: socket.socket, caller: Caller) -> None:
+        connected.settimeout(0)
+        self._socket = connected
         self._caller = caller
         self._codec = Codec(versioned=True)
         self._sending = anyio.Lock()
@@ -114,10 +118,15 @@ class ClientConnection:
                 del self._calls[request.id]
 
     async def _receive(self) -> bytes:
-        try:
-            return await self._stream.receive()
-        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return b""
+        """Next bytes; `b""` when the client has hung up, however it did."""
+        await checkpoint()
+        while True:
+            try:
+                return self._socket.recv(_CHUNK_BYTES)
+            except BlockingIOError:
+                await anyio.wait_readable(self._socket)
+            except OSError:
+                return b""
 
     async def _send(self, request: ServerRequest, reply: Reply) -> None:
         """Write an answer as a whole; a client that is gone needs none."""
@@ -126,8 +135,12 @@ class ClientConnection:
             if reply.error is None
             else self._codec.refuse(request.id, *reply.error)
         )
-        try:
-            async with self._sending:
-                await self._stream.send(wire)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return
+        async with self._sending:
+            rest = memoryview(wire)
+            while rest:
+                try:
+                    rest = rest[self._socket.send(rest) :]
+                except BlockingIOError:
+                    await anyio.wait_writable(self._socket)
+                except OSError:
+                    return

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 _CHUNK_BYTES = 65_536
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str], *, source: int = 0, target: int = 1) -> int:
     """Carry until the daemon closes the socket; 1 when nobody is there, 2 for wrong arguments."""
     if len(arguments) != 1:
         sys.stderr.write("usage: relay.py <socket>\n")
@@ -28,26 +28,26 @@ def main(arguments: Sequence[str]) -> int:
         except OSError as error:
             sys.stderr.write(f"symphony: the tools of this session cannot be reached: {error}\n")
             return 1
-        threading.Thread(target=_send, args=(connection,), daemon=True).start()
-        return _receive(connection)
+        threading.Thread(target=_send, args=(source, connection), daemon=True).start()
+        return _receive(connection, target)
 
 
-def _send(connection: socket.socket) -> None:
+def _send(source: int, connection: socket.socket) -> None:
     """Stdin to the socket; its end is passed on, and what was asked before is still answered."""
     try:
-        while data := os.read(0, _CHUNK_BYTES):
+        while data := os.read(source, _CHUNK_BYTES):
             connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
     except OSError:
         return  # the daemon has hung up, which the other direction sees too
 
 
-def _receive(connection: socket.socket) -> int:
+def _receive(connection: socket.socket, target: int) -> int:
     try:
         while data := connection.recv(_CHUNK_BYTES):
             rest = memoryview(data)
             while rest:
-                rest = rest[os.write(1, rest) :]
+                rest = rest[os.write(target, rest) :]
     except OSError:
         return 0  # either side is gone, and nobody is left to be told
     return 0

@@ -15,7 +15,7 @@ from symphony.agents.wire.connection import Manner
 from symphony.agents.wire.jsonrpc import Refusal
 from symphony.domain.failures import Blame, Category, Failure
 
-__all__ = ["AUTH_REQUIRED", "manner", "refused", "turn_end"]
+__all__ = ["AUTH_REQUIRED", "in_words", "manner", "refused", "turn_end"]
 
 AUTH_REQUIRED = -32_000
 _MAX_DETAILS = 2_000
@@ -64,8 +64,16 @@ def manner(profile: Profile) -> Manner:
 
 def refused(answer: Refusal, profile: Profile) -> Failure:
     """The failure behind a JSON-RPC error: of the turn for a prompt, else of the request."""
-    text = _words_of(answer)
-    category = _category(answer.code, text)
+    return _failure(_words_of(answer), answer.code, profile, method=answer.method)
+
+
+def in_words(text: str, profile: Profile) -> Failure:
+    """The failure of a turn that the agent told in words alone."""
+    return _failure(text or "the turn used no tokens", 0, profile, method="session/prompt")
+
+
+def _failure(text: str, code: int, profile: Profile, *, method: str) -> Failure:
+    category = _category(code, text)
     if category is None and _NO_MODEL.search(text):
         return Failure(
             category=Category.TURN_FAILED,
@@ -74,8 +82,8 @@ def refused(answer: Refusal, profile: Profile) -> Failure:
             retryable=False,
             hint="set acp.model to a model that this account can use",
         )
-    prompted = answer.method == "session/prompt"
-    message = text if prompted else f"{answer.method} was refused: {text} ({answer.code})"
+    prompted = method == "session/prompt"
+    message = text if prompted else f"{method} was refused: {text} ({code})"
     return Failure(
         category=category or (Category.TURN_FAILED if prompted else Category.RESPONSE_ERROR),
         blame=Blame.AGENT,

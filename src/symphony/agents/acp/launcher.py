@@ -71,7 +71,7 @@ class Launcher:
                 around.environ if home is None else at_home(around.environ, home),
                 run_id=run_id,
                 agent_names=self._profile.variables,
-                extra={**self._values(home, envelope_file), **(extra_env or {})},
+                extra={**self._values(cwd, home, envelope_file), **(extra_env or {})},
                 secret_names=secrets,
             ),
             stderr_path=stderr_path,
@@ -98,7 +98,7 @@ class Launcher:
                 raise AgentError(self._no_home(file, error)) from error
         return home
 
-    def _values(self, home: Path | None, envelope_file: Path | None) -> dict[str, str]:
+    def _values(self, cwd: Path, home: Path | None, envelope_file: Path | None) -> dict[str, str]:
         profile = self._profile
         moved = {} if home is None else params.filled(profile.home_variables, "home", str(home))
         values = {**profile.env_values, **moved}
@@ -107,8 +107,9 @@ class Launcher:
             told = (
                 {} if envelope_file is None else params.filled(template, "envelope_file", str(envelope_file))
             )
+            always = params.filled(profile.config_always, "workspace", str(cwd))
             given = profile.env_values.get(variable) or self.around.environ.get(variable)
-            values[variable] = params.config_value(profile.config_always, told, given=given)
+            values[variable] = params.config_value(always, told, given=given)
         return values
 
     def _isolation(self, home: Path | None, reachable: tuple[Path, ...]) -> Isolation | None:

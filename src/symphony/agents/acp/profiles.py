@@ -28,7 +28,8 @@ class Profile:
         env_values: variables with fixed values.
         config: a variable that holds a configuration as JSON, with `{envelope_file}` where the path of a file
             with the envelope belongs; null for none.
-        config_always: what else stands in that variable, with an envelope or without.
+        config_always: what else stands in that variable, with an envelope or without; `{workspace}` is the
+            session's directory.
         start_timeout_ms: how long it may take until it has answered `initialize`, and again `session/new`.
         system_text: how the envelope travels.
         system_meta: what is added to `session/new` for it, with `{envelope}`; only for `meta`.
@@ -36,6 +37,8 @@ class Profile:
             in front of the prompt.
         usage: what the token counts of an answer cover: the turn, or its last call of the model alone.
         usage_path: where they are in the answer to a prompt.
+        errors_are_words: a turn that the model refused ends well, with the error as the agent's words; known by
+            that it used no tokens.
         load: a session can be gone on with in a later process.
         asks: it asks before it changes anything, in the mode it starts in.
         open_modes: modes in which it does not ask.
@@ -63,6 +66,7 @@ class Profile:
     tells_on_resume: bool = False
     usage: UsageKind = "turn"
     usage_path: tuple[str, ...] = ("usage",)
+    errors_are_words: bool = False
     load: bool = True
     asks: bool = False
     open_modes: frozenset[str] = frozenset()
@@ -125,6 +129,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
             "A session cannot be gone on with: `session/load` fails, so every run starts anew.",
             "It has no system-level text to add to: the envelope stands in front of the first prompt.",
             "Starting it takes several seconds.",
+            "A rate limit is tried again in silence for minutes; `acp.stall_timeout_ms` ends that.",
         ),
     ),
     "opencode": Profile(
@@ -161,6 +166,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         broken=(
             "It tells the tokens of a turn's last call of the model alone, so a turn with tools counts low.",
             "A permission that is declined ends the turn.",
+            "A rate limit is tried again in silence for more than a minute before it is told.",
             "Starting it takes from several seconds to half a minute.",
         ),
     ),
@@ -196,10 +202,22 @@ PROFILES: Final[Mapping[str, Profile]] = {
     "codex-acp": Profile(
         command="codex-acp",
         variables=_OPENAI | {"CODEX_API_KEY", "CODEX_HOME", "CODEX_PATH"},
+        # Its own default lets a model of its own judge what would be asked of us.
+        env_values={"INITIAL_AGENT_MODE": "workspace-write"},
+        config=("CODEX_CONFIG", {}),
+        config_always={
+            "sandbox_workspace_write": {
+                "writable_roots": ["{workspace}/.git"],
+                "exclude_slash_tmp": True,
+                "exclude_tmpdir_env_var": True,
+            },
+            "shell_environment_policy": {"exclude": ["CODEX_API_KEY", "OPENAI_API_KEY"]},
+        },
         system_text="meta",
         system_meta={
             "systemPrompt": {"mode": "append", "content": [{"type": "text", "text": "{envelope}"}]},
         },
+        errors_are_words=True,
         asks=True,
         open_modes=frozenset({"agent-full-access"}),
         install_hint="install it with `npm install -g @agentclientprotocol/codex-acp`",

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 
 from symphony.agents.acp import params
-from symphony.agents.acp.errors import manner, refused, turn_end
+from symphony.agents.acp.errors import in_words, manner, refused, turn_end
 from symphony.agents.acp.opening import Agent, Opened, choose, greet, open_session
 from symphony.agents.acp.policy import decide
 from symphony.agents.acp.profiles import Profile
@@ -258,6 +258,7 @@ class AcpSession:
     def _finish(self, answer: Response | Refusal) -> None:
         """The answer to the prompt: last words, tokens, and how the turn ended."""
         self._prompt_id = None
+        last = self._updates.last_words
         for event in self._updates.flush():
             self._events.emit(event)
         if isinstance(answer, Refusal):
@@ -274,9 +275,18 @@ class AcpSession:
         if result.get("stopReason") == "max_turn_requests":
             text = "the agent paused after its limit of requests for a turn"
             self._events.emit(Notice(level="warning", message=text))
-        self._events.emit(turn_end(result.get("stopReason")))
+        ended = turn_end(result.get("stopReason"))
+        idle = usage is None or usage.total_tokens == 0
+        if self._profile.errors_are_words and idle and ended.status is TurnStatus.COMPLETED:
+            failure = in_words(redact(last), self._profile)
+            ended = TurnEnded(status=TurnStatus.FAILED, failure=failure)
+        self._events.emit(ended)
 
     async def _answer(self, request: ServerRequest) -> None:
+        if request.method == "session/request_permission":
+            with suppress(ValueError):
+                for event in self._updates.permission(parse(request.params).get("toolCall")):
+                    self._events.emit(event)
         decision = decide(request, self._settings.on_approval, stopping=self._stopping)
         if decision.error is not None:
             await self._connection.refuse(request, *decision.error)

@@ -42,19 +42,28 @@ class Updates:
         self._words: list[str] = []
         self._chars = 0
 
+    @property
+    def last_words(self) -> str:
+        """The message that has been gathered so far."""
+        return "".join(self._words).strip()
+
     def take(self, update: Update) -> list[AgentEvent]:
         """The events of one update; never raises, whatever it holds."""
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
                 return self._speech(update)
             case "tool_call":
-                return [*self.flush(), *self._call(update)]
+                return [*self.flush(), *self._call(update, known=False)]
             case "tool_call_update":
-                return [*self.flush(), *self._call(update)]
+                return [*self.flush(), *self._call(update, known=bool(update.get("rawInput")))]
             case "user_message_chunk" | "plan":
                 return self.flush()
             case _:
                 return []
+
+    def permission(self, call: object) -> list[AgentEvent]:
+        """The events of a tool call as a request for permission tells it, often for the first time."""
+        return [*self.flush(), *self._call(call, known=True)] if isinstance(call, dict) else []
 
     def flush(self) -> list[AgentEvent]:
         """The message that has been gathered, if there is one."""
@@ -77,23 +86,23 @@ class Updates:
             self._chars += len(text)
         return self.flush() if self._chars > _MESSAGE_CHARS else []
 
-    def _call(self, update: Update) -> list[AgentEvent]:
+    def _call(self, update: Update, *, known: bool) -> list[AgentEvent]:
+        """A call is told when it is `known` what it is to do, which many agents say in a second update."""
         name = str(update.get("toolCallId", ""))[:200]
         call = self._calls.setdefault(name, _Call())
         if len(self._calls) > _MAX_CALLS:
             self._calls.pop(next(iter(self._calls)))
         _learn(call, update)
         status = update.get("status")
+        ended = status in _ENDED
         events: list[AgentEvent] = []
-        if not call.told:
+        if not call.told and (known or ended or status == "in_progress"):
             call.told = True
             events.append(ItemStarted(kind=call.kind, summary=_summary(call), arguments=_arguments(call)))
-        if status in _ENDED:
+        if ended:
             self._calls.pop(name, None)
-            code = _exit_code(update.get("rawOutput"))
-            events.append(
-                ItemFinished(kind=call.kind, summary=_summary(call), status=str(status), exit_code=code)
-            )
+            summary, code = _summary(call), _exit_code(update)
+            events.append(ItemFinished(kind=call.kind, summary=summary, status=str(status), exit_code=code))
         return events
 
 
@@ -121,10 +130,14 @@ def _arguments(call: _Call) -> str:
     return f"{raw}\n{call.paths}".strip()[:_ARGUMENT_CHARS]
 
 
-def _exit_code(output: object) -> int | None:
-    if not isinstance(output, dict):
-        return None
-    nested = output.get("metadata")
-    places = [output, nested] if isinstance(nested, dict) else [output]
+def _exit_code(update: Update) -> int | None:
+    """Beside the output of a command, in its metadata, or where the end of its terminal is told."""
+    output = _map(update, "rawOutput")
+    places = (output, _map(output, "metadata"), _map(_map(update, "_meta"), "terminal_exit"))
     found = (place.get(key) for place in places for key in _EXIT_CODES)
     return next((code for code in found if isinstance(code, int) and not isinstance(code, bool)), None)
+
+
+def _map(node: Update, key: str) -> Update:
+    value = node.get(key)
+    return value if isinstance(value, dict) else {}

@@ -47,10 +47,11 @@ class Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionCall:
-    """The model calls a tool with JSON arguments."""
+    """The model calls a tool with JSON arguments; `namespace` is how Codex tells servers of tools apart."""
 
     name: str
     arguments: Mapping[str, Any]
+    namespace: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +126,9 @@ def patch(text: str) -> Answer:
     return Answer(blocks=(CustomCall(name="apply_patch", text=whole),))
 
 
-def tool(name: str, arguments: Mapping[str, Any]) -> Answer:
+def tool(name: str, arguments: Mapping[str, Any], *, namespace: str | None = None) -> Answer:
     """Call any tool by its name, a client's one included."""
-    return Answer(blocks=(FunctionCall(name=name, arguments=arguments),))
+    return Answer(blocks=(FunctionCall(name=name, arguments=arguments, namespace=namespace),))
 
 
 def edit_and_commit(path: str, text: str, message: str, *, last: tuple[Answer, ...] = ()) -> Scenario:

@@ -1,4 +1,4 @@
-"""A real Claude Code for tests: find its binary, and give it a private home that points to the model server."""
+"""A real Claude Code for tests: find its binary, and give it a home that points to the model server."""
 
 import os
 import shutil

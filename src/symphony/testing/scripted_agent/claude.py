@@ -1,8 +1,8 @@
 """The scripted agent as a speaker of Claude Code's stream of JSON lines: start this module as a program.
 
 Script, faults and memory are the same, because only the line to the client differs: what the client says is
-turned into requests of the app-server, and what that says into Claude's events. A METHOD of a fault keeps its
-name in the app-server. Tools of the client are reached as Claude does it, by the MCP server of `--mcp-config`.
+turned into requests of the app-server, and what that says into Claude's events. A METHOD of a fault is one
+of the app-server. Tools of the client are reached as Claude does it, by the MCP server of `--mcp-config`.
 """
 
 import argparse

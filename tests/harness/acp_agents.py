@@ -1,4 +1,4 @@
-"""The real agents of the Agent Client Protocol for tests: where they are, and how each meets the model server.
+"""The real agents of the Agent Client Protocol for tests: where they are, how they meet the model server.
 
 What one agent calls its tools, another does not: so a scenario is made of what a test wants done.
 """
@@ -42,7 +42,7 @@ class Driven:
         version: how the version that was pinned is called.
         settings: what a session needs beside the profile.
         environ: its variables, made of the server's address and a home that `furnish` has filled.
-        shell, write: how its model asks for a command, and for a file with a text.
+        command, write: how its model asks for a command, and for a file with a text.
         tool: how its model calls a tool of ours.
         key: the variable of its key, which a tool shell of it may see.
     """
@@ -52,7 +52,7 @@ class Driven:
     settings: Mapping[str, object]
     environ: Callable[[str, Path], Mapping[str, str]]
     furnish: Callable[[Path, str], None]
-    shell: Callable[[str], Answer]
+    command: Callable[[str], Answer]
     write: Callable[[Path, str], Answer]
     tool: Callable[[str, Mapping[str, object]], Answer]
     key: str
@@ -124,7 +124,7 @@ DRIVEN: Mapping[str, Driven] = {
             "GOOGLE_GEMINI_BASE_URL": _host(base_url),
         },
         furnish=_gemini_home,
-        shell=lambda command: tool("run_shell_command", {"command": command, "description": "work"}),
+        command=lambda command: tool("run_shell_command", {"command": command, "description": "work"}),
         write=lambda path, text: tool("write_file", {"file_path": str(path), "content": text}),
         tool=lambda name, arguments: tool(f"mcp_symphony_{name}", arguments),
         key="GEMINI_API_KEY",
@@ -135,7 +135,7 @@ DRIVEN: Mapping[str, Driven] = {
         settings={},
         environ=_opencode_environ,
         furnish=_nothing,
-        shell=lambda command: tool("bash", {"command": command, "description": "work"}),
+        command=lambda command: tool("bash", {"command": command, "description": "work"}),
         write=lambda path, text: tool("write", {"filePath": str(path), "content": text}),
         tool=lambda name, arguments: tool(f"symphony_{name}", arguments),
         key="OPENCODE_CONFIG_CONTENT",
@@ -150,7 +150,7 @@ DRIVEN: Mapping[str, Driven] = {
             "CODEX_PATH": os.environ.get("SYMPHONY_TEST_CODEX", ""),
         },
         furnish=_codex_home,
-        shell=codex_shell,
+        command=codex_shell,
         write=lambda path, text: codex_shell(f"printf %s {shlex.quote(text)} > {shlex.quote(str(path))}"),
         tool=lambda name, arguments: tool(name, arguments, namespace="mcp__symphony"),
         key="OPENAI_API_KEY",
@@ -167,7 +167,7 @@ DRIVEN: Mapping[str, Driven] = {
             "CLAUDE_CODE_EXECUTABLE": os.environ.get("SYMPHONY_TEST_CLAUDE", ""),
         },
         furnish=_nothing,
-        shell=lambda command: tool("Bash", {"command": command, "description": "work"}),
+        command=lambda command: tool("Bash", {"command": command, "description": "work"}),
         write=lambda path, text: tool("Write", {"file_path": str(path), "content": text}),
         tool=lambda name, arguments: tool(f"mcp__symphony__{name}", arguments),
         key="ANTHROPIC_API_KEY",

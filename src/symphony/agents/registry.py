@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 from symphony.agents.acp.backend import AcpBackend
 from symphony.agents.base import AgentBackend, AgentError, Surroundings
+from symphony.agents.claude.backend import ClaudeBackend
 from symphony.agents.codex.backend import CodexBackend
-from symphony.agents.codex.posture import Remark, refused_policy, unguarded
+from symphony.agents.codex.posture import refused_policy, unguarded
 from symphony.agents.enclosed import EnclosedBackend
+from symphony.agents.posture import Remark
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.workflow.agents import NamedAgent
-from symphony.workflow.settings import AcpSettings, CodexSettings
+from symphony.workflow.settings import AcpSettings, ClaudeSettings, CodexSettings
 
 __all__ = ["KINDS", "Remarks", "create_backend", "remarks"]
 
@@ -27,7 +29,12 @@ def _acp(agent: NamedAgent, around: Surroundings) -> AgentBackend:
     return AcpBackend(settings=agent.settings, around=around, name=agent.name)
 
 
-_FACTORIES: Mapping[str, Factory] = {"acp": _acp, "codex": _codex}
+def _claude(agent: NamedAgent, around: Surroundings) -> AgentBackend:
+    assert isinstance(agent.settings, ClaudeSettings)  # noqa: S101 - as above
+    return ClaudeBackend(settings=agent.settings, around=around, name=agent.name)
+
+
+_FACTORIES: Mapping[str, Factory] = {"acp": _acp, "claude": _claude, "codex": _codex}
 KINDS = frozenset(_FACTORIES)
 
 

@@ -6,15 +6,16 @@ hands, where `workspace.isolation` holds them; a daemon that wrote files for it 
 OpenCode asks for `fs/write_text_file` all the same, to keep an editor up to date, and gets on without.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from symphony.agents.events import AgentEvent, ApprovalAnswered, InputRequired, Notice
+from symphony.agents.mcp.protocol import SERVER_NAME
 from symphony.agents.redaction import redact
 from symphony.agents.wire.jsonrpc import ServerRequest, parse
 
-__all__ = ["INVALID_PARAMS", "METHOD_NOT_FOUND", "Answer", "OnApproval", "decide"]
+__all__ = ["INVALID_PARAMS", "METHOD_NOT_FOUND", "Answer", "OnApproval", "decide", "own_tool"]
 
 METHOD_NOT_FOUND = -32_601
 INVALID_PARAMS = -32_602
@@ -27,6 +28,12 @@ _KINDS: Mapping[str, Sequence[str]] = {
     "accept": ("allow_once", "allow_always"),
     "decline": ("reject_once", "reject_always"),
 }
+_SPELLINGS = (
+    f"mcp__{SERVER_NAME}__{{}}",
+    f"mcp.{SERVER_NAME}.{{}}",
+    f"{SERVER_NAME}_{{}}",
+    f"{{}} ({SERVER_NAME} MCP Server)",
+)
 _LENT = ("fs/", "terminal/")
 _LONGEST_QUESTION = 4_000
 
@@ -40,15 +47,30 @@ class Answer:
     event: AgentEvent | None = None
 
 
-def decide(request: ServerRequest, on_approval: OnApproval, *, stopping: bool = False) -> Answer:
-    """What to say to one request of the agent; never raises. While `stopping` nothing is granted."""
+def own_tool(title: str, tools: Collection[str]) -> bool:
+    """Whether a tool call is one of a tool of ours, by the names that agents make of server and tool."""
+    names = (spelling.format(tool) for tool in tools for spelling in _SPELLINGS)
+    return title.strip() in names
+
+
+def decide(
+    request: ServerRequest, on_approval: OnApproval, *, ours: bool = False, stopping: bool = False
+) -> Answer:
+    """What to say to one request of the agent; never raises.
+
+    A call of `ours` is granted: the daemon runs it, by rules of its own. While `stopping` nothing is.
+    """
     try:
         params = parse(request.params)
     except ValueError as error:
         return Answer(error=(INVALID_PARAMS, redact(str(error))))
     match request.method:
         case "session/request_permission":
-            return Answer(result=_CANCELLED) if stopping else _permission(params, on_approval)
+            return (
+                Answer(result=_CANCELLED)
+                if stopping
+                else _permission(params, "accept" if ours else on_approval)
+            )
         case "elicitation/create":
             return _elicitation(params)
         case method:

@@ -1,7 +1,7 @@
 """What a person should know about `acp` settings before anything runs: sessions that nothing holds. Pure."""
 
 from symphony.agents.acp.profiles import profile_of
-from symphony.agents.codex.posture import Remark
+from symphony.agents.posture import Remark
 from symphony.workflow.settings import AcpSettings
 
 __all__ = ["unguarded"]

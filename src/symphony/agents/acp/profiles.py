@@ -37,8 +37,8 @@ class Profile:
             in front of the prompt.
         usage: what the token counts of an answer cover: the turn, or its last call of the model alone.
         usage_path: where they are in the answer to a prompt.
-        errors_are_words: a turn that the model refused ends well, with the error as the agent's words; known by
-            that it used no tokens.
+        errors_are_words: a turn that the model refused ends well, with the error as the agent's words; it is
+            known by that it used no tokens.
         load: a session can be gone on with in a later process.
         asks: it asks before it changes anything, in the mode it starts in.
         open_modes: modes in which it does not ask.

@@ -16,7 +16,7 @@ import anyio
 from symphony.agents.acp import params
 from symphony.agents.acp.errors import in_words, manner, refused, turn_end
 from symphony.agents.acp.opening import Agent, Opened, choose, greet, open_session
-from symphony.agents.acp.policy import decide
+from symphony.agents.acp.policy import decide, own_tool
 from symphony.agents.acp.profiles import Profile
 from symphony.agents.acp.updates import Updates
 from symphony.agents.acp.usage import usage_in
@@ -283,17 +283,26 @@ class AcpSession:
         self._events.emit(ended)
 
     async def _answer(self, request: ServerRequest) -> None:
-        if request.method == "session/request_permission":
-            with suppress(ValueError):
-                for event in self._updates.permission(parse(request.params).get("toolCall")):
-                    self._events.emit(event)
-        decision = decide(request, self._settings.on_approval, stopping=self._stopping)
+        ours = request.method == "session/request_permission" and self._learn(request)
+        policy = self._settings.on_approval
+        decision = decide(request, policy, ours=ours, stopping=self._stopping)
         if decision.error is not None:
             await self._connection.refuse(request, *decision.error)
         else:
             await self._connection.answer(request, decision.result or {})
         if decision.event is not None:
             self._events.emit(decision.event)
+
+    def _learn(self, request: ServerRequest) -> bool:
+        """Tell of the tool call that is asked about; whether it is one of a tool of ours."""
+        try:
+            call = parse(request.params).get("toolCall")
+        except ValueError:
+            return False
+        events, title = self._updates.permission(call if isinstance(call, dict) else {})
+        for event in events:
+            self._events.emit(event)
+        return own_tool(title, {spec.name for spec in self._request.tools})
 
     async def _cancel(self) -> None:
         """Ask the running turn to end and wait for that, so that its tokens are told."""

@@ -61,9 +61,15 @@ class Updates:
             case _:
                 return []
 
-    def permission(self, call: object) -> list[AgentEvent]:
-        """The events of a tool call as a request for permission tells it, often for the first time."""
-        return [*self.flush(), *self._call(call, known=True)] if isinstance(call, dict) else []
+    def permission(self, call: Update) -> tuple[list[AgentEvent], str]:
+        """The events of a tool call as a request for permission tells it, often for the first time.
+
+        With them comes its title, which may have been told before; empty for a command.
+        """
+        events = [*self.flush(), *self._call(call, known=True)]
+        told = self._calls.get(_name(call), _Call())
+        is_command = isinstance(told.raw, dict) and "command" in told.raw
+        return events, "" if is_command else told.title
 
     def flush(self) -> list[AgentEvent]:
         """The message that has been gathered, if there is one."""
@@ -88,7 +94,7 @@ class Updates:
 
     def _call(self, update: Update, *, known: bool) -> list[AgentEvent]:
         """A call is told when it is `known` what it is to do, which many agents say in a second update."""
-        name = str(update.get("toolCallId", ""))[:200]
+        name = _name(update)
         call = self._calls.setdefault(name, _Call())
         if len(self._calls) > _MAX_CALLS:
             self._calls.pop(next(iter(self._calls)))
@@ -104,6 +110,10 @@ class Updates:
             summary, code = _summary(call), _exit_code(update)
             events.append(ItemFinished(kind=call.kind, summary=summary, status=str(status), exit_code=code))
         return events
+
+
+def _name(update: Update) -> str:
+    return str(update.get("toolCallId", ""))[:200]
 
 
 def _learn(call: _Call, update: Update) -> None:

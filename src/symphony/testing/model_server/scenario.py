@@ -24,6 +24,7 @@ __all__ = [
     "Step",
     "Text",
     "Usage",
+    "api_error",
     "context_full",
     "edit_and_commit",
     "patch",
@@ -168,6 +169,11 @@ def context_full() -> HttpError:
 def server_error() -> HttpError:
     """Something broke at the model's side."""
     return _error(500, "The server had an error", kind="server_error", code=None)
+
+
+def api_error(status: int, kind: str, message: str) -> HttpError:
+    """An error in the words of Anthropic's API: `kind` is such as `rate_limit_error`."""
+    return HttpError(status=status, body={"type": "error", "error": {"type": kind, "message": message}})
 
 
 def rate_limit_headers(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +117,7 @@ async def test_tokens_count_per_turn_and_fold_into_a_sum(bench: AcpBench) -> Non
     ],
 )
 async def test_tokens_are_found_where_the_workflow_says(
-    bench: AcpBench, switches: tuple[str, ...], settings: dict[str, str]
+    bench: AcpBench, switches: tuple[str, ...], settings: dict[str, Any]
 ) -> None:
     async with bench.session(command=scripted_acp(*switches), **settings) as session:
         events = await bench.turn(session, bench.script({"say": "x"}))
@@ -127,7 +128,7 @@ async def test_tokens_are_found_where_the_workflow_says(
     ("switches", "settings"), [(("--usage", "none"), {}), (("--usage", "usage"), {"usage": "none"})]
 )
 async def test_an_agent_may_tell_no_tokens(
-    bench: AcpBench, switches: tuple[str, ...], settings: dict[str, str]
+    bench: AcpBench, switches: tuple[str, ...], settings: dict[str, Any]
 ) -> None:
     async with bench.session(command=scripted_acp(*switches), **settings) as session:
         events = await bench.turn(session, bench.script({"say": "x"}))
@@ -258,7 +259,7 @@ async def test_mode_and_model_are_chosen_from_what_is_offered(bench: AcpBench) -
     ],
 )
 async def test_what_is_not_offered_is_said_at_the_start(
-    bench: AcpBench, settings: dict[str, str], hint: str
+    bench: AcpBench, settings: dict[str, Any], hint: str
 ) -> None:
     failure = await refused_start(bench, **settings)
     assert failure.blame is Blame.CONFIG
@@ -376,13 +377,13 @@ async def test_streamed_words_count_as_activity(bench: AcpBench) -> None:
 
 async def test_stopping_a_turn_cancels_it_and_leaves_nothing(bench: AcpBench) -> None:
     async with bench.session() as session:
-        running = session.run_turn(bench.script({"run": "touch began; sleep 1000"}), title="t")
-        async for event in running:
-            if isinstance(event, ItemStarted):
-                break
+        prompt = bench.script({"run": "touch began; sleep 1000"})
+        async with aclosing(session.run_turn(prompt, title="t")) as events:  # type: ignore[type-var]
+            async for event in events:
+                if isinstance(event, ItemStarted):
+                    break
         while not await anyio.Path(bench.workspace / "began").exists():  # noqa: ASYNC110 - another process
             await anyio.sleep(0.01)
-        await running.aclose()
         left = await session.stop()
     assert [event.status for event in left if isinstance(event, TurnEnded)] == [TurnStatus.INTERRUPTED]
     assert any(isinstance(event, Usage) for event in left)
@@ -407,7 +408,7 @@ async def test_neither_secrets_nor_keys_of_other_agents_reach_a_shell(bench: Acp
     profile = anyio.Path(bench.environ["HOME"]) / ".bash_profile"
     await profile.write_text("export LINEAR_API_KEY=profile-secret\n", "utf-8")
     bench.secret_names = frozenset({"LINEAR_API_KEY"})
-    settings = {"profile": "gemini", "env": ("MY_KEY",), "env_values": {"FIXED": "value"}}
+    settings: dict[str, Any] = {"profile": "gemini", "env": ("MY_KEY",), "env_values": {"FIXED": "value"}}
     async with bench.session(**settings) as session:
         await bench.turn(session, bench.script({"run": "env > shown"}))
     shown = await anyio.Path(bench.workspace / "shown").read_text("utf-8")
@@ -468,7 +469,7 @@ async def test_the_check_says_that_sessions_begin_anew(bench: AcpBench) -> None:
     ],
 )
 async def test_the_check_fails_with_a_hint(
-    bench: AcpBench, settings: dict[str, str], category: Category, words: str
+    bench: AcpBench, settings: dict[str, Any], category: Category, words: str
 ) -> None:
     backend = bench.backend(read_timeout_ms=500, start_timeout_ms=4_000, **settings)
     with pytest.raises(AgentError) as caught:

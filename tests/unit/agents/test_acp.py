@@ -130,7 +130,8 @@ def test_settings_that_make_no_agent_are_told(tmp_path: Path) -> None:
     assert "gemini" in (unknown.hint or "")
     assert "needs acp.command" in bare.message
     assert wrong(settings(profile="gemini")) is None
-    for values in ({"profile": "gemnii"}, {}):
+    wrongs: tuple[dict[str, Any], ...] = ({"profile": "gemnii"}, {})
+    for values in wrongs:
         with pytest.raises(AgentError) as caught:
             backend(tmp_path, **values)
         assert caught.value.failure.category is Category.INVALID_WORKFLOW_CONFIG
@@ -438,7 +439,7 @@ def test_a_total_alone_counts_and_nothing_is_no_usage() -> None:
         ("Request rejected (429) · Rate limit reached", None, Category.AGENT_RATE_LIMITED),
         (
             "Internal error",
-            {"details": "You’ve hit your usage limit. Try again later."},
+            {"details": "You have hit your usage limit. Try again later."},
             Category.AGENT_USAGE_LIMIT,
         ),
         ("Your credit balance is too low", None, Category.AGENT_USAGE_LIMIT),

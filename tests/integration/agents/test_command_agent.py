@@ -16,7 +16,6 @@ from symphony.agents.base import AgentError, SessionRequest, Surroundings
 from symphony.agents.command import papers as papers_module
 from symphony.agents.command import preflight as preflight_module
 from symphony.agents.command.backend import CommandBackend
-from symphony.agents.command.profiles import PROFILES, Profile
 from symphony.agents.command.session import CommandSession
 from symphony.agents.events import AgentEvent, SessionStarted, Text, TurnEnded, TurnStatus
 from symphony.agents.isolation import Isolation
@@ -349,21 +348,25 @@ async def test_the_program_is_looked_for_before_anything_is_claimed(bench: Bench
     assert "no program no-such-agent" in caught.value.failure.message
 
 
-def _aider(version: str) -> dict[str, Profile]:
-    return {"aider": Profile(command="true", version=version)}
+def _program(bench: Bench, script: str) -> str:
+    """A program that answers to every argument by what the script does."""
+    path = bench.root / "agent"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return f"{path} {{prompt_file}}"
 
 
-async def test_a_known_program_is_asked_for_its_version(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for answer, expected in (("echo aider 0.86.2", "0.86.2"), ("echo hello", "unknown")):
-        monkeypatch.setitem(PROFILES, "aider", _aider(answer)["aider"])  # type: ignore[arg-type]
-        found = await bench.backend(profile="aider").preflight(bench.root, run_id=bench.run_id)
-        assert found.version == expected
+async def test_a_known_program_is_asked_for_its_version(bench: Bench) -> None:
+    for answer, expected in (('echo "aider 0.86.2 $1"', "0.86.2"), ("echo hello", "unknown")):
+        program = await anyio.to_thread.run_sync(_program, bench, answer)
+        backend = bench.backend(program, profile="aider")
+        assert (await backend.preflight(bench.root, run_id=bench.run_id)).version == expected
+    found = await bench.backend("$AGENT x", profile="aider").preflight(bench.root, run_id=bench.run_id)
+    assert (found.agent, found.version) == ("command", "unknown")
 
 
 @pytest.mark.parametrize(
-    ("version", "words"),
+    ("script", "words"),
     [
         ("echo no module >&2; exit 1", "failed with exit code 1: no module"),
         ("exit 1", "failed with exit code 1: without a word"),
@@ -371,12 +374,12 @@ async def test_a_known_program_is_asked_for_its_version(
     ],
 )
 async def test_a_program_that_cannot_tell_its_version_is_not_started(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, version: str, words: str
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, script: str, words: str
 ) -> None:
-    monkeypatch.setitem(PROFILES, "aider", _aider(version)["aider"])  # type: ignore[arg-type]
     monkeypatch.setattr(preflight_module, "_VERSION_TIMEOUT_MS", 2_000)
+    program = await anyio.to_thread.run_sync(_program, bench, script)
     with pytest.raises(AgentError) as caught:
-        await bench.backend(profile="aider").preflight(bench.root, run_id=bench.run_id)
+        await bench.backend(program, profile="aider").preflight(bench.root, run_id=bench.run_id)
     assert caught.value.failure.category is Category.AGENT_PREFLIGHT
     assert words in caught.value.failure.message
     assert caught.value.failure.hint is not None

@@ -31,8 +31,10 @@ async def check(launcher: Launcher, command: str, profile: Profile, *, run_id: s
     failure = await missing_program(command, host=around.host, environment=around.environ, wanted=wanted)
     if failure is not None:
         raise AgentError(failure)
-    version = "unknown" if profile.version is None else await _version(launcher, profile.version, run_id)
-    return Preflight(agent=program_of(command) or "command", version=version)
+    program, version = program_of(command), "unknown"
+    if program is not None and profile.version is not None:
+        version = await _version(launcher, f"{program} {profile.version}", run_id)
+    return Preflight(agent=program or "command", version=version)
 
 
 async def _version(launcher: Launcher, command: str, run_id: str) -> str:

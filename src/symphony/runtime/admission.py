@@ -155,7 +155,8 @@ def _judge_agent(review: Review, agent: NamedAgent, found: Remarks, *, acknowled
     for remark in found.wrong:
         review.fail(place(remark.key), remark.problem, hint=remark.hint)
     if found.doubtful is not None:
-        code = WarningCode.REFUSED_APPROVAL_POLICY
+        policy = found.doubtful.key == "approval_policy"
+        code = WarningCode.REFUSED_APPROVAL_POLICY if policy else WarningCode.DOUBTFUL_SETTING
         _warn(review, place(found.doubtful.key), found.doubtful.problem, code, found.doubtful.hint)
     if found.unguarded is None or acknowledged:
         return

@@ -39,6 +39,7 @@ from symphony.runtime.session_tools import SessionTools
 from symphony.runtime.sightings import Sightings
 from symphony.runtime.skill_source import skills_of_run
 from symphony.runtime.state_dir import StateDirectory
+from symphony.runtime.turn_ends import kind_of, needs_person, turn_failure
 from symphony.scheduler.commands import ContinueRun, FinishRun, StartRun
 from symphony.scheduler.inputs import Input, Outcome, OutcomeKind, RunEnded, RunStage, Thread
 from symphony.scheduler.inputs import TurnEnded as TurnDone
@@ -56,8 +57,6 @@ OnAgent = Callable[[str, Identity], None]
 
 _log = structlog.get_logger(__name__)
 _HURRY_S = 5.0
-_INPUT_CATEGORIES = frozenset({Category.TURN_INPUT_REQUIRED, Category.APPROVAL_REQUIRED})
-_TIMEOUTS = frozenset({Category.TURN_TIMEOUT, Category.RESPONSE_TIMEOUT})
 
 
 class _FinishedError(Exception):
@@ -178,7 +177,7 @@ class Worker:
             failure = finished.directive.failure
             return Outcome(kind=OutcomeKind.FAILED if failure else OutcomeKind.SUCCEEDED, failure=failure)
         except SymphonyError as error:
-            return Outcome(kind=_kind_of(error.failure), failure=error.failure)
+            return Outcome(kind=kind_of(error.failure), failure=error.failure)
         except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
             _log.exception("run_crashed")
             failure = Failure(
@@ -316,13 +315,13 @@ class Worker:
             case TurnEnded(status=TurnStatus.COMPLETED):
                 return
             case InputRequired():
-                self._needs = _needs_person(last, self._bound.named[self._command.agent].section)
+                self._needs = needs_person(last, self._bound.named[self._command.agent].section)
                 self._question = last.question or last.reason
                 raise SymphonyError(self._needs)
             case TurnEnded(failure=Failure() as failure):
                 raise SymphonyError(failure)
             case _:
-                raise SymphonyError(_turn_failure(last))
+                raise SymphonyError(turn_failure(last))
 
     async def _run_tool(self, tools: SessionTools, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Run a tool; the call may come from a task that began before the session had a name."""
@@ -375,30 +374,3 @@ class Worker:
             _log.warning("workspace_warning", reason=warning)
         progress = None if self._before is None else after != self._before
         return replace(outcome, progress=progress, commits=delivery.commits)
-
-
-def _kind_of(failure: Failure) -> OutcomeKind:
-    if failure.category in _INPUT_CATEGORIES:
-        return OutcomeKind.INPUT_REQUIRED
-    return OutcomeKind.TIMED_OUT if failure.category in _TIMEOUTS else OutcomeKind.FAILED
-
-
-def _needs_person(event: InputRequired, section: str) -> Failure:
-    return Failure(
-        category=Category.APPROVAL_REQUIRED if event.approval else Category.TURN_INPUT_REQUIRED,
-        blame=Blame.AGENT,
-        message=f"the agent needs a person: {event.reason}",
-        retryable=False,
-        hint=f"say in the issue's description how to do without it, or change {section}.on_approval"
-        if event.approval
-        else "answer in the issue's description; then it is tried again",
-    )
-
-
-def _turn_failure(last: AgentEvent | None) -> Failure:
-    interrupted = isinstance(last, TurnEnded) and last.status is TurnStatus.INTERRUPTED
-    return Failure(
-        category=Category.TURN_CANCELLED if interrupted else Category.TURN_FAILED,
-        blame=Blame.AGENT,
-        message="the turn was interrupted" if interrupted else "the turn ended without a result",
-    )

@@ -23,6 +23,7 @@ class WarningCode(StrEnum):
     LITERAL_DOLLAR = "literal_dollar"
     LITERAL_SECRET = "literal_secret"  # noqa: S105 - the name of a warning, not a secret
     REFUSED_APPROVAL_POLICY = "refused_approval_policy"
+    DOUBTFUL_SETTING = "doubtful_setting"
     UNGUARDED = "unguarded"
     SHADOWED_RULE = "shadowed_rule"
     UNUSED_FILE = "unused_file"

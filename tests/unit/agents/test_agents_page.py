@@ -7,17 +7,22 @@ from pathlib import Path
 from symphony.agents.base import Capabilities, Surroundings
 from symphony.agents.registry import KINDS, create_backend
 from symphony.hosts.local import LocalHost
-from symphony.workflow.agents import AGENT_KINDS, NamedAgent
-from symphony.workflow.settings import AcpSettings, CommandSettings
+from symphony.workflow.agents import AGENT_KINDS, AgentSection, NamedAgent
+from symphony.workflow.settings import AcpSettings, ClaudeSettings, CodexSettings, CommandSettings
 
 PAGE = Path(__file__).parents[3] / "docs" / "agents.md"
 BEGIN, END = "<!-- capabilities:begin -->\n", "<!-- capabilities:end -->\n"
 AROUND = Surroundings(host=LocalHost(), environ={}, secret_names=frozenset(), homes=Path("/nowhere"))
+SETTINGS: tuple[AgentSection, ...] = (
+    CodexSettings(),
+    ClaudeSettings(),
+    AcpSettings(command="an-agent"),
+    CommandSettings(command="an-agent {prompt_file}"),
+)
 SAMPLES = {
-    "acp": AcpSettings(command="an-agent"),
-    "command": CommandSettings(command="an-agent {prompt_file}"),
+    kind: NamedAgent(name=kind, kind=kind, settings=settings)
+    for kind, settings in zip(AGENT_KINDS, SETTINGS, strict=True)
 }
-"""Settings of the kinds that need some."""
 WORDS = {
     "system_block_at_start": "system-level text at the start",
     "system_block_on_resume": "the same when a conversation goes on",
@@ -34,15 +39,11 @@ WORDS = {
 
 def _table() -> str:
     kinds = sorted(KINDS)
-    able: dict[str, Capabilities] = {}
-    for kind in kinds:
-        settings = SAMPLES.get(kind) or AGENT_KINDS[kind]()
-        agent = NamedAgent(name=kind, kind=kind, settings=settings)
-        able[kind] = create_backend(agent, AROUND).capabilities
+    able = {kind: create_backend(SAMPLES[kind], AROUND).capabilities for kind in kinds}
     head = "| | " + " | ".join(f"`{kind}`" for kind in kinds) + " |\n"
     rule = "|---|" + "---|" * len(kinds) + "\n"
     rows = [
-        f"| {words} | " + " | ".join("yes" if getattr(able[kind], name) else "–" for kind in kinds) + " |\n"
+        f"| {words} | " + " | ".join("yes" if getattr(able[kind], name) else "no" for kind in kinds) + " |\n"
         for name, words in WORDS.items()
     ]
     return head + rule + "".join(rows)

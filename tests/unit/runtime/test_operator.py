@@ -176,7 +176,7 @@ async def test_a_prompt_of_an_unknown_issue(tmp_path: Path) -> None:
 async def test_why_a_prompt_cannot_be_made_is_told_without_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def failing(*_: object) -> PromptPreview:
+    async def failing(*_: object, **__: object) -> PromptPreview:
         raise SymphonyError(make_failure(f"no {SECRET}"))
 
     monkeypatch.setattr(module, "preview", failing)
@@ -190,7 +190,7 @@ async def test_few_prompts_are_made_together_and_a_slow_one_is_given_up(
 ) -> None:
     begun = 0
 
-    async def slow(*_: object) -> PromptPreview:
+    async def slow(*_: object, **__: object) -> PromptPreview:
         nonlocal begun
         begun += 1
         await anyio.sleep_forever()

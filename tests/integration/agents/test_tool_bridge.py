@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -188,7 +189,7 @@ async def test_the_relay_works_inside_an_isolation(desk: Desk) -> None:
         pytest.skip("no bubblewrap: install bwrap")
     async with desk.open() as bridge:
         isolation = Isolation(program=bubblewrap, network=False, writable=bridge.paths)
-        argv = isolation.enclose(bridge.argv, cwd=desk.directory)
+        argv = await anyio.to_thread.run_sync(partial(isolation.enclose, bridge.argv, cwd=desk.directory))
         agent = await desk.spawn(*argv)
         bridge.on_spawned(agent.identity)
         await agent.send(json.dumps({"jsonrpc": "2.0", **call(1, "inside")}).encode() + b"\n")

@@ -8,13 +8,12 @@ import msgspec
 import pytest
 
 from symphony.agents.acp import params
-from symphony.agents.acp.backend import AcpBackend, wrong
+from symphony.agents.acp.backend import AcpBackend
 from symphony.agents.acp.errors import AUTH_REQUIRED, in_words, manner, refused, turn_end
-from symphony.agents.acp.launcher import command_of
 from symphony.agents.acp.opening import Opened, choose, greet, open_session
 from symphony.agents.acp.policy import INVALID_PARAMS, METHOD_NOT_FOUND, decide, own_tool
-from symphony.agents.acp.posture import unguarded
-from symphony.agents.acp.profiles import PROFILES, Profile, profile_of
+from symphony.agents.acp.posture import problems, unguarded
+from symphony.agents.acp.profiles import PROFILES, Profile, command_of, profile_of
 from symphony.agents.acp.updates import Updates
 from symphony.agents.acp.usage import usage_in
 from symphony.agents.base import AgentError, Surroundings
@@ -124,12 +123,12 @@ def test_the_model_is_an_argument_only_of_a_command_that_the_operator_did_not_wr
 
 
 def test_settings_that_make_no_agent_are_told(tmp_path: Path) -> None:
-    unknown, bare = wrong(settings(profile="gemnii")), wrong(settings())
-    assert unknown is not None
-    assert bare is not None
-    assert "gemini" in (unknown.hint or "")
-    assert "needs acp.command" in bare.message
-    assert wrong(settings(profile="gemini")) is None
+    (unknown,) = problems(settings(profile="gemnii"))
+    (bare,) = problems(settings())
+    assert unknown.hint.startswith("did you mean gemini?")
+    assert (unknown.key, bare.key) == ("profile", "command")
+    assert problems(settings(profile="xx"))[0].hint.startswith("known profiles: claude-agent-acp")
+    assert problems(settings(profile="gemini")) == ()
     wrongs: tuple[dict[str, Any], ...] = ({"profile": "gemnii"}, {})
     for values in wrongs:
         with pytest.raises(AgentError) as caught:

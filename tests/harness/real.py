@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -11,7 +12,14 @@ import pytest
 from symphony.testing.claude_home import find_claude
 from symphony.testing.codex_home import find_codex
 
-__all__ = ["require_backlog", "require_claude", "require_codex", "require_emulate", "require_redmine"]
+__all__ = [
+    "require_backlog",
+    "require_bubblewrap",
+    "require_claude",
+    "require_codex",
+    "require_emulate",
+    "require_redmine",
+]
 
 
 def require_codex(environment: Mapping[str, str] = os.environ) -> Path:
@@ -58,6 +66,17 @@ def require_emulate(environment: Mapping[str, str] = os.environ) -> Path:
     if not named or not Path(named).exists() or not shutil.which("node", path=environment.get("PATH")):
         _absent("no emulator of GitHub: name npm's `emulate` 0.11.2 in SYMPHONY_TEST_EMULATE", environment)
     return Path(named)
+
+
+def require_bubblewrap(environment: Mapping[str, str] = os.environ) -> str:
+    """The real bubblewrap, on a machine that lets it make its namespaces; else as above."""
+    found = shutil.which("bwrap", path=environment.get("PATH", os.defpath))
+    if found is None:
+        _absent("no bubblewrap: install it (apt install bubblewrap)", environment)
+    tried = [found, "--ro-bind", "/", "/", "--proc", "/proc", "--unshare-user", "--unshare-pid", "true"]
+    if subprocess.run(tried, capture_output=True, check=False).returncode != 0:
+        _absent("no permission for bubblewrap to make user namespaces on this machine", environment)
+    return found
 
 
 def _absent(reason: str, environment: Mapping[str, str]) -> NoReturn:

@@ -3,7 +3,10 @@
 Every backend is put behind this one where `workspace.isolation` asks for it: none can forget the proof.
 """
 
+import os
 import secrets
+import shutil
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
@@ -24,9 +27,10 @@ from symphony.agents.base import (
 from symphony.agents.environment import child_environment
 from symphony.agents.isolation import Isolation
 from symphony.agents.scratch import preflight_failure, scratch
+from symphony.domain.failures import Failure
 from symphony.hosts.base import Completed
 
-__all__ = ["MISSING_HINT", "NAMESPACE_HINT", "EnclosedBackend"]
+__all__ = ["MISSING_HINT", "NAMESPACE_HINT", "EnclosedBackend", "missing_enclosure"]
 
 MISSING_HINT = "install bubblewrap (apt install bubblewrap), or set workspace.isolation: none"
 NAMESPACE_HINT = (
@@ -38,8 +42,8 @@ _TIMEOUT_MS = 15_000
 _OFFLINE = "workspace.network: closed leaves the agent without network, and so without a model that is there"
 # Prints what is wrong; the marker at its end says that all of it was asked.
 _PROBE = """
-{ : > made; } 2>&- || echo the workspace cannot be written to
-{ : > "$1"; } 2>&- && echo a file beside the workspace could be written
+( : > made ) 2> /dev/null || echo the workspace cannot be written to
+( : > "$1" ) 2> /dev/null && echo a file beside the workspace could be written
 [ -e "$2" ] && echo another workspace can be seen
 echo "$3"
 """
@@ -97,6 +101,15 @@ class EnclosedBackend:
             text = f"workspace.isolation: {self._isolation.program} cannot be started: {error}"
             raise preflight_failure(text, hint=MISSING_HINT) from error
         _judge(done, marker, leaked=await AsyncPath(beside).exists())
+
+
+def missing_enclosure(environment: Mapping[str, str]) -> Failure | None:
+    """Why nothing could be enclosed here, seen without starting anything; looks at the disk."""
+    program = Isolation().program
+    if shutil.which(program, path=environment.get("PATH", os.defpath)) is not None:
+        return None
+    text = f"workspace.isolation: there is no {program} on PATH"
+    return preflight_failure(text, hint=MISSING_HINT).failure
 
 
 def _judge(done: Completed, marker: str, *, leaked: bool) -> None:

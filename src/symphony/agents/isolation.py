@@ -34,7 +34,7 @@ _OF_RUN: Final = tuple(
         *("current-system", "wrappers", "opengl-driver"),
     )
 )
-# bubblewrap leaves this one writable to root.
+# What belongs to root, and so can be written to by a daemon that is root, whatever rights it has dropped.
 _KERNEL: Final = ("--ro-bind", "/proc/sys", "/proc/sys")
 _NAMESPACES: Final = (
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
@@ -82,14 +82,16 @@ class Isolation:
         """The command that runs `argv` inside, in `cwd`. Looks at the disk, so use it in a thread."""
         places = self._places(cwd)
         hidden = [place for place, kind in places.items() if kind is _Kind.HIDDEN and place.is_dir()]
+        root = os.geteuid() == 0
         closed = [word for place in hidden for word in ("--remount-ro", str(place))]
         return (
-            *(self.program, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", *_KERNEL),
+            *(self.program, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
+            *(_KERNEL if root else ()),
             *(word for place in places for word in _mount(place, places[place])),
             *closed,
             *("--setenv", "TMPDIR", str(_SCRATCH[0]), "--unsetenv", "XDG_RUNTIME_DIR"),
             *_NAMESPACES,
-            *(_NESTING if os.geteuid() == 0 else ()),
+            *(_NESTING if root else ()),
             *(() if self.network else ("--unshare-net",)),
             *("--chdir", str(cwd), "--", *argv),
         )

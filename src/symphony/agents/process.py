@@ -162,6 +162,14 @@ class AgentProcess:
         with suppress(BrokenPipeError):
             await self._child.send(data)
 
+    async def close_input(self) -> None:
+        """End its stdin: nothing more will be sent."""
+        await self._child.close_stdin()
+
+    async def ended(self) -> int:
+        """Wait for the child itself, whoever else still holds its stdout; its exit code."""
+        return await self._child.wait()
+
     async def exit_code(self) -> int | None:
         """The exit code of a child whose stdout has ended; null when it lives on without one."""
         with anyio.move_on_after(self._grace_s):

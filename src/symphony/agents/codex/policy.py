@@ -13,7 +13,7 @@ from symphony.agents.redaction import redact
 from symphony.agents.wire.jsonrpc import ServerRequest, parse
 from symphony.domain.tools import ToolResult
 
-__all__ = ["Answer", "OnApproval", "Policy", "ToolCall", "decide", "tool_answer"]
+__all__ = ["ANSWERED", "REFUSED", "Answer", "OnApproval", "Policy", "ToolCall", "decide", "tool_answer"]
 
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
@@ -213,3 +213,9 @@ _HANDLERS: Mapping[str, Callable[[Params, Policy], Decision]] = {
     "mcpServer/elicitation/request": _elicitation,
     "item/tool/call": _tool_call,
 }
+
+ANSWERED = frozenset({*_HANDLERS, "currentTime/read"})
+"""What the server may ask and gets an answer to."""
+
+REFUSED = frozenset({"account/chatgptAuthTokens/refresh", "attestation/generate"})
+"""What it may ask and is refused for good: logins are Codex's own, and we attest nothing."""

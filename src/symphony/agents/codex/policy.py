@@ -196,11 +196,30 @@ def _asked(questions: Sequence[Params]) -> InputRequired:
 
 
 def _elicitation(params: Params, policy: Policy) -> Answer:
-    del policy  # no posture allows us to fill in a form for a person (AG16)
+    """A form for a person, which no posture allows us to fill in (AG16), or a question about a tool call.
+
+    Codex asks whether a tool of an MCP server may run in the words of an elicitation, and marks it as such.
+    """
+    meta = params.get("_meta")
+    if isinstance(meta, dict) and meta.get("codex_approval_kind") == "mcp_tool_call":
+        return _tool_approval(params, meta, policy)
     text = params.get("message")
     reason = redact(text, 300) if isinstance(text, str) else "an MCP server asks for input"
     result = {"action": "decline", "content": None}
     return Answer(result=result, event=InputRequired(reason=f"MCP elicitation: {reason}"))
+
+
+def _tool_approval(params: Params, meta: Params, policy: Policy) -> Answer:
+    kind, no = "mcpToolCall", {"action": "decline", "content": None}
+    match policy.on_approval:
+        case "accept":
+            yes = {"action": "accept", "content": {}}
+            return Answer(result=yes, event=ApprovalAnswered(kind=kind, decision="accept"))
+        case "decline":
+            return Answer(result=no, event=ApprovalAnswered(kind=kind, decision="decline"))
+        case "block":
+            asked = {"command": meta.get("tool_name"), "reason": params.get("message")}
+            return Answer(result=no, event=_blocked(kind, asked))
 
 
 _HANDLERS: Mapping[str, Callable[[Params, Policy], Decision]] = {

@@ -20,6 +20,7 @@ from symphony.agents.codex.home import (
 from symphony.agents.environment import child_environment
 from symphony.agents.homes import at_home
 from symphony.agents.isolation import Isolation
+from symphony.agents.keys import foreign_keys
 from symphony.agents.process import AgentProcess, Launch, shell_argv
 from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
@@ -55,6 +56,7 @@ class Launcher:
         self._around = around
         self._name = name
         self._command = settings.command
+        self._asked = frozenset(settings.env)
         self._home_made = False
         self._provider_names: frozenset[str] | None = None
 
@@ -81,7 +83,7 @@ class Launcher:
                 private home cannot be made.
         """
         await self._settle()
-        secrets = self.secret_names | secret_names
+        secrets = await self._secrets() | secret_names
         env = await self._environment(run_id, extra_env or {}, secrets)
         launch = Launch(
             command=self._command,
@@ -103,12 +105,13 @@ class Launcher:
 
         `place` is a directory in which the account is written.
         """
+        secrets = await self._secrets()
         argv = shell_argv(
             f"{self._command} generate-json-schema --experimental --out schemas",
-            self.secret_names,
+            secrets,
             search_path=self.environ.get("PATH"),
         )
-        env = await self._environment(run_id, {}, self.secret_names)
+        env = await self._environment(run_id, {}, secrets)
         try:
             await self.host.run(argv, cwd=place, env=env, timeout_ms=_SCHEMAS_TIMEOUT_MS)
             return await to_thread.run_sync(_read_schemas, place / "schemas")
@@ -118,10 +121,18 @@ class Launcher:
     async def _environment(
         self, run_id: str, extra: Mapping[str, str], secrets: frozenset[str]
     ) -> dict[str, str]:
-        names = CODEX_VARIABLES | await self._providers()
+        names = await self._own()
         return child_environment(
             self.environ, run_id=run_id, agent_names=names, extra=extra, secret_names=secrets
         )
+
+    async def _own(self) -> frozenset[str]:
+        """The variables that this agent has besides those of all."""
+        return CODEX_VARIABLES | self._asked | await self._providers()
+
+    async def _secrets(self) -> frozenset[str]:
+        """What no child gets: the secrets of the daemon, and the keys of other agents."""
+        return self.secret_names | foreign_keys(await self._own())
 
     async def credentials(self) -> frozenset[str]:
         """Names of the variables that the app-server may read and its tool shells must not."""

@@ -52,6 +52,7 @@ class FunctionCall:
 
     name: str
     arguments: Mapping[str, Any]
+    namespace: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,9 +127,9 @@ def patch(text: str) -> Answer:
     return Answer(blocks=(CustomCall(name="apply_patch", text=whole),))
 
 
-def tool(name: str, arguments: Mapping[str, Any]) -> Answer:
-    """Call any tool by its name, a client's one included."""
-    return Answer(blocks=(FunctionCall(name=name, arguments=arguments),))
+def tool(name: str, arguments: Mapping[str, Any], *, namespace: str | None = None) -> Answer:
+    """Call any tool by its name, a client's one included; those of MCP servers are in a `namespace`."""
+    return Answer(blocks=(FunctionCall(name=name, arguments=arguments, namespace=namespace),))
 
 
 def edit_and_commit(path: str, text: str, message: str, *, last: tuple[Answer, ...] = ()) -> Scenario:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from symphony.agents.events import (
     ContextCompacted,
     InputRequired,
     ItemFinished,
-    ItemStarted,
     Notice,
     SessionStarted,
     Text,
@@ -99,7 +99,8 @@ def results(server: ModelServer) -> str:
 
 
 def failure_of(events: list[AgentEvent]) -> tuple[Category, bool]:
-    assert isinstance(ended := events[-1], TurnEnded)
+    ended = events[-1]
+    assert isinstance(ended, TurnEnded)
     assert ended.failure is not None
     return ended.failure.category, ended.failure.retryable
 
@@ -184,7 +185,7 @@ async def test_our_tools_are_called_over_the_bridge_without_asking(real: Make) -
     assert bench.calls == [("board_comment", {"text": "done"})]
     assert ToolCalled(name="board_comment", success=True) in events
     assert not any(isinstance(event, ApprovalAnswered) for event in events)
-    assert '{\\"ok\\": true' in results(server) or '\\"ok\\"' in results(server)
+    assert "echo" in results(server)
     (offered,) = [
         each for each in server.requests[0].body["tools"] if each["name"] == "mcp__symphony__board_comment"
     ]
@@ -210,7 +211,8 @@ async def test_a_blocked_approval_ends_the_turn_and_runs_nothing(real: Make) -> 
     bench, server = real({"ask": (bash("python3 -c \"open('made','w')\""), say("Ok."))})
     async with bench.session(on_approval="block") as session:
         events = await bench.turn(session, "[[ask]]")
-        assert isinstance(asked := events[-1], InputRequired)
+        asked = events[-1]
+        assert isinstance(asked, InputRequired)
         assert asked.approval
         assert "approval required for Bash: python3 -c" in asked.reason
     assert not (bench.workspace / "made").exists()
@@ -228,18 +230,20 @@ async def test_a_question_is_passed_on_to_people(real: Make) -> None:
 
 
 async def test_stop_in_mid_command_leaves_no_process(real: Make) -> None:
-    bench, _ = real({"long": (bash("touch begun; sleep 300 & sleep 301"), say("Ok."))})
+    bench, _ = real({"long": (bash("echo begun > pipe; sleep 86400 & setsid -f sleep 86400; sleep 86400"),)})
+    pipe = bench.workspace / "pipe"
+    os.mkfifo(pipe)
     async with bench.session(on_approval="accept") as session:
-        turn = session.run_turn("[[long]]", title="")
-        async for event in turn:
-            if isinstance(event, ItemStarted):
+        async for event in session.run_turn("[[long]]", title=""):
+            if isinstance(event, ApprovalAnswered):
                 break
-        while not (bench.workspace / "begun").exists():
-            await anyio.sleep(0.02)
-        assert len(bench.living()) > 1, "the search finds the command while it lives"
+        await anyio.to_thread.run_sync(pipe.read_text)
+        family = bench.living()
+        assert len(family) > 1, "the search finds the command while it lives"
         left = await session.stop()
-    assert TurnStatus.INTERRUPTED in [event.status for event in left if isinstance(event, TurnEnded)]
+    assert any(isinstance(event, TurnEnded) and event.status is TurnStatus.INTERRUPTED for event in left)
     assert bench.living() == ()
+    assert not any(bench.host.alive(identity) for identity in family)
 
 
 ERRORS: dict[str, tuple[Scenario, Category, bool]] = {
@@ -298,14 +302,14 @@ async def test_a_command_sees_no_secret_and_no_key_of_another_agent(real: Make) 
     bench.environ |= {
         "LINEAR_API_KEY": "tracker-secret",
         "OPENAI_API_KEY": "other-key",
-        "AWS_SECRET": "cloud",
+        "AWS_SECRET": "key-of-a-cloud",
     }
     async with bench.session(on_approval="accept") as session:
         await bench.turn(session, "[[env]]")
     told = results(server)
     assert "SYMPHONY_RUN_ID=" in told, "the command ran and its output reached the model"
     assert KEY in told, "its own key is the one thing that it sees"
-    for secret in ("tracker-secret", "other-key", "cloud"):
+    for secret in ("tracker-secret", "other-key", "key-of-a-cloud"):
         assert secret not in everything(server)
 
 
@@ -367,13 +371,6 @@ async def test_the_preflight_passes_without_asking_a_model(real: Make) -> None:
     assert server.requests == ()
     assert list((bench.root / ".symphony").iterdir()) == []
     assert bench.living() == ()
-
-
-async def test_the_preflight_says_what_is_odd_about_a_model(real: Make) -> None:
-    bench, _ = real({})
-    found = await bench.backend(model="gpt-5").preflight(bench.root, run_id=bench.run_id)
-    (notice,) = found.notices
-    assert "claude.model 'gpt-5' is not among those that the agent lists" in notice
 
 
 async def test_the_preflight_misses_a_login(real: Make) -> None:

@@ -9,11 +9,12 @@ from uuid import uuid4
 
 import pytest
 
-from harness.real import require_aider
+from harness.real import require_aider, require_bubblewrap
 from symphony.agents.base import SessionRequest, Surroundings
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.command.profiles import PROFILES
 from symphony.agents.events import AgentEvent, Text, TurnEnded, TurnStatus
+from symphony.agents.isolation import Isolation
 from symphony.domain.failures import Category
 from symphony.domain.tools import ToolResult
 from symphony.hosts.local import LocalHost
@@ -54,7 +55,9 @@ def git(place: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def backend(workspace: Path, server: ModelServer) -> CommandBackend:
+def backend(
+    workspace: Path, server: ModelServer, isolation: Isolation | None = None, **settings: Any
+) -> CommandBackend:
     aider = require_aider()
     environ = {
         "PATH": f"{aider.parent}:{os.environ['PATH']}",
@@ -69,11 +72,19 @@ def backend(workspace: Path, server: ModelServer) -> CommandBackend:
         environ=environ,
         secret_names=frozenset({"TRACKER_TOKEN"}),
         homes=workspace.parent / "homes",
+        isolation=isolation,
     )
-    return CommandBackend(settings=CommandSettings(profile="aider", model="openai/local"), around=around)
+    chosen = CommandSettings(profile="aider", model="openai/local", **settings)
+    return CommandBackend(settings=chosen, around=around)
 
 
-async def work(workspace: Path, server: ModelServer, prompt: str) -> list[AgentEvent]:
+async def work(
+    workspace: Path,
+    server: ModelServer,
+    prompt: str,
+    isolation: Isolation | None = None,
+    **settings: Any,
+) -> list[AgentEvent]:
     git(workspace, "config", "user.name", "Tester")
     git(workspace, "config", "user.email", "tester@localhost")
     request = SessionRequest(
@@ -84,7 +95,7 @@ async def work(workspace: Path, server: ModelServer, prompt: str) -> list[AgentE
         run_tool=no_tool,
         stderr_path=workspace.parent / "stderr.log",
     )
-    async with backend(workspace, server).open(request) as session:
+    async with backend(workspace, server, isolation, **settings).open(request) as session:
         return [event async for event in session.run_turn(prompt, title="SYM-1: Say hello")]
 
 
@@ -98,6 +109,15 @@ async def test_it_edits_and_commits_and_leaves_nothing_else(workspace: Path, ser
     assert "[[edit]] Write hello.txt." in first
     assert server.requests[0].body["model"] == "local"
     assert any("Applied edit to hello.txt" in event.message for event in events if isinstance(event, Text))
+
+
+@pytest.mark.parametrize("home", ["operator", "private"])
+async def test_it_works_inside_an_isolation(workspace: Path, server: ModelServer, home: str) -> None:
+    require_bubblewrap()
+    isolation = Isolation(hidden=(workspace.parent,))
+    events = await work(workspace, server, "[[edit]] Write hello.txt.", isolation, home=home)
+    assert events[-1] == TurnEnded(status=TurnStatus.COMPLETED)
+    assert git(workspace, "show", "HEAD:hello.txt") == "hello from aider"
 
 
 async def test_an_answer_without_an_edit_changes_nothing(workspace: Path, server: ModelServer) -> None:

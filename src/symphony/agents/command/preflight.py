@@ -39,8 +39,8 @@ async def check(launcher: Launcher, command: str, profile: Profile, *, run_id: s
 
 async def _version(launcher: Launcher, command: str, run_id: str) -> str:
     around = launcher.around
-    argv = shell_argv(command, around.secret_names, search_path=around.environ.get("PATH"))
-    env = launcher.environment(run_id, await launcher.home(), secret_names=around.secret_names)
+    argv = shell_argv(command, launcher.secrets, search_path=around.environ.get("PATH"))
+    env = launcher.environment(run_id, await launcher.home(), secret_names=launcher.secrets)
     hint = "try the command by hand as the user of the daemon"
     done = await around.host.run(argv, env=env, timeout_ms=_VERSION_TIMEOUT_MS)
     if done.timed_out:

@@ -28,7 +28,8 @@ def thread_of(run: Running) -> Thread | None:
 def threads_in_use(state: State) -> frozenset[str]:
     """The conversations that a claim may still go on with, so that nobody throws them away."""
     going = [thread_of(run) for run in state.running.values()]
-    waiting = [entry.resume for entry in (*state.retrying.values(), *state.blocked.values())]
+    waiting = [entry.resume for entry in state.retrying.values()]
+    waiting += [entry.resume for entry in state.blocked.values()]
     threads = [*going, *(resume.thread for resume in waiting if resume is not None)]
     return frozenset(thread.thread_id for thread in threads if thread is not None)
 

@@ -1,4 +1,4 @@
-"""Promise: any shell command is an agent; its exit code and what it leaves in the workspace are the result."""
+"""Promise: any shell command is an agent; its exit code and its work in the workspace are the result."""
 
 import json
 import sys

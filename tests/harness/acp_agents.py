@@ -16,7 +16,7 @@ from pathlib import Path
 from symphony.testing.model_server import Answer, ModelServer, tool
 from symphony.testing.model_server.scenario import shell as codex_shell
 
-__all__ = ["DRIVEN", "Driven", "find_agent", "furnished"]
+__all__ = ["DRIVEN", "Driven", "furnished"]
 
 _CODEX_CONFIG = """\
 model = "gpt-5.5"
@@ -39,12 +39,12 @@ class Driven:
     Attributes:
         profile: its profile, and its name in the results.
         variable: the variable that names its program; `needs` those of further programs that it starts.
-        version: how the version that was pinned is called.
         settings: what a session needs beside the profile.
         environ: its variables, made of the server's address and a home that `furnish` has filled.
         command, write: how its model asks for a command, and for a file with a text.
         tool: how its model calls a tool of ours.
         key: the variable of its key, which a tool shell of it may see.
+        arguments: what follows its program.
     """
 
     profile: str
@@ -56,15 +56,12 @@ class Driven:
     write: Callable[[Path, str], Answer]
     tool: Callable[[str, Mapping[str, object]], Answer]
     key: str
+    arguments: str = ""
     needs: Sequence[str] = ()
 
-
-def find_agent(driven: Driven, environ: Mapping[str, str] = os.environ) -> str | None:
-    """The shell command of an agent that is there, with its arguments; null where something is missing."""
-    program = environ.get(driven.variable, "")
-    if not os.access(program, os.X_OK) or not all(environ.get(name) for name in driven.needs):
-        return None
-    return shlex.quote(program)
+    def start(self, program: str) -> str:
+        """The shell command that starts it."""
+        return f"{shlex.quote(program)} {self.arguments}".strip()
 
 
 @contextmanager
@@ -118,7 +115,8 @@ DRIVEN: Mapping[str, Driven] = {
     "gemini": Driven(
         profile="gemini",
         variable="SYMPHONY_TEST_GEMINI",
-        settings={"model": "gemini-2.5-flash"},
+        settings={},
+        arguments="--acp -m gemini-2.5-flash",
         environ=lambda base_url, _: {
             "GEMINI_API_KEY": "not-a-secret",
             "GOOGLE_GEMINI_BASE_URL": _host(base_url),
@@ -132,6 +130,7 @@ DRIVEN: Mapping[str, Driven] = {
     "opencode": Driven(
         profile="opencode",
         variable="SYMPHONY_TEST_OPENCODE",
+        arguments="acp",
         settings={},
         environ=_opencode_environ,
         furnish=_nothing,

@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from symphony.agents.acp import backend as acp_backend
-from symphony.agents.acp import launcher as acp_launcher
 from symphony.agents.acp import posture as acp_posture
 from symphony.agents.acp import profiles as acp_profiles
 from symphony.agents.acp.backend import AcpBackend
@@ -116,15 +114,13 @@ def _make_acp(settings: AcpSettings, around: Surroundings, name: str) -> AgentBa
 
 
 def _judge_acp(settings: AcpSettings, isolated: bool) -> Remarks:  # noqa: FBT001 - as above
-    failure = acp_backend.wrong(settings)
-    key = "profile" if acp_profiles.profile_of(settings) is None else "command"
-    wrong = () if failure is None else (Remark(key=key, problem=failure.message, hint=failure.hint or ""),)
-    return Remarks(wrong=wrong, unguarded=acp_posture.unguarded(settings, isolated=isolated))
+    unguarded = acp_posture.unguarded(settings, isolated=isolated)
+    return Remarks(wrong=acp_posture.problems(settings), unguarded=unguarded)
 
 
 def _acp_program(settings: AcpSettings, section: str) -> Program | None:
     profile = acp_profiles.profile_of(settings)
-    command = None if profile is None else acp_launcher.command_of(settings, profile)
+    command = None if profile is None else acp_profiles.command_of(settings, profile)
     if command is None or profile is None:
         return None
     wanted = Wanted(key=f"{section}.command", category=Category.AGENT_NOT_FOUND, hint=profile.install_hint)

@@ -5,6 +5,7 @@ import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,11 +13,12 @@ from uuid import uuid4
 import anyio
 import pytest
 
+from harness.real import require_bubblewrap
+from harness.secrets_probe import PROBE, TRACKER_SECRETS, plant
 from symphony.agents.base import AgentError, SessionRequest, Surroundings
 from symphony.agents.command import papers as papers_module
 from symphony.agents.command import preflight as preflight_module
 from symphony.agents.command.backend import CommandBackend
-from symphony.agents.command.profiles import PROFILES, Profile
 from symphony.agents.command.session import CommandSession
 from symphony.agents.events import AgentEvent, SessionStarted, Text, TurnEnded, TurnStatus
 from symphony.agents.isolation import Isolation
@@ -45,6 +47,7 @@ class Bench:
     root: Path
     environ: dict[str, str] = field(default_factory=dict)
     isolation: Isolation | None = None
+    secret_names: frozenset[str] = frozenset({"TRACKER_TOKEN"})
     host: LocalHost = field(default_factory=LocalHost)
     spawned: list[Identity] = field(default_factory=list)
     run_id: str = field(default_factory=lambda: f"test-{uuid4().hex}")
@@ -57,7 +60,7 @@ class Bench:
         return Surroundings(
             host=self.host,
             environ={"PATH": os.environ["PATH"], "HOME": str(self.root / "home"), **self.environ},
-            secret_names=frozenset({"TRACKER_TOKEN"}),
+            secret_names=self.secret_names,
             homes=self.root / "homes",
             isolation=self.isolation,
             grace_ms=300,
@@ -264,6 +267,27 @@ async def test_a_profile_names_its_keys(bench: Bench) -> None:
     assert "GEMINI_API_KEY" not in names
 
 
+@pytest.mark.parametrize(
+    ("settings", "own"),
+    [
+        ({}, frozenset[str]()),
+        ({"profile": "aider"}, frozenset({"OPENAI_API_KEY", "ANTHROPIC_API_KEY"})),
+        ({"env": ("GEMINI_API_KEY", "NPM_TOKEN")}, frozenset({"GEMINI_API_KEY", "NPM_TOKEN"})),
+    ],
+    ids=["plain", "profile", "named"],
+)
+async def test_no_secret_and_no_key_of_another_agent_is_shown(
+    bench: Bench, settings: dict[str, Any], own: frozenset[str]
+) -> None:
+    """Neither by the daemon nor by a login profile."""
+    planted = await anyio.to_thread.run_sync(partial(plant, bench.root / "home", own=own))
+    bench.environ, bench.secret_names = dict(planted.environ), TRACKER_SECRETS
+    assert (await one_turn(bench, f"({PROBE}) > shown.txt", **settings))[-1] == COMPLETED
+    shown = await anyio.Path(bench.workspace / "shown.txt").read_text()
+    assert planted.leaks(shown) == []
+    assert all(f"{name}=planted" in shown for name in own), "its own it has, or the test proves nothing"
+
+
 async def test_a_private_home_is_one_of_the_daemons_own(bench: Bench) -> None:
     bench.environ = {"XDG_CONFIG_HOME": "/somewhere"}
     events = await one_turn(bench, "printf '%s\\n' $HOME ${XDG_CONFIG_HOME-none}", home="private")
@@ -272,9 +296,7 @@ async def test_a_private_home_is_one_of_the_daemons_own(bench: Bench) -> None:
 
 
 async def test_inside_an_isolation_it_reads_its_prompt_and_writes_to_its_workspace(bench: Bench) -> None:
-    bubblewrap = await anyio.run_process(["sh", "-c", "command -v bwrap"], check=False)
-    if bubblewrap.returncode != 0:
-        pytest.skip("no bubblewrap: install bwrap")
+    await anyio.to_thread.run_sync(require_bubblewrap)
     bench.isolation = Isolation(hidden=(bench.root,))
     await anyio.Path(bench.root / "homes").mkdir()
     command = "cat {prompt_file} && touch made ~/kept && ! touch {prompt_file} 2>&-"
@@ -349,21 +371,25 @@ async def test_the_program_is_looked_for_before_anything_is_claimed(bench: Bench
     assert "no program no-such-agent" in caught.value.failure.message
 
 
-def _aider(version: str) -> dict[str, Profile]:
-    return {"aider": Profile(command="true", version=version)}
+def _program(bench: Bench, script: str) -> str:
+    """A program that answers to every argument by what the script does."""
+    path = bench.root / "agent"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return f"{path} {{prompt_file}}"
 
 
-async def test_a_known_program_is_asked_for_its_version(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for answer, expected in (("echo aider 0.86.2", "0.86.2"), ("echo hello", "unknown")):
-        monkeypatch.setitem(PROFILES, "aider", _aider(answer)["aider"])  # type: ignore[arg-type]
-        found = await bench.backend(profile="aider").preflight(bench.root, run_id=bench.run_id)
-        assert found.version == expected
+async def test_a_known_program_is_asked_for_its_version(bench: Bench) -> None:
+    for answer, expected in (('echo "aider 0.86.2 $1"', "0.86.2"), ("echo hello", "unknown")):
+        program = await anyio.to_thread.run_sync(_program, bench, answer)
+        backend = bench.backend(program, profile="aider")
+        assert (await backend.preflight(bench.root, run_id=bench.run_id)).version == expected
+    found = await bench.backend("$AGENT x", profile="aider").preflight(bench.root, run_id=bench.run_id)
+    assert (found.agent, found.version) == ("command", "unknown")
 
 
 @pytest.mark.parametrize(
-    ("version", "words"),
+    ("script", "words"),
     [
         ("echo no module >&2; exit 1", "failed with exit code 1: no module"),
         ("exit 1", "failed with exit code 1: without a word"),
@@ -371,12 +397,12 @@ async def test_a_known_program_is_asked_for_its_version(
     ],
 )
 async def test_a_program_that_cannot_tell_its_version_is_not_started(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, version: str, words: str
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, script: str, words: str
 ) -> None:
-    monkeypatch.setitem(PROFILES, "aider", _aider(version)["aider"])  # type: ignore[arg-type]
     monkeypatch.setattr(preflight_module, "_VERSION_TIMEOUT_MS", 2_000)
+    program = await anyio.to_thread.run_sync(_program, bench, script)
     with pytest.raises(AgentError) as caught:
-        await bench.backend(profile="aider").preflight(bench.root, run_id=bench.run_id)
+        await bench.backend(program, profile="aider").preflight(bench.root, run_id=bench.run_id)
     assert caught.value.failure.category is Category.AGENT_PREFLIGHT
     assert words in caught.value.failure.message
     assert caught.value.failure.hint is not None

@@ -7,10 +7,11 @@ from tempfile import TemporaryDirectory
 
 from anyio import to_thread
 
-from symphony.agents.acp.launcher import Launcher, command_of
+from symphony.agents.acp.launcher import Launcher
 from symphony.agents.acp.opening import Agent
+from symphony.agents.acp.posture import problems
 from symphony.agents.acp.preflight import check
-from symphony.agents.acp.profiles import PROFILES, Profile, profile_of
+from symphony.agents.acp.profiles import Profile, command_of, profile_of
 from symphony.agents.acp.session import AcpSession
 from symphony.agents.base import (
     AgentError,
@@ -26,18 +27,7 @@ from symphony.agents.queue import EventQueue
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.workflow.settings import AcpSettings
 
-__all__ = ["AcpBackend", "wrong"]
-
-
-def wrong(settings: AcpSettings) -> Failure | None:
-    """Why no agent can be made of these settings; null where one can. Pure."""
-    profile = profile_of(settings)
-    if profile is None:
-        known = ", ".join(sorted(PROFILES))
-        return _wrong(f"acp.profile {settings.profile!r} is not known", f"known profiles: {known}")
-    if command_of(settings, profile) is None:
-        return _wrong(f"acp.profile {settings.profile} needs acp.command", profile.install_hint)
-    return None
+__all__ = ["AcpBackend"]
 
 
 class AcpBackend:
@@ -47,7 +37,7 @@ class AcpBackend:
         profile = profile_of(settings)
         command = None if profile is None else command_of(settings, profile)
         if profile is None or command is None:
-            raise AgentError(wrong(settings) or _wrong("acp", ""))
+            raise AgentError(_unusable(settings))
         self._settings = settings
         self._profile = profile
         self._around = around
@@ -156,11 +146,14 @@ class AcpBackend:
         return file
 
 
-def _wrong(message: str, hint: str) -> Failure:
+def _unusable(settings: AcpSettings) -> Failure:
+    """What the review of the workflow tells before; here for whoever makes a backend without one."""
+    told = "; ".join(f"acp.{remark.key} {remark.problem}" for remark in problems(settings))
+    hint = "; ".join(remark.hint for remark in problems(settings))
     return Failure(
         category=Category.INVALID_WORKFLOW_CONFIG,
         blame=Blame.CONFIG,
-        message=message,
+        message=told,
         retryable=False,
         hint=hint,
     )

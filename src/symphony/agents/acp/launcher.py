@@ -1,6 +1,5 @@
 """Starts agents of a profile: command, variables, private home, isolation (AG1, AG20)."""
 
-import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -18,17 +17,7 @@ from symphony.domain.failures import Blame, Category, Failure
 from symphony.hosts.base import Identity
 from symphony.workflow.settings import AcpSettings
 
-__all__ = ["Launcher", "command_of"]
-
-
-def command_of(settings: AcpSettings, profile: Profile) -> str | None:
-    """The shell command: what the operator wrote, never rewritten, else the profile's; null for neither."""
-    command = settings.command or profile.command
-    if command is None or settings.command is not None:
-        return command
-    if settings.model is None or not profile.model_argument:
-        return command
-    return f"{command} {profile.model_argument.replace('{model}', shlex.quote(settings.model))}"
+__all__ = ["Launcher"]
 
 
 class Launcher:

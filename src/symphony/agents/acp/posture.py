@@ -1,13 +1,34 @@
 """What a person should know about `acp` settings before anything runs: sessions that nothing holds. Pure."""
 
-from symphony.agents.acp.profiles import profile_of
+from difflib import get_close_matches
+
+from symphony.agents.acp.profiles import PROFILES, command_of, profile_of
 from symphony.agents.posture import Remark
+from symphony.agents.redaction import redact
 from symphony.workflow.settings import AcpSettings
 
-__all__ = ["unguarded"]
+__all__ = ["problems", "unguarded"]
 
 _BYPASSES = ("--yolo", "-y", "--dangerously-skip-permissions", "--approval-mode=yolo")
 _HINT = "set workspace.isolation: bwrap"
+
+
+def problems(settings: AcpSettings) -> tuple[Remark, ...]:
+    """Why no session could start with these settings; empty where one could be tried."""
+    profile = profile_of(settings)
+    if profile is None:
+        near = get_close_matches(settings.profile, PROFILES, n=1)
+        known = f"known profiles: {', '.join(sorted(PROFILES))}"
+        problem = f"is {redact(repr(settings.profile), 60)}, which is not known"
+        return (
+            Remark(
+                key="profile", problem=problem, hint=f"did you mean {near[0]}? {known}" if near else known
+            ),
+        )
+    if command_of(settings, profile) is None:
+        problem = f"is needed where the profile is {settings.profile}"
+        return (Remark(key="command", problem=problem, hint=profile.install_hint),)
+    return ()
 
 
 def unguarded(settings: AcpSettings, *, isolated: bool) -> Remark | None:

@@ -4,13 +4,14 @@ A profile fills in what `acp` leaves out. Nothing in it is needed: an agent that
 of WORKFLOW.md alone. What is said of an agent was observed with the version named in it.
 """
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from symphony.workflow.settings import AcpSettings
 
-__all__ = ["PROFILES", "Profile", "SystemText", "UsageKind", "profile_of"]
+__all__ = ["PROFILES", "Profile", "SystemText", "UsageKind", "command_of", "profile_of"]
 
 SystemText = Literal["meta", "config", "prompt"]
 UsageKind = Literal["turn", "last_call", "none"]
@@ -259,3 +260,13 @@ def profile_of(settings: AcpSettings) -> Profile | None:
         env_values={**base.env_values, **settings.env_values},
         **{key: value for key, value in told.items() if value is not None},
     )
+
+
+def command_of(settings: AcpSettings, profile: Profile) -> str | None:
+    """The shell command: what the operator wrote, never rewritten, else the profile's; null for neither."""
+    command = settings.command or profile.command
+    if command is None or settings.command is not None:
+        return command
+    if settings.model is None or not profile.model_argument:
+        return command
+    return f"{command} {profile.model_argument.replace('{model}', shlex.quote(settings.model))}"

@@ -1,7 +1,7 @@
 """The check before the first dispatch: binary, version, control channel, login (DESIGN 9).
 
 The agent is started as a session would start it and asked to open its control channel, whose answer also says
-how it is logged in and which models it knows. No model is asked.
+how it is logged in. No model is asked, so a wrong one shows in the first turn, which it fails for good.
 """
 
 import re
@@ -48,8 +48,7 @@ async def check(
         greeting = await _greeting(launcher, settings, place, run_id)
     _check_login(greeting)
     shown = ".".join(map(str, version)) if version else "unknown"
-    notices = (*_version_notices(version, shown), *_model_notices(greeting, settings))
-    return Preflight(agent="claude", version=shown, notices=notices)
+    return Preflight(agent="claude", version=shown, notices=_version_notices(version, shown))
 
 
 async def _version(launcher: Launcher, settings: ClaudeSettings, run_id: str) -> tuple[int, ...] | None:
@@ -132,17 +131,6 @@ def _version_notices(version: tuple[int, ...] | None, shown: str) -> tuple[str, 
         return ("the agent did not tell its version",)
     tried = ".".join(map(str, _TRIED))
     return () if version == _TRIED else (f"Claude Code {shown} was not tried with this version; {tried} was",)
-
-
-def _model_notices(greeting: Mapping[str, Any], settings: ClaudeSettings) -> tuple[str, ...]:
-    """A model that is not listed may exist all the same: by a dated name, or at another endpoint."""
-    listed = greeting.get("models")
-    models = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    names = {str(one.get(key)) for one in models for key in ("value", "resolvedModel")}
-    if settings.model is None or not names or settings.model in names:
-        return ()
-    shown = redact(", ".join(sorted(str(one.get("value")) for one in models)), 200)
-    return (f"claude.model {redact(settings.model, 60)!r} is not among those that the agent lists: {shown}",)
 
 
 def _missing(message: str) -> Failure:

@@ -35,7 +35,7 @@ class Profile:
         command: the shell command of a turn, with placeholders; null where only the workflow can tell.
         model_argument: what is appended to that command for a model.
         afterwards: what is appended to all of it.
-        version: the arguments with which it tells its version; null for an agent that is not asked.
+        version: the argument with which it tells its version; null for an agent that is not asked.
         variables: names of the daemon's variables that it needs: its keys, and where its model is.
         state_paths: what it writes to below the operator's home.
         install_hint: what to do when it is not there.
@@ -96,7 +96,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         model_argument=" --model {model}",
         # A map of the repository that it makes anew, and that would look like work of the agent.
         afterwards="; code=$?; rm -rf .aider.tags.cache.*; exit $code",
-        version="aider --version",
+        version="--version",
         variables=_AIDER_KEYS,
         state_paths=(".aider",),
         install_hint="install it with `pipx install aider-chat`, or set command.command to where it is",

@@ -209,9 +209,11 @@ class Server:
         if status != "interrupted":
             turn.keep()
         self._turn = None  # before the end is said: the client may start the next turn at once
-        turn.end(status, message)
+        turn.end(status, message, info=self._faults.refuses or "other")
 
     def _steps(self, turn: Turn) -> None:
+        if self._faults.refuses is not None:
+            raise StepFailedError(f"the model refuses: {self._faults.refuses}")
         steps, remark = self._next_steps(turn)
         turn.say(f"{NO_MODEL} {remark}")
         turn.step_done()

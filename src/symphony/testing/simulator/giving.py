@@ -78,7 +78,7 @@ def _conversation_has_its_agent(moment: Moment) -> Broken | None:
 
 @_invariant("limits-are-known-and-end", "AG13")
 def _limits_end(moment: Moment) -> Broken | None:
-    """A run that is refused for its rate or credit limits its agent: for an hour at most, with a timer armed."""
+    """A run that is refused for its rate or credit limits its agent: an hour at most, with a timer armed."""
     fact, after = moment.fact, moment.after
     for name, held in after.limited.items():
         if held.until_ms is None:

@@ -245,7 +245,7 @@ def _clean_after_end(moment: Moment) -> Broken | None:
 
 @_invariant("backoff-cap", "RT2, RT3")
 def _backoff_cap(moment: Moment) -> Broken | None:
-    """A wait is no longer than the cap on backoff, a poll interval, what was asked for, or an agent's limit."""
+    """No wait exceeds the cap on backoff, a poll interval, what was asked for, or the limit of an agent."""
     if moment.after.retrying is moment.before.retrying or isinstance(moment.fact, Recovered):
         return None  # what is waited for over a restart has a rule of its own
     settings = moment.after.settings

@@ -11,7 +11,14 @@ import pytest
 
 from symphony.testing.codex_home import find_codex
 
-__all__ = ["require_backlog", "require_bubblewrap", "require_codex", "require_emulate", "require_redmine"]
+__all__ = [
+    "require_aider",
+    "require_backlog",
+    "require_bubblewrap",
+    "require_codex",
+    "require_emulate",
+    "require_redmine",
+]
 
 
 def require_codex(environment: Mapping[str, str] = os.environ) -> Path:
@@ -20,6 +27,15 @@ def require_codex(environment: Mapping[str, str] = os.environ) -> Path:
     if found is None:
         _absent("no Codex: put `codex` on PATH or name it in SYMPHONY_TEST_CODEX", environment)
     return found
+
+
+def require_aider(environment: Mapping[str, str] = os.environ) -> Path:
+    """The real aider; an absent one skips the test, and is never required."""
+    named = environment.get("SYMPHONY_TEST_AIDER")
+    found = named or shutil.which("aider", path=environment.get("PATH", ""))
+    if not found or not Path(found).exists():
+        pytest.skip("no aider: put `aider` on PATH or name it in SYMPHONY_TEST_AIDER")
+    return Path(found)
 
 
 def require_redmine(environment: Mapping[str, str] = os.environ) -> tuple[str, str]:

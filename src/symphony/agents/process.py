@@ -8,7 +8,7 @@ end, and its last words may hold the final token totals.
 
 import re
 import signal
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -42,6 +42,7 @@ _FULL_BYTES = 32_768
 class Launch:
     """What to start: a shell command string, where, with which variables, and who must be told.
 
+    `arguments` follow the command, each a word of its own whatever it holds.
     `stderr_start` is how much of the stderr file is of others, in bytes, where somebody has looked already.
     """
 
@@ -53,10 +54,15 @@ class Launch:
     on_spawned: Callable[[Identity], None] | None = None
     stderr_start: int | None = None
     isolation: Isolation | None = None
+    arguments: tuple[str, ...] = ()
 
 
 def shell_argv(
-    command: str, secret_names: Collection[str], *, search_path: str | None = None
+    command: str,
+    secret_names: Collection[str],
+    *,
+    search_path: str | None = None,
+    arguments: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """`bash -lc` of the command, never rewritten, with secrets unset behind the login profile (AG1, AG20).
 
@@ -65,17 +71,20 @@ def shell_argv(
     else (assignments, pipes, functions) runs as it is.
 
     `search_path` is the daemon's own PATH: many a login profile sets PATH anew, and what the operator's
-    terminal finds must be found here too, after what the profile names.
+    terminal finds must be found here too, after what the profile names. `arguments` are handed over beside
+    the command, which only says where they go: at its end.
     """
+    whole = f'{command.rstrip()} "$@"' if arguments else command
     names = sorted(name for name in secret_names if _VARIABLE.fullmatch(name))
     lines = [f"unset -v {' '.join(names)} || exit 78"] if names else []
     plain = _PLAIN_COMMAND.fullmatch(command)
     if plain is not None:
         word = plain[1]
-        lines.append(f'[ "$(type -t {word})" = file ] && exec {command.strip()}')
+        lines.append(f'[ "$(type -t {word})" = file ] && exec {whole.strip()}')
     if not search_path:
-        return ("bash", "-lc", "\n".join([*lines, command]))
-    return ("bash", "-lc", "\n".join([_WIDEN_PATH, *lines, command]), "bash", search_path)
+        words = ("bash", *arguments) if arguments else ()
+        return ("bash", "-lc", "\n".join([*lines, whole]), *words)
+    return ("bash", "-lc", "\n".join([_WIDEN_PATH, *lines, whole]), "bash", search_path, *arguments)
 
 
 class AgentProcess:
@@ -102,7 +111,12 @@ class AgentProcess:
         Raises:
             OSError: bash or the directory is missing, or no process can be made.
         """
-        argv = shell_argv(launch.command, launch.secret_names, search_path=launch.env.get("PATH"))
+        argv = shell_argv(
+            launch.command,
+            launch.secret_names,
+            search_path=launch.env.get("PATH"),
+            arguments=launch.arguments,
+        )
         if launch.isolation is not None:
             argv = await to_thread.run_sync(partial(launch.isolation.enclose, argv, cwd=launch.cwd))
         start = launch.stderr_start
@@ -147,6 +161,14 @@ class AgentProcess:
         """Write to stdin. A child that is gone is not an error here: the end of its stdout says so."""
         with suppress(BrokenPipeError):
             await self._child.send(data)
+
+    async def close_input(self) -> None:
+        """End its stdin: nothing more will be sent."""
+        await self._child.close_stdin()
+
+    async def ended(self) -> int:
+        """Wait for the child itself, whoever else still holds its stdout; its exit code."""
+        return await self._child.wait()
 
     async def exit_code(self) -> int | None:
         """The exit code of a child whose stdout has ended; null when it lives on without one."""

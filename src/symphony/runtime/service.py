@@ -18,11 +18,11 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.agents.base import Preflight
 from symphony.domain.failures import Failure, SymphonyError
 from symphony.domain.fault_points import Fault, FaultPoint, no_fault
 from symphony.hosts.base import Host
 from symphony.observability.history import History, RunSkills
+from symphony.runtime.agents import ask_agents, changed_agents
 from symphony.runtime.bound import Bound, bind, scheduler_settings
 from symphony.runtime.clock import Timers, monotonic_ms
 from symphony.runtime.effects import Effects
@@ -214,15 +214,7 @@ class Service:
         _warn(bound.workflow)
         await bound.workspaces.check_root()
         await bound.workspaces.check_repository()
-        found = await self._preflight(bound)
-        _log.info("agent_ready", agent=found.agent, version=found.version)
-        for notice in found.notices:
-            _log.warning("agent_notice", reason=notice)
-
-    async def _preflight(self, bound: Bound) -> Preflight:
-        """Ask the agent; its processes are marked like those of a run."""
-        run_id = f"{secrets.token_hex(4)}-preflight"
-        return await bound.agent.preflight(bound.settings.workspace.root, run_id=run_id)
+        await ask_agents(bound, bound.agents)
 
     async def _serve(self, bound: Bound, memory: Memory) -> None:
         self._bound = bound
@@ -330,8 +322,7 @@ class Service:
         try:
             bound = self._bind(workflow)
             await bound.workspaces.check_root()
-            if workflow.settings.codex != self._bound.settings.codex:
-                await self._preflight(bound)
+            await ask_agents(bound, changed_agents(self._bound, bound))
         except SymphonyError as error:
             again = self._refused is not None and self._refused.failure == error.failure
             self._refused = _Refused(workflow=workflow, failure=error.failure, at_ms=self._now_ms())

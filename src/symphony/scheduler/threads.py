@@ -19,6 +19,7 @@ def thread_of(run: Running) -> Thread | None:
     base = known if known is not None and known.thread_id == report.thread_id else Thread(thread_id="")
     return Thread(
         thread_id=report.thread_id,
+        agent=run.agent.name,
         input_tokens=base.input_tokens + report.input_tokens,
         output_tokens=base.output_tokens + report.output_tokens,
         total_tokens=base.total_tokens + report.total_tokens,

@@ -18,6 +18,7 @@ from symphony.workflow.values import (
     Host,
     Hosts,
     Labels,
+    LowerName,
     Name,
     NonNegative,
     OpaqueMap,
@@ -171,8 +172,8 @@ class AgentRule(Section):
     """
 
     use: Name
-    label: Name | None = None
-    state: Name | None = None
+    label: LowerName | None = None
+    state: LowerName | None = None
     fallback: Name | None = None
 
 
@@ -320,7 +321,10 @@ class RetentionSettings(Section):
 
 
 class Settings(Section):
-    """The whole front matter, typed and resolved."""
+    """The whole front matter, typed and resolved.
+
+    `agents` holds, by name, a `kind` and what differs from the section of that kind (`agents.named_agents`).
+    """
 
     tracker: TrackerSettings
     workspace: WorkspaceSettings

@@ -22,6 +22,7 @@ __all__ = [
     "Host",
     "Hosts",
     "Labels",
+    "LowerName",
     "Name",
     "NonNegative",
     "OpaqueMap",
@@ -100,6 +101,11 @@ def _one_word(text: str) -> str:
     return text
 
 
+def _folded(text: str) -> str:
+    """As labels and states are compared (DM6, DM7)."""
+    return text.strip().lower()
+
+
 def _blank_to_null(text: str | None) -> str | None:
     return text if text and text.strip() else None
 
@@ -149,6 +155,7 @@ def _json_safe(value: str | dict[str, Any] | None) -> str | dict[str, Any] | Non
 
 Text = Annotated[str, AfterValidator(_without_nul), Shape("text")]
 Name = Annotated[Text, AfterValidator(_not_blank)]
+LowerName = Annotated[Name, AfterValidator(_folded)]
 GitName = Annotated[Name, AfterValidator(_no_option)]
 Host = Annotated[Name, AfterValidator(_one_word)]
 VariableName = Annotated[Text, AfterValidator(_variable)]

@@ -126,6 +126,10 @@ class MemoryHost:
         del pid
         return None
 
+    def lineage(self, pid: int) -> tuple[Identity, ...]:
+        del pid
+        return ()
+
     def find_left(self) -> tuple[Identity, ...]:
         return ()
 
@@ -520,7 +524,7 @@ async def test_a_tool_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest
         await anyio.sleep_forever()
         raise AssertionError
 
-    monkeypatch.setattr("symphony.agents.codex.session.TOOL_TIMEOUT_MS", 50)
+    monkeypatch.setattr("symphony.agents.toolcalls.TOOL_TIMEOUT_MS", 50)
     session, child = await open_session(well_behaved(call(), ended()), tmp_path, run_tool=hang)
     await session.start()
     assert (await turn_of(session))[-1] == COMPLETED

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from symphony.agents.events import AgentEvent, ApprovalAnswered, InputRequired, Notice, ToolCalled
 from symphony.agents.redaction import redact
+from symphony.agents.toolcalls import RefusedCall, ToolCall, judge, unsupported
 from symphony.agents.wire.jsonrpc import ServerRequest, parse
 from symphony.domain.tools import ToolResult
 
@@ -39,14 +40,6 @@ class Answer:
     result: Params | None = None
     error: tuple[int, str] | None = None
     event: AgentEvent | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
-    """One of our tools is to be run with these arguments; its result goes back through `tool_answer`."""
-
-    name: str
-    arguments: Params
 
 
 Decision = Answer | ToolCall
@@ -84,16 +77,10 @@ def _unknown(method: str) -> Answer:
 
 
 def _tool_call(params: Params, policy: Policy) -> Decision:
-    name, arguments = params.get("tool"), params.get("arguments")
-    if not isinstance(name, str) or name not in policy.tool_names or params.get("namespace"):
-        supported = sorted(policy.tool_names)
-        shown = redact(str(name), 200)
-        return tool_answer(shown, ToolResult.error(f"unsupported tool {shown}", supportedTools=supported))
-    if arguments is None:
-        arguments = {}
-    if not isinstance(arguments, dict):
-        return tool_answer(name, ToolResult.error("the arguments of a tool call must be an object"))
-    return ToolCall(name=name, arguments=arguments)
+    name, offered = params.get("tool"), policy.tool_names
+    foreign = bool(params.get("namespace"))
+    judged = unsupported(name, offered) if foreign else judge(name, params.get("arguments"), offered)
+    return tool_answer(judged.name, judged.result) if isinstance(judged, RefusedCall) else judged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

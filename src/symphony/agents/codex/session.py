@@ -35,16 +35,15 @@ from symphony.agents.events import (
 from symphony.agents.process import AgentProcess
 from symphony.agents.queue import EventQueue
 from symphony.agents.redaction import redact
+from symphony.agents.toolcalls import run_tool
 from symphony.agents.wire.connection import Connection
 from symphony.agents.wire.jsonrpc import Chatter, Garbled, Message, Muted, Notification, ServerRequest
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.ids import session_id
-from symphony.domain.tools import ToolResult
 from symphony.workflow.settings import CodexSettings
 
 __all__ = ["CodexSession"]
 
-TOOL_TIMEOUT_MS = 60_000
 _OVERSLEPT_S = 10.0
 _PROGRESS = ("item/", "turn/", "thread/tokenUsage/")
 _LOOKS_BAD = re.compile(
@@ -293,23 +292,13 @@ class CodexSession:
             return
         decision = decide(request, self._policy, now_s=int(self._wall_clock()))
         if isinstance(decision, ToolCall):
-            decision = tool_answer(decision.name, await self._run_tool(decision))
+            decision = tool_answer(decision.name, await run_tool(decision, self._request.run_tool))
         if decision.error is not None:
             await self._connection.refuse(request, *decision.error)
         else:
             await self._connection.answer(request, decision.result or {})
         if decision.event is not None:
             self._events.emit(decision.event)
-
-    async def _run_tool(self, call: ToolCall) -> ToolResult:
-        """A tool that raises or hangs is a failed call to the agent, and nothing more (AG18)."""
-        try:
-            with anyio.move_on_after(TOOL_TIMEOUT_MS / 1000):
-                return await self._request.run_tool(call.name, call.arguments)
-        except Exception as error:  # noqa: BLE001 - whatever a tool raises, the agent waits for an answer
-            text = redact(str(error)) or type(error).__name__
-            return ToolResult.error(f"tool {call.name} failed: {text}")
-        return ToolResult.error(f"tool {call.name} did not answer within {TOOL_TIMEOUT_MS} ms")
 
     async def _interrupt(self) -> None:
         """Ask the running turn to end and wait for that, so that the final totals are written."""

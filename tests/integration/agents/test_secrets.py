@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from harness.claude import COMMENT, ClaudeBench, scripted_claude
+from harness.real import require_claude
 from harness.secrets_probe import PROBE, TRACKER_SECRETS, plant
 from symphony.agents.base import Surroundings
 from symphony.agents.codex.backend import CodexBackend
 from symphony.agents.events import ItemFinished, TurnEnded, TurnStatus
-from symphony.testing.model_server import say, shell
+from symphony.testing.claude_home import claude_home
+from symphony.testing.model_server import ModelServer, say, shell, tool
 from symphony.workflow.settings import CodexSettings
 
 if TYPE_CHECKING:
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio
 
+COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
 CODEX = frozenset({"OPENAI_API_KEY", "CODEX_API_KEY"})
 
 
@@ -76,5 +81,36 @@ async def test_a_shell_of_the_real_codex_shows_not_even_its_own_key(
         events = await bench.turn(session, "[[work]] please")
     assert events[-1] == TurnEnded(status=TurnStatus.COMPLETED)
     bodies = [json.dumps(request.body) for request in bench.server.requests]
+    assert "SYMPHONY_RUN_ID=" in bodies[-1], "the shell was seen"
+    assert planted.leaks(bodies) == []
+
+
+async def test_the_shell_of_a_claude_sees_its_own_key_and_no_other(tmp_path: Path) -> None:
+    own = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+    planted = plant(tmp_path / "home", own=own)
+    environ = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"], **planted.environ}
+    bench = ClaudeBench(scripted_claude(), tmp_path / "root", environ, tools=(COMMENT,)).make()
+    around = {"secret_names": TRACKER_SECRETS}
+    async with bench.backend(around=around).open(bench.request()) as session:
+        steps = {"run": ["sh", "-c", f"({PROBE}) > shown.txt"]}
+        assert (await bench.turn(session, bench.script(steps)))[-1] == COMPLETED
+    shown = (bench.workspace / "shown.txt").read_text()
+    assert planted.leaks(shown) == []
+    assert "ANTHROPIC_API_KEY=planted" in shown
+
+
+@pytest.mark.real_claude
+async def test_the_shell_of_the_real_claude_sees_its_own_key_and_no_other() -> None:
+    program = require_claude()
+    probe = tool("Bash", {"command": PROBE, "description": "Look"})
+    with ModelServer({"work": (probe, say("Done."))}) as server, claude_home(server.base_url) as home:
+        own = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+        planted = plant(home.path, own=own)
+        bench = ClaudeBench(str(program), home.path / "root", {**planted.environ, **home.env}).make()
+        around = {"secret_names": TRACKER_SECRETS}
+        backend = bench.backend(around=around, on_approval="accept")
+        async with backend.open(bench.request()) as session:
+            assert (await bench.turn(session, "[[work]] please"))[-1] == COMPLETED
+        bodies = [json.dumps(request.body) for request in server.requests]
     assert "SYMPHONY_RUN_ID=" in bodies[-1], "the shell was seen"
     assert planted.leaks(bodies) == []

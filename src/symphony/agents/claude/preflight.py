@@ -16,7 +16,7 @@ from symphony.agents.base import AgentError, Preflight
 from symphony.agents.claude.arguments import session_arguments
 from symphony.agents.claude.channel import Channel
 from symphony.agents.claude.codec import Message, Question
-from symphony.agents.claude.errors import INSTALL_HINT, LOGIN_HINT
+from symphony.agents.claude.errors import INSTALL_HINT
 from symphony.agents.claude.launcher import Launcher, Start
 from symphony.agents.process import shell_argv
 from symphony.agents.redaction import redact
@@ -46,15 +46,16 @@ async def check(
     async with scratch(around.host, around.environ, workspace_root) as place:
         version = await _version(launcher, settings, run_id)
         greeting = await _greeting(launcher, settings, place, run_id)
-    _check_login(greeting)
+    _check_login(greeting, hint=launcher.login_hint)
     shown = ".".join(map(str, version)) if version else "unknown"
     return Preflight(agent="claude", version=shown, notices=_version_notices(version, shown))
 
 
 async def _version(launcher: Launcher, settings: ClaudeSettings, run_id: str) -> tuple[int, ...] | None:
     env = await launcher.environment(run_id)
-    secrets = launcher.around.secret_names
-    argv = shell_argv(settings.command, secrets, search_path=env.get("PATH"), arguments=("--version",))
+    argv = shell_argv(
+        settings.command, launcher.secret_names, search_path=env.get("PATH"), arguments=("--version",)
+    )
     try:
         done = await launcher.around.host.run(argv, env=env, timeout_ms=settings.read_timeout_ms)
     except OSError as error:
@@ -109,7 +110,7 @@ def _no_greeting(failure: Failure) -> AgentError:
     return preflight_failure(text, hint=_ROOT_HINT if refused else f"try the command by hand; {INSTALL_HINT}")
 
 
-def _check_login(greeting: Mapping[str, Any]) -> None:
+def _check_login(greeting: Mapping[str, Any], *, hint: str) -> None:
     """Nobody is logged in where the vendor's own service is used and neither a token nor a key was found."""
     account = greeting.get("account")
     if not isinstance(account, dict) or account.get("apiProvider") != "firstParty":
@@ -121,7 +122,7 @@ def _check_login(greeting: Mapping[str, Any]) -> None:
             blame=Blame.CONFIG,
             message="Claude Code is not logged in",
             retryable=False,
-            hint=LOGIN_HINT,
+            hint=hint,
         )
         raise AgentError(failure)
 

@@ -11,6 +11,7 @@ from symphony.agents.base import AgentError, Surroundings
 from symphony.agents.environment import child_environment
 from symphony.agents.homes import at_home, private_home
 from symphony.agents.isolation import Isolation
+from symphony.agents.keys import foreign_keys
 from symphony.agents.process import AgentProcess, Launch
 from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
@@ -51,7 +52,8 @@ class Launcher:
             AgentError: `agent_not_found`, when not even the shell can be started; `state_directory`, when
                 there can be no private home.
         """
-        around, secrets = self.around, self.around.secret_names | secret_names
+        around, names = self.around, self._profile.variables
+        secrets = around.secret_names | secret_names | foreign_keys(names)
         home = await to_thread.run_sync(self._home) if self._private else None
         launch = Launch(
             command=self.command,
@@ -59,7 +61,7 @@ class Launcher:
             env=child_environment(
                 around.environ if home is None else at_home(around.environ, home),
                 run_id=run_id,
-                agent_names=self._profile.variables,
+                agent_names=names,
                 extra={**self._values(cwd, home, envelope_file), **(extra_env or {})},
                 secret_names=secrets,
             ),

@@ -20,11 +20,9 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
-import pytest
-
 import symphony
-from harness.acp_agents import DRIVEN, Driven, find_agent, furnished
-from harness.real import require_claude, require_codex
+from harness.acp_agents import DRIVEN, Driven, furnished
+from harness.real import require_acp, require_claude, require_codex
 from symphony.agents.base import AgentBackend, AgentSession, Capabilities, SessionRequest, Surroundings
 from symphony.agents.events import AgentEvent
 from symphony.agents.registry import create_backend
@@ -281,21 +279,14 @@ def _claude() -> Iterator[Player]:
 
 @contextmanager
 def _acp(driven: Driven) -> Iterator[Player]:
-    found = find_agent(driven)
-    if found is None:
-        pytest.skip(f"no {driven.profile}: `make agents` installs it and names it in {driven.variable}")
+    command = require_acp(driven)
     with ModelServer({}) as server, furnished(driven, server) as (top, environ):
         prompt = partial(
             _scenario, server, driven.command, lambda text: driven.tool(COMMENT.name, {"text": text})
         )
         settings = {"profile": driven.profile, "on_approval": "accept", **driven.settings}
-        given = {**settings, "command": _with_arguments(found, driven), "start_timeout_ms": 120_000}
+        given = {**settings, "command": command, "start_timeout_ms": 120_000}
         yield Player(driven.profile, "acp", top, environ, given, prompt, server=server).make()
-
-
-def _with_arguments(program: str, driven: Driven) -> str:
-    arguments = {"gemini": "--acp -m gemini-2.5-flash", "opencode": "acp"}.get(driven.profile, "")
-    return f"{program} {arguments}".strip()
 
 
 PLAYERS: Mapping[str, Callable[[], AbstractContextManager[Player]]] = {

@@ -13,6 +13,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
+from harness.acp_agents import DRIVEN
 from harness.players import COMMENT, PLAYERS, Act, Player
 from symphony import skills
 from symphony.agents.base import AgentError
@@ -40,7 +41,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(180)]
 
 COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
-_MARKS = {"codex": [pytest.mark.real_codex], "claude": [pytest.mark.real_claude]}
+_MARKS = {
+    "codex": [pytest.mark.real_codex],
+    "claude": [pytest.mark.real_claude],
+    **{name: [pytest.mark.real_acp(name)] for name in DRIVEN},
+}
 TALKERS = tuple(name for name in PLAYERS if name != "one-shot")
 SCRIPTED = tuple(name for name in PLAYERS if name.startswith("scripted-"))
 

@@ -48,7 +48,7 @@ pytestmark = [
 ]
 
 COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
-SECRET = "tracker-secret-value"  # noqa: S105 - invented, to be looked for
+SECRET = "tracker-secret-value"
 
 
 class Bench(AcpBench):
@@ -59,7 +59,9 @@ class Bench(AcpBench):
 
     def asked(self) -> list[Recorded]:
         """The requests of the turns, without those that an agent makes for itself (titles, summaries)."""
-        return [each for each in self.server.requests if each.scenario is not None and self._is_of_a_turn(each)]
+        return [
+            each for each in self.server.requests if each.scenario is not None and self._is_of_a_turn(each)
+        ]
 
     def _is_of_a_turn(self, request: Recorded) -> bool:
         text = json.dumps(request.body)
@@ -102,7 +104,9 @@ def kinds(events: Sequence[AgentEvent]) -> set[str]:
     return {event.kind for event in events if isinstance(event, ItemFinished)}
 
 
-async def test_a_file_is_written_and_committed_and_the_envelope_arrives_once(real: Make, driven: Driven) -> None:
+async def test_a_file_is_written_and_committed_and_the_envelope_arrives_once(
+    real: Make, driven: Driven
+) -> None:
     bench = real(work, on_approval="accept")
     found = await bench.backend().preflight(bench.root, run_id=bench.run_id)
     assert found.version in str(PROFILES[driven.profile].observed)
@@ -155,7 +159,9 @@ async def test_a_permission_can_wait_for_a_person(real: Make, driven: Driven) ->
     assert not (bench.workspace / "a.txt").exists()
 
 
-async def test_a_tool_of_ours_makes_the_round_trip_without_being_asked_about(real: Make, driven: Driven) -> None:
+async def test_a_tool_of_ours_makes_the_round_trip_without_being_asked_about(
+    real: Make, driven: Driven
+) -> None:
     call = driven.tool("board_comment", {"text": "hi"})
     bench = real(lambda _: {"comment": (call, say("Commented."))}, on_approval="decline")
     async with bench.session({"tools": (COMMENT,)}) as session:
@@ -241,7 +247,9 @@ async def test_a_shell_shows_no_secret_and_no_key_of_others(real: Make, driven: 
     bench.environ.update(others)
     bench.secret_names = frozenset({"LINEAR_API_KEY"})
     profile = anyio.Path(bench.environ["HOME"]) / ".bash_profile"
-    await profile.write_text("".join(f"export {name}={SECRET}\n" for name in others if name != "GITHUB_TOKEN"))
+    await profile.write_text(
+        "".join(f"export {name}={SECRET}\n" for name in others if name != "GITHUB_TOKEN")
+    )
     async with bench.session() as session:
         events = await bench.turn(session, "[[env]] please")
     assert events[-1] == COMPLETED

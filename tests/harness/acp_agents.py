@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from symphony.testing.model_server import Answer, ModelServer, tool
+from symphony.testing.model_server import Answer, tool
 from symphony.testing.model_server.scenario import shell as codex_shell
 
-__all__ = ["DRIVEN", "Driven", "furnished"]
+__all__ = ["DRIVEN", "Driven", "furnish", "place"]
 
 _CODEX_CONFIG = """\
 model = "gpt-5.5"
@@ -65,19 +65,24 @@ class Driven:
 
 
 @contextmanager
-def furnished(driven: Driven, server: ModelServer) -> Iterator[tuple[Path, dict[str, str]]]:
-    """A directory below /var/tmp with a home for the agent, and its variables; removed at the end."""
+def place() -> Iterator[Path]:
+    """A directory below /var/tmp for a home and workspaces; removed at the end."""
     top = Path(tempfile.mkdtemp(prefix="symphony-acp-", dir="/var/tmp"))
     try:
-        home, temp = top / "home", top / "tmp"
-        home.mkdir()
-        temp.mkdir()
-        driven.furnish(home, server.base_url)
-        path = f"{Path(shutil.which('node') or '/usr/bin/node').parent}:{os.environ.get('PATH', os.defpath)}"
-        common = {"HOME": str(home), "PATH": path, "TMPDIR": str(temp), "LANG": "C.UTF-8"}
-        yield top, {**common, **driven.environ(server.base_url, home)}
+        yield top
     finally:
         shutil.rmtree(top, ignore_errors=True)
+
+
+def furnish(driven: Driven, top: Path, base_url: str) -> dict[str, str]:
+    """Make a home for the agent in `top`; its variables."""
+    home, temp = top / "home", top / "tmp"
+    home.mkdir()
+    temp.mkdir()
+    driven.furnish(home, base_url)
+    path = f"{Path(shutil.which('node') or '/usr/bin/node').parent}:{os.environ.get('PATH', os.defpath)}"
+    common = {"HOME": str(home), "PATH": path, "TMPDIR": str(temp), "LANG": "C.UTF-8"}
+    return {**common, **driven.environ(base_url, home)}
 
 
 def _nothing(home: Path, base_url: str) -> None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
 from harness.acp import COMMENT, ENVELOPE, AcpBench
-from harness.acp_agents import DRIVEN, Driven, furnished
+from harness.acp_agents import DRIVEN, Driven, furnish, place
 from harness.real import require_acp
 from symphony.agents.acp.profiles import PROFILES
 from symphony.agents.base import AgentError
@@ -35,6 +36,7 @@ from symphony.testing.model_server import HttpError, ModelServer, Scenario, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from symphony.agents.events import AgentEvent
     from symphony.testing.model_server import Recorded
@@ -44,56 +46,53 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.asyncio,
     pytest.mark.timeout(400),
-    pytest.mark.parametrize("driven", [pytest.param(DRIVEN[name], id=name) for name in DRIVEN]),
+    pytest.mark.parametrize(
+        "driven",
+        [pytest.param(each, id=name, marks=pytest.mark.real_acp(name)) for name, each in DRIVEN.items()],
+    ),
 ]
 
 COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
+SHELLS = ("run_shell_command", "exec_command", '"bash"', '"Bash"')
 SECRET = "tracker-secret-value"
 
 
+@dataclass
 class Bench(AcpBench):
     """A bench with the model server that its agent talks to."""
 
-    server: ModelServer
-    driven: Driven
+    server: ModelServer = field(kw_only=True)
 
     def asked(self) -> list[Recorded]:
         """The requests of the turns, without those that an agent makes for itself (titles, summaries)."""
-        return [
-            each for each in self.server.requests if each.scenario is not None and self._is_of_a_turn(each)
-        ]
-
-    def _is_of_a_turn(self, request: Recorded) -> bool:
-        text = json.dumps(request.body)
-        return any(word in text for word in ("run_shell_command", "exec_command", '"bash"', '"Bash"'))
+        found = [each for each in self.server.requests if each.scenario is not None]
+        return [each for each in found if any(word in json.dumps(each.body) for word in SHELLS)]
 
 
 @pytest.fixture
 def real(driven: Driven) -> Iterator[Make]:
-    """Make a bench; `scenarios` is given the workspace."""
+    """Make a bench; `scenarios` is given the directory in which it will be."""
     command = require_acp(driven)
     with ExitStack() as stack:
 
-        def make(scenarios: Callable[[Bench], dict[str, Scenario]], **settings: Any) -> Bench:
-            chosen: dict[str, Scenario] = {}
-            server = stack.enter_context(ModelServer(chosen, live=chosen))
-            top, environ = stack.enter_context(furnished(driven, server))
-            values = {"profile": driven.profile, "command": command, **driven.settings, **settings}
-            bench = Bench(top, environ, values, grace_ms=10_000)
-            bench.server, bench.driven = server, driven
+        def make(scenarios: Callable[[Driven, Path], dict[str, Scenario]], **settings: Any) -> Bench:
+            top = stack.enter_context(place())
+            server = stack.enter_context(ModelServer(scenarios(driven, top)))
+            environ = furnish(driven, top, server.base_url)
+            values = {"profile": driven.profile, "command": command, **settings}
+            bench = Bench(top, environ, values, grace_ms=10_000, server=server)
             bench.make()
-            chosen.update(scenarios(bench))
             return bench
 
         yield make
 
 
-def work(bench: Bench) -> dict[str, Scenario]:
+def work(driven: Driven, top: Path) -> dict[str, Scenario]:
     """A file, a commit, a word."""
     return {
         "work": (
-            bench.driven.write(bench.workspace / "a.txt", "hello\n"),
-            bench.driven.command("git add --all && git commit --quiet --message 'add a'"),
+            driven.write(top / "root/MT-1/a.txt", "hello\n"),
+            driven.command("git add --all && git commit --quiet --message 'add a'"),
             say("All done."),
         ),
         "more": (say("There was no more."),),
@@ -118,7 +117,7 @@ async def test_a_file_is_written_and_committed_and_the_envelope_arrives_once(
     assert bench.git("status", "--porcelain") == ""
     assert "execute" in kinds(events)
     assert any(isinstance(event, Text) and "All done." in event.message for event in events)
-    assert all(json.dumps(each.body).count("## Available skills") == 1 for each in bench.asked())
+    assert all(json.dumps(each.body).count("- greet ") == 1 for each in bench.asked())
     assert len(bench.asked()) >= 3
     assert bench.living() == ()
 
@@ -133,11 +132,8 @@ async def test_tokens_are_told_as_the_profile_says(real: Make, driven: Driven) -
 
 
 async def test_what_is_declined_is_not_done(real: Make, driven: Driven) -> None:
-    del driven
-
-    def scenarios(bench: Bench) -> dict[str, Scenario]:
-        escape = bench.driven.write(bench.top / "outside.txt", "x")
-        return {"escape": (escape, say("I could not."))}
+    def scenarios(_: Driven, top: Path) -> dict[str, Scenario]:
+        return {"escape": (driven.write(top / "outside.txt", "x"), say("I could not."))}
 
     bench = real(scenarios, on_approval="decline")
     async with bench.session() as session:
@@ -163,7 +159,7 @@ async def test_a_tool_of_ours_makes_the_round_trip_without_being_asked_about(
     real: Make, driven: Driven
 ) -> None:
     call = driven.tool("board_comment", {"text": "hi"})
-    bench = real(lambda _: {"comment": (call, say("Commented."))}, on_approval="decline")
+    bench = real(lambda *_: {"comment": (call, say("Commented."))}, on_approval="decline")
     async with bench.session({"tools": (COMMENT,)}) as session:
         events = await bench.turn(session, "[[comment]] please")
     assert bench.calls == [("board_comment", {"text": "hi"})]
@@ -196,7 +192,7 @@ async def test_a_conversation_is_gone_on_with_and_told_the_new_envelope(real: Ma
 
 async def test_a_turn_is_interrupted_and_leaves_nothing(real: Make, driven: Driven) -> None:
     begin = driven.command("touch began; sleep 1000")
-    bench = real(lambda _: {"hang": (begin, say("Never."))}, on_approval="accept")
+    bench = real(lambda *_: {"hang": (begin, say("Never."))}, on_approval="accept")
     async with bench.session() as session:
         with anyio.CancelScope() as turn:
             async with anyio.create_task_group() as tasks:
@@ -217,7 +213,7 @@ async def test_a_turn_is_interrupted_and_leaves_nothing(real: Make, driven: Driv
 
 async def test_a_wrong_key_is_told_as_such(real: Make, driven: Driven) -> None:
     body = {"error": {"message": "Incorrect API key provided", "type": "authentication_error", "code": 401}}
-    bench = real(lambda _: {"locked": (HttpError(status=401, body=body),)})
+    bench = real(lambda *_: {"locked": (HttpError(status=401, body=body),)})
     async with bench.session() as session:
         events = await bench.turn(session, "[[locked]] please")
     ended = events[-1]
@@ -231,7 +227,7 @@ async def test_a_wrong_key_is_told_as_such(real: Make, driven: Driven) -> None:
 
 async def test_a_mode_that_does_not_exist_is_told_at_the_check(real: Make, driven: Driven) -> None:
     del driven
-    bench = real(lambda _: {}, mode="no-such-mode")
+    bench = real(lambda *_: {}, mode="no-such-mode")
     with pytest.raises(AgentError) as caught:
         await bench.backend().preflight(bench.root, run_id=bench.run_id)
     assert caught.value.failure.category is Category.AGENT_PREFLIGHT
@@ -240,9 +236,8 @@ async def test_a_mode_that_does_not_exist_is_told_at_the_check(real: Make, drive
 
 
 async def test_a_shell_shows_no_secret_and_no_key_of_others(real: Make, driven: Driven) -> None:
-    bench = real(
-        lambda bench: {"env": (bench.driven.command("env > shown"), say("Shown."))}, on_approval="accept"
-    )
+    show = driven.command("env > shown")
+    bench = real(lambda *_: {"env": (show, say("Shown."))}, on_approval="accept")
     others = {"LINEAR_API_KEY": SECRET, "MISTRAL_API_KEY": f"{SECRET}-of-another", "GITHUB_TOKEN": SECRET}
     bench.environ.update(others)
     bench.secret_names = frozenset({"LINEAR_API_KEY"})
@@ -257,4 +252,3 @@ async def test_a_shell_shows_no_secret_and_no_key_of_others(real: Make, driven: 
     assert f"SYMPHONY_RUN_ID={bench.run_id}" in shown
     assert SECRET not in shown
     assert any(isinstance(event, ItemStarted) for event in events)
-    del driven

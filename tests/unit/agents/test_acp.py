@@ -1,6 +1,7 @@
 """What the acp backend decides without a process: profiles, requests, answers, updates, failures, tokens."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,31 @@ def test_skills_are_looked_for_at_the_agents_home(tmp_path: Path) -> None:
     assert backend(tmp_path, profile="gemini").own_skill_roots.host == ()
     private = backend(tmp_path, profile="gemini", home="private")
     assert private.own_skill_roots.host[0] == tmp_path / "homes/mine/.gemini/skills"
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "agents" / "acp.md"
+BEGIN, END = "<!-- broken:begin -->\n", "<!-- broken:end -->\n"
+
+
+def test_the_page_tells_what_is_broken() -> None:
+    """`SYMPHONY_WRITE_DOCS=1` writes it."""
+    page = PAGE.read_text("utf-8")
+    wanted = "".join(
+        f"- {profile.observed}: {' '.join(profile.broken)}\n"
+        for profile in PROFILES.values()
+        if profile.broken
+    )
+    before, rest = page.split(BEGIN)
+    shown, after = rest.split(END)
+    if os.environ.get("SYMPHONY_WRITE_DOCS"):
+        PAGE.write_text(f"{before}{BEGIN}{wanted}{END}{after}", "utf-8")
+        return
+    assert shown == wanted, "write it anew with SYMPHONY_WRITE_DOCS=1"
+
+
+def test_the_page_names_every_profile() -> None:
+    page = PAGE.read_text("utf-8")
+    assert all(f"| `{name}` |" in page for name in PROFILES)
 
 
 # --- posture ---

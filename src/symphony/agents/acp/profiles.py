@@ -207,6 +207,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         env_values={"INITIAL_AGENT_MODE": "workspace-write"},
         config=("CODEX_CONFIG", {}),
         config_always={
+            "allow_login_shell": False,  # a profile would bring back what was kept from the agent
             "sandbox_workspace_write": {
                 "writable_roots": ["{workspace}/.git"],
                 "exclude_slash_tmp": True,

@@ -55,6 +55,7 @@ class FakeOperator:
             "prompt": "Do it.",
             "skills": skills_document(RunSkills()),
             "note": None,
+            "agent": {"name": "codex", "kind": "codex", "model": None, "reason": "r", "instead_of": None},
         }
 
     def refresh(self) -> RefreshAnswer:

@@ -15,6 +15,7 @@ from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.runtime.bound import Bound
 from symphony.scheduler.inputs import Input
 from symphony.trackers.base import Comment
+from symphony.workflow.agents import agents_in_use
 from symphony.workflow.document import Stamp, WorkflowFile, parse_workflow
 from symphony.workspace.model import Removal, WorkspaceRecord
 
@@ -160,6 +161,7 @@ def make_bound(tmp_path: Path, tracker: FakeTracker, workspaces: FakeWorkspaces 
         tracker=tracker,
         workspaces=cast("WorkspaceManager", workspaces or FakeWorkspaces()),
         agents={"codex": cast("AgentBackend", None)},
+        named=agents_in_use(workflow.settings),
         secret_names=frozenset(),
         redaction=Redaction([SECRET]),
     )

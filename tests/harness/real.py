@@ -2,15 +2,27 @@
 
 import os
 import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
+from harness.acp_agents import Driven
+from symphony.testing.claude_home import find_claude
 from symphony.testing.codex_home import find_codex
 
-__all__ = ["require_backlog", "require_codex", "require_emulate", "require_redmine"]
+__all__ = [
+    "require_acp",
+    "require_aider",
+    "require_backlog",
+    "require_bubblewrap",
+    "require_claude",
+    "require_codex",
+    "require_emulate",
+    "require_redmine",
+]
 
 
 def require_codex(environment: Mapping[str, str] = os.environ) -> Path:
@@ -19,6 +31,31 @@ def require_codex(environment: Mapping[str, str] = os.environ) -> Path:
     if found is None:
         _absent("no Codex: put `codex` on PATH or name it in SYMPHONY_TEST_CODEX", environment)
     return found
+
+
+def require_claude(environment: Mapping[str, str] = os.environ) -> Path:
+    """The real Claude Code; else as above."""
+    found = find_claude(environment)
+    if found is None:
+        _absent("no Claude Code: put `claude` on PATH or name it in SYMPHONY_TEST_CLAUDE", environment)
+    return found
+
+
+def require_aider(environment: Mapping[str, str] = os.environ) -> Path:
+    """The real aider; an absent one skips the test, and is never required."""
+    named = environment.get("SYMPHONY_TEST_AIDER")
+    found = named or shutil.which("aider", path=environment.get("PATH", ""))
+    if not found or not Path(found).exists():
+        pytest.skip("no aider: put `aider` on PATH or name it in SYMPHONY_TEST_AIDER")
+    return Path(found)
+
+
+def require_acp(driven: Driven, environment: Mapping[str, str] = os.environ) -> str:
+    """The shell command of a real agent that speaks the Agent Client Protocol; as aider, never required."""
+    missing = [name for name in (driven.variable, *driven.needs) if not environment.get(name)]
+    if missing:
+        pytest.skip(f"no {driven.profile}: name its program in {' and '.join(missing)}")
+    return driven.start(environment[driven.variable])
 
 
 def require_redmine(environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
@@ -49,6 +86,17 @@ def require_emulate(environment: Mapping[str, str] = os.environ) -> Path:
     if not named or not Path(named).exists() or not shutil.which("node", path=environment.get("PATH")):
         _absent("no emulator of GitHub: name npm's `emulate` 0.11.2 in SYMPHONY_TEST_EMULATE", environment)
     return Path(named)
+
+
+def require_bubblewrap(environment: Mapping[str, str] = os.environ) -> str:
+    """The real bubblewrap, on a machine that lets it make its namespaces; else as above."""
+    found = shutil.which("bwrap", path=environment.get("PATH", os.defpath))
+    if found is None:
+        _absent("no bubblewrap: install it (apt install bubblewrap)", environment)
+    tried = [found, "--ro-bind", "/", "/", "--proc", "/proc", "--unshare-user", "--unshare-pid", "true"]
+    if subprocess.run(tried, capture_output=True, check=False).returncode != 0:
+        _absent("no permission for bubblewrap to make user namespaces on this machine", environment)
+    return found
 
 
 def _absent(reason: str, environment: Mapping[str, str]) -> NoReturn:

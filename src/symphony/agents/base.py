@@ -137,7 +137,7 @@ class AgentSession(Protocol):
 
     @property
     def pid(self) -> int:
-        """The agent's process id."""
+        """The agent's process id; 0 before the first turn of an agent that starts a process for each."""
         ...
 
     @property
@@ -148,6 +148,7 @@ class AgentSession(Protocol):
     def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
         """Run one turn and yield what happens; the last event is always `TurnEnded` or `InputRequired`.
 
+        `title` is `<identifier>: <title>` of the issue.
         Reads no faster than the consumer takes events, which is the back-pressure on the agent.
         Safe to cancel at any await; call `stop` afterwards.
 

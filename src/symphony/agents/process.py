@@ -8,9 +8,10 @@ end, and its last words may hold the final token totals.
 
 import re
 import signal
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -124,6 +125,7 @@ _FULL_BYTES = 32_768
 class Launch:
     """What to start: a shell command string, where, with which variables, and who must be told.
 
+    `arguments` follow the command, each a word of its own whatever it holds.
     `stderr_start` is how much of the stderr file is of others, in bytes, where somebody has looked already.
     """
 
@@ -135,10 +137,15 @@ class Launch:
     on_spawned: Callable[[Identity], None] | None = None
     stderr_start: int | None = None
     isolation: Isolation | None = None
+    arguments: tuple[str, ...] = ()
 
 
 def shell_argv(
-    command: str, secret_names: Collection[str], *, search_path: str | None = None
+    command: str,
+    secret_names: Collection[str],
+    *,
+    search_path: str | None = None,
+    arguments: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """`bash -lc` of the command, never rewritten, with secrets unset behind the login profile (AG1, AG20).
 
@@ -147,16 +154,19 @@ def shell_argv(
     else (assignments, pipes, functions) runs as it is. To ask `type` what a word is would cost a process.
 
     `search_path` is the daemon's own PATH: many a login profile sets PATH anew, and what the operator's
-    terminal finds must be found here too, after what the profile names.
+    terminal finds must be found here too, after what the profile names. `arguments` are handed over beside
+    the command, which only says where they go: at its end.
     """
+    whole = f'{command.rstrip()} "$@"' if arguments else command
     names = sorted(name for name in secret_names if _VARIABLE.fullmatch(name))
     lines = [f"unset -v {' '.join(names)} || exit 78"] if names else []
     plain = _PLAIN_COMMAND.fullmatch(command)
     if plain is not None and plain[1] not in _OF_THE_SHELL:
-        lines.append(f"declare -F -- {plain[1]} >/dev/null || exec {command.strip()}")
+        lines.append(f"declare -F -- {plain[1]} >/dev/null || exec {whole.strip()}")
     if not search_path:
-        return ("bash", "-lc", "\n".join([*lines, command]))
-    return ("bash", "-lc", "\n".join([_WIDEN_PATH, *lines, command]), "bash", search_path)
+        words = ("bash", *arguments) if arguments else ()
+        return ("bash", "-lc", "\n".join([*lines, whole]), *words)
+    return ("bash", "-lc", "\n".join([_WIDEN_PATH, *lines, whole]), "bash", search_path, *arguments)
 
 
 class AgentProcess:
@@ -171,6 +181,7 @@ class AgentProcess:
         self._stderr_path = launch.stderr_path
         self._stderr_start = stderr_start
         self._grace_s = grace_ms / 1000
+        self._enclosed = launch.isolation is not None
         self._family: dict[Identity, None] = {}
         self._hasty_reads = 0
         self._read_s = 0.0
@@ -182,9 +193,14 @@ class AgentProcess:
         Raises:
             OSError: bash or the directory is missing, or no process can be made.
         """
-        argv = shell_argv(launch.command, launch.secret_names, search_path=launch.env.get("PATH"))
+        argv = shell_argv(
+            launch.command,
+            launch.secret_names,
+            search_path=launch.env.get("PATH"),
+            arguments=launch.arguments,
+        )
         if launch.isolation is not None:
-            argv = launch.isolation.enclose(argv, cwd=launch.cwd)
+            argv = await to_thread.run_sync(partial(launch.isolation.enclose, argv, cwd=launch.cwd))
         start = launch.stderr_start
         if start is None:
             start = await to_thread.run_sync(size_of, launch.stderr_path)
@@ -228,6 +244,14 @@ class AgentProcess:
         with suppress(BrokenPipeError):
             await self._child.send(data)
 
+    async def close_input(self) -> None:
+        """End its stdin: nothing more will be sent."""
+        await self._child.close_stdin()
+
+    async def ended(self) -> int:
+        """Wait for the child itself, whoever else still holds its stdout; its exit code."""
+        return await self._child.wait()
+
     async def exit_code(self) -> int | None:
         """The exit code of a child whose stdout has ended; null when it lives on without one."""
         with anyio.move_on_after(self._grace_s):
@@ -256,12 +280,17 @@ class AgentProcess:
         for number in (None, signal.SIGTERM, signal.SIGKILL):
             if number is not None:
                 self._record()
-                self._child.signal(number, tuple(self._family))
+                self._child.signal(number, self._addressed(number))
             if await self._ended(sink):
                 break
         await self._sweep()
         with anyio.move_on_after(_LAST_BYTES_S):
             await self._drain(sink)
+
+    def _addressed(self, number: signal.Signals) -> tuple[Identity, ...]:
+        """Who gets a signal. What encloses an agent would answer SIGTERM by killing it at once."""
+        inside = [member for member in self._family if member != self._child.identity]
+        return tuple(inside if self._enclosed and inside and number is signal.SIGTERM else self._family)
 
     def _record(self) -> None:
         self._family.update(dict.fromkeys(self._child.descendants()))

@@ -13,7 +13,9 @@ from typing import Any, Literal
 import anyio
 
 from symphony import skills
-from symphony.agents.codex.program import missing_program
+from symphony.agents.enclosed import missing_enclosure
+from symphony.agents.program import missing_program
+from symphony.agents.registry import KINDS, program
 from symphony.cli.uncommitted import unseen_skills
 from symphony.domain.failures import Failure, SymphonyError
 from symphony.domain.redaction import Redaction
@@ -21,11 +23,11 @@ from symphony.hosts.local import LocalHost
 from symphony.runtime.admission import judge
 from symphony.runtime.bound import provider_redaction, redaction_for, skill_options
 from symphony.trackers.registry import with_default_states
+from symphony.workflow.agent_review import place_of
 from symphony.workflow.document import Judgement, Workflow, read_workflow_file
 from symphony.workflow.errors import WarningCode, WorkflowError, WorkflowWarning
 from symphony.workflow.review import Places
 from symphony.workflow.settings import (
-    CodexSettings,
     HooksSettings,
     Settings,
     TrackerSettings,
@@ -157,13 +159,22 @@ async def _surroundings(judgement: Judgement, environment: Mapping[str, str]) ->
     """What a start would fail for besides the file, each at the line of its key."""
     host, places, failures = LocalHost(), judgement.places, []
     known = {**judgement.remains, **judgement.sections}
-    codex, workspace = known.get("codex"), known.get("workspace")
-    # What is left of a section has its default for a wrong command, which says nothing about the one meant.
-    told = "codex" in judgement.sections or (codex is not None and "command" in codex.model_fields_set)
-    if isinstance(codex, CodexSettings) and told:
-        program = await missing_program(codex.command, host=host, environment=environment)
-        if program is not None:
-            failures.append(replace(program, where=places.where(("codex", "command"))))
+    workspace = known.get("workspace")
+    for agent in judgement.agents.values():
+        # What is left of a section has its default for a wrong command, which says nothing of the one meant.
+        told = agent.kind in judgement.sections or "command" in agent.settings.model_fields_set
+        started = program(agent) if told and agent.kind in KINDS else None
+        if started is None:
+            continue
+        command, wanted = started.command, started.wanted
+        missing = await missing_program(command, host=host, environment=environment, wanted=wanted)
+        if missing is not None:
+            where = places.where(place_of(agent, "command", places))
+            failures.append(replace(missing, where=where))
+    if isinstance(workspace, WorkspaceSettings) and workspace.isolation != "none":
+        missing = missing_enclosure(environment)
+        if missing is not None:
+            failures.append(replace(missing, where=places.where(("workspace", "isolation"))))
     if isinstance(workspace, WorkspaceSettings) and (workspace.repo or "").startswith("/"):  # not a URL
         manager = WorkspaceManager(host, workspace, HooksSettings(), environment, frozenset())
         try:

@@ -1,6 +1,5 @@
 """The list of checks of `symphony doctor`, and those on the workflow and what its settings lead to."""
 
-import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +35,7 @@ from symphony.cli.tracker_look import Problem, look_at
 from symphony.domain.failures import Category, SymphonyError
 from symphony.domain.redaction import Redaction
 from symphony.hosts.local import LocalHost
+from symphony.runtime.agents import ask_agent
 from symphony.runtime.bound import Bound, bind
 from symphony.runtime.state_place import locate
 
@@ -172,19 +172,24 @@ async def _check_repository(bound: Bound | None) -> list[Finding]:
 
 
 async def _check_agent(bound: Bound | None) -> list[Finding]:
-    """The check before the first dispatch: program, version, login, one command in the sandbox."""
+    """The check before the first dispatch of every agent: program, version, login, one sandboxed command."""
     if bound is None:
         return _unknown("agent")
     root = bound.settings.workspace.root
     place = await in_thread(partial(_scratch, root))
     try:
-        found = await bound.agent.preflight(place, run_id=f"{secrets.token_hex(4)}-doctor")
+        return [finding for name in bound.agents for finding in await _ask(bound, name, place)]
     finally:
         with anyio.CancelScope(shield=True):
             await in_thread(partial(shutil.rmtree, place, ignore_errors=True))
-    told = fine("agent", f"{found.agent} {found.version} passes the check before the first dispatch")
+
+
+async def _ask(bound: Bound, name: str, place: Path) -> list[Finding]:
+    found = await ask_agent(bound, name, place, mark="doctor")
+    which = "" if len(bound.agents) == 1 else f"{name}: "
+    told = fine("agent", f"{which}{found.agent} {found.version} passes the check before the first dispatch")
     hint = "the agent works; see what it says"
-    return [told, *(odd("agent", notice, hint=hint) for notice in found.notices)]
+    return [told, *(odd("agent", f"{which}{notice}", hint=hint) for notice in found.notices)]
 
 
 def _scratch(root: Path) -> Path:

@@ -15,6 +15,7 @@ __all__ = ["condition_lines", "tokens_today"]
 Document = Mapping[str, Any]
 
 RESUME: Final = "symphony resume"
+_LIMITS: Final = {"agent_rate_limited": "rate limited", "agent_usage_limit": "out of credit"}
 
 
 def condition_lines(document: Document) -> Iterator[Text]:
@@ -22,6 +23,7 @@ def condition_lines(document: Document) -> Iterator[Text]:
     if document.get("paused"):
         yield Text("Paused: nothing new starts, what runs goes on.", style="yellow")
         yield _do(RESUME)
+    yield from _agents(document)
     yield from _tracker(document)
     yield from _day(document)
     yield from _journal(_part(document, "journal"))
@@ -32,6 +34,20 @@ def tokens_today(document: Document) -> str | None:
     budgets = _part(document, "budgets")
     limit = budgets.get("max_tokens_per_day")
     return None if limit is None else f"{count(budgets.get('day_tokens'))} of {count(limit)}"
+
+
+def _agents(document: Document) -> Iterator[Text]:
+    """Those that nobody is given to now; only the state tells of them."""
+    found = document.get("agents")
+    for agent in found if isinstance(found, list) else ():
+        limited = _part(agent, "limited")
+        if limited:
+            wait = lasting(seconds_between(document.get("generated_at"), limited.get("until")))
+            words = _LIMITS.get(str(limited.get("code")), "limited")
+            yield Text.assemble(
+                (f"The agent {agent.get('name')} is {words} for {wait}: ", "yellow"),
+                cell(limited.get("message")),
+            )
 
 
 def _tracker(document: Document) -> Iterator[Text]:

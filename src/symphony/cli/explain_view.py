@@ -60,6 +60,7 @@ def _standing(document: Document, explanation: Explanation) -> dict[str, Any]:
         "state": document.get("state"),
         "since": explanation.since,
         "attempt": _attempt(attempts),
+        "agent": _agent(_part(document, "agent")),
         "tokens": count(_part(run, "tokens").get("total_tokens")) if run else None,
         "budget": _budget(document),
         "today": f"{today} tokens used" if (today := tokens_today(document)) else None,
@@ -80,6 +81,17 @@ def _attempt(attempts: Document) -> str | None:
         return None
     number = "first" if not current else f"number {current}"
     return f"{number}; runs since the daemon began: {runs}"
+
+
+def _agent(agent: Document) -> str | None:
+    """Who has it, or would get it, and why."""
+    if not agent:
+        return None
+    told = [agent.get("kind"), agent.get("model")]
+    what = ", ".join(str(one) for one in told if one not in {None, agent.get("name")})
+    named = f"{agent.get('name')} ({what})" if what else str(agent.get("name"))
+    place = f", instead of {agent['instead_of']}" if agent.get("instead_of") else ""
+    return f"{named}{place}: {agent.get('reason')}"
 
 
 def _budget(document: Document) -> str | None:

@@ -74,6 +74,10 @@ ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
         "It starts when the next day (UTC) begins.",
         "raise agent.budget.max_tokens_per_day",
     ),
+    "agent_limited": (
+        "It starts when the agent may be asked again, or another may take its place.",
+        "name a fallback (agent.fallback), or buy credit and run: symphony retry",
+    ),
     "no_slot": (
         "It starts when a slot is free, in the order of priority and age.",
         "raise agent.max_concurrent_agents, or give it a higher priority",

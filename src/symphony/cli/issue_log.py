@@ -117,7 +117,8 @@ def _beginning(record: RunRecord | None) -> str:
     if record is None:
         return ""
     attempt = "" if record.attempt is None else f", attempt {record.attempt}"
-    return f"{attempt}, since {_local(record.started_wall_ms)}"
+    agent = "" if record.agent_name is None else f", by {record.agent_name}"
+    return f"{attempt}{agent}, since {_local(record.started_wall_ms)}"
 
 
 def _rule(text: str) -> str:
@@ -176,6 +177,8 @@ def _facts(record: RunRecord | None) -> dict[str, Any]:
             "session_id": record.session_id,
             "thread_id": record.thread_id,
             "branch": record.branch,
+            "agent": record.agent_name,
+            "agent_reason": record.agent_reason,
         }
     }
 

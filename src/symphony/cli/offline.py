@@ -31,7 +31,7 @@ from symphony.runtime.bound import Bound, bind, redaction_for, scheduler_setting
 from symphony.runtime.clock import monotonic_ms
 from symphony.runtime.memory import first_input
 from symphony.runtime.preview import preview, prompt_document
-from symphony.scheduler import policy
+from symphony.scheduler import choice, policy
 from symphony.scheduler.commands import Command, FetchCandidates, RefreshIssues
 from symphony.scheduler.inputs import Input, Polled, PollFailed, Refreshed, RefreshFailed, WorkspaceRef
 from symphony.scheduler.machine import step
@@ -127,7 +127,7 @@ class Offline:
         found = await self._find(identifier, state)
         if found is None:
             return None
-        seen = await preview(self.bound, found, None)
+        seen = await preview(self.bound, found, None, agent=choice.choose(state, found))
         return prompt_document(seen, source="files", redaction=self.bound.redaction)
 
     async def identifiers(self) -> tuple[str, ...]:

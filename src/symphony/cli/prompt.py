@@ -15,7 +15,7 @@ from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
 __all__ = ["SEPARATOR", "prompt"]
 
 SEPARATOR = "----- prompt -----"
-_SHAPE = ("issue_identifier", "source", "envelope", "prompt", "skills")
+_SHAPE = ("issue_identifier", "source", "envelope", "prompt", "skills", "agent")
 _EPILOG = f"""\b
 Examples:
   symphony prompt SYM-3

@@ -71,7 +71,9 @@ def status_view(document: Document, *, workflow: str, width: int, most: Most | N
     for kind in KINDS:
         found = rows(document, kind)
         if shown := found if most is None else found[: most[kind]]:
-            block = _BLOCKS[kind](shown, now, _Space(width=width, brief=most is not None))
+            block = _BLOCKS[kind](
+                shown, now, _Space(width=width, brief=most is not None, agents=_many(document))
+            )
             blocks.append(_with_the_rest(block.table, len(found) - len(shown), kind))
     if not any(rows(document, kind) for kind in KINDS):
         blocks.append(Text(_nothing(document)))
@@ -206,6 +208,7 @@ def _nothing(document: Document) -> str:
 
 def _running(rows: Sequence[Document], now: Any, space: "_Space") -> "_Block":
     columns: list[_Column] = [
+        *_agent_column(space),
         ("TURN", "right"),
         ("AGE", "right"),
         ("SIGN OF LIFE", "left"),
@@ -219,6 +222,7 @@ def _running(rows: Sequence[Document], now: Any, space: "_Space") -> "_Block":
             said = f"stopping: {row['stopping']}"
         block.add(
             row,
+            *_agent_fact(row, space),
             Text(str(row.get("turn", ""))),
             Text(lasting(seconds_between(row.get("started_at"), now))),
             Text(
@@ -231,12 +235,20 @@ def _running(rows: Sequence[Document], now: Any, space: "_Space") -> "_Block":
 
 
 def _retrying(rows: Sequence[Document], now: Any, space: "_Space") -> "_Block":
-    block = _Block("RETRYING", rows, "yellow", (("ATTEMPT", "right"), ("DUE IN", "right")), "WHY", space)
+    block = _Block(
+        "RETRYING",
+        rows,
+        "yellow",
+        (*_agent_column(space), ("ATTEMPT", "right"), ("DUE IN", "right")),
+        "WHY",
+        space,
+    )
     for row in rows:
         wait, error = seconds_between(now, row.get("due_at")), after(row.get("error"), row.get("last_error"))
         why = f"after: {error}" if error else "it goes on, if it is still active"
         block.add(
             row,
+            *_agent_fact(row, space),
             Text(str(row.get("attempt", ""))),
             Text("now" if wait is not None and wait <= 0 else lasting(wait)),
             words=[cell(why, "dim")],
@@ -260,10 +272,28 @@ def _blocked(rows: Sequence[Document], now: Any, space: "_Space") -> "_Block":
 
 
 def _waiting(rows: Sequence[Document], _now: Any, space: "_Space") -> "_Block":
-    block = _Block("WAITING", rows, "cyan", (("STATE", "left"),), "WHY", space)
+    block = _Block("WAITING", rows, "cyan", (("STATE", "left"), *_agent_column(space)), "WHY", space)
     for row in rows:
-        block.add(row, cell(row.get("state")), words=[cell(_map(row, "reason").get("message"), "dim")])
+        why = cell(_map(row, "reason").get("message"), "dim")
+        block.add(row, cell(row.get("state")), *_agent_fact(row, space), words=[why])
     return block
+
+
+def _many(document: Document) -> bool:
+    """Whether there is more than one agent to tell apart."""
+    agents = document.get("agents")
+    return isinstance(agents, list) and len(agents) > 1
+
+
+def _agent_column(space: "_Space") -> tuple[_Column, ...]:
+    return (("AGENT", "left"),) if space.agents else ()
+
+
+def _agent_fact(row: Document, space: "_Space") -> tuple[Text, ...]:
+    """Its name; a star says that it takes the place of another."""
+    agent = _map(row, "agent")
+    star = "*" if agent.get("instead_of") else ""
+    return (cell(f"{agent.get('name')}{star}"),) if space.agents else ()
 
 
 def _with_the_rest(table: Table, left_out: int, kind: str) -> RenderableType:
@@ -280,10 +310,12 @@ class _Space:
     Attributes:
         width: columns of the screen.
         brief: whether each text has to do with one line.
+        agents: whether it is told which agent each issue has.
     """
 
     width: int
     brief: bool
+    agents: bool = False
 
 
 class _Block:

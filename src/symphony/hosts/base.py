@@ -139,6 +139,10 @@ class Host(Protocol):
         """Who has this process number now; null when nobody has."""
         ...
 
+    def lineage(self, pid: int) -> tuple[Identity, ...]:
+        """A process and those above it, nearest first; empty when nobody has this number."""
+        ...
+
     def alive(self, identity: Identity) -> bool:
         """Whether exactly this process still runs (a zombie does not)."""
         ...

@@ -152,6 +152,10 @@ class LocalHost:
         """Who has this process number now; null when nobody has."""
         return self._table.identify(pid)
 
+    def lineage(self, pid: int) -> tuple[Identity, ...]:
+        """A process and those above it, nearest first; see `Host.lineage`."""
+        return self._table.lineage(pid)
+
     def find_marked(self, run_ids: Sequence[str]) -> tuple[Identity, ...]:
         """Every live process of this user, but this one, that belongs to one of the runs."""
         return self._table.marked(run_ids)

@@ -55,6 +55,10 @@ class ProcessTable:
             pids.update(dict.fromkeys([marked, *self._below(marked)]))
         return self._living(pids)
 
+    def lineage(self, pid: int) -> tuple[Identity, ...]:
+        """Who lives of a process and those above it, nearest first: a child cannot choose its parents."""
+        return self._living([pid, *self._above(pid)])
+
     def marked(self, run_ids: Iterable[str]) -> tuple[Identity, ...]:
         """Every live process of this user that carries one of the run ids or is in the group of one."""
         return self._living(self._marked_pids(run_ids))

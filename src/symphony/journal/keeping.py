@@ -224,6 +224,8 @@ def _row(run: Running, *, started_wall_ms: int) -> RunRecord:
         started_wall_ms=started_wall_ms,
         attempt=run.attempt,
         workspace_path=run.report.workspace_path,
+        agent_name=run.agent.name,
+        agent_reason=run.agent.reason,
     )
 
 

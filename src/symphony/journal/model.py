@@ -71,7 +71,8 @@ class ClaimGone:
 class RunRecord:
     """A run attempt (key: its id) as it stands; `ended_wall_ms` and `outcome` are null while it lives.
 
-    `agent` is the process that was started for it; `reason` the one line why it ended as it did.
+    `agent` is the process that was started for it; `reason` the one line why it ended as it did. By
+    `agent_name` it was run for `agent_reason`; rows of older versions tell of neither.
     """
 
     run_id: str
@@ -93,6 +94,8 @@ class RunRecord:
     workspace_path: str | None = None
     branch: str | None = None
     agent: Identity | None = None
+    agent_name: str | None = None
+    agent_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from symphony.scheduler.inputs import (
     RunStage,
     WorkspaceRef,
 )
-from symphony.scheduler.state import Running
+from symphony.scheduler.state import AgentChoice, Running
 
 __all__ = ["Start", "recovered"]
 
@@ -109,6 +109,7 @@ def _resume(record: ClaimRecord, run: RunRecord | None) -> Resume:
             idle_attempts=record.idle_attempts,
             report=report,
             resume=record.resume,
+            agent=AgentChoice(name=run.agent_name) if run and run.agent_name else AgentChoice(),
         )
     )
 

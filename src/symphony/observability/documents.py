@@ -13,6 +13,7 @@ from typing import Any
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue
 from symphony.journal.model import Health, HealthState
+from symphony.observability.agents import agent_document, agent_of, agents_document
 from symphony.observability.conditions import conditions, question, resumed_from, spent
 from symphony.observability.history import History, IssueHistory, RunSkills
 from symphony.observability.moments import utc_text
@@ -51,6 +52,7 @@ def state_document(
         "codex_totals": _totals(state, now_ms),
         "skills_totals": asdict(history.skill_totals),
         "rate_limits": None if state.rate_limits is None else dict(state.rate_limits),
+        "agents": view.agents(),
         "polling": _polling(state, now_ms),
         "drain": state.drain.value,
         **view.conditions(),
@@ -152,11 +154,19 @@ class _View:
     def conditions(self) -> Document:
         return conditions(self.state, self.history, journal=self.journal, now_ms=self.now_ms, now=self.now)
 
+    def agents(self) -> list[Document]:
+        """Those that issues may be given to."""
+        return agents_document(self.state, self._moment)
+
+    def _moment(self, moment_ms: int) -> str:
+        return utc_text(self.history.wall(moment_ms, now_ms=self.now_ms, now=self.now))
+
     def running(self, run: Running) -> Document:
         skills = self._of(run.issue).skills
         return {
             **_identity(run.issue),
             **self._run(run),
+            "agent": agent_document(run.agent),
             "worker_host": None,
             "workspace_path": run.report.workspace_path,
             "skills": None if skills is None else _names(skills),
@@ -166,6 +176,7 @@ class _View:
         return {
             **_identity(retry.issue),
             **self._retry(retry),
+            "agent": agent_of(self.state, retry.issue, retry.resume),
             "last_error": self._of(retry.issue).last_error,
             "worker_host": None,
             "workspace_path": retry.workspace_path,
@@ -175,13 +186,18 @@ class _View:
         return {
             **_identity(blocked.issue),
             **self._block(blocked),
+            "agent": agent_of(self.state, blocked.issue, blocked.resume),
             "spent": spent(self.state, blocked.issue.id),
             "worker_host": None,
             "workspace_path": blocked.workspace_path,
         }
 
     def waiting(self, issue: Issue, reason: Reason) -> Document:
-        return {**_identity(issue), "reason": {"code": reason.code, "message": reason.message}}
+        return {
+            **_identity(issue),
+            "reason": {"code": reason.code, "message": reason.message},
+            "agent": agent_of(self.state, issue),
+        }
 
     def issue(
         self,
@@ -197,12 +213,14 @@ class _View:
         memory = self._of(issue)
         for claim in (retry, blocked):
             path = claim.workspace_path if claim else path
-        attempt = _attempt(run, retry)
+        attempt, claim = _attempt(run, retry), retry or blocked
+        resume = claim.resume if claim else None
         report = run.report if run else blocked.report if blocked else None
         return {
             "generated_at": utc_text(self.now),
             **_identity(issue),
             "status": status,
+            "agent": agent_document(run.agent) if run else agent_of(self.state, issue, resume),
             "workspace": {
                 "path": run.report.workspace_path if run else path,
                 "host": None,
@@ -254,7 +272,7 @@ class _View:
     def _retry(self, retry: Retry) -> Document:
         return {
             "attempt": retry.attempt,
-            "due_at": utc_text(self.history.wall(retry.due_ms, now_ms=self.now_ms, now=self.now)),
+            "due_at": self._moment(retry.due_ms),
             "error": retry.error,
         }
 

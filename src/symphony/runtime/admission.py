@@ -8,18 +8,20 @@ from collections.abc import Mapping
 from functools import partial
 
 from symphony.agents.registry import KINDS as AGENT_KINDS
-from symphony.agents.registry import remarks
+from symphony.agents.registry import Remarks, remarks
 from symphony.domain.failures import Category
 from symphony.domain.issue import normalise_state
 from symphony.trackers.base import TrackerConfigError
 from symphony.trackers.registry import SUPPORTED_KINDS, provider_keys, with_default_states
 from symphony.trackers.webhooks import SCHEMES
+from symphony.workflow.agent_review import place_of
+from symphony.workflow.agents import NamedAgent
 from symphony.workflow.confidential import resolve_secret
 from symphony.workflow.document import Judgement, Workflow, WorkflowFile, judge_workflow
 from symphony.workflow.errors import WarningCode, WorkflowError, did_you_mean, quoted
 from symphony.workflow.resolve import reference_name
-from symphony.workflow.review import Review, dotted
-from symphony.workflow.settings import CodexSettings, TrackerSettings, WorkerSettings
+from symphony.workflow.review import Location, Review, dotted
+from symphony.workflow.settings import TrackerSettings, WorkerSettings, WorkspaceSettings
 
 __all__ = ["ACKNOWLEDGEMENT", "admit", "judge"]
 
@@ -58,7 +60,8 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
         judges=(
             partial(_judge_tracker, environment=environment),
             _judge_worker,
-            partial(_judge_agent, acknowledged=acknowledged),
+            _judge_isolation,
+            partial(_judge_agents, acknowledged=acknowledged),
         ),
     )
 
@@ -125,23 +128,45 @@ def _judge_worker(review: Review) -> None:
         )
 
 
-def _judge_agent(review: Review, *, acknowledged: bool | None) -> None:
-    codex = review.sections.get("codex")
-    if not isinstance(codex, CodexSettings):
-        return
-    found = remarks(codex)
+def _judge_isolation(review: Review) -> None:
+    """A network that nothing closes would be taken for a closed one."""
+    workspace = review.sections.get("workspace")
+    if isinstance(workspace, WorkspaceSettings) and (workspace.isolation, workspace.network) == (
+        "none",
+        "closed",
+    ):
+        hint = "add workspace.isolation: bwrap, or leave the key out"
+        review.fail(("workspace", "network"), "is closed, and nothing closes it", hint=hint)
+
+
+def _judge_agents(review: Review, *, acknowledged: bool | None) -> None:
+    """Every agent that an issue may be given to, so that none is met first at night."""
+    workspace = review.sections.get("workspace")
+    isolated = isinstance(workspace, WorkspaceSettings) and workspace.isolation != "none"
+    for agent in review.agents.values():
+        if agent.kind in AGENT_KINDS and agent.kind in review.sections:
+            _judge_agent(review, agent, remarks(agent, isolated=isolated), acknowledged=acknowledged)
+
+
+def _judge_agent(review: Review, agent: NamedAgent, found: Remarks, *, acknowledged: bool | None) -> None:
+    def place(key: str) -> Location:
+        return place_of(agent, key, review.places)
+
+    for remark in found.wrong:
+        review.fail(place(remark.key), remark.problem, hint=remark.hint)
     if found.doubtful is not None:
-        remark = found.doubtful
-        message = f"codex.{remark.key} {remark.problem}"
-        review.warn(
-            ("codex", remark.key), message, code=WarningCode.REFUSED_APPROVAL_POLICY, hint=remark.hint
-        )
+        policy = found.doubtful.key == "approval_policy"
+        code = WarningCode.REFUSED_APPROVAL_POLICY if policy else WarningCode.DOUBTFUL_SETTING
+        _warn(review, place(found.doubtful.key), found.doubtful.problem, code, found.doubtful.hint)
     if found.unguarded is None or acknowledged:
         return
-    location = ("codex", found.unguarded.key)
+    location, problem = place(found.unguarded.key), found.unguarded.problem
     hint = f"{found.unguarded.hint}, or start with {ACKNOWLEDGEMENT}"
     if acknowledged is None:
-        message = f"{dotted(location)} {found.unguarded.problem}"
-        review.warn(location, message, code=WarningCode.UNGUARDED, hint=hint)
+        _warn(review, location, problem, WarningCode.UNGUARDED, hint)
     else:
-        review.fail(location, found.unguarded.problem, category=Category.INVALID_WORKFLOW_CONFIG, hint=hint)
+        review.fail(location, problem, category=Category.INVALID_WORKFLOW_CONFIG, hint=hint)
+
+
+def _warn(review: Review, location: Location, problem: str, code: WarningCode, hint: str) -> None:
+    review.warn(location, f"{dotted(location)} {problem}", code=code, hint=hint)

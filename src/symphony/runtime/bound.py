@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from symphony.agents.base import AgentBackend, Surroundings
-from symphony.agents.isolation import Isolation
 from symphony.agents.registry import create_backend
+from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.fault_points import Fault, no_fault
 from symphony.domain.issue import normalise_state
 from symphony.domain.redaction import Redaction
 from symphony.hosts.base import Host
+from symphony.runtime.enclosure import enclosure
 from symphony.runtime.state_place import locate
 from symphony.runtime.token import TOKEN_VARIABLE
-from symphony.scheduler.inputs import SchedulerSettings
+from symphony.scheduler.settings import AgentFacts, Rule, SchedulerSettings
 from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Validation
 from symphony.trackers.base import Tracker
 from symphony.trackers.registry import create_tracker, with_default_states
-from symphony.workflow.agents import agents_in_use
+from symphony.workflow.agents import NamedAgent, agents_in_use
 from symphony.workflow.confidential import masked, secret_values
 from symphony.workflow.document import Workflow
 from symphony.workflow.settings import Settings, SkillsSettings
@@ -48,6 +49,7 @@ class Bound:
     tracker: Tracker
     workspaces: WorkspaceManager
     agents: Mapping[str, AgentBackend]
+    named: Mapping[str, NamedAgent]
     secret_names: frozenset[str]
     redaction: Redaction
     fault: Fault = no_fault
@@ -57,10 +59,22 @@ class Bound:
         """The typed front matter."""
         return self.workflow.settings
 
-    @property
-    def agent(self) -> AgentBackend:
-        """The agent of issues for which no rule chooses another."""
-        return self.agents[self.settings.agent.kind]
+    def agent(self, name: str) -> AgentBackend:
+        """An agent by its name.
+
+        Raises:
+            SymphonyError: the workflow was changed and does not ask for it any more.
+        """
+        found = self.agents.get(name)
+        if found is None:
+            raise SymphonyError(
+                Failure(
+                    category=Category.INVALID_WORKFLOW_CONFIG,
+                    blame=Blame.HOST,
+                    message=f"WORKFLOW.md was changed and asks for no agent {name} any more",
+                )
+            )
+        return found
 
 
 def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str], fault: Fault = no_fault) -> Bound:
@@ -70,6 +84,7 @@ def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str], faul
         SymphonyError: an adapter refuses its settings, with `path:line` where it is known.
     """
     settings = workflow.settings
+    named = agents_in_use(settings)
     base_dir = workflow.path.parent
     states = with_default_states(settings.tracker, base_dir=base_dir, environment=environment)
     tracker = create_tracker(settings.tracker, base_dir=base_dir, environment=environment)
@@ -79,7 +94,7 @@ def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str], faul
         environ=environment,
         secret_names=secrets,
         homes=locate(workflow.path, environment) / "homes",
-        isolation=_isolation(settings),
+        isolation=enclosure(workflow, environment),
     )
     return Bound(
         workflow=workflow,
@@ -94,16 +109,12 @@ def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str], faul
             secret_names=secrets,
             fault=fault,
         ),
-        agents={name: create_backend(agent, around) for name, agent in agents_in_use(settings).items()},
+        agents={name: create_backend(agent, around) for name, agent in named.items()},
+        named=named,
         secret_names=secrets,
         redaction=redaction_for(workflow, environment, tracker=tracker),
         fault=fault,
     )
-
-
-def _isolation(settings: Settings) -> Isolation | None:
-    workspace = settings.workspace
-    return None if workspace.isolation == "none" else Isolation(network=workspace.network == "open")
 
 
 def redaction_for(
@@ -143,7 +154,7 @@ def scheduler_settings(bound: Bound) -> SchedulerSettings:
         max_concurrent_by_state=settings.agent.max_concurrent_agents_by_state,
         max_turns=settings.agent.max_turns,
         max_retry_backoff_ms=settings.agent.max_retry_backoff_ms,
-        stall_timeout_ms=settings.codex.stall_timeout_ms,
+        stall_timeout_ms=bound.named[settings.agent.kind].settings.stall_timeout_ms,
         max_attempts_without_progress=settings.agent.budget.max_attempts_without_progress,
         drain_timeout_ms=settings.agent.drain_timeout_ms,
         max_tokens_per_issue=settings.agent.budget.max_tokens_per_issue,
@@ -152,6 +163,19 @@ def scheduler_settings(bound: Bound) -> SchedulerSettings:
         on_start=settings.tracker.on_start,
         on_block=settings.tracker.on_block,
         on_return=settings.tracker.on_start or next(iter(bound.active_states), None),
+        agent=settings.agent.kind,
+        fallback=settings.agent.fallback,
+        rules=tuple(Rule(**rule.model_dump()) for rule in settings.agent.rules),
+        agents={name: _facts(agent) for name, agent in bound.named.items()},
+    )
+
+
+def _facts(agent: NamedAgent) -> AgentFacts:
+    return AgentFacts(
+        kind=agent.kind,
+        section=agent.section,
+        stall_timeout_ms=agent.settings.stall_timeout_ms,
+        model=agent.settings.model,
     )
 
 

@@ -20,10 +20,11 @@ from symphony.observability.masking import masked
 from symphony.runtime.bound import Bound
 from symphony.runtime.orders import Orders
 from symphony.runtime.preview import preview, prompt_document
+from symphony.scheduler import choice
 from symphony.scheduler.commands import Command
 from symphony.scheduler.cycle import would_coalesce
 from symphony.scheduler.inputs import Input, OperatorAsked, Resume, Verb, WakeAsked
-from symphony.scheduler.state import Drain, State
+from symphony.scheduler.state import AgentChoice, Drain, State
 from symphony.web.port import Document, RefreshAnswer, RefusedError, UnavailableError, VerbAnswer
 
 __all__ = ["ServiceOperator"]
@@ -130,7 +131,9 @@ class ServiceOperator:
         try:
             with anyio.fail_after(self._preview_timeout_s):
                 async with self._previews:
-                    seen = await preview(bound, *found, _resume(state, found[0].id))
+                    issue, attempt = found
+                    agent, resume = _plan(state, issue)
+                    seen = await preview(bound, issue, attempt, resume, agent=agent)
                     build = partial(prompt_document, seen, source="daemon", redaction=bound.redaction)
                     return await to_thread.run_sync(build)
         except SymphonyError as error:
@@ -198,10 +201,12 @@ class _Mask:
         return self._text
 
 
-def _resume(state: State, issue_id: str) -> Resume | None:
-    """What the next run of an issue, or the present one, goes on with."""
-    entry = state.running.get(issue_id) or state.retrying.get(issue_id) or state.blocked.get(issue_id)
-    return None if entry is None else entry.resume
+def _plan(state: State, issue: Issue) -> tuple[AgentChoice, Resume | None]:
+    """Who runs an issue next, or now, and what it goes on with."""
+    if run := state.running.get(issue.id):
+        return run.agent, run.resume
+    entry = state.retrying.get(issue.id) or state.blocked.get(issue.id)
+    return choice.plan(state, issue, entry.resume if entry else None)
 
 
 def _find(state: State, identifier: str) -> tuple[Issue, int | None] | None:

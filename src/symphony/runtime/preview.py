@@ -8,6 +8,7 @@ from typing import Any
 
 from symphony.domain.issue import Issue
 from symphony.domain.redaction import Redaction
+from symphony.observability.agents import agent_document
 from symphony.observability.documents import skills_document
 from symphony.observability.masking import masked
 from symphony.runtime import briefing
@@ -15,6 +16,7 @@ from symphony.runtime.bound import Bound
 from symphony.runtime.catalog import RunCatalog
 from symphony.runtime.skill_source import skills_foreseen
 from symphony.scheduler.inputs import Resume
+from symphony.scheduler.state import AgentChoice
 
 __all__ = ["PromptPreview", "preview", "prompt_document"]
 
@@ -22,6 +24,7 @@ _GOES_ON = (
     "the session goes on with its thread; should the agent have forgotten it, or the workspace be gone, the "
     "whole prompt is sent instead"
 )
+_IN_FRONT = "{agent} takes no system-level text: the envelope stands in front of its first prompt"
 _MASKED = "what looks like a secret is masked here; a session gets the texts as they are"
 
 
@@ -35,7 +38,8 @@ class PromptPreview:
         envelope: the system-level text; null where nothing at all is sent.
         prompt: of the first turn.
         catalog: the skills that are listed and dropped, and what is wrong with files.
-        note: why skills are missing that a dispatch might find, one line, or null.
+        note: why skills are missing that a dispatch might find, and how the texts travel; one line, or null.
+        agent: who would get them.
     """
 
     issue_identifier: str
@@ -44,30 +48,37 @@ class PromptPreview:
     prompt: str
     catalog: RunCatalog
     note: str | None = None
+    agent: AgentChoice
 
 
 async def preview(
-    bound: Bound, issue: Issue, attempt: int | None, resume: Resume | None = None
+    bound: Bound, issue: Issue, attempt: int | None, resume: Resume | None = None, *, agent: AgentChoice
 ) -> PromptPreview:
-    """The texts that a run started now would get, made by the functions that a run uses.
+    """The texts that a run of an agent started now would get, made by the functions that a run uses.
 
     With `resume`, those of a run that goes on with what an earlier one began.
 
     Raises:
         SymphonyError: what would fail the run as well: the workspace's place, the repository, the template.
     """
-    catalog, note = await skills_foreseen(bound, issue)
+    capabilities = bound.agent(agent.name).capabilities
+    catalog, note = await skills_foreseen(bound, issue, agent.name)
     prompt = await briefing.prompt(bound, issue, attempt, resume)
-    if resume is not None and resume.thread is not None and bound.agent.capabilities.resume:
+    envelope = briefing.envelope(catalog)
+    notes = [note]
+    if resume is not None and resume.thread is not None and capabilities.resume:
         prompt = briefing.resumed_prompt(resume)
-        note = "; ".join(filter(None, (note, _GOES_ON)))
+        notes.append(_GOES_ON)
+    if envelope is not None and not capabilities.system_block_at_start:
+        notes.append(_IN_FRONT.format(agent=agent.name))
     return PromptPreview(
         issue_identifier=issue.identifier,
         attempt=attempt,
-        envelope=briefing.envelope(catalog),
+        envelope=envelope,
         prompt=prompt,
         catalog=catalog,
-        note=note,
+        note="; ".join(filter(None, notes)) or None,
+        agent=agent,
     )
 
 
@@ -83,6 +94,7 @@ def prompt_document(seen: PromptPreview, *, source: str, redaction: Redaction) -
         "issue_identifier": redaction.text(seen.issue_identifier),
         "source": source,
         "attempt": seen.attempt,
+        "agent": agent_document(seen.agent),
         **shown,
         "skills": masked(skills_document(seen.catalog.skills), redaction.text),
         "note": redaction.text("; ".join(filter(None, notes))) or None,

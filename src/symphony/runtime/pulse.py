@@ -92,8 +92,8 @@ class Pulse:
         )
 
     def launched(self, pid: int) -> None:
-        """The agent process exists."""
-        self._pid = pid
+        """The agent process exists; 0 for an agent that starts one with each turn."""
+        self._pid = pid or None
         self._beat_soon()
 
     def stage(self, stage: RunStage) -> None:

@@ -11,17 +11,18 @@ import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.agents.base import Preflight
 from symphony.domain.failures import Failure, SymphonyError
 from symphony.domain.fault_points import Fault, FaultPoint, no_fault
 from symphony.hosts.base import Host
 from symphony.observability.history import History, RunSkills
+from symphony.runtime.agents import ask_agents, changed_agents
 from symphony.runtime.bound import Bound, bind, scheduler_settings
 from symphony.runtime.clock import Timers, monotonic_ms
 from symphony.runtime.effects import Effects
@@ -46,6 +47,7 @@ from symphony.scheduler.inputs import (
 )
 from symphony.scheduler.machine import Step, over, step
 from symphony.scheduler.state import Drain, State, initial
+from symphony.scheduler.threads import threads_in_use
 from symphony.workflow.document import Workflow
 from symphony.workflow.keys import changed_keys
 from symphony.workflow.settings import RetentionSettings
@@ -212,15 +214,7 @@ class Service:
         _warn(bound.workflow)
         await bound.workspaces.check_root()
         await bound.workspaces.check_repository()
-        found = await self._preflight(bound)
-        _log.info("agent_ready", agent=found.agent, version=found.version)
-        for notice in found.notices:
-            _log.warning("agent_notice", reason=notice)
-
-    async def _preflight(self, bound: Bound) -> Preflight:
-        """Ask the agent; its processes are marked like those of a run."""
-        run_id = f"{secrets.token_hex(4)}-preflight"
-        return await bound.agent.preflight(bound.settings.workspace.root, run_id=run_id)
+        await ask_agents(bound, bound.agents)
 
     async def _serve(self, bound: Bound, memory: Memory) -> None:
         self._bound = bound
@@ -249,7 +243,8 @@ class Service:
             tasks.start_soon(self._recheck_workflow)
             tasks.start_soon(self._watch_tracker)
             tasks.start_soon(self._hooks.run)
-            tasks.start_soon(keep_bounded, self._state_dir, memory.journal, self._kept)
+            bounded = partial(keep_bounded, needed=self._needed)
+            tasks.start_soon(bounded, self._state_dir, memory.journal, self._kept)
             tasks.start_soon(self._decide, bound, memory)
             await self._exit.wait()
             tasks.cancel_scope.cancel()
@@ -327,8 +322,7 @@ class Service:
         try:
             bound = self._bind(workflow)
             await bound.workspaces.check_root()
-            if workflow.settings.codex != self._bound.settings.codex:
-                await self._preflight(bound)
+            await ask_agents(bound, changed_agents(self._bound, bound))
         except SymphonyError as error:
             again = self._refused is not None and self._refused.failure == error.failure
             self._refused = _Refused(workflow=workflow, failure=error.failure, at_ms=self._now_ms())
@@ -351,6 +345,9 @@ class Service:
         assert self._bound is not None  # noqa: S101 - set before this is asked
         running = self.state.running.values() if self.state is not None else ()
         return self._bound.settings.retention, frozenset(run.run_id for run in running)
+
+    def _needed(self) -> frozenset[str]:
+        return frozenset() if self.state is None else threads_in_use(self.state)
 
     async def _watch_workflow(self) -> None:
         """A hint that arrives early; the recheck is what can be relied on (CF8)."""

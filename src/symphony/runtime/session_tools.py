@@ -39,23 +39,23 @@ _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 
 
-def session_options(bound: Bound) -> SkillOptions:
-    """The choices about skills, as far as a session can keep them.
+def session_options(bound: Bound, agent: str) -> SkillOptions:
+    """The choices about skills, as far as a session of an agent can keep them.
 
     A tool that is missing is not written of: the agent reads the file instead, and the skills are listed.
     """
-    options, missing = skill_options(bound.settings), missing_tools(bound)
+    options, missing = skill_options(bound.settings), missing_tools(bound, agent)
     if ACTIVATE_TOOL in missing:
         options = replace(options, activation=ActivationMode.READ)
     return replace(options, search_above=None) if SEARCH_TOOL in missing else options
 
 
-def missing_tools(bound: Bound) -> Mapping[str, str]:
+def missing_tools(bound: Bound, agent: str) -> Mapping[str, str]:
     """The tools for skills that are chosen and cannot be offered, each with the reason, in words."""
     options = skill_options(bound.settings)
     tools = [ACTIVATE_TOOL] if options.activation is ActivationMode.TOOL else []
     tools += [] if options.search_above is None else [SEARCH_TOOL]
-    if tools and not bound.agent.capabilities.client_tools:
+    if tools and not bound.agent(agent).capabilities.client_tools:
         return dict.fromkeys(tools, "the agent takes no tools")
     taken = {spec.name for spec in bound.tracker.agent_tool_specs()} if tools else set()
     return {name: "the tracker has a tool of this name" for name in tools if name in taken}

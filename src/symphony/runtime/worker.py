@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import structlog
 
-from symphony.agents.base import AgentSession, SessionRequest
+from symphony.agents.base import AgentBackend, AgentSession, SessionRequest
 from symphony.agents.events import (
     AgentEvent,
     InputRequired,
@@ -39,6 +39,7 @@ from symphony.runtime.session_tools import SessionTools
 from symphony.runtime.sightings import Sightings
 from symphony.runtime.skill_source import skills_of_run
 from symphony.runtime.state_dir import StateDirectory
+from symphony.runtime.turn_ends import kind_of, needs_person, turn_failure
 from symphony.scheduler.commands import ContinueRun, FinishRun, StartRun
 from symphony.scheduler.inputs import Input, Outcome, OutcomeKind, RunEnded, RunStage, Thread
 from symphony.scheduler.inputs import TurnEnded as TurnDone
@@ -56,8 +57,6 @@ OnAgent = Callable[[str, Identity], None]
 
 _log = structlog.get_logger(__name__)
 _HURRY_S = 5.0
-_INPUT_CATEGORIES = frozenset({Category.TURN_INPUT_REQUIRED, Category.APPROVAL_REQUIRED})
-_TIMEOUTS = frozenset({Category.TURN_TIMEOUT, Category.RESPONSE_TIMEOUT})
 
 
 class _FinishedError(Exception):
@@ -109,6 +108,7 @@ class Worker:
         self._question: str | None = None
         self._sightings: Sightings | None = None
         self._problems: tuple[Problem, ...] | None = None
+        self._session_id = "n/a"
 
     # --- what the scheduler may say ----------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class Worker:
             failure = finished.directive.failure
             return Outcome(kind=OutcomeKind.FAILED if failure else OutcomeKind.SUCCEEDED, failure=failure)
         except SymphonyError as error:
-            return Outcome(kind=_kind_of(error.failure), failure=error.failure)
+            return Outcome(kind=kind_of(error.failure), failure=error.failure)
         except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
             _log.exception("run_crashed")
             failure = Failure(
@@ -211,7 +211,7 @@ class Worker:
         return briefing.prompt_blocking(self._bound, self._issue, command.attempt, command.resume)
 
     async def _catalog(self, workspace: Workspace) -> RunCatalog:
-        catalog = await skills_of_run(self._bound, workspace)
+        catalog = await skills_of_run(self._bound, workspace, self._command.agent)
         self._on_skills(catalog.skills)
         self._problems = catalog.problems if catalog.complete else None
         self._sightings = Sightings(catalog, workspace.path)
@@ -229,7 +229,7 @@ class Worker:
     # --- the session -------------------------------------------------------------------------------------
 
     async def _converse(self, workspace: Workspace, catalog: RunCatalog, prompt: str) -> None:
-        run_id, tracker = self._command.run_id, self._bound.tracker
+        run_id, tracker, agent = self._command.run_id, self._bound.tracker, self._agent
         tools = SessionTools(tracker, catalog.offer, limiter=skill_threads(), on_activated=self._activated)
         request = SessionRequest(
             run_id=run_id,
@@ -245,7 +245,7 @@ class Worker:
             on_compacted=tools.forget,
             resume=self._thread(workspace),
         )
-        async with self._bound.agent.open(request) as session:
+        async with agent.open(request) as session:
             self._bound.fault(FaultPoint.AFTER_SPAWN)
             self._pulse.launched(session.pid)
             self._tell_problems()
@@ -259,9 +259,13 @@ class Worker:
     def _thread(self, workspace: Workspace) -> Thread | None:
         """The thread to go on with: none in a new workspace, which holds nothing of what the thread tells."""
         resume = self._command.resume
-        if resume is None or workspace.created_now or not self._bound.agent.capabilities.resume:
+        if resume is None or workspace.created_now or not self._agent.capabilities.resume:
             return None
         return resume.thread
+
+    @property
+    def _agent(self) -> AgentBackend:
+        return self._bound.agent(self._command.agent)
 
     def _resumed(self, session: AgentSession, thread: Thread | None) -> str | None:
         """The prompt for a session that goes on with its thread; null for one that starts cold."""
@@ -300,6 +304,8 @@ class Worker:
                 self._sight(event.arguments)
             last = event
             if isinstance(event, SessionStarted):
+                self._session_id = event.session_id
+                self._pulse.launched(session.pid)
                 structlog.contextvars.bind_contextvars(session_id=event.session_id)
                 _log.info("turn_started", pid=session.pid)
         _log.info("turn_ended", status=last.status.value if isinstance(last, TurnEnded) else "input_required")
@@ -307,21 +313,23 @@ class Worker:
             case TurnEnded(status=TurnStatus.COMPLETED):
                 return
             case InputRequired():
-                self._needs = _needs_person(last)
+                self._needs = needs_person(last, self._bound.named[self._command.agent].section)
                 self._question = last.question or last.reason
                 raise SymphonyError(self._needs)
             case TurnEnded(failure=Failure() as failure):
                 raise SymphonyError(failure)
             case _:
-                raise SymphonyError(_turn_failure(last))
+                raise SymphonyError(turn_failure(last))
 
     async def _run_tool(self, tools: SessionTools, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        self._pulse.tool_begins()
-        self._bound.fault(FaultPoint.BEFORE_TOOL)
-        result = await tools.run(name, arguments, issue=self._issue)
-        self._bound.fault(FaultPoint.AFTER_TOOL)
-        _log.info("tool_called", tool=name, success=result.success)
-        return result
+        """Run a tool; the call may come from a task that began before the session had a name."""
+        with structlog.contextvars.bound_contextvars(session_id=self._session_id):
+            self._pulse.tool_begins()
+            self._bound.fault(FaultPoint.BEFORE_TOOL)
+            result = await tools.run(name, arguments, issue=self._issue)
+            self._bound.fault(FaultPoint.AFTER_TOOL)
+            _log.info("tool_called", tool=name, success=result.success)
+            return result
 
     def _sight(self, arguments: str) -> None:
         """Note the skills whose files a tool call names."""
@@ -364,30 +372,3 @@ class Worker:
             _log.warning("workspace_warning", reason=warning)
         progress = None if self._before is None else after != self._before
         return replace(outcome, progress=progress, commits=delivery.commits)
-
-
-def _kind_of(failure: Failure) -> OutcomeKind:
-    if failure.category in _INPUT_CATEGORIES:
-        return OutcomeKind.INPUT_REQUIRED
-    return OutcomeKind.TIMED_OUT if failure.category in _TIMEOUTS else OutcomeKind.FAILED
-
-
-def _needs_person(event: InputRequired) -> Failure:
-    return Failure(
-        category=Category.APPROVAL_REQUIRED if event.approval else Category.TURN_INPUT_REQUIRED,
-        blame=Blame.AGENT,
-        message=f"the agent needs a person: {event.reason}",
-        retryable=False,
-        hint="say in the issue's description how to do without it, or change codex.on_approval"
-        if event.approval
-        else "answer in the issue's description; then it is tried again",
-    )
-
-
-def _turn_failure(last: AgentEvent | None) -> Failure:
-    interrupted = isinstance(last, TurnEnded) and last.status is TurnStatus.INTERRUPTED
-    return Failure(
-        category=Category.TURN_CANCELLED if interrupted else Category.TURN_FAILED,
-        blame=Blame.AGENT,
-        message="the turn was interrupted" if interrupted else "the turn ended without a result",
-    )

@@ -69,12 +69,13 @@ class RefreshIssues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRun:
-    """Start a run attempt; `attempt` is null for the first (PR3); without `resume` it starts cold."""
+    """Start a run attempt by an agent; `attempt` is null for the first (PR3); no `resume`: it starts cold."""
 
     run_id: str
     issue: Issue
     attempt: int | None
     resume: Resume | None = None
+    agent: str = "codex"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue
-from symphony.scheduler import blocks, budgets, policy, threads
+from symphony.scheduler import blocks, budgets, choice, limits, policy, threads
 from symphony.scheduler.claims import Trigger
 from symphony.scheduler.commands import FinishReason, StopReason
 from symphony.scheduler.inputs import Outcome, OutcomeKind, Resume, Timer, TimerKind
@@ -15,6 +15,7 @@ __all__ = ["no_progress", "on_run_ended", "stopped_by_operator"]
 def on_run_ended(work: Work, run: Running, outcome: Outcome) -> None:
     """Account for the run, then decide on its claim; on the way out a successor gets it (SM4, RT2-RT5)."""
     _account(work, run)
+    limits.learn(work, run, outcome)
     work.clear_timer(Timer(TimerKind.STALL, run.run_id))
     work.clear_timer(Timer(TimerKind.SETTLE, run.run_id))
     work.notify(
@@ -28,6 +29,8 @@ def on_run_ended(work: Work, run: Running, outcome: Outcome) -> None:
         hint=outcome.failure.hint if outcome.failure else None,
         turns=run.report.turn_count,
         commits=outcome.commits,
+        agent=run.agent.name,
+        agent_reason=run.agent.reason,
     )
     if run.stopping is StopReason.TERMINAL:
         blocks.clean_and_release(work, run.issue, run.report.workspace_path)
@@ -51,7 +54,7 @@ def _account(work: Work, run: Running) -> None:
 
 
 def _decide_next(work: Work, run: Running, outcome: Outcome) -> None:
-    failure = _failure_of(run, outcome)
+    failure = _failure_of(run, outcome, work.state.settings.facts(run.agent.name).section)
     if failure is not None and outcome.kind is OutcomeKind.INPUT_REQUIRED:
         blocks.block(work, run.issue, failure, held=run, question=outcome.question)
     elif run.stopping is StopReason.OPERATOR:
@@ -64,6 +67,8 @@ def _decide_next(work: Work, run: Running, outcome: Outcome) -> None:
         work.update(completed=work.state.completed | {run.issue.id})
         idle = _idle_attempts(run, outcome, None)
         _queue(work, run, attempt=1, delay_ms=policy.CONTINUATION_DELAY_MS, idle=idle)
+    elif failure.category in choice.LIMITS:
+        _after_limit(work, run, outcome, failure)
     else:
         _after_failure(work, run, outcome, failure)
 
@@ -80,6 +85,28 @@ def _after_failure(work: Work, run: Running, outcome: Outcome, failure: Failure)
     blameless = run.finishing is FinishReason.REFRESH_FAILED
     resume = threads.interrupted(run) if blameless else threads.after_failure(run)
     _queue(work, run, attempt=attempt, delay_ms=delay, idle=idle, failure=failure, resume=resume)
+
+
+def _after_limit(work: Work, run: Running, outcome: Outcome, failure: Failure) -> None:
+    """The fallback takes over at once; without one the issue waits until its agent may be asked again."""
+    idle = _idle_attempts(run, outcome, failure)
+    attempt, resume = (run.attempt or 0) + 1, threads.after_failure(run)
+    until_ms = choice.waits_until(work.state, run.issue, choice.thread_agent(resume))
+    if until_ms is None:
+        delay_ms, takes_over = policy.CONTINUATION_DELAY_MS, True
+    else:
+        backoff_ms = policy.backoff_ms(attempt, work.state.settings.max_retry_backoff_ms)
+        delay_ms, takes_over = max(backoff_ms, until_ms - work.now_ms), False
+    _queue(
+        work,
+        run,
+        attempt=attempt,
+        delay_ms=delay_ms,
+        idle=idle,
+        failure=failure,
+        resume=resume,
+        blameless=takes_over,
+    )
 
 
 def _out_of_budget(work: Work, run: Running, outcome: Outcome) -> None:
@@ -125,12 +152,12 @@ def _idle_attempts(run: Running, outcome: Outcome, failure: Failure | None) -> i
     return run.idle_attempts + int(not unknown and policy.counts_as_idle(failure))
 
 
-def _failure_of(run: Running, outcome: Outcome) -> Failure | None:
+def _failure_of(run: Running, outcome: Outcome, section: str) -> Failure | None:
     if run.stopping is StopReason.STALLED and outcome.kind is not OutcomeKind.INPUT_REQUIRED:
         return Failure(
             category=Category.STALLED,
             blame=Blame.AGENT,
-            message="the agent gave no sign of life within codex.stall_timeout_ms",
+            message=f"the agent gave no sign of life within {section}.stall_timeout_ms",
         )
     if outcome.kind is OutcomeKind.SUCCEEDED:
         return None
@@ -174,7 +201,9 @@ def _queue(
     idle: int,
     failure: Failure | None = None,
     resume: Resume | None = None,
+    blameless: bool = False,
 ) -> None:
+    """Wait for the next attempt; `blameless` means that another agent takes over, so nothing is counted."""
     issue, error = run.issue, failure.line if failure else None
     due_ms = work.now_ms + delay_ms
     retry = Retry(
@@ -184,8 +213,8 @@ def _queue(
         error=error,
         idle_attempts=idle,
         workspace_path=run.report.workspace_path,
-        failures=run.failures + 1 if failure else 0,
-        hopeless=failure is not None and not failure.retryable,
+        failures=run.failures + int(not blameless) if failure else 0,
+        hopeless=failure is not None and not failure.retryable and not blameless,
         resume=resume,
     )
     if work.claim(issue, Trigger.RETRY, retry):

@@ -7,6 +7,7 @@ from typing import Any
 
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue
+from symphony.scheduler.settings import SchedulerSettings
 
 __all__ = [
     "AgentReported",
@@ -42,32 +43,6 @@ __all__ = [
     "WorkflowRejected",
     "WorkspaceRef",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerSettings:
-    """The settings that decisions depend on. State names are normalised (DM7), but for `on_…` (see `moves`).
-
-    Durations are in ms; budgets are in tokens and turns, and null means without limit.
-    """
-
-    active_states: frozenset[str]
-    terminal_states: frozenset[str]
-    required_labels: tuple[str, ...] = ()
-    poll_interval_ms: int = 30_000
-    max_concurrent_agents: int = 10
-    max_concurrent_by_state: Mapping[str, int] = field(default_factory=dict)
-    max_turns: int = 20
-    max_retry_backoff_ms: int = 300_000
-    stall_timeout_ms: int = 300_000
-    max_attempts_without_progress: int = 5
-    drain_timeout_ms: int = 30_000
-    max_tokens_per_issue: int | None = None
-    max_tokens_per_day: int | None = None
-    max_turns_per_issue: int | None = None
-    on_start: str | None = None
-    on_block: str | None = None
-    on_return: str | None = None
 
 
 class RunStage(StrEnum):
@@ -110,10 +85,11 @@ class Thread:
     """An agent's conversation that a later run can go on with.
 
     The counts are the thread's own totals since its beginning: the high-water mark below which nothing is
-    counted again after a resume (TK4).
+    counted again after a resume (TK4). `agent` is the one that it belongs to, by name: no other knows it.
     """
 
     thread_id: str
+    agent: str = "codex"
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int = 0
@@ -223,11 +199,12 @@ class TimerKind(StrEnum):
     SETTLE = "settle"
     DRAIN = "drain"
     QUIET = "quiet"
+    LIMIT = "limit"
 
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """A timer's identity: setting the same one again replaces it. `id` is an issue or run id."""
+    """A timer's identity: setting the same one again replaces it. `id` is of an issue or run, or an agent."""
 
     kind: TimerKind
     id: str = ""

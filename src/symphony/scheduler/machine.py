@@ -3,8 +3,8 @@
     Facts go in, intentions come out; time is an argument. `step` is total: an input that makes no sense in
     the present state (an unknown run, a stale timer, an answer nobody waits for) leaves the state as it is.
     What may make room or bring candidates (an answer, the end of a run, new settings, an operator, a new
-    day) has free slots filled before the step ends; the rest looks at no candidate, as a board may hold
-    thousands. Whatever an input did, wanted issues are asked for.
+    day, the end of an agent's limit) has free slots filled before the step ends; the rest looks at no
+    candidate, as a board may hold thousands. Whatever an input did, wanted issues are asked for.
 
 Who may hold a claim, and how it changes hands, stands in the table of `claims`.
 """
@@ -12,11 +12,13 @@ Who may hold a claim, and how it changes hands, stands in the table of `claims`.
 from collections.abc import Callable
 from typing import assert_never
 
+from symphony.domain.issue import Issue
 from symphony.scheduler import (
     blocks,
     cycle,
     departure,
     endings,
+    limits,
     policy,
     recovery,
     retries,
@@ -46,7 +48,7 @@ from symphony.scheduler.inputs import (
     WakeAsked,
     WorkflowRejected,
 )
-from symphony.scheduler.policy import Eligible
+from symphony.scheduler.policy import Eligible, ReasonCode
 from symphony.scheduler.state import Cycle, State, Weather
 from symphony.scheduler.work import Work
 
@@ -145,6 +147,10 @@ def _on_timer(work: Work, timer: Timer) -> None:
                 runs.on_settled(work, run)
         case TimerKind.DRAIN:
             departure.stop_all(work)
+        case TimerKind.LIMIT:
+            limits.on_over(work, timer.id)
+            retries.fire_due(work)
+            cycle.fill_slots(work)
         case TimerKind.QUIET:
             pass  # what waited for it is asked at the end of the step
         case _:
@@ -160,8 +166,9 @@ def _on_settings(work: Work, settings: SchedulerSettings) -> None:
     before, mended = work.state.settings, work.state.hold is not None
     work.update(settings=settings, hold=None, quiet_until_ms=None, weather=Weather())
     work.clear_timer(Timer(TimerKind.QUIET))
-    if settings.stall_timeout_ms != before.stall_timeout_ms:
-        for run in tuple(work.state.running.values()):
+    for run in tuple(work.state.running.values()):
+        name = run.agent.name
+        if settings.facts(name).stall_timeout_ms != before.facts(name).stall_timeout_ms:
             runs.judge_silence(work, run)
     due_ms = work.now_ms + settings.poll_interval_ms
     if work.state.next_poll_ms is not None and due_ms < work.state.next_poll_ms:
@@ -200,7 +207,7 @@ def over(state: State) -> bool:
 
     Those are the ones whose last failure will not mend by itself, those that failed
     `max_attempts_without_progress` times in a row, whoever was to blame, and all of them while the workflow
-    is invalid: an outage ends such a run too.
+    is invalid: an outage ends such a run too. An agent that is limited is waited for as often as that.
     """
     waiting = state.retrying.values() if state.hold is None else ()
     return all(policy.given_up(retry, state.settings) for retry in waiting) and _at_rest(state)
@@ -214,7 +221,13 @@ def _at_rest(state: State) -> bool:
         and not state.picks
         and state.polls > 0
         and not state.running
-        and not any(
-            isinstance(policy.eligible(issue, state), Eligible) for issue in state.candidates.values()
-        )
+        and not any(_may_start(issue, state) for issue in state.candidates.values())
     )
+
+
+def _may_start(issue: Issue, state: State) -> bool:
+    """Now, or as soon as an agent answers again."""
+    verdict = policy.eligible(issue, state)
+    if isinstance(verdict, Eligible):
+        return True
+    return verdict.code is ReasonCode.AGENT_LIMITED and limits.hopeful(state)

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue, is_routable, normalise_state
-from symphony.scheduler import budgets
+from symphony.scheduler import budgets, choice
 from symphony.scheduler.inputs import ResumeReason, SchedulerSettings
 from symphony.scheduler.state import Drain, Retry, State
 
@@ -67,6 +67,7 @@ class ReasonCode(StrEnum):
     WORKFLOW_INVALID = "workflow_invalid"
     PAUSED = "paused"
     DAY_BUDGET = "day_budget"
+    AGENT_LIMITED = "agent_limited"
     NO_SLOT = "no_slot"
     NO_STATE_SLOT = "no_state_slot"
 
@@ -137,6 +138,7 @@ _OUTAGES = frozenset(
         Category.AGENT_USAGE_LIMIT,
         Category.AGENT_AUTH,
         Category.CODEX_NOT_FOUND,
+        Category.AGENT_NOT_FOUND,
     }
 )
 
@@ -258,6 +260,17 @@ def _out_of_budget(issue: Issue, state: State) -> Ineligible | None:
     return Ineligible(ReasonCode.DAY_BUDGET, used.message) if used else None
 
 
+def _without_agent(issue: Issue, state: State) -> Ineligible | None:
+    if not state.limited:
+        return None
+    retry = state.retrying.get(issue.id)
+    of_thread = choice.thread_agent(retry.resume) if retry else None
+    if choice.waits_until(state, issue, of_thread) is None:
+        return None
+    words = choice.limit_words(state, choice.choose(state, issue, of_thread).name)
+    return Ineligible(ReasonCode.AGENT_LIMITED, f"the agent {words}, and no other may take its place now")
+
+
 def eligible(
     issue: Issue, state: State, *, picked: Counter[str] | None = None, own_claim: bool = False
 ) -> Eligible | Ineligible:
@@ -271,6 +284,7 @@ def eligible(
         or _behind(issue, state)
         or _closed(state)
         or _out_of_budget(issue, state)
+        or _without_agent(issue, state)
         or slot_shortage(issue, state, picked=picked)
         or _twin(issue, state)
         or Eligible()

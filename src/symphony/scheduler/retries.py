@@ -4,13 +4,14 @@ from dataclasses import replace
 
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue
-from symphony.scheduler import blocks, budgets, endings, policy, runs
+from symphony.scheduler import blocks, budgets, choice, endings, policy, runs
 from symphony.scheduler.claims import Trigger
+from symphony.scheduler.inputs import Timer, TimerKind
 from symphony.scheduler.policy import Eligible, ReasonCode, Standing
 from symphony.scheduler.state import Drain, Retry
 from symphony.scheduler.work import Work
 
-__all__ = ["NO_SLOT_ERROR", "end_of_pause", "make_due", "on_due", "on_refreshed", "requeue"]
+__all__ = ["NO_SLOT_ERROR", "end_of_pause", "fire_due", "make_due", "on_due", "on_refreshed", "requeue"]
 
 NO_SLOT_ERROR = "no available orchestrator slots"
 
@@ -35,6 +36,14 @@ def end_of_pause(work: Work) -> None:
     for retry in tuple(work.state.retrying.values()):
         if retry.due_ms <= work.now_ms:
             make_due(work, retry)
+
+
+def fire_due(work: Work) -> None:
+    """Have all that are due by now asked about together, so that they start in the order of dispatch."""
+    for retry in tuple(work.state.retrying.values()):
+        if retry.due_ms <= work.now_ms and not retry.firing:
+            work.clear_timer(Timer(TimerKind.RETRY, retry.issue.id))
+            on_due(work, retry.issue.id)
 
 
 def requeue(work: Work, retry: Retry, error: str, *, failure: Failure | None = None) -> None:
@@ -78,13 +87,19 @@ def _go_on(work: Work, retry: Retry) -> None:
 def _start_or_wait(work: Work, retry: Retry) -> None:
     """Start a due retry if nothing but its own claim is in the way; the attempt counts only against slots.
 
-    One that waits for the end of a pause stays due, so that it starts at once when the daemon is resumed.
+    One that waits for the end of a pause stays due, so that it starts at once when the daemon is resumed. One
+    whose agent is limited comes due when that is over.
     """
     verdict = policy.eligible(retry.issue, work.state, own_claim=True)
     if isinstance(verdict, Eligible):
         runs.start(work, retry.issue, retry=retry)
     elif verdict.code in {ReasonCode.NO_SLOT, ReasonCode.NO_STATE_SLOT}:
         requeue(work, retry, NO_SLOT_ERROR)
+    elif verdict.code is ReasonCode.AGENT_LIMITED:
+        until_ms = choice.waits_until(work.state, retry.issue, choice.thread_agent(retry.resume))
+        due_ms = max(until_ms or 0, work.now_ms)
+        work.set_retry(replace(retry, firing=False, due_ms=due_ms))
+        work.await_retry(retry.issue.id, due_ms)
     else:
         again_ms = work.now_ms + work.state.settings.poll_interval_ms
         due_ms = retry.due_ms if verdict.code is ReasonCode.PAUSED else again_ms

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue
-from symphony.scheduler import budgets, moves, policy
+from symphony.scheduler import budgets, choice, moves, policy
 from symphony.scheduler.claims import Trigger
 from symphony.scheduler.commands import (
     ContinueRun,
@@ -53,7 +53,7 @@ _STOP_FOR = {
 def start(work: Work, issue: Issue, *, retry: Retry | None = None) -> None:
     """Start a run attempt; the caller has judged the issue eligible on a fresh snapshot (SC9, SC10)."""
     attempt = retry.attempt if retry else None
-    resume = retry.resume if retry else None
+    agent, resume = choice.plan(work.state, issue, retry.resume if retry else None)
     run = Running(
         run_id=f"{work.state.epoch}-{work.number()}",
         issue=issue,
@@ -64,14 +64,23 @@ def start(work: Work, issue: Issue, *, retry: Retry | None = None) -> None:
         failures=retry.failures if retry else 0,
         report=RunReport(stage=RunStage.PREPARING_WORKSPACE, workspace_path=_known_path(work, issue.id)),
         resume=resume,
+        agent=agent,
     )
     if not work.claim(issue, Trigger.START, run):
         return
     work.clear_timer(Timer(TimerKind.RETRY, issue.id))
     work.unpark(issue.id)
-    work.emit(StartRun(run_id=run.run_id, issue=issue, attempt=attempt, resume=resume))
+    work.emit(StartRun(run_id=run.run_id, issue=issue, attempt=attempt, resume=resume, agent=agent.name))
     moves.on_start(work, issue)
-    work.notify("info", "run_started", issue, run_id=run.run_id, attempt=attempt)
+    work.notify(
+        "info",
+        "run_started",
+        issue,
+        run_id=run.run_id,
+        attempt=attempt,
+        agent=agent.name,
+        agent_reason=agent.reason,
+    )
 
 
 def _known_path(work: Work, issue_id: str) -> str | None:
@@ -121,22 +130,22 @@ def on_agent_report(work: Work, run: Running, report: RunReport) -> None:
     if report.rate_limits is not None:
         work.update(rate_limits=report.rate_limits)
     if entered:
-        arm_silence(work, run.run_id, since_ms=work.now_ms)
+        arm_silence(work, run, since_ms=work.now_ms)
     in_turn = not run.awaiting and not run.finishing and report.stage is not RunStage.FINISHING
     if in_turn and budgets.tokens_used(work.state, run.issue):
         stop(work, run, StopReason.BUDGET)
 
 
-def arm_silence(work: Work, run_id: str, *, since_ms: int) -> None:
-    """Set the stall timer of a run so that it fires at the first moment that exceeds the limit."""
-    limit = work.state.settings.stall_timeout_ms
+def arm_silence(work: Work, run: Running, *, since_ms: int) -> None:
+    """Set the stall timer of a run so that it fires at the first moment that exceeds its agent's limit."""
+    limit = work.state.settings.facts(run.agent.name).stall_timeout_ms
     if limit > 0:
-        work.set_timer(Timer(TimerKind.STALL, run_id), since_ms + limit + 1)
+        work.set_timer(Timer(TimerKind.STALL, run.run_id), since_ms + limit + 1)
 
 
 def judge_silence(work: Work, run: Running) -> None:
     """Stop a run whose agent has been silent for longer than the limit (strictly), else look again."""
-    limit = work.state.settings.stall_timeout_ms
+    limit = work.state.settings.facts(run.agent.name).stall_timeout_ms
     if limit <= 0 or run.stopping or run.finishing or run.report.stage is RunStage.FINISHING:
         return
     if run.agent_ms is None:
@@ -145,7 +154,7 @@ def judge_silence(work: Work, run: Running) -> None:
     if work.now_ms - heard > limit:
         stop(work, run, StopReason.STALLED)
     else:
-        arm_silence(work, run.run_id, since_ms=heard)
+        arm_silence(work, run, since_ms=heard)
 
 
 def forgive_sleep(work: Work, late_ms: int) -> None:
@@ -160,7 +169,7 @@ def forgive_sleep(work: Work, late_ms: int) -> None:
         work.notify("warning", "overslept", late_ms=late_ms)
     for run in asleep:
         work.set_running(replace(run, last_sign_ms=work.now_ms))
-        arm_silence(work, run.run_id, since_ms=work.now_ms)
+        arm_silence(work, run, since_ms=work.now_ms)
         if run.settling:
             work.set_timer(Timer(TimerKind.SETTLE, run.run_id), work.now_ms + SETTLE_MS)
 

@@ -20,10 +20,12 @@ from symphony.scheduler.inputs import (
 )
 
 __all__ = [
+    "AgentChoice",
     "Blocked",
     "Cycle",
     "Drain",
     "Entry",
+    "Limited",
     "RefreshInFlight",
     "Retry",
     "Running",
@@ -52,13 +54,43 @@ class Drain(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AgentChoice:
+    """Which agent gets an issue, and why: the same words on every surface.
+
+    Attributes:
+        name: of the agent; `kind` and `model` are its own, null where they are not told.
+        reason: one clause for people.
+        instead_of: whose place it takes, by name; null where it is the one that rules ask for.
+    """
+
+    name: str = "codex"
+    kind: str | None = None
+    model: str | None = None
+    reason: str = "the default"
+    instead_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limited:
+    """An agent that said it was asked too often, or is out of credit.
+
+    Until `until_ms` no session of it is started; null means that this is over, and not shown yet to have
+    helped. `times` counts such ends in a row, `failure` is the last.
+    """
+
+    until_ms: int | None
+    failure: Failure
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
     """A run from `StartRun` to `RunEnded`; holds a slot and the claim.
 
     `agent_ms` is when the agent was launched, null before: hooks and clones are not silence (SC11).
     `awaiting` means a turn ended and the issue is being refreshed. `idle_attempts` counts the attempts of
     this claim before this one that left no progress (RT5), `failures` those that failed, for any reason.
-    `resume` is what the run went on with.
+    `resume` is what the run went on with, `agent` who runs it.
     """
 
     run_id: str
@@ -77,6 +109,7 @@ class Running:
     finishing: FinishReason | None = None
     stopping: StopReason | None = None
     resume: Resume | None = None
+    agent: AgentChoice = field(default_factory=AgentChoice)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +205,7 @@ class State:
     `timers` holds the newest token of each armed timer, `dues` when it comes due. `quiet_until_ms` is set
     when the tracker asked not to be asked before.
     `hold` is set while the workflow is invalid. `skipped` are the first of the records that the last answered
-    poll left out; they only inform.
+    poll left out; they only inform. `limited` tells of agents by name.
     """
 
     settings: SchedulerSettings
@@ -211,6 +244,7 @@ class State:
     exempt: frozenset[str] = frozenset()
     weather: Weather = field(default_factory=Weather)
     rate_limits: Mapping[str, Any] | None = None
+    limited: Mapping[str, Limited] = field(default_factory=dict)
 
 
 def initial(settings: SchedulerSettings, *, epoch: str) -> State:

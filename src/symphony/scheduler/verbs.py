@@ -4,7 +4,8 @@
 again when the verb arrives, as the state may have changed meanwhile.
 
     stop      a run ends in mid-turn, a waiting retry is given up; the issue is blocked for a person
-    retry     a waiting retry comes due, a blocked issue goes on with its conversation; budgets stay
+    retry     a waiting retry comes due, a blocked issue goes on with its conversation; budgets stay,
+              and its agent is asked again even if it is limited
     unblock   a blocked issue goes on and its budget is counted anew; that of today does not hold for it
     answer    the answer goes into the same conversation where there is one, else into the next first prompt
     pause     nothing is started; what runs goes on, further turns included
@@ -16,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from symphony.domain.failures import Category
-from symphony.scheduler import blocks, budgets, cycle, departure, endings, retries, runs, threads
+from symphony.scheduler import blocks, budgets, cycle, departure, endings, limits, retries, runs, threads
 from symphony.scheduler.commands import StopReason
 from symphony.scheduler.inputs import OperatorAsked, ResumeReason, Verb
 from symphony.scheduler.state import Blocked, Drain, Entry, State
@@ -137,9 +138,11 @@ def _stop(work: Work, issue_id: str, _text: str) -> None:
 
 def _retry(work: Work, issue_id: str, _text: str) -> None:
     if retry := work.state.retrying.get(issue_id):
+        limits.lift(work, retry.issue)
         retries.make_due(work, retry)
     else:
         blocked = work.state.blocked[issue_id]
+        limits.lift(work, blocked.issue)
         blocks.go_on(work, blocked, threads.put_back(blocked), reason="an operator asked to retry it")
 
 

@@ -4,13 +4,28 @@ A kind is a name too: its settings are its section. A named agent has the sectio
 its own keys over them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from symphony.workflow.settings import AcpSettings, ClaudeSettings, CodexSettings, CommandSettings, Settings
+from symphony.workflow.settings import (
+    AcpSettings,
+    AgentSettings,
+    ClaudeSettings,
+    CodexSettings,
+    CommandSettings,
+    Settings,
+)
 
-__all__ = ["AGENT_KINDS", "AgentSection", "NamedAgent", "agents_in_use", "named_agents"]
+__all__ = [
+    "AGENT_KINDS",
+    "AgentSection",
+    "NamedAgent",
+    "agents_in_use",
+    "asked_for",
+    "named_agent",
+    "named_agents",
+]
 
 AgentSection = CodexSettings | ClaudeSettings | AcpSettings | CommandSettings
 
@@ -31,29 +46,49 @@ class NamedAgent:
     kind: str
     settings: AgentSection
 
+    @property
+    def section(self) -> str:
+        """Where its keys are written: `codex`, or `agents.fast`."""
+        return self.name if self.name == self.kind else f"agents.{self.name}"
+
+
+def named_agent(name: str, values: Mapping[str, Any], base: AgentSection) -> NamedAgent:
+    """One of `agents`: its own values over those of its kind's section.
+
+    Raises:
+        pydantic.ValidationError: a value is wrong, which the review of the file tells before.
+    """
+    own = {key: value for key, value in values.items() if key != "kind"}
+    merged = {**base.model_dump(exclude_unset=True), **own}
+    return NamedAgent(name=name, kind=values["kind"], settings=type(base).model_validate(merged))
+
 
 def named_agents(settings: Settings) -> Mapping[str, NamedAgent]:
     """All agents that a workflow knows, the kinds among them, by name.
 
     Raises:
-        pydantic.ValidationError: a named agent is wrong, which the review of the file tells before.
+        pydantic.ValidationError: as `named_agent`.
     """
     kinds = {kind: NamedAgent(name=kind, kind=kind, settings=getattr(settings, kind)) for kind in AGENT_KINDS}
-    named: dict[str, NamedAgent] = {}
-    for name, values in settings.agents.items():
-        base = kinds[values["kind"]]
-        own = {key: value for key, value in values.items() if key != "kind"}
-        merged = {**base.settings.model_dump(exclude_unset=True), **own}
-        section = type(base.settings).model_validate(merged)
-        named[name] = NamedAgent(name=name, kind=base.kind, settings=section)
+    named = {
+        name: named_agent(name, values, kinds[values["kind"]].settings)
+        for name, values in settings.agents.items()
+    }
     return {**kinds, **named}
 
 
+def asked_for(agent: AgentSettings) -> tuple[str, ...]:
+    """The names of those that some issue may be given to: the default first, once each."""
+
+    def names() -> Iterator[str | None]:
+        yield from (agent.kind, agent.fallback)
+        for rule in agent.rules:
+            yield from (rule.use, rule.fallback)
+
+    return tuple(dict.fromkeys(name for name in names() if name is not None))
+
+
 def agents_in_use(settings: Settings) -> Mapping[str, NamedAgent]:
-    """Those that some issue may be given to: the default, the ones of rules, and every fallback."""
-    agent = settings.agent
-    asked = [agent.kind, agent.fallback]
-    for rule in agent.rules:
-        asked += [rule.use, rule.fallback]
+    """Those that some issue may be given to, by name: the default, the ones of rules, and every fallback."""
     known = named_agents(settings)
-    return {name: known[name] for name in dict.fromkeys(asked) if name is not None}
+    return {name: known[name] for name in asked_for(settings.agent)}

@@ -10,6 +10,7 @@ from typing import Final
 
 from symphony.domain.failures import Category, Failure
 from symphony.frontmatter import Code, FrontMatterError, Profile, Split, load, split
+from symphony.workflow.agents import NamedAgent
 from symphony.workflow.errors import WorkflowError, WorkflowWarning, config_failure
 from symphony.workflow.resolve import referenced_variables
 from symphony.workflow.review import FrontMatter, Judge, Places, Review
@@ -61,6 +62,7 @@ class Workflow:
         warnings: what is odd but does not stop anything, in the order found.
         secret_names: variables the `tracker` section refers to; no child process may see them (AG20).
         stamp: of the content this was made from.
+        places: where its keys stand.
     """
 
     path: Path
@@ -69,6 +71,7 @@ class Workflow:
     warnings: tuple[WorkflowWarning, ...]
     secret_names: frozenset[str]
     stamp: Stamp
+    places: Places = field(compare=False, repr=False)
 
 
 def load_workflow(
@@ -145,6 +148,7 @@ class Judgement:
     sections: Mapping[str, Section]
     workflow: Workflow | None
     remains: Mapping[str, Section] = field(default_factory=dict)
+    agents: Mapping[str, NamedAgent] = field(default_factory=dict)
 
 
 def parse_workflow(
@@ -214,6 +218,7 @@ def judge_workflow(
         sections={} if review is None else review.sections,
         workflow=None if failures else _workflow(file, review, template),
         remains={} if review is None else review.remains,
+        agents={} if review is None else review.agents,
     )
 
 
@@ -228,6 +233,7 @@ def _workflow(file: WorkflowFile, review: Review | None, template: PromptTemplat
         warnings=tuple(review.warnings),
         secret_names=referenced_variables(review.source.value.get("tracker")),
         stamp=file.stamp,
+        places=review.places,
     )
 
 

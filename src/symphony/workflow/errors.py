@@ -23,7 +23,9 @@ class WarningCode(StrEnum):
     LITERAL_DOLLAR = "literal_dollar"
     LITERAL_SECRET = "literal_secret"  # noqa: S105 - the name of a warning, not a secret
     REFUSED_APPROVAL_POLICY = "refused_approval_policy"
+    DOUBTFUL_SETTING = "doubtful_setting"
     UNGUARDED = "unguarded"
+    SHADOWED_RULE = "shadowed_rule"
     UNUSED_FILE = "unused_file"
     UNCOMMITTED_SKILLS = "uncommitted_skills"
     SKILL_PROBLEM = "skill_problem"

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from symphony.domain.failures import Category
+from symphony.workflow.agent_review import check_agents, keep_agents
 from symphony.workflow.confidential import literal_secrets, masked
 from symphony.workflow.errors import WarningCode, did_you_mean, quoted
 from symphony.workflow.keys import section_of
@@ -31,6 +32,9 @@ __all__ = ["SKILLS_ENABLED_VARIABLE", "review_settings"]
 T = TypeVar("T")
 
 _NO_FRONT_MATTER: Final = 'the file has no front matter: its first line must be "---"'
+
+_OPAQUE: Final = frozenset(location[1:] for location in OPAQUE_KEYS)
+"""The same keys in a named agent, whatever its kind."""
 
 PLANNED_TRACKERS: Final = frozenset(
     {"linear", "github", "gitlab", "jira", "asana", "forgejo", "gitea", "redmine", "memory", "markdown"}
@@ -65,13 +69,14 @@ def review_settings(
     _warn_literal_secrets(review, raw)
     _adopt_aliases(review, raw)
     _warn_unknown(review, raw, Settings, ())
-    _check_kind(review, raw, "agent", agent_kinds)
+    check_agents(review, raw, agent_kinds)
     has_kind = _check_tracker_kind(review, raw, tracker_kinds)
     _clean_state_limits(review, raw)
     _resolve_workspace(review, raw, environment)
     _override_skills(review, raw, environment)
     _mask_provider(raw)
     settings = _typed(review, raw, skip=() if has_kind else ("tracker", "kind"))
+    keep_agents(review, raw)
     _check_skills_source(review, settings)
     review.settings = None if review.failures else settings
     return review
@@ -105,7 +110,7 @@ def _mask_provider(raw: Mapping[str, Any]) -> None:
 
 def _without_nulls(value: Any, location: Location) -> Any:
     """A null means "default" and is dropped (WF8), but for `NULL_KEYS` and maps that belong to the agent."""
-    if location in OPAQUE_KEYS:
+    if location in OPAQUE_KEYS or (location[0] == "agents" and location[2:] in _OPAQUE):
         return value
     if isinstance(value, dict):
         return {
@@ -145,27 +150,13 @@ def _check_tracker_kind(review: Review, raw: Mapping[str, Any], kinds: Collectio
             hint=_one_of(kinds) if review.source.present else _NO_FRONT_MATTER,
         )
         return False
-    _check_kind(review, raw, "tracker", kinds, category=Category.UNSUPPORTED_TRACKER_KIND)
-    return True
-
-
-def _check_kind(
-    review: Review,
-    raw: Mapping[str, Any],
-    section: str,
-    kinds: Collection[str],
-    *,
-    category: Category = Category.INVALID_WORKFLOW_CONFIG,
-) -> None:
-    values = raw.get(section)
-    kind = values.get("kind") if isinstance(values, dict) else None
-    if not isinstance(kind, str) or not kind.strip() or "\0" in kind or kind in kinds:
-        return
-    if section == "tracker" and kind in PLANNED_TRACKERS:
-        problem, hint = "is not in this version yet", _one_of(kinds)
-    else:
+    if isinstance(kind, str) and "\0" not in kind and kind not in kinds:
         problem, hint = "is not supported", did_you_mean(kind, kinds) or _one_of(kinds)
-    review.fail((section, "kind"), f"{quoted(kind)} {problem}", category=category, hint=hint)
+        if kind in PLANNED_TRACKERS:
+            problem, hint = "is not in this version yet", _one_of(kinds)
+        category = Category.UNSUPPORTED_TRACKER_KIND
+        review.fail(("tracker", "kind"), f"{quoted(kind)} {problem}", category=category, hint=hint)
+    return True
 
 
 def _one_of(kinds: Collection[str]) -> str:

@@ -17,11 +17,13 @@ __all__ = [
     "MAX_NUMBER",
     "DefaultText",
     "EnvNames",
+    "EnvValues",
     "Flag",
     "GitName",
     "Host",
     "Hosts",
     "Labels",
+    "LowerName",
     "Name",
     "NonNegative",
     "OpaqueMap",
@@ -100,6 +102,11 @@ def _one_word(text: str) -> str:
     return text
 
 
+def _folded(text: str) -> str:
+    """As labels and states are compared (DM6, DM7)."""
+    return text.strip().lower()
+
+
 def _blank_to_null(text: str | None) -> str | None:
     return text if text and text.strip() else None
 
@@ -149,6 +156,7 @@ def _json_safe(value: str | dict[str, Any] | None) -> str | dict[str, Any] | Non
 
 Text = Annotated[str, AfterValidator(_without_nul), Shape("text")]
 Name = Annotated[Text, AfterValidator(_not_blank)]
+LowerName = Annotated[Name, AfterValidator(_folded)]
 GitName = Annotated[Name, AfterValidator(_no_option)]
 Host = Annotated[Name, AfterValidator(_one_word)]
 VariableName = Annotated[Text, AfterValidator(_variable)]
@@ -166,6 +174,7 @@ States = Annotated[_Names | None, AfterValidator(_trimmed), Shape("list of text"
 Labels = Annotated[_Names, AfterValidator(_labels)]
 Hosts = Annotated[_Names, AfterValidator(_unique)]
 EnvNames = Annotated[tuple[VariableName, ...], Field(strict=False), Shape("list of variable names")]
+EnvValues = Annotated[dict[VariableName, Text], Shape("map of variable name to text")]
 SkillNames = Annotated[tuple[Name, ...], Field(strict=False), Shape("list of text")]
 SkillsPaths = Annotated[tuple[SkillsPath, ...], Field(strict=False), Shape("list of relative paths")]
 

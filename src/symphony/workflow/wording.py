@@ -46,6 +46,8 @@ def wording(problem: ErrorDetails) -> tuple[str, str | None]:
         words, name = _BOUNDS[kind]
         return words.format(context[name]), None
     match kind:
+        case "missing":
+            return "is required", None
         case "literal_error":
             return f"must be one of {context['expected']}", None
         case "value_error":

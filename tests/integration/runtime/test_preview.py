@@ -20,6 +20,7 @@ from symphony.runtime.catalog import RunCatalog
 from symphony.runtime.preview import PromptPreview, preview
 from symphony.runtime.skill_source import skills_of_run
 from symphony.scheduler.inputs import RunEnded
+from symphony.scheduler.state import AgentChoice
 from symphony.skills import Severity
 
 pytestmark = pytest.mark.asyncio
@@ -74,7 +75,7 @@ async def _issue(bound: Bound) -> Issue:
 
 async def _preview(project: Project, attempt: int | None = None) -> PromptPreview:
     bound = await _bound(project)
-    return await preview(bound, await _issue(bound), attempt)
+    return await preview(bound, await _issue(bound), attempt, agent=AgentChoice())
 
 
 async def test_the_preview_is_what_the_agent_gets_in_a_new_workspace(project: Project) -> None:
@@ -179,7 +180,7 @@ async def test_without_a_base_branch_there_is_no_catalog_and_no_replacement(proj
     workflow = replace(bound.workflow, settings=settings)
     elsewhere = bind(workflow, host=LocalHost(), environment=project.env())
     with capture_logs() as logs:
-        catalog = await skills_of_run(elsewhere, workspace)
+        catalog = await skills_of_run(elsewhere, workspace, "codex")
     assert catalog == RunCatalog()
     assert not catalog.complete, "so that no comment says that all is well"
     (line,) = [line for line in logs if line["event"] == "skills_failed"]

@@ -16,6 +16,7 @@ from symphony.hosts.local import LocalHost
 from symphony.runtime.bound import bind
 from symphony.runtime.preview import PromptPreview, preview
 from symphony.scheduler.inputs import RunEnded
+from symphony.scheduler.state import AgentChoice
 
 pytestmark = pytest.mark.asyncio
 
@@ -66,7 +67,7 @@ async def _preview(project: Project) -> PromptPreview:
     store = await to_thread.run_sync(open_store, project.repo / "WORKFLOW.md", environment)
     bound = bind(store.current(), host=LocalHost(), environment=environment)
     (issue,) = await bound.tracker.fetch_issues_by_ids(["SYM-1"])
-    return await preview(bound, issue, None)
+    return await preview(bound, issue, None, agent=AgentChoice())
 
 
 def _tools(started: dict[str, Any]) -> list[str]:

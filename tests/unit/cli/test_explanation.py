@@ -124,6 +124,7 @@ status      blocked
 state       Todo
 since       2026-03-01T12:00:01Z
 attempt     first; runs since the daemon began: 1
+agent       codex: the default (agent.kind)
 workspace   /ws/3
 last error  turn_input_required: the agent needs a person
 skills      greet
@@ -131,7 +132,8 @@ not listed  rest (count)
 malformed   .symphony/skills/bad/SKILL.md:3 (invalid_yaml)
 
 What happened last (UTC)
-  12:00:00  run_started    run_id=e-6
+  12:00:00  run_started    run_id=e-6 agent=codex agent_reason=the default
+                           (agent.kind)
   12:00:01  item           reads
   12:00:01  run_ended      turn_input_required: the agent needs a person
   12:00:01  issue_blocked  turn_input_required: the agent needs a person

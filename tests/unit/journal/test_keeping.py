@@ -97,7 +97,14 @@ def test_a_start_is_a_claim_and_a_live_run_in_one_step() -> None:
         issue=make_issue("1"), kind=ClaimKind.RUNNING, owner=US, since_wall_ms=WALL_MS + 5, run_id=run_id
     )
     assert story.ledger.live == (
-        RunRecord(run_id=run_id, issue_id="1", issue_identifier="SYM-1", started_wall_ms=WALL_MS + 5),
+        RunRecord(
+            run_id=run_id,
+            issue_id="1",
+            issue_identifier="SYM-1",
+            started_wall_ms=WALL_MS + 5,
+            agent_name="codex",
+            agent_reason="the default (agent.kind)",
+        ),
     )
 
 

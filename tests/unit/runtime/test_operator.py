@@ -17,7 +17,7 @@ from symphony.runtime.catalog import RunCatalog
 from symphony.runtime.operator import ServiceOperator
 from symphony.runtime.preview import PromptPreview
 from symphony.scheduler.inputs import DrainAsked, WakeAsked
-from symphony.scheduler.state import Cycle, State
+from symphony.scheduler.state import AgentChoice, Cycle, State
 from symphony.web.port import UnavailableError
 
 pytestmark = pytest.mark.asyncio
@@ -76,7 +76,9 @@ async def test_no_secret_gets_out_by_any_document(tmp_path: Path, monkeypatch: p
     assert documents[0]["codex_totals"]["total_tokens"] == 0, "a count is no secret"
 
 
-async def _leaking(_: Bound, issue: object, attempt: int | None, resume: object) -> PromptPreview:
+async def _leaking(
+    _: Bound, issue: object, attempt: int | None, resume: object, *, agent: AgentChoice
+) -> PromptPreview:
     del issue, resume
     return PromptPreview(
         issue_identifier="SYM-1",
@@ -84,6 +86,7 @@ async def _leaking(_: Bound, issue: object, attempt: int | None, resume: object)
         envelope=SECRET,
         prompt=f"use {SECRET}",
         catalog=RunCatalog(),
+        agent=agent,
     )
 
 
@@ -173,7 +176,7 @@ async def test_a_prompt_of_an_unknown_issue(tmp_path: Path) -> None:
 async def test_why_a_prompt_cannot_be_made_is_told_without_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def failing(*_: object) -> PromptPreview:
+    async def failing(*_: object, **__: object) -> PromptPreview:
         raise SymphonyError(make_failure(f"no {SECRET}"))
 
     monkeypatch.setattr(module, "preview", failing)
@@ -187,7 +190,7 @@ async def test_few_prompts_are_made_together_and_a_slow_one_is_given_up(
 ) -> None:
     begun = 0
 
-    async def slow(*_: object) -> PromptPreview:
+    async def slow(*_: object, **__: object) -> PromptPreview:
         nonlocal begun
         begun += 1
         await anyio.sleep_forever()

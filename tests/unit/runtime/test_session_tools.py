@@ -267,24 +267,24 @@ class TestWhatCannotBeOffered:
 
     async def test_what_is_chosen_holds_where_it_can(self, tmp_path: Path) -> None:
         bound = self.bound(tmp_path, activation="tool", search_above=7)
-        assert not missing_tools(bound)
-        options = session_options(bound)
+        assert not missing_tools(bound, "codex")
+        options = session_options(bound, "codex")
         assert (options.activation, options.search_above) == (ActivationMode.TOOL, 7)
 
     async def test_a_tool_of_the_tracker_keeps_its_name(self, tmp_path: Path) -> None:
         bound = self.bound(
             tmp_path, taken=("activate_skill", "skill_search"), activation="tool", search_above=7
         )
-        assert missing_tools(bound) == dict.fromkeys(
+        assert missing_tools(bound, "codex") == dict.fromkeys(
             ["activate_skill", "skill_search"], "the tracker has a tool of this name"
         )
-        options = session_options(bound)
+        options = session_options(bound, "codex")
         assert (options.activation, options.search_above) == (ActivationMode.READ, None)
 
     async def test_an_agent_without_tools_reads_and_is_told_of_all(self, tmp_path: Path) -> None:
         bound = self.bound(tmp_path, client_tools=False, activation="tool")
-        assert missing_tools(bound) == {"activate_skill": "the agent takes no tools"}
-        assert session_options(bound).activation is ActivationMode.READ
+        assert missing_tools(bound, "codex") == {"activate_skill": "the agent takes no tools"}
+        assert session_options(bound, "codex").activation is ActivationMode.READ
 
     async def test_the_run_says_why_and_goes_on_without(self, tmp_path: Path) -> None:
         bound = self.bound(tmp_path, taken=("activate_skill",), activation="tool", native="always")
@@ -292,7 +292,7 @@ class TestWhatCannotBeOffered:
         await session(tmp_path, "a")
         with capture_logs() as logs:
             catalog = await skills_of_run(
-                replace(bound, workspaces=cast("WorkspaceManager", Place())), workspace
+                replace(bound, workspaces=cast("WorkspaceManager", Place())), workspace, "codex"
             )
         assert "read `" in str(catalog.block)
         said = [(log["tool"], log["reason"]) for log in logs if log["event"] == "skill_tool_left_out"]
@@ -300,4 +300,4 @@ class TestWhatCannotBeOffered:
 
     async def test_what_is_not_chosen_is_not_missed(self, tmp_path: Path) -> None:
         bound = self.bound(tmp_path, taken=("activate_skill",), client_tools=False)
-        assert not missing_tools(bound)
+        assert not missing_tools(bound, "codex")

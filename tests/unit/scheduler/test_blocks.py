@@ -214,7 +214,11 @@ def test_progress_starts_the_count_anew() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"blame": Blame.TRACKER}, {"blame": Blame.HOST}, {"category": Category.AGENT_USAGE_LIMIT}],
+    [
+        {"blame": Blame.TRACKER},
+        {"blame": Blame.HOST},
+        {"category": Category.AGENT_USAGE_LIMIT, "retry_after_ms": 0},
+    ],
     ids=str,
 )
 def test_an_outage_never_blocks_and_never_forgives(changes: dict[str, Any]) -> None:

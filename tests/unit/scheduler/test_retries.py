@@ -108,6 +108,8 @@ def test_each_step_of_a_run_is_one_line_in_the_log() -> None:
         "hint": None,
         "turns": 3,
         "commits": 0,
+        "agent": "codex",
+        "agent_reason": "the default (agent.kind)",
     }
 
 

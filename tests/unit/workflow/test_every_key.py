@@ -37,6 +37,11 @@ BY_SHAPE = {
     "text or map": ("true", "7", "1.5", "[a]", ".nan"),
     "list of text": NOT_A_LIST,
     "list of relative paths": NOT_A_LIST,
+    "list of variable names": (*NOT_A_LIST, "['A-B']", "['']", "[7]"),
+    "map of variable name to text": NOT_A_MAP,
+    "list of rules": NOT_A_LIST,
+    "name of an agent": (*NOT_TEXT, *BLANK, NUL, "nobody"),
+    "map of name to settings": NOT_A_MAP,
 }
 """What a value of each shape must not be. A new shape without an entry here fails every case of its keys."""
 
@@ -67,7 +72,7 @@ def _file(name: str, value: str) -> tuple[str, int]:
     """A workflow that sets one key on a line of its own, and the number of that line."""
     lines = ["---"]
     *sections, key = name.split(".")
-    if sections[0] != "tracker":
+    if sections[:1] != ["tracker"]:
         lines.append("tracker: {kind: markdown}")
     elif key != "kind":
         lines += ["tracker:", "  kind: markdown"]
@@ -87,7 +92,7 @@ def test_a_value_that_does_not_fit_is_one_line_with_its_place_and_a_hint(
 
     (failure,) = refuse(text)
 
-    assert failure.message.startswith(f"{key.name} ")
+    assert failure.message.startswith((f"{key.name} ", f"{key.name}["))
     assert "\n" not in failure.message
     assert len(failure.message) < 400
     assert failure.where == f"/repo/WORKFLOW.md:{line}"
@@ -108,7 +113,7 @@ def test_an_item_of_a_list_that_does_not_fit_is_named(refuse: "Refuse", name: st
 
 @pytest.mark.conformance("C-7")
 def test_every_section_suggests_the_key_that_was_meant(parse: "Parse") -> None:
-    sections = {name.rsplit(".", 1)[0] for name in KEYS}
+    sections = {name.rsplit(".", 1)[0] for name in KEYS if "." in name}
     for section in sorted(sections):
         known = next(name for name in KEYS if name.rsplit(".", 1)[0] == section and name != "tracker.kind")
         misspelt = f"{known}x"

@@ -16,11 +16,12 @@ RESTART = {
     "observability.refresh_ms",
     "observability.render_interval_ms",
 }
+KINDS = ("codex", "claude", "acp", "command")
 SESSION = {
-    "agent.kind",
-    "agent.max_turns",
-    *(f"codex.{name}" for name in ("command", "model", "approval_policy", "thread_sandbox", "on_approval")),
-    *(f"codex.{name}" for name in ("turn_sandbox_policy", "turn_timeout_ms", "read_timeout_ms")),
+    *(f"agent.{name}" for name in ("kind", "fallback", "rules", "max_turns")),
+    "agents",
+    *(f"workspace.{name}" for name in ("isolation", "network")),
+    *(name for name in KEYS if name.split(".")[0] in KINDS and not name.endswith(".stall_timeout_ms")),
 }
 
 

@@ -35,12 +35,17 @@ DEFAULTS: dict[str, object] = {
     "workspace.base_branch": None,
     "workspace.push": "never",
     "workspace.keep_dirty": True,
+    "workspace.isolation": "none",
+    "workspace.network": "open",
     "hooks.after_create": None,
     "hooks.before_run": None,
     "hooks.after_run": None,
     "hooks.before_remove": None,
     "hooks.timeout_ms": 60_000,
     "agent.kind": "codex",
+    "agent.fallback": None,
+    "agent.rules": (),
+    "agents": {},
     "agent.max_concurrent_agents": 10,
     "agent.max_turns": 20,
     "agent.max_retry_backoff_ms": 300_000,
@@ -69,6 +74,9 @@ DEFAULTS: dict[str, object] = {
     "agent.skills.source": "workspace",
     "codex.command": "codex app-server",
     "codex.model": None,
+    "codex.effort": None,
+    "codex.home": "operator",
+    "codex.env": (),
     "codex.approval_policy": "never",
     "codex.thread_sandbox": "workspace-write",
     "codex.turn_sandbox_policy": None,
@@ -76,6 +84,40 @@ DEFAULTS: dict[str, object] = {
     "codex.turn_timeout_ms": 3_600_000,
     "codex.read_timeout_ms": 5_000,
     "codex.stall_timeout_ms": 300_000,
+    "claude.command": "claude",
+    "claude.model": None,
+    "claude.effort": None,
+    "claude.home": "operator",
+    "claude.permission_mode": "acceptEdits",
+    "claude.on_approval": "decline",
+    "claude.env": (),
+    "claude.turn_timeout_ms": 3_600_000,
+    "claude.read_timeout_ms": 30_000,
+    "claude.stall_timeout_ms": 300_000,
+    "acp.profile": "generic",
+    "acp.command": None,
+    "acp.model": None,
+    "acp.home": "operator",
+    "acp.mode": None,
+    "acp.system_text": None,
+    "acp.on_approval": "decline",
+    "acp.env": (),
+    "acp.env_values": {},
+    "acp.system_meta": None,
+    "acp.usage": None,
+    "acp.usage_path": None,
+    "acp.load": None,
+    "acp.start_timeout_ms": None,
+    "acp.turn_timeout_ms": 3_600_000,
+    "acp.read_timeout_ms": 5_000,
+    "acp.stall_timeout_ms": 300_000,
+    "command.profile": "generic",
+    "command.command": None,
+    "command.model": None,
+    "command.home": "operator",
+    "command.env": (),
+    "command.turn_timeout_ms": 3_600_000,
+    "command.stall_timeout_ms": 300_000,
     "server.port": None,
     "server.host": "127.0.0.1",
     "worker.ssh_hosts": (),
@@ -94,7 +136,7 @@ def _yaml(dotted: str, value: str) -> str:
     """A front matter that sets one key, on line 3 at the earliest."""
     *sections, key = dotted.split(".")
     lines = [MINIMAL.rstrip("\n")]
-    if sections[0] == "tracker":
+    if sections[:1] == ["tracker"]:
         lines, sections = ["---", "tracker:", "  kind: markdown"], []
         lines.append(f"  {key}: {value}")
     else:
@@ -455,14 +497,14 @@ def test_a_value_from_the_file_cannot_break_the_line_of_a_message(refuse: "Refus
 @pytest.mark.conformance("C-7")
 def test_unknown_keys_are_warned_about_with_a_suggestion(parse: "Parse") -> None:
     workflow = parse(
-        f"{MINIMAL}agent:\n  max_turn: 3\n  skills:\n    pth: x\n  rules: []\npoling: {{}}\nzzz: 1\n"
+        f"{MINIMAL}agent:\n  max_turn: 3\n  skills:\n    pth: x\n  rule: []\npoling: {{}}\nzzz: 1\n"
     )
 
     assert workflow.settings.agent.max_turns == 20
     assert [(w.where, w.message, w.hint) for w in workflow.warnings] == [
         (f"{FILE}:4", 'unknown key "agent.max_turn" is ignored', 'did you mean "max_turns"?'),
         (f"{FILE}:6", 'unknown key "agent.skills.pth" is ignored', 'did you mean "path"?'),
-        (f"{FILE}:7", 'unknown key "agent.rules" is ignored', None),
+        (f"{FILE}:7", 'unknown key "agent.rule" is ignored', 'did you mean "rules"?'),
         (f"{FILE}:8", 'unknown section "poling" is ignored', 'did you mean "polling"?'),
         (f"{FILE}:9", 'unknown section "zzz" is ignored', None),
     ]

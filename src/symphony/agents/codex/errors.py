@@ -4,16 +4,35 @@
 name does; what is unknown is a failed turn that may be tried again.
 """
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from symphony.agents.program import Wanted
 from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
 
-__all__ = ["INSTALL_HINT", "LOGIN_HINT", "UNEXPLAINED", "describe_error", "turn_failure"]
+__all__ = [
+    "INSTALL_HINT",
+    "LOGIN_HINT",
+    "UNEXPLAINED",
+    "WANTED",
+    "describe_error",
+    "login_hint",
+    "turn_failure",
+]
 
 INSTALL_HINT = "install it with `npm install -g @openai/codex`, or set codex.command to where it is"
+WANTED = Wanted(key="codex.command", category=Category.CODEX_NOT_FOUND, hint=INSTALL_HINT)
 LOGIN_HINT = "run `codex login` as the user of the daemon, or set the API key that the model provider names"
+
+
+def login_hint(home: str) -> str:
+    """As `LOGIN_HINT`, for an agent that lives in a home of the daemon's own."""
+    return (
+        f"run `CODEX_HOME={shlex.quote(home)} codex login` as the user of the daemon, or set OPENAI_API_KEY"
+    )
+
 
 _BY_STATUS = {401: Category.AGENT_AUTH, 403: Category.AGENT_AUTH, 429: Category.AGENT_RATE_LIMITED}
 _BY_NAME = {

@@ -1,13 +1,22 @@
-"""Codex's home directory: where it is, what else it reads at home, which variables it asks for. Pure."""
+"""Codex's home directory: where it is, what else it reads at home, which variables it asks for."""
 
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from symphony.agents.base import OwnSkillRoots
+from symphony.agents.base import AgentError, OwnSkillRoots, Surroundings
+from symphony.agents.homes import private_home
+from symphony.domain.failures import Blame, Category, Failure
 
-__all__ = ["CODEX_VARIABLES", "CREDENTIAL_VARIABLES", "codex_home", "provider_variables", "skill_roots"]
+__all__ = [
+    "CODEX_VARIABLES",
+    "CREDENTIAL_VARIABLES",
+    "codex_home",
+    "provider_variables",
+    "settle",
+    "skill_roots",
+]
 
 CREDENTIAL_VARIABLES = frozenset({"OPENAI_API_KEY", "CODEX_API_KEY"})
 CODEX_VARIABLES = CREDENTIAL_VARIABLES | {
@@ -16,6 +25,33 @@ CODEX_VARIABLES = CREDENTIAL_VARIABLES | {
     "OPENAI_ORGANIZATION",
     "OPENAI_PROJECT",
 }
+
+
+_FIRST_CONFIG = """\
+# Codex, as the daemon runs it here, reads this file and no other of yours. It was written once and is
+# yours to edit: a model provider, an MCP server that agents may use. Codex adds the workspaces it trusts.
+"""
+
+
+def settle(around: Surroundings, name: str) -> Path:
+    """Make the private home of an agent, with an empty configuration if there is none; blocking.
+
+    Below the temp directory Codex makes no helper programs, and patches then fail in silence.
+
+    Raises:
+        AgentError: `state_directory`.
+    """
+    home = private_home(around, name, outside_temp=True)
+    try:
+        with (home / "config.toml").open("x", encoding="utf-8") as stream:
+            stream.write(_FIRST_CONFIG)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        message = f"the agent's home {home} cannot be written to: {error.strerror}"
+        failure = Failure(category=Category.STATE_DIRECTORY, blame=Blame.HOST, message=message)
+        raise AgentError(failure) from error
+    return home
 
 
 def codex_home(env: Mapping[str, str]) -> Path | None:

@@ -1,20 +1,36 @@
 """Starts app-server processes: their variables, and what it means when they do not start (AG1, AG20)."""
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from symphony.agents.base import AgentError
-from symphony.agents.codex.errors import INSTALL_HINT
-from symphony.agents.codex.home import CODEX_VARIABLES, CREDENTIAL_VARIABLES, codex_home, provider_variables
+from anyio import to_thread
+
+from symphony.agents.base import AgentError, Surroundings
+from symphony.agents.codex.drift import SCHEMAS
+from symphony.agents.codex.errors import INSTALL_HINT, LOGIN_HINT, login_hint
+from symphony.agents.codex.home import (
+    CODEX_VARIABLES,
+    CREDENTIAL_VARIABLES,
+    codex_home,
+    provider_variables,
+    settle,
+)
 from symphony.agents.environment import child_environment
-from symphony.agents.process import AgentProcess, Launch
+from symphony.agents.homes import at_home
+from symphony.agents.isolation import Isolation
+from symphony.agents.keys import foreign_keys
+from symphony.agents.process import AgentProcess, Launch, shell_argv
 from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.hosts.base import Host, Identity
+from symphony.hosts.base import Identity
+from symphony.workflow.settings import CodexSettings
 
 __all__ = ["Launcher"]
 
 _CONFIG_TIMEOUT_MS = 5_000
+_SCHEMAS_TIMEOUT_MS = 15_000
 
 
 class Launcher:
@@ -22,26 +38,32 @@ class Launcher:
 
     Attributes:
         host: where processes run.
-        environ: the daemon's variables, of which children get the allowed ones.
+        environ: the daemon's variables, of which children get the allowed ones; with `home: private` they
+            lead to that home.
         secret_names: variables that no child ever gets.
         grace_ms: bound of each step of the stop ladder.
     """
 
-    def __init__(
-        self,
-        *,
-        host: Host,
-        command: str,
-        environ: Mapping[str, str],
-        secret_names: frozenset[str],
-        grace_ms: int,
-    ) -> None:
-        self.host = host
-        self.environ = environ
-        self.secret_names = secret_names
-        self.grace_ms = grace_ms
-        self._command = command
+    def __init__(self, *, settings: CodexSettings, around: Surroundings, name: str) -> None:
+        self.host = around.host
+        self.secret_names = around.secret_names
+        self.grace_ms = around.grace_ms
+        self.environ = around.environ
+        self._private = settings.home == "private"
+        if self._private:
+            home = around.homes / name
+            self.environ = {**at_home(around.environ, home), "CODEX_HOME": str(home)}
+        self._around = around
+        self._name = name
+        self._command = settings.command
+        self._asked = frozenset(settings.env)
+        self._home_made = False
         self._provider_names: frozenset[str] | None = None
+
+    @property
+    def login_hint(self) -> str:
+        """How a person logs the agent in, where it lives."""
+        return login_hint(self.environ["CODEX_HOME"]) if self._private else LOGIN_HINT
 
     async def start(
         self,
@@ -57,16 +79,12 @@ class Launcher:
         """Start one process in `cwd`, which exists; for `stderr_start` see `Launch`.
 
         Raises:
-            AgentError: `codex_not_found`, when not even the shell can be started.
+            AgentError: `codex_not_found`, when not even the shell can be started; `state_directory`, when a
+                private home cannot be made.
         """
-        secrets = self.secret_names | secret_names
-        env = child_environment(
-            self.environ,
-            run_id=run_id,
-            agent_names=CODEX_VARIABLES | await self._providers(),
-            extra=extra_env,
-            secret_names=secrets,
-        )
+        await self._settle()
+        secrets = await self._secrets() | secret_names
+        env = await self._environment(run_id, extra_env or {}, secrets)
         launch = Launch(
             command=self._command,
             cwd=cwd,
@@ -75,15 +93,61 @@ class Launcher:
             secret_names=secrets,
             on_spawned=on_spawned,
             stderr_start=stderr_start,
+            isolation=self._isolation(),
         )
         try:
             return await AgentProcess.start(self.host, launch, grace_ms=self.grace_ms)
         except OSError as error:
             raise AgentError(_not_started(error)) from error
 
+    async def schemas(self, place: Path, *, run_id: str) -> Mapping[str, Any] | None:
+        """The protocol of the program that is there, by its own account; null where it gives none.
+
+        `place` is a directory in which the account is written.
+        """
+        secrets = await self._secrets()
+        argv = shell_argv(
+            f"{self._command} generate-json-schema --experimental --out schemas",
+            secrets,
+            search_path=self.environ.get("PATH"),
+        )
+        env = await self._environment(run_id, {}, secrets)
+        try:
+            await self.host.run(argv, cwd=place, env=env, timeout_ms=_SCHEMAS_TIMEOUT_MS)
+            return await to_thread.run_sync(_read_schemas, place / "schemas")
+        except (OSError, ValueError):
+            return None
+
+    async def _environment(
+        self, run_id: str, extra: Mapping[str, str], secrets: frozenset[str]
+    ) -> dict[str, str]:
+        names = await self._own()
+        return child_environment(
+            self.environ, run_id=run_id, agent_names=names, extra=extra, secret_names=secrets
+        )
+
+    async def _own(self) -> frozenset[str]:
+        """The variables that this agent has besides those of all."""
+        return CODEX_VARIABLES | self._asked | await self._providers()
+
+    async def _secrets(self) -> frozenset[str]:
+        """What no child gets: the secrets of the daemon, and the keys of other agents."""
+        return self.secret_names | foreign_keys(await self._own())
+
     async def credentials(self) -> frozenset[str]:
         """Names of the variables that the app-server may read and its tool shells must not."""
         return CREDENTIAL_VARIABLES | await self._providers()
+
+    async def _settle(self) -> None:
+        """Make the private home, once, with a configuration that is a person's to edit."""
+        if self._private and not self._home_made:
+            await to_thread.run_sync(settle, self._around, self._name)
+            self._home_made = True
+
+    def _isolation(self) -> Isolation | None:
+        """Codex writes to its home: threads, logs, and which workspaces it trusts."""
+        isolation, home = self._around.isolation, codex_home(self.environ)
+        return isolation if isolation is None or home is None else isolation.reaching(writable=[home])
 
     async def _providers(self) -> frozenset[str]:
         """Read once: a variable that is new in config.toml is not in our own environment before a restart."""
@@ -101,6 +165,11 @@ class Launcher:
         except OSError:
             return frozenset()
         return provider_variables(found.stdout.decode("utf-8", "replace"))
+
+
+def _read_schemas(folder: Path) -> Mapping[str, Any]:
+    """Raises `OSError` and `ValueError`."""
+    return {name: json.loads((folder / f"{name}.json").read_text("utf-8")) for name in SCHEMAS}
 
 
 def _not_started(error: OSError) -> Failure:

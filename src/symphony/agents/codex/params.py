@@ -74,6 +74,8 @@ def _thread(
         "sandbox": settings.thread_sandbox,
         "config": config,
     }
+    if settings.effort is not None:
+        config["model_reasoning_effort"] = settings.effort
     if settings.model is not None:
         params["model"] = settings.model
     return params

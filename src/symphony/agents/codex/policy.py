@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 from symphony.agents.events import AgentEvent, ApprovalAnswered, InputRequired, Notice, ToolCalled
 from symphony.agents.redaction import redact
+from symphony.agents.toolcalls import RefusedCall, ToolCall, judge, unsupported
 from symphony.agents.wire.jsonrpc import ServerRequest, parse
 from symphony.domain.tools import ToolResult
 
-__all__ = ["Answer", "OnApproval", "Policy", "ToolCall", "decide", "tool_answer"]
+__all__ = ["ANSWERED", "REFUSED", "Answer", "OnApproval", "Policy", "ToolCall", "decide", "tool_answer"]
 
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
@@ -39,14 +40,6 @@ class Answer:
     result: Params | None = None
     error: tuple[int, str] | None = None
     event: AgentEvent | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
-    """One of our tools is to be run with these arguments; its result goes back through `tool_answer`."""
-
-    name: str
-    arguments: Params
 
 
 Decision = Answer | ToolCall
@@ -84,16 +77,10 @@ def _unknown(method: str) -> Answer:
 
 
 def _tool_call(params: Params, policy: Policy) -> Decision:
-    name, arguments = params.get("tool"), params.get("arguments")
-    if not isinstance(name, str) or name not in policy.tool_names or params.get("namespace"):
-        supported = sorted(policy.tool_names)
-        shown = redact(str(name), 200)
-        return tool_answer(shown, ToolResult.error(f"unsupported tool {shown}", supportedTools=supported))
-    if arguments is None:
-        arguments = {}
-    if not isinstance(arguments, dict):
-        return tool_answer(name, ToolResult.error("the arguments of a tool call must be an object"))
-    return ToolCall(name=name, arguments=arguments)
+    name, offered = params.get("tool"), policy.tool_names
+    foreign = bool(params.get("namespace"))
+    judged = unsupported(name, offered) if foreign else judge(name, params.get("arguments"), offered)
+    return tool_answer(judged.name, judged.result) if isinstance(judged, RefusedCall) else judged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,11 +183,30 @@ def _asked(questions: Sequence[Params]) -> InputRequired:
 
 
 def _elicitation(params: Params, policy: Policy) -> Answer:
-    del policy  # no posture allows us to fill in a form for a person (AG16)
+    """A form for a person, which no posture allows us to fill in (AG16), or a question about a tool call.
+
+    Codex asks whether a tool of an MCP server may run in the words of an elicitation, and marks it as such.
+    """
+    meta = params.get("_meta")
+    if isinstance(meta, dict) and meta.get("codex_approval_kind") == "mcp_tool_call":
+        return _tool_approval(params, meta, policy)
     text = params.get("message")
     reason = redact(text, 300) if isinstance(text, str) else "an MCP server asks for input"
     result = {"action": "decline", "content": None}
     return Answer(result=result, event=InputRequired(reason=f"MCP elicitation: {reason}"))
+
+
+def _tool_approval(params: Params, meta: Params, policy: Policy) -> Answer:
+    kind, no = "mcpToolCall", {"action": "decline", "content": None}
+    match policy.on_approval:
+        case "accept":
+            yes = {"action": "accept", "content": {}}
+            return Answer(result=yes, event=ApprovalAnswered(kind=kind, decision="accept"))
+        case "decline":
+            return Answer(result=no, event=ApprovalAnswered(kind=kind, decision="decline"))
+        case "block":
+            asked = {"command": meta.get("tool_name"), "reason": params.get("message")}
+            return Answer(result=no, event=_blocked(kind, asked))
 
 
 _HANDLERS: Mapping[str, Callable[[Params, Policy], Decision]] = {
@@ -213,3 +219,9 @@ _HANDLERS: Mapping[str, Callable[[Params, Policy], Decision]] = {
     "mcpServer/elicitation/request": _elicitation,
     "item/tool/call": _tool_call,
 }
+
+ANSWERED = frozenset({*_HANDLERS, "currentTime/read"})
+"""What the server may ask and gets an answer to."""
+
+REFUSED = frozenset({"account/chatgptAuthTokens/refresh", "attestation/generate"})
+"""What it may ask and is refused for good: logins are Codex's own, and we attest nothing."""

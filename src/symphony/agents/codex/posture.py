@@ -1,26 +1,17 @@
 """What a person should know about `codex` settings before anything runs: open sandboxes, refused policies."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from symphony.agents.codex import params
+from symphony.agents.posture import Remark
 from symphony.workflow.settings import CodexSettings
 
-__all__ = ["OPEN_SANDBOXES", "Remark", "refused_policy", "unguarded"]
+__all__ = ["OPEN_SANDBOXES", "refused_policy", "unguarded"]
 
 OPEN_SANDBOXES = frozenset({"dangerFullAccess", "externalSandbox"})
 _OPEN = frozenset(name.lower() for name in OPEN_SANDBOXES)
 _ACCEPTED_POLICIES = ("never", "on-request", "untrusted")
 _BYPASSES = ("--dangerously-bypass-approvals-and-sandbox", "--yolo", "danger-full-access")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remark:
-    """One remark on one key: a phrase that follows the key's name, and what to do about it."""
-
-    key: str
-    problem: str
-    hint: str
 
 
 def unguarded(settings: CodexSettings) -> Remark | None:

@@ -5,10 +5,7 @@ loudly, and before any issue is claimed. The app-server itself is asked, in the 
 another speaker of the protocol does not know is noted and tolerated.
 """
 
-import re
-import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,9 @@ import anyio
 
 from symphony.agents.base import AgentError, Preflight
 from symphony.agents.codex import params
-from symphony.agents.codex.errors import INSTALL_HINT, LOGIN_HINT
+from symphony.agents.codex.drift import TRIED, drift
+from symphony.agents.codex.errors import INSTALL_HINT
+from symphony.agents.codex.greeting import who
 from symphony.agents.codex.launcher import Launcher
 from symphony.agents.codex.manner import MANNER
 from symphony.agents.codex.mapping import translate
@@ -25,6 +24,7 @@ from symphony.agents.codex.posture import OPEN_SANDBOXES
 from symphony.agents.events import Notice
 from symphony.agents.process import AgentProcess
 from symphony.agents.redaction import redact
+from symphony.agents.scratch import preflight_failure, scratch
 from symphony.agents.wire.connection import Connection, RefusedError
 from symphony.agents.wire.jsonrpc import Message, Notification, ServerRequest
 from symphony.domain.failures import Blame, Category, Failure
@@ -32,14 +32,8 @@ from symphony.workflow.settings import CodexSettings
 
 __all__ = ["check"]
 
-_FILE_TIMEOUT_MS = 10_000
 _COMMAND_TIMEOUT_MS = 15_000
 _MARKER = "symphony-preflight-ok"
-_AGENT = re.compile(r"^([^/\s]+)/(\d+\.\d+\S*)")
-_OUR_NAME = str(params.initialize()["clientInfo"]["name"])
-_SCRATCH = "preflight-"
-# An hour is far longer than any check takes, so another daemon of this root is not disturbed.
-_LEFT_BEHIND = ("-name", f"{_SCRATCH}*", "-mmin", "+60")
 _NO_NAMESPACES = ("new namespace failed", "user namespace", "uid map", "unshare")
 
 _NAMESPACE_HINT = (
@@ -63,10 +57,12 @@ async def check(
     Raises:
         AgentError: `codex_not_found`, `agent_auth` or `agent_preflight`, with a hint.
     """
-    async with _scratch(launcher, workspace_root) as scratch:
-        process = await launcher.start(run_id=run_id, cwd=scratch, stderr_path=scratch / "stderr.log")
+    async with scratch(launcher.host, launcher.environ, workspace_root) as place:
+        process = await launcher.start(run_id=run_id, cwd=place, stderr_path=place / "stderr.log")
         try:
-            return await _Check(launcher, settings, scratch, process).run()
+            found = await _Check(launcher, settings, place, process).run()
+            notices = await _drifted(launcher, found, place, run_id=run_id)
+            return replace(found, notices=(*found.notices, *notices))
         finally:
             with anyio.CancelScope(shield=True):
                 await process.stop(lambda _: None)
@@ -76,31 +72,30 @@ class _Check:
     """The questions, in an order in which the first failure is the one to repair first."""
 
     def __init__(
-        self, launcher: Launcher, settings: CodexSettings, scratch: Path, process: AgentProcess
+        self, launcher: Launcher, settings: CodexSettings, place: Path, process: AgentProcess
     ) -> None:
         self._launcher = launcher
         self._settings = settings
-        self._scratch = scratch
-        self._sandbox = params.turn_sandbox(settings, scratch)
+        self._scratch = place
+        self._sandbox = params.turn_sandbox(settings, place)
         self._connection = Connection(process, read_timeout_ms=settings.read_timeout_ms, manner=MANNER)
         self._notices: list[str] = []
 
     async def run(self) -> Preflight:
         greeting = await self._greet()
-        agent, version = self._who(str(greeting.get("userAgent", "")))
+        agent, version = who(str(greeting.get("userAgent", "")))
+        if agent is None:
+            self._notices.append("the agent did not tell its name and version")
         if agent == "codex":
             self._check_home(greeting.get("codexHome"))
         await self._check_login()
+        await self._check_model()
         await self._check_sandbox()
-        return Preflight(agent=agent, version=version, notices=tuple(dict.fromkeys(self._notices)))
-
-    def _who(self, user_agent: str) -> tuple[str, str]:
-        """Codex calls itself by the name of its client, which is ours; other speakers have their own."""
-        found = _AGENT.match(user_agent)
-        if found is None:
-            self._notices.append("the agent did not tell its name and version")
-            return "unknown", "unknown"
-        return "codex" if found[1] == _OUR_NAME else redact(found[1], 100), redact(found[2], 100)
+        return Preflight(
+            agent=agent or "unknown",
+            version=version or "unknown",
+            notices=tuple(dict.fromkeys(self._notices)),
+        )
 
     async def _greet(self) -> dict[str, Any]:
         try:
@@ -110,7 +105,7 @@ class _Check:
             if error.failure.category is Category.CODEX_NOT_FOUND:
                 raise
             text = f"codex.command does not answer as an app-server: {error.failure.message}"
-            raise _failed(text, hint=f"try the command by hand; {INSTALL_HINT}") from error
+            raise preflight_failure(text, hint=f"try the command by hand; {INSTALL_HINT}") from error
         return greeting
 
     def _check_home(self, home: object) -> None:
@@ -119,7 +114,9 @@ class _Check:
             return
         temp = self._launcher.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - where Codex looks, nothing is made
         if Path(home).resolve().is_relative_to(Path(temp).resolve()):
-            raise _failed(f"CODEX_HOME {home} lies below the temp directory {temp}", hint=_HOME_HINT)
+            raise preflight_failure(
+                f"CODEX_HOME {home} lies below the temp directory {temp}", hint=_HOME_HINT
+            )
 
     async def _check_login(self) -> None:
         answer = await self._ask("account/read", {"refreshToken": False})
@@ -131,9 +128,34 @@ class _Check:
                 blame=Blame.CONFIG,
                 message="Codex is not logged in",
                 retryable=False,
-                hint=LOGIN_HINT,
+                hint=self._launcher.login_hint,
             )
             raise AgentError(failure)
+
+    async def _check_model(self) -> None:
+        """A model out of nowhere is tried all the same, with guesses about it: providers have their own."""
+        name, effort = self._settings.model, self._settings.effort
+        answer = None if name is None and effort is None else await self._ask("model/list", {})
+        listed = answer.get("data") if answer is not None else None
+        models = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+        if not models:
+            return
+        names = ", ".join(str(entry.get("model")) for entry in models)
+        found = [
+            entry
+            for entry in models
+            if entry.get("model") == name or (name is None and entry.get("isDefault"))
+        ]
+        if name is not None and not found:
+            self._notices.append(redact(f"codex.model {name} is none that this Codex knows: {names}"))
+        efforts = [
+            str(one.get("reasoningEffort"))
+            for entry in found
+            for one in entry.get("supportedReasoningEfforts", ())
+        ]
+        if effort is not None and efforts and effort not in efforts:
+            text = f"codex.effort {effort} is none of this model: {', '.join(efforts)}"
+            self._notices.append(redact(text))
 
     async def _check_sandbox(self) -> None:
         asked = {
@@ -146,7 +168,7 @@ class _Check:
         if answer is None:
             self._notices.append("the agent does not answer command/exec: its sandbox was not tried")
         elif answer.get("exitCode") != 0 or _MARKER not in str(answer.get("stdout")):
-            raise _sandbox_failure(answer)
+            raise _sandbox_refusal(answer)
 
     def _script(self) -> str:
         """Where our own recipe holds, what a commit needs: files can be made beside and inside `.git`."""
@@ -166,9 +188,9 @@ class _Check:
         except RefusedError as error:
             if _unknown_method(error):
                 return None
-            raise _failed(error.failure.message, hint=_SANDBOX_HINT) from error
+            raise preflight_failure(error.failure.message, hint=_SANDBOX_HINT) from error
         except AgentError as error:
-            raise _failed(error.failure.message, hint=_SANDBOX_HINT) from error
+            raise preflight_failure(error.failure.message, hint=_SANDBOX_HINT) from error
 
     async def _other(self, message: Message) -> None:
         if isinstance(message, ServerRequest):
@@ -178,48 +200,34 @@ class _Check:
             self._notices.extend(notice.message for notice in notices if notice.level != "info")
 
 
+async def _drifted(launcher: Launcher, found: Preflight, place: Path, *, run_id: str) -> tuple[str, ...]:
+    """What to know about a version that this was not tried with.
+
+    Raises:
+        AgentError: `agent_preflight`, when it lacks what every session needs.
+    """
+    if found.agent != "codex" or found.version == TRIED:
+        return ()
+    told = f"Codex {found.version} is another version than {TRIED}, with which this was tried"
+    schemas = await launcher.schemas(place, run_id=run_id)
+    if schemas is None:
+        return (f"{told}; it does not tell its protocol",)
+    drifted = drift(schemas)
+    more = [] if not drifted.findings else [f"{told}: {'; '.join(drifted.findings)}"]
+    if drifted.fatal:
+        raise preflight_failure(more[0], hint=f"install version {TRIED} of @openai/codex")
+    return tuple(redact(text) for text in more or [f"{told}; its protocol is the same where it matters"])
+
+
 def _unknown_method(error: RefusedError) -> bool:
     """-32601, or the code that Codex uses for everything together with its words for it."""
     words = ("unknown variant", "unknown method", "method not found", "not supported", "unsupported")
     return error.code == METHOD_NOT_FOUND or any(word in error.failure.message.lower() for word in words)
 
 
-def _sandbox_failure(answer: dict[str, Any]) -> AgentError:
+def _sandbox_refusal(answer: dict[str, Any]) -> AgentError:
     told = [line for line in str(answer.get("stderr") or "").splitlines() if line.strip()]
     said = redact(" ".join(told), 300) or "it printed nothing"
     text = f"a command in the agent's sandbox failed with exit code {answer.get('exitCode')}: {said}"
     namespaces = any(word in said.lower() for word in _NO_NAMESPACES)
-    return _failed(text, hint=_NAMESPACE_HINT if namespaces else _SANDBOX_HINT)
-
-
-def _failed(message: str, *, hint: str, blame: Blame = Blame.HOST) -> AgentError:
-    failure = Failure(
-        category=Category.AGENT_PREFLIGHT, blame=blame, message=redact(message), retryable=False, hint=hint
-    )
-    return AgentError(failure)
-
-
-@asynccontextmanager
-async def _scratch(launcher: Launcher, root: Path) -> AsyncIterator[Path]:
-    """A directory that looks like a workspace with a `.git`, removed afterwards with what others left."""
-    home = root / ".symphony"
-    place = home / f"{_SCRATCH}{uuid.uuid4().hex}"
-    await _files(launcher, ["mkdir", "-p", "--", str(place / ".git")])
-    try:
-        resolved = await anyio.Path(place).resolve()
-        yield Path(resolved)
-    finally:
-        ours = ("-mindepth", "1", "-maxdepth", "1", "(", "-name", place.name, "-o", *_LEFT_BEHIND, ")")
-        with anyio.CancelScope(shield=True):
-            await _files(launcher, ["find", str(home), *ours, "-exec", "rm", "-rf", "--", "{}", "+"])
-
-
-async def _files(launcher: Launcher, argv: list[str]) -> None:
-    hint = "workspace.root must be a directory that the daemon can write to"
-    try:
-        done = await launcher.host.run(argv, env=dict(launcher.environ), timeout_ms=_FILE_TIMEOUT_MS)
-    except OSError as error:
-        raise _failed(f"{argv[0]}: {error}", hint=hint, blame=Blame.WORKSPACE) from error
-    if done.exit_code != 0:
-        text = done.stderr.decode("utf-8", "replace") or f"{argv[0]} failed"
-        raise _failed(text, hint=hint, blame=Blame.WORKSPACE)
+    return preflight_failure(text, hint=_NAMESPACE_HINT if namespaces else _SANDBOX_HINT)

@@ -6,7 +6,7 @@ queue that holds what one read brought. No cancel scope spans a `yield`.
 
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ import anyio
 from symphony.agents.base import AgentError, SessionRequest
 from symphony.agents.codex import params
 from symphony.agents.codex.errors import UNEXPLAINED
+from symphony.agents.codex.greeting import who
 from symphony.agents.codex.manner import MANNER
 from symphony.agents.codex.mapping import Translation, means_nothing, translate
 from symphony.agents.codex.opening import id_in, open_thread
@@ -34,16 +35,15 @@ from symphony.agents.events import (
 from symphony.agents.process import AgentProcess
 from symphony.agents.queue import EventQueue
 from symphony.agents.redaction import redact
+from symphony.agents.toolcalls import run_tool
 from symphony.agents.wire.connection import Connection
 from symphony.agents.wire.jsonrpc import Chatter, Garbled, Message, Muted, Notification, ServerRequest
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.ids import session_id
-from symphony.domain.tools import ToolResult
 from symphony.workflow.settings import CodexSettings
 
 __all__ = ["CodexSession"]
 
-TOOL_TIMEOUT_MS = 60_000
 _OVERSLEPT_S = 10.0
 _PROGRESS = ("item/", "turn/", "thread/tokenUsage/")
 _LOOKS_BAD = re.compile(
@@ -63,6 +63,7 @@ class CodexSession:
         cwd: Path,
         credentials: frozenset[str] = frozenset(),
         wall_clock: Callable[[], float] = time.time,
+        checked_version: str | None = None,
     ) -> None:
         self._process = process
         self._connection = Connection(process, read_timeout_ms=settings.read_timeout_ms, manner=MANNER)
@@ -71,6 +72,7 @@ class CodexSession:
         self._cwd = cwd
         self._credentials = credentials
         self._wall_clock = wall_clock
+        self._checked_version = checked_version
         self._policy = Policy(
             approval_policy=settings.approval_policy,
             on_approval=settings.on_approval,
@@ -105,7 +107,7 @@ class CodexSession:
         Raises:
             AgentError: see `Connection.call`.
         """
-        await self._call("initialize", params.initialize())
+        self._compare(await self._call("initialize", params.initialize()))
         await self._connection.tell("initialized")
         request = self._request
         opened = await open_thread(
@@ -114,6 +116,13 @@ class CodexSession:
         self._thread_id, self._resume_refused = opened.thread_id, opened.refused
         self._named = opened.resumed
         self._envelope = request.envelope if opened.resumed else None
+
+    def _compare(self, greeting: Mapping[str, Any]) -> None:
+        """A program that was replaced since the check before the first dispatch works or fails by itself."""
+        _, version = who(str(greeting.get("userAgent", "")))
+        if self._checked_version is not None and version not in {None, self._checked_version}:
+            text = f"the agent is now version {version}; {self._checked_version} was checked at the start"
+            self._events.emit(Notice(level="warning", message=text))
 
     async def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
         """Run one turn; the last event is `TurnEnded` or `InputRequired`.
@@ -283,23 +292,13 @@ class CodexSession:
             return
         decision = decide(request, self._policy, now_s=int(self._wall_clock()))
         if isinstance(decision, ToolCall):
-            decision = tool_answer(decision.name, await self._run_tool(decision))
+            decision = tool_answer(decision.name, await run_tool(decision, self._request.run_tool))
         if decision.error is not None:
             await self._connection.refuse(request, *decision.error)
         else:
             await self._connection.answer(request, decision.result or {})
         if decision.event is not None:
             self._events.emit(decision.event)
-
-    async def _run_tool(self, call: ToolCall) -> ToolResult:
-        """A tool that raises or hangs is a failed call to the agent, and nothing more (AG18)."""
-        try:
-            with anyio.move_on_after(TOOL_TIMEOUT_MS / 1000):
-                return await self._request.run_tool(call.name, call.arguments)
-        except Exception as error:  # noqa: BLE001 - whatever a tool raises, the agent waits for an answer
-            text = redact(str(error)) or type(error).__name__
-            return ToolResult.error(f"tool {call.name} failed: {text}")
-        return ToolResult.error(f"tool {call.name} did not answer within {TOOL_TIMEOUT_MS} ms")
 
     async def _interrupt(self) -> None:
         """Ask the running turn to end and wait for that, so that the final totals are written."""

@@ -14,14 +14,13 @@ import anyio
 from symphony.agents.base import AgentError
 from symphony.agents.process import AgentProcess
 from symphony.agents.redaction import redact
+from symphony.agents.wire.ending import ending, response_timeout
 from symphony.agents.wire.jsonrpc import Codec, Message, Refusal, Response, ServerRequest, parse
 from symphony.domain.failures import Blame, Category, Failure
 
 __all__ = ["Connection", "Manner", "RefusedError"]
 
 Handler = Callable[[Message], Awaitable[None]]
-
-_NOT_FOUND_EXIT = 127
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +75,18 @@ class Connection:
             request_id, wire = self._codec.request(method, params)
             await self._process.send(wire)
             return self._result(await self._answer_to(request_id, other))
-        raise _response_timeout(f"no answer to {method} within {limit_ms} ms")
+        raise response_timeout(f"no answer to {method} within {limit_ms} ms")
 
     async def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send something whose answer, if any, nobody waits for; without params, a notification."""
         wire = self._codec.notify(method) if params is None else self._codec.request(method, params)[1]
         await self._write(wire)
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> int:
+        """Send a request whose answer comes among the messages, however late; returns its id."""
+        request_id, wire = self._codec.request(method, params)
+        await self._write(wire)
+        return request_id
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification."""
@@ -107,7 +112,14 @@ class Connection:
             return
         self._inbox.extend(self._codec.close())
         if not self._inbox:
-            raise AgentError(await self._ending())
+            raise AgentError(
+                await ending(
+                    self._process,
+                    missing=self._manner.missing,
+                    install_hint=self._manner.install_hint,
+                    heard=self._heard,
+                )
+            )
 
     def feed(self, data: bytes) -> None:
         """Take bytes that somebody else read; `b""` stands for the end of the stream."""
@@ -136,7 +148,7 @@ class Connection:
         with anyio.move_on_after(self._read_timeout_ms / 1000):
             await self._process.send(wire)
             return
-        raise _response_timeout(f"the agent has not read its input for {self._read_timeout_ms} ms")
+        raise response_timeout(f"the agent has not read its input for {self._read_timeout_ms} ms")
 
     def _result(self, answer: Response | Refusal) -> dict[str, Any]:
         if isinstance(answer, Refusal):
@@ -147,23 +159,3 @@ class Connection:
             text = redact(f"unreadable answer to {answer.method}: {error}")
             failure = Failure(category=Category.RESPONSE_ERROR, blame=Blame.AGENT, message=text)
             raise AgentError(failure) from error
-
-    async def _ending(self) -> Failure:
-        code = await self._process.exit_code()
-        last = await self._process.stderr_line()
-        said = f": {last}" if last else ""
-        if code == _NOT_FOUND_EXIT and not self._heard:
-            return Failure(
-                category=self._manner.missing,
-                blame=Blame.CONFIG,
-                message=redact(f"the agent's program was not found{said}"),
-                hint=self._manner.install_hint,
-            )
-        ended = "closed its output" if code is None else f"ended with exit code {code}"
-        return Failure(
-            category=Category.PORT_EXIT, blame=Blame.AGENT, message=redact(f"the agent {ended}{said}")
-        )
-
-
-def _response_timeout(message: str) -> AgentError:
-    return AgentError(Failure(category=Category.RESPONSE_TIMEOUT, blame=Blame.AGENT, message=message))

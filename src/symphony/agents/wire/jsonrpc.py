@@ -12,7 +12,6 @@ raw is what keeps the pump cheap. No clock and no I/O; the same input always giv
 is cut into chunks.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,9 +20,11 @@ import msgspec
 from symphony.agents.wire.lines import (
     EXCERPT_CHARS,
     MAX_LINE_BYTES,
+    UNREADABLE,
     Chatter,
     Garbled,
     Lines,
+    encoded,
     excerpt,
     unreadable,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "Muted",
     "Notification",
     "Refusal",
+    "RequestId",
     "Response",
     "ServerRequest",
     "parse",
@@ -72,12 +74,13 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A JSON-RPC error as the answer to our request `id`."""
+    """A JSON-RPC error as the answer to our request `id`; `data` is what stands beside its message."""
 
     id: RequestId
     method: str
     code: int
     message: str
+    data: msgspec.Raw = _NOTHING
 
 
 class Muted(msgspec.Struct, frozen=True):
@@ -92,6 +95,7 @@ Message = Notification | ServerRequest | Response | Refusal | Chatter | Garbled 
 class _Error(msgspec.Struct):
     code: int = 0
     message: str = ""
+    data: msgspec.Raw = _NOTHING
 
 
 class _Envelope(msgspec.Struct):
@@ -102,9 +106,7 @@ class _Envelope(msgspec.Struct):
     error: _Error | None = None
 
 
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _decoder = msgspec.json.Decoder(_Envelope)
-_encoder = msgspec.json.Encoder()
 
 
 def parse(raw: msgspec.Raw) -> dict[str, Any]:
@@ -115,7 +117,7 @@ def parse(raw: msgspec.Raw) -> dict[str, Any]:
     """
     try:
         value = msgspec.json.decode(raw)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise ValueError(f"params: {error}") from error
     return value if isinstance(value, dict) else {}
 
@@ -189,26 +191,17 @@ class Codec:
         if envelope.id is None:
             return Garbled(excerpt(line)[:EXCERPT_CHARS])
         method = self._pending.pop(envelope.id, "")
-        if envelope.error is not None:
-            return Refusal(envelope.id, method, envelope.error.code, envelope.error.message)
+        if (error := envelope.error) is not None:
+            return Refusal(envelope.id, method, error.code, error.message, error.data)
         return Response(envelope.id, method, envelope.result)
 
     def _line(self, message: Mapping[str, Any]) -> bytes:
-        return _encoded({**self._stamp, **message})
+        return encoded({**self._stamp, **message})
 
 
 def _envelope(line: bytes) -> _Envelope | None:
     """The envelope in a line; null when it is no message."""
     try:
         return _decoder.decode(line)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
-
-
-def _encoded(message: Mapping[str, Any]) -> bytes:
-    try:
-        return _encoder.encode(message) + b"\n"
-    except (
-        UnicodeEncodeError
-    ):  # a lone surrogate in a prompt or a tool's answer: cannot be sent, must not stop us
-        return json.dumps(message, ensure_ascii=False).encode("utf-8", "replace") + b"\n"

@@ -3,12 +3,28 @@
 Also the words for a line that is no message: `Chatter` never meant to be one, `Garbled` did.
 """
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
-__all__ = ["EXCERPT_CHARS", "MAX_LINE_BYTES", "Chatter", "Garbled", "Lines", "excerpt", "unreadable"]
+__all__ = [
+    "EXCERPT_CHARS",
+    "MAX_LINE_BYTES",
+    "UNREADABLE",
+    "Chatter",
+    "Garbled",
+    "Lines",
+    "encoded",
+    "excerpt",
+    "unreadable",
+]
 
 MAX_LINE_BYTES = 10 * 1024 * 1024
 EXCERPT_CHARS = 1_000
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_encoder = msgspec.json.Encoder()
 
 
 class Chatter(msgspec.Struct, frozen=True):
@@ -82,3 +98,13 @@ def unreadable(line: bytes) -> Chatter | Garbled | None:
 def excerpt(line: bytes) -> str:
     """The beginning of a line as text."""
     return line[: 4 * EXCERPT_CHARS].decode("utf-8", "replace")
+
+
+def encoded(message: Mapping[str, Any]) -> bytes:
+    """The line that carries a message."""
+    try:
+        return _encoder.encode(message) + b"\n"
+    except (
+        UnicodeEncodeError
+    ):  # a lone surrogate in a prompt or a tool's answer: cannot be sent, must not stop us
+        return json.dumps(message, ensure_ascii=False).encode("utf-8", "replace") + b"\n"

@@ -1,7 +1,8 @@
 """A model server on the loopback interface, so that real agents can be driven without a model or a network.
 
 What it answers is a scenario (module `scenario`), chosen by a marker `[[name]]` in the last user text. One
-sibling module per wire format; this is `responses` (OpenAI Responses, what Codex speaks).
+sibling module per wire format: `responses` (OpenAI Responses, what Codex speaks) and `messages` (Anthropic
+Messages, what Claude Code speaks).
 """
 
 from symphony.testing.model_server.scenario import (
@@ -16,6 +17,7 @@ from symphony.testing.model_server.scenario import (
     Step,
     Text,
     Usage,
+    api_error,
     context_full,
     edit_and_commit,
     patch,
@@ -44,6 +46,7 @@ __all__ = [
     "Step",
     "Text",
     "Usage",
+    "api_error",
     "context_full",
     "edit_and_commit",
     "patch",

@@ -35,14 +35,17 @@ class Responses:
 
     def chunks(self, asked: Asked, answer: Answer) -> Iterator[bytes]:
         """Each item added, its text piece by piece, done; then `response.completed` with everything."""
-        items = [_item(block, f"{asked.position}_{place}") for place, block in enumerate(answer.blocks)]
-        for place, item in enumerate(items):
+        for place, item in enumerate(_items(asked, answer)):
             empty = {**item, "content": []} if item["type"] == "message" else item
             yield _event("response.output_item.added", output_index=place, item=empty)
             yield from _deltas(place, item)
             yield _event("response.output_item.done", output_index=place, item=item)
-        response = _response(asked, "completed") | {"output": items, "usage": _usage(answer.usage)}
-        yield _event("response.completed", response=response)
+        yield _event("response.completed", response=self.whole(asked, answer))
+
+    def whole(self, asked: Asked, answer: Answer) -> Mapping[str, Any]:
+        """The completed response."""
+        output = _items(asked, answer)
+        return _response(asked, "completed") | {"output": output, "usage": _usage(answer.usage)}
 
 
 def _text(message: Mapping[str, Any]) -> str:
@@ -60,6 +63,10 @@ def _response(asked: Asked, status: str) -> _Item:
     return {"id": f"resp_{asked.position}", "object": "response", "status": status}
 
 
+def _items(asked: Asked, answer: Answer) -> list[_Item]:
+    return [_item(block, f"{asked.position}_{place}") for place, block in enumerate(answer.blocks)]
+
+
 def _item(block: Block, place: str) -> _Item:
     match block:
         case Text():
@@ -67,7 +74,8 @@ def _item(block: Block, place: str) -> _Item:
             return {"type": "message", "id": f"msg_{place}", "role": "assistant", "content": content}
         case FunctionCall():
             arguments = json.dumps(block.arguments)
-            return _call("function_call", place, block.name) | {"arguments": arguments}
+            space = {} if block.namespace is None else {"namespace": block.namespace}
+            return _call("function_call", place, block.name) | {"arguments": arguments} | space
         case CustomCall():
             return _call("custom_tool_call", place, block.name) | {"input": block.text}
         case _:

@@ -14,6 +14,9 @@ from typing import Any, Self, assert_never
 from typing_extensions import override
 
 from symphony.testing.model_server.bodies import BodyError, read_body
+from symphony.testing.model_server.chat import ChatCompletions
+from symphony.testing.model_server.gemini import GeminiContent
+from symphony.testing.model_server.messages import Messages
 from symphony.testing.model_server.responses import Responses
 from symphony.testing.model_server.scenario import HARMLESS, Answer, Cut, Hang, HttpError, Scenario, Step
 from symphony.testing.model_server.wire_format import Asked, WireFormat
@@ -57,7 +60,13 @@ class ModelServer:
         self._scenarios = dict(scenarios or {})
         self._headers = dict(headers or {})
         self._otherwise = otherwise
-        self._formats: Sequence[WireFormat] = (Responses(),)
+        self._formats: Sequence[WireFormat] = (
+            Responses(),
+            Messages(),
+            ChatCompletions(),
+            GeminiContent(streamed=True),
+            GeminiContent(streamed=False),
+        )
         self._recorded: list[Recorded] = []
         self._changed = threading.Condition()
         self.closing = threading.Event()
@@ -83,6 +92,11 @@ class ModelServer:
     def base_url(self) -> str:
         """What an agent's configuration takes as the address of the API, without a slash at its end."""
         return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+
+    def learn(self, name: str, scenario: Scenario) -> None:
+        """Serve one more scenario from now on, or another one under a known name."""
+        with self._changed:
+            self._scenarios[name] = scenario
 
     @property
     def requests(self) -> tuple[Recorded, ...]:
@@ -205,6 +219,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._start_stream({}, wire.opening(asked))
                 if isinstance(step, Hang):
                     self.server.model.closing.wait()
+            case Answer() if not asked.streamed:
+                whole = wire.whole(asked, step)
+                self._json(200, whole, self.server.model.headers_for(step))
             case Answer():
                 self._start_stream(self.server.model.headers_for(step), wire.opening(asked))
                 for chunk in wire.chunks(asked, step):

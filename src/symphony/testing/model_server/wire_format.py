@@ -1,6 +1,6 @@
 """What a wire format has to do for the server: recognise, read and answer a request (interface)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,11 +17,15 @@ class Asked:
         user_text: the last text of the user.
         tool_results: how many results of tools follow it.
         position: how long the whole conversation is; makes the ids of an answer unique in it.
+        streamed: whether a stream of events was asked for; else the answer is one JSON object.
+        wants_json: whether the answer's text must be JSON: a question of the agent's own, and no step.
     """
 
     user_text: str
     tool_results: int
     position: int
+    streamed: bool = True
+    wants_json: bool = False
 
 
 class WireFormat(Protocol):
@@ -41,6 +45,10 @@ class WireFormat(Protocol):
 
     def chunks(self, asked: Asked, answer: Answer) -> Iterator[bytes]:
         """The rest of the stream, up to its regular end."""
+        ...
+
+    def whole(self, asked: Asked, answer: Answer) -> Mapping[str, Any]:
+        """The answer to a request that did not ask for a stream."""
         ...
 
 

@@ -3,14 +3,14 @@
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from symphony.agents.codex.errors import INSTALL_HINT
 from symphony.agents.environment import child_environment
 from symphony.agents.process import shell_argv
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.hosts.base import Host
 
-__all__ = ["missing_program", "program_of"]
+__all__ = ["Wanted", "missing_program", "program_of"]
 
 _TIMEOUT_MS = 10_000
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
@@ -33,8 +33,25 @@ def program_of(command: str) -> str | None:
     return first
 
 
-async def missing_program(command: str, *, host: Host, environment: Mapping[str, str]) -> Failure | None:
-    """Why `codex.command` could not be started; null where its program is there, or nobody can tell."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is said when a program is not there.
+
+    Attributes:
+        key: where the command is told, such as `codex.command`.
+        category: what its absence is called.
+        hint: how to get it.
+    """
+
+    key: str
+    category: Category
+    hint: str
+
+
+async def missing_program(
+    command: str, *, host: Host, environment: Mapping[str, str], wanted: Wanted
+) -> Failure | None:
+    """Why a command could not be started; null where its program is there, or nobody can tell."""
     program = program_of(command)
     if program is None:
         return None
@@ -44,15 +61,15 @@ async def missing_program(command: str, *, host: Host, environment: Mapping[str,
             argv, env=child_environment(environment, run_id="check"), timeout_ms=_TIMEOUT_MS
         )
     except OSError:
-        return _missing("bash")
-    return None if done.exit_code == 0 or done.timed_out else _missing(program)
+        return _missing("bash", wanted)
+    return None if done.exit_code == 0 or done.timed_out else _missing(program, wanted)
 
 
-def _missing(program: str) -> Failure:
+def _missing(program: str, wanted: Wanted) -> Failure:
     return Failure(
-        category=Category.CODEX_NOT_FOUND,
+        category=wanted.category,
         blame=Blame.CONFIG,
-        message=f"codex.command: the login shell finds no program {program}",
+        message=f"{wanted.key}: the login shell finds no program {program}",
         retryable=False,
-        hint=INSTALL_HINT,
+        hint=wanted.hint,
     )

@@ -1,0 +1,1 @@
+"""The claude backend: drives Claude Code over its stream of JSON lines."""

@@ -1,0 +1,124 @@
+"""A backend whose processes are enclosed by bubblewrap: proves first that the enclosure holds (DESIGN 9).
+
+Every backend is put behind this one where `workspace.isolation` asks for it: none can forget the proof.
+"""
+
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from anyio import Path as AsyncPath
+from anyio import to_thread
+
+from symphony.agents.base import (
+    AgentBackend,
+    AgentSession,
+    Capabilities,
+    OwnSkillRoots,
+    Preflight,
+    SessionRequest,
+    Surroundings,
+)
+from symphony.agents.environment import child_environment
+from symphony.agents.isolation import Isolation
+from symphony.agents.scratch import preflight_failure, scratch
+from symphony.domain.failures import Failure
+from symphony.hosts.base import Completed
+
+__all__ = ["MISSING_HINT", "NAMESPACE_HINT", "EnclosedBackend", "missing_enclosure"]
+
+MISSING_HINT = "install bubblewrap (apt install bubblewrap), or set workspace.isolation: none"
+NAMESPACE_HINT = (
+    "enable unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, "
+    "kernel.apparmor_restrict_unprivileged_userns=0), or set workspace.isolation: none where a container "
+    "is the sandbox"
+)
+_TIMEOUT_MS = 15_000
+_OFFLINE = "workspace.network: closed leaves the agent without network, and so without a model that is there"
+# Prints what is wrong; the marker at its end says that all of it was asked.
+_PROBE = """
+( : > made ) 2> /dev/null || echo the workspace cannot be written to
+( : > "$1" ) 2> /dev/null && echo a file beside the workspace could be written
+[ -e "$2" ] && echo another workspace can be seen
+echo "$3"
+"""
+
+
+class EnclosedBackend:
+    """An `AgentBackend` like the one inside, with one more question before the first dispatch."""
+
+    def __init__(self, inside: AgentBackend, around: Surroundings, isolation: Isolation) -> None:
+        self._inside = inside
+        self._around = around
+        self._isolation = isolation
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the backend inside."""
+        return self._inside.capabilities
+
+    @property
+    def own_skill_roots(self) -> OwnSkillRoots:
+        """Those of the backend inside."""
+        return self._inside.own_skill_roots
+
+    async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
+        """Try the enclosure, then what the backend inside tries.
+
+        Raises:
+            AgentError: `agent_preflight`: there is no bubblewrap, it does not work here, or it leaks; else as
+                the backend inside.
+        """
+        async with scratch(self._around.host, self._around.environ, workspace_root) as place:
+            await self._prove(place, run_id)
+        found = await self._inside.preflight(workspace_root, run_id=run_id)
+        notices = found.notices if self._isolation.network else (*found.notices, _OFFLINE)
+        return Preflight(agent=found.agent, version=found.version, notices=notices)
+
+    def open(self, request: SessionRequest) -> AbstractAsyncContextManager[AgentSession]:
+        """A session of the backend inside."""
+        return self._inside.open(request)
+
+    async def _prove(self, place: Path, run_id: str) -> None:
+        """A file beside the workspace is neither written nor seen from inside; the workspace is both."""
+        marker, own, neighbour = secrets.token_hex(8), place / "own", place / "other"
+        beside, other = neighbour / "written", neighbour / "seen"
+        for directory in (own, neighbour):
+            await AsyncPath(directory).mkdir()
+        await AsyncPath(other).touch()
+        isolation = replace(self._isolation, hidden=(*self._isolation.hidden, place))
+        probe = ("/bin/sh", "-c", _PROBE, "probe", str(beside), str(other), marker)
+        argv = await to_thread.run_sync(partial(isolation.enclose, probe, cwd=own))
+        env = child_environment(self._around.environ, run_id=run_id)
+        try:
+            done = await self._around.host.run(argv, env=env, timeout_ms=_TIMEOUT_MS)
+        except OSError as error:
+            text = f"workspace.isolation: {self._isolation.program} cannot be started: {error}"
+            raise preflight_failure(text, hint=MISSING_HINT) from error
+        _judge(done, marker, leaked=await AsyncPath(beside).exists())
+
+
+def missing_enclosure(environment: Mapping[str, str]) -> Failure | None:
+    """Why nothing could be enclosed here, seen without starting anything; looks at the disk."""
+    program = Isolation().program
+    if shutil.which(program, path=environment.get("PATH", os.defpath)) is not None:
+        return None
+    text = f"workspace.isolation: there is no {program} on PATH"
+    return preflight_failure(text, hint=MISSING_HINT).failure
+
+
+def _judge(done: Completed, marker: str, *, leaked: bool) -> None:
+    said = done.stdout.decode("utf-8", "replace").splitlines()
+    if done.exit_code != 0 or marker not in said:
+        told = " ".join(done.stderr.decode("utf-8", "replace").split()) or f"exit code {done.exit_code}"
+        text = f"workspace.isolation: bubblewrap does not work here: {told}"
+        raise preflight_failure(text, hint=NAMESPACE_HINT)
+    wrong = [line for line in said if line != marker] or (["a write outside came through"] if leaked else [])
+    if wrong:
+        hint = "keep workspace.root out of the directories that agents write to, such as their homes"
+        raise preflight_failure(f"workspace.isolation does not hold: {'; '.join(wrong)}", hint=hint)

@@ -1,0 +1,281 @@
+"""Real bubblewrap around real processes: what is open, what is closed, and how all of it ends."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from anyio import to_thread
+
+from harness.real import require_bubblewrap
+from integration.agents.conftest import SOURCE, git
+from symphony.agents.base import AgentError, Surroundings
+from symphony.agents.events import Text, TurnEnded, TurnStatus, Usage
+from symphony.agents.isolation import Isolation
+from symphony.agents.process import AgentProcess, Launch
+from symphony.agents.registry import create_backend
+from symphony.domain.failures import Blame, Category
+from symphony.testing.model_server import edit_and_commit
+from symphony.workflow.agents import NamedAgent
+from symphony.workflow.settings import CodexSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from integration.agents.conftest import Bench, RealBench
+
+    Make = Callable[..., RealBench]
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(autouse=True)
+def bubblewrap() -> str:
+    return require_bubblewrap()
+
+
+def closed(bench: Bench, **changes: Any) -> Isolation:
+    """All of the test's directory can be read, as the machine's own file system can; but for the rest."""
+    top = bench.workspace.parent
+    return Isolation(**{"readable": (top, SOURCE), **changes})
+
+
+async def inside(bench: Bench, isolation: Isolation, script: str, **env: str) -> str:
+    """What a shell prints in there, errors included."""
+    shell = ["bash", "-c", f"exec 2>&1; {script}"]
+    argv = await to_thread.run_sync(partial(isolation.enclose, shell, cwd=bench.workspace))
+    done = await bench.host.run(argv, cwd=bench.workspace, env={**bench.environ, **env}, timeout_ms=20_000)
+    return done.stdout.decode() + done.stderr.decode()
+
+
+async def test_the_workspace_is_written_and_nothing_else(bench: Bench) -> None:
+    outside = bench.workspace.parent / "outside"
+    outside.mkdir()
+    told = await inside(
+        bench, closed(bench), f"echo in > made; echo out > {outside}/made; echo out > {SOURCE}/made"
+    )
+    assert (bench.workspace / "made").read_text() == "in\n"
+    assert told.count("Read-only file system") == 2
+    assert list(outside.iterdir()) == []
+    assert not (SOURCE / "made").exists()
+
+
+async def test_what_is_hidden_is_empty_and_stays_so(bench: Bench) -> None:
+    top = bench.workspace.parent
+    (top / "state").mkdir()
+    (top / "state" / "token").write_text("operator")
+    (top / "home" / ".ssh").mkdir()
+    (top / "home" / ".ssh" / "id").write_text("key")
+    (top / "home" / ".netrc").write_text("password")
+    isolation = closed(bench, hidden=(top / "state", top / "home/.ssh", top / "home/.netrc", top / "absent"))
+    told = await inside(
+        bench,
+        isolation,
+        f"ls -A {top}/state {top}/home/.ssh; cat {top}/home/.netrc; echo new > {top}/state/x; echo end",
+    )
+    assert "operator" not in told
+    assert "key" not in told
+    assert "password" not in told
+    assert "token" not in told
+    assert "Read-only file system" in told
+    assert told.endswith("end\n")
+    assert (top / "home" / ".netrc").read_text() == "password"
+
+
+async def test_other_workspaces_are_not_there_and_borrowed_objects_are(bench: Bench) -> None:
+    root = bench.workspace.parent / "root"
+    mirror, own, other = root / ".symphony/mirrors/a.git", root / "MT-1", root / "MT-2"
+    git(bench.workspace, "clone", "--quiet", "--bare", str(bench.workspace), str(mirror))
+    for place in (own, other):
+        git(bench.workspace, "clone", "--quiet", "--shared", str(mirror), str(place))
+        git(place, "config", "user.name", "Test")
+        git(place, "config", "user.email", "test@example.invalid")
+    bench.workspace = own
+    isolation = Isolation(hidden=(root,), readable=(root / ".symphony/mirrors",))
+    commit = "echo a > a; git add a && git commit -qm inside && git log --format=%s"
+    script = f"ls {root}; ls -A {other}; {commit}; : > {mirror}/made"
+    told = await inside(bench, isolation, script)
+    assert told.startswith("MT-1\n"), "alone"
+    assert "No such file or directory" in told
+    assert "inside\nstart\n" in told
+    assert "Read-only file system" in told
+    assert git(own, "log", "-1", "--format=%s") == "inside"
+
+
+async def test_a_private_temp_directory_and_no_services_of_the_machine(bench: Bench) -> None:
+    isolation = Isolation(scratch=(bench.workspace.parent / "home",))
+    told = 'echo "$TMPDIR" "${XDG_RUNTIME_DIR-none}"'
+    script = f"{told}; mktemp >/dev/null && echo made; echo x > ~/y && echo scratch; ls -A /run/user"
+    told = await inside(bench, isolation, script, TMPDIR="/elsewhere", XDG_RUNTIME_DIR="/run/user/0")
+    assert told.startswith("/tmp none\nmade\nscratch\n")
+    assert not (bench.workspace.parent / "home" / "y").exists()
+
+
+async def test_processes_outside_are_out_of_reach(bench: Bench) -> None:
+    told = await inside(
+        bench, closed(bench), f"kill -0 {os.getppid()}; ls -d /proc/{os.getpid()}; cat /proc/1/comm"
+    )
+    assert "No such process" in told
+    assert "No such file or directory" in told
+    assert told.endswith("bwrap\n")
+
+
+async def test_the_kernel_cannot_be_set_and_no_right_is_left(bench: Bench) -> None:
+    """Looked at and not tried: what a leak here would change is the machine that runs the tests."""
+    told = await inside(
+        bench, closed(bench), "test -w /proc/sys/kernel/hostname && echo open; grep CapEff /proc/self/status"
+    )
+    assert "open" not in told
+    rights = int(told.split()[-1], 16)
+    assert rights & ~(1 << 31) == 0, "but for the one without which root cannot nest sandboxes"
+
+
+@pytest.mark.parametrize("network", [True, False])
+async def test_the_network_is_closed_where_it_shall_be(bench: Bench, network: bool) -> None:  # noqa: FBT001 - a parameter
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        told = await inside(
+            bench, closed(bench, network=network), f"exec 3<>/dev/tcp/127.0.0.1/{port} && echo reached"
+        )
+    assert ("reached" in told) is network
+
+
+async def test_a_nested_sandbox_can_be_made(bench: Bench, bubblewrap: str) -> None:
+    nested = f"{bubblewrap} --ro-bind / / --dev /dev --unshare-user --unshare-pid echo nested"
+    assert "nested" in await inside(bench, closed(bench), nested)
+
+
+def enclosed(bench: Bench, command: str, isolation: Isolation, **settings: Any) -> Any:
+    """The backend as the daemon makes it."""
+    section = CodexSettings(**{"command": command, "read_timeout_ms": 20_000, **settings})
+    around = Surroundings(
+        host=bench.host,
+        environ=bench.environ,
+        secret_names=frozenset(),
+        homes=bench.workspace.parent / "homes",
+        isolation=isolation,
+        grace_ms=bench.grace_ms,
+    )
+    return create_backend(NamedAgent(name="codex", kind="codex", settings=section), around)
+
+
+async def test_a_session_works_inside_and_is_stopped_like_any_other(bench: Bench) -> None:
+    bench.grace_ms = 2_000
+    backend = enclosed(bench, bench.scripted(), closed(bench))
+    steps = (
+        {"write": "a", "text": "b"},
+        {"commit": "inside"},
+        {"say": "working"},
+        {"sleep_ms": 60_000},
+    )
+    async with backend.open(bench.request()) as session:
+        async for event in session.run_turn(bench.script(*steps), title="MT-1: try"):
+            if isinstance(event, Text) and "working" in event.message:
+                break
+        left = await session.stop()
+    assert [event.status for event in left if isinstance(event, TurnEnded)] == [TurnStatus.INTERRUPTED]
+    assert any(isinstance(event, Usage) for event in left)
+    assert git(bench.workspace, "log", "-1", "--format=%s") == "inside"
+    assert bench.living() == ()
+
+
+@pytest.mark.parametrize(
+    "switches", [("--ignore-eof", "--own-session-child"), ("--ignore-eof", "--ignore-sigterm")]
+)
+async def test_nothing_survives_whatever_the_agent_ignores(bench: Bench, switches: tuple[str, ...]) -> None:
+    backend = enclosed(bench, bench.scripted(*switches), closed(bench))
+    async with backend.open(bench.request()) as session:
+        await session.stop()
+        assert not bench.host.alive(bench.spawned[0])
+    assert bench.living() == ()
+
+
+async def test_sigterm_reaches_the_agent_and_its_last_words_reach_us(bench: Bench) -> None:
+    """What encloses it would kill it at once."""
+    program = bench.workspace / "polite.py"
+    program.write_text(
+        "import signal, sys, time\n"
+        "def end(*_):\n    print('farewell', flush=True)\n    sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, end)\nprint('ready', flush=True)\n"
+        "while True:\n    time.sleep(0.05)\n"
+    )
+    launch = Launch(
+        command=f"{shlex.quote(sys.executable)} {program}",
+        cwd=bench.workspace,
+        env={**bench.environ, "SYMPHONY_RUN_ID": bench.run_id},
+        stderr_path=bench.stderr,
+        isolation=closed(bench),
+    )
+    process = await AgentProcess.start(bench.host, launch, grace_ms=1_000)
+    assert await process.receive() == b"ready\n"
+    heard = bytearray()
+    await process.stop(heard.extend)
+    assert heard == b"farewell\n"
+    assert bench.living() == ()
+
+
+async def test_the_check_before_the_first_dispatch_proves_it(bench: Bench) -> None:
+    root = bench.workspace.parent / "root"
+    found = await enclosed(bench, bench.scripted(), closed(bench, hidden=(root,))).preflight(
+        root, run_id="check"
+    )
+    assert found.agent == "symphony-scripted-agent"
+    offline = closed(bench, hidden=(root,), network=False)
+    found = await enclosed(bench, bench.scripted(), offline).preflight(root, run_id="check")
+    assert "workspace.network: closed" in found.notices[-1]
+    assert not list((root / ".symphony").iterdir())
+
+
+async def refusal(bench: Bench, isolation: Isolation) -> AgentError:
+    with pytest.raises(AgentError) as caught:
+        await enclosed(bench, bench.scripted(), isolation).preflight(bench.workspace.parent, run_id="check")
+    assert caught.value.failure.category is Category.AGENT_PREFLIGHT
+    assert caught.value.failure.blame is Blame.HOST
+    return caught.value
+
+
+async def test_a_missing_bubblewrap_is_told(bench: Bench) -> None:
+    error = await refusal(bench, closed(bench, program="bwrap-that-is-not-there"))
+    assert "cannot be started" in str(error)
+    assert "apt install bubblewrap" in str(error.failure.hint)
+
+
+async def test_a_host_without_user_namespaces_is_told(bench: Bench, tmp_path: Path) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    program.chmod(0o755)
+    error = await refusal(bench, closed(bench, program=str(program)))
+    assert "No permissions to create new namespace" in str(error)
+    assert "kernel.unprivileged_userns_clone" in str(error.failure.hint)
+
+
+async def test_an_enclosure_that_leaks_is_found(bench: Bench, tmp_path: Path) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text('#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
+    program.chmod(0o755)
+    error = await refusal(bench, closed(bench, program=str(program)))
+    assert "does not hold" in str(error)
+    assert "beside the workspace could be written" in str(error)
+    assert "another workspace can be seen" in str(error)
+
+
+@pytest.mark.real_codex
+async def test_a_real_codex_sandbox_holds_within(real: Make) -> None:
+    """The agent's own sandbox is made inside of ours: both hold."""
+    bench = real({"work": edit_and_commit("a.txt", "hello\n", "add a")})
+    top = bench.workspace.parents[1]
+    backend = enclosed(bench, bench.command, Isolation(hidden=(bench.workspace.parent,)))
+    found = await backend.preflight(bench.workspace.parent, run_id="check")
+    assert found.agent == "codex"
+    async with backend.open(bench.request()) as session:
+        events = await bench.turn(session, "[[work]] please")
+    assert events[-1] == TurnEnded(status=TurnStatus.COMPLETED)
+    assert git(bench.workspace, "log", "-1", "--format=%s") == "add a"
+    assert bench.living() == ()
+    assert top.exists()

@@ -1,0 +1,400 @@
+"""Which agent an issue is given to: rules, fallbacks, limits, and conversations that only one agent knows."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.scheduling import Story, make_failure, make_issue, make_settings
+from symphony.domain.failures import Category
+from symphony.scheduler.choice import choose, plan, waits_until
+from symphony.scheduler.commands import PostNote, StartRun
+from symphony.scheduler.inputs import (
+    OperatorAsked,
+    OutcomeKind,
+    Resume,
+    ResumeReason,
+    SettingsChanged,
+    Thread,
+    Timer,
+    TimerKind,
+    Verb,
+)
+from symphony.scheduler.limits import LONGEST_LIMIT_MS, wait_ms
+from symphony.scheduler.machine import over
+from symphony.scheduler.policy import Ineligible, ReasonCode, eligible
+from symphony.scheduler.settings import AgentFacts, Rule
+from symphony.scheduler.state import Limited, State, initial
+
+RATE = Category.AGENT_RATE_LIMITED
+CREDIT = Category.AGENT_USAGE_LIMIT
+UI = Rule(use="claude", label="ui")
+REVIEW = Rule(use="gemini", state="in review", fallback="codex")
+BOTH = Rule(use="aider", label="small", state="todo")
+FACTS = {
+    "codex": AgentFacts(kind="codex", section="codex", stall_timeout_ms=300_000, model="big"),
+    "claude": AgentFacts(kind="claude", section="claude", stall_timeout_ms=60_000),
+    "gemini": AgentFacts(kind="acp", section="agents.gemini", stall_timeout_ms=0),
+}
+QUIET: dict[str, Any] = {"poll_interval_ms": 10_000_000, "stall_timeout_ms": 0}
+
+
+def _state(*limited: str, **settings: Any) -> State:
+    values: dict[str, Any] = {"rules": (UI, BOTH, REVIEW), "fallback": "claude", "agents": FACTS}
+    state = initial(make_settings(**values | settings), epoch="e")
+    held = {name: Limited(until_ms=1_000 + len(name), failure=_limit()) for name in limited}
+    return State(settings=state.settings, epoch="e", limited=held)
+
+
+def _limit(category: Category = RATE, **changes: Any) -> Any:
+    return make_failure("slow down", category=category, **changes)
+
+
+# --- the choice itself -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("labels", "state", "name", "reason"),
+    [
+        ((), "Todo", "codex", "the default (agent.kind)"),
+        (("ui", "small"), "Todo", "claude", "agent.rules[0]: label 'ui'"),
+        (("small",), " TODO", "aider", "agent.rules[1]: label 'small' and state 'todo'"),
+        (("small",), "In Progress", "codex", "the default (agent.kind)"),
+        (("x",), "In Review ", "gemini", "agent.rules[2]: state 'in review'"),
+    ],
+)
+def test_the_first_rule_that_fits_names_the_agent(
+    labels: tuple[str, ...], state: str, name: str, reason: str
+) -> None:
+    chosen = choose(_state(), make_issue(labels=labels, state=state))
+    assert (chosen.name, chosen.reason, chosen.instead_of) == (name, reason, None)
+
+
+def test_what_is_known_of_the_agent_goes_with_its_name() -> None:
+    default, gemini = choose(_state(), make_issue()), choose(_state(), make_issue(state="in review"))
+    assert (default.kind, default.model) == ("codex", "big")
+    assert (gemini.kind, gemini.model) == ("acp", None)
+    unknown = choose(_state(agents={}), make_issue())
+    assert (unknown.kind, unknown.model) == ("codex", None)
+
+
+def test_a_label_is_compared_without_case() -> None:
+    assert choose(_state(), make_issue(labels=(" UI ",))).name == "claude"
+
+
+def test_the_fallback_takes_the_place_of_a_limited_agent() -> None:
+    chosen = choose(_state("codex"), make_issue())
+    assert (chosen.name, chosen.instead_of) == ("claude", "codex")
+    assert chosen.reason == "codex is rate limited; it would be the agent by the default (agent.kind)"
+
+    of_rule = choose(_state("gemini"), make_issue(state="in review"))
+    assert (of_rule.name, of_rule.instead_of) == ("codex", "gemini")
+
+
+def test_the_words_say_whether_it_is_asked_too_often_or_out_of_credit() -> None:
+    state = _state()
+    state = State(
+        settings=state.settings, epoch="e", limited={"codex": Limited(until_ms=1, failure=_limit(CREDIT))}
+    )
+    assert choose(state, make_issue()).reason.startswith("codex is out of credit; ")
+
+
+def test_a_limit_that_is_over_limits_nothing() -> None:
+    state = _state()
+    state = State(
+        settings=state.settings, epoch="e", limited={"codex": Limited(until_ms=None, failure=_limit())}
+    )
+    assert choose(state, make_issue()).name == "codex"
+    assert waits_until(state, make_issue()) is None
+
+
+def test_an_agent_is_not_its_own_fallback() -> None:
+    """A rule without one of its own has `agent.fallback`, which may be the very agent that it uses."""
+    state = _state("claude")
+    assert choose(state, make_issue(labels=("ui",))).name == "claude"
+    assert waits_until(state, make_issue(labels=("ui",))) == 1_006
+
+
+def test_an_issue_waits_for_whoever_is_free_first_of_those_that_may_take_it() -> None:
+    state = _state("codex", "claude")
+    assert choose(state, make_issue()).name == "codex"
+    assert waits_until(state, make_issue()) == 1_005
+    assert waits_until(_state("codex"), make_issue()) is None
+    assert waits_until(_state("codex", fallback=None), make_issue()) == 1_005
+
+
+@pytest.mark.parametrize(
+    ("limited", "of_thread", "name", "instead_of"),
+    [
+        ((), "claude", "claude", "codex"),
+        ((), "gemini", "codex", None),
+        ((), "codex", "codex", None),
+        (("claude",), "claude", "codex", None),
+        (("codex",), "codex", "claude", "codex"),
+    ],
+)
+def test_a_conversation_is_kept_by_an_agent_that_may_have_the_issue(
+    limited: tuple[str, ...], of_thread: str, name: str, instead_of: str | None
+) -> None:
+    chosen = choose(_state(*limited), make_issue(), of_thread)
+    assert (chosen.name, chosen.instead_of) == (name, instead_of)
+
+
+def test_the_conversation_of_another_agent_is_left_behind_and_an_answer_is_not() -> None:
+    thread = Thread(thread_id="t", agent="gemini")
+    resume = Resume(reason=ResumeReason.ANSWERED, thread=thread, question="q", answer="a")
+
+    chosen, left = plan(_state(), make_issue(), resume)
+    assert chosen.name == "codex"
+    assert left == Resume(reason=ResumeReason.ANSWERED, question="q", answer="a")
+
+    same = Resume(reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t", agent="codex"))
+    assert plan(_state(), make_issue(), same)[1] == same
+    assert plan(_state(), make_issue(), None)[1] is None
+    cold = Resume(reason=ResumeReason.INTERRUPTED)
+    assert plan(_state(), make_issue(), cold)[1] == cold
+
+
+# --- in the life of a daemon -----------------------------------------------------------------------------
+
+
+def _started(story: Story) -> list[tuple[str, str]]:
+    return [(one.issue.identifier, one.agent) for one in story.said(StartRun)]
+
+
+def test_a_run_is_told_its_agent_and_so_is_the_log() -> None:
+    story = Story(make_issue(labels=("ui",)), rules=(UI,)).begin()
+
+    assert _started(story) == [("SYM-1", "claude")]
+    (notice,) = story.notices("run_started")
+    assert notice.fields["agent"] == "claude"
+    assert notice.fields["agent_reason"] == "agent.rules[0]: label 'ui'"
+    assert story.state.running["1"].agent.name == "claude"
+
+
+def test_the_rules_are_judged_anew_at_every_start() -> None:
+    story = Story(make_issue(), rules=(UI,), **QUIET).begin()
+    story.put("1", labels=("ui",))
+    story.forget().fails().advance(10_000)
+    assert _started(story) == [("SYM-1", "claude")]
+
+
+def test_after_a_limit_the_fallback_goes_on_at_once_and_nothing_is_held_against_the_issue() -> None:
+    story = Story(make_issue(), fallback="claude", max_attempts_without_progress=1, **QUIET).begin()
+    story.streams(turn_count=1, thread_id="t")
+    story.forget().fails(failure=_limit(retry_after_ms=120_000), progress=False)
+
+    (limited,) = story.notices("agent_limited")
+    assert limited.fields == {
+        "agent": "codex",
+        "reason": "agent_rate_limited: slow down",
+        "delay_ms": 120_000,
+    }
+    retry = story.state.retrying["1"]
+    assert (retry.attempt, retry.failures, retry.hopeless, retry.idle_attempts) == (1, 0, False, 0)
+    story.advance(1_000)
+    (start,) = story.said(StartRun)
+    assert (start.agent, start.resume) == ("claude", None)
+    assert story.state.running["1"].agent.instead_of == "codex"
+
+
+def test_afterwards_it_is_given_to_the_agent_of_its_rule_again() -> None:
+    story = Story(make_issue(), fallback="claude", **QUIET).begin()
+    story.fails(failure=_limit(retry_after_ms=5_000)).advance(1_000)
+    story.forget().advance(4_000)
+    (recovered,) = story.notices("agent_recovered")
+    assert recovered.fields["agent"] == "codex"
+    story.ends(progress=True).advance(1_000)
+    assert _started(story) == [("SYM-1", "codex")]
+
+
+def test_without_a_fallback_the_issue_waits_until_the_agent_may_be_asked_again() -> None:
+    story = Story(make_issue(), **QUIET).begin()
+    story.forget().fails(failure=_limit(CREDIT))
+    assert story.state.retrying["1"].due_ms == 900_000
+    story.advance(899_999)
+    assert _started(story) == []
+    story.advance(1)
+    assert _started(story) == [("SYM-1", "codex")]
+
+
+def test_others_are_not_started_on_a_limited_agent_and_say_why() -> None:
+    story = Story(make_issue("1"), make_issue("2"), max_concurrent_agents=1, **QUIET).begin()
+    story.forget().fails(failure=_limit())
+    verdict = eligible(story.board["2"], story.state)
+    assert isinstance(verdict, Ineligible)
+    assert verdict.code is ReasonCode.AGENT_LIMITED
+    assert verdict.message == "the agent codex is rate limited, and no other may take its place now"
+    story.advance(59_999)
+    assert _started(story) == []
+    story.advance(1)
+    assert _started(story) == [("SYM-1", "codex")]
+
+
+def test_a_candidate_starts_when_the_limit_is_over_without_a_poll() -> None:
+    issue = make_issue("1")
+    story = Story(issue, make_issue("2", labels=("ui",)), rules=(UI,), **QUIET).begin()
+    story.fails("2", failure=_limit(retry_after_ms=30_000))
+    story.put("2", state="Done")
+    story.board["3"] = make_issue("3", labels=("ui",))
+    story.tell(SettingsChanged(settings=story.state.settings))
+    story.forget()
+    story.tell(OperatorAsked(verb=Verb.PAUSE))
+    story.tell(OperatorAsked(verb=Verb.RESUME))
+    assert "3" in story.state.candidates
+    story.advance(30_000)
+    assert ("SYM-3", "claude") in _started(story)
+
+
+def test_a_due_retry_waits_for_a_limited_agent_without_counting_an_attempt() -> None:
+    story = Story(make_issue("1"), make_issue("2"), **QUIET).begin()
+    story.fails("1")
+    story.fails("2", failure=_limit(retry_after_ms=50_000))
+    story.advance(20_000)
+    retry = story.state.retrying["1"]
+    assert (retry.attempt, retry.due_ms, retry.firing) == (1, 50_000, False)
+    story.forget().advance(30_000)
+    assert _started(story) == [("SYM-1", "codex"), ("SYM-2", "codex")]
+
+
+def test_runs_that_end_while_the_limit_holds_do_not_lengthen_it_by_their_number() -> None:
+    story = Story(make_issue("1"), make_issue("2"), make_issue("3"), **QUIET).begin()
+    story.forget()
+    story.fails("1", failure=_limit(retry_after_ms=90_000))
+    story.fails("2", failure=_limit())
+    assert story.state.limited["codex"] == Limited(until_ms=90_000, failure=_limit(), times=1)
+    story.fails("3", failure=_limit(retry_after_ms=100_000))
+    assert story.state.limited["codex"].until_ms == 100_000
+    assert len(story.notices("agent_limited")) == 1
+    story.advance(90_000)
+    assert story.state.limited["codex"].until_ms == 100_000
+
+
+def test_each_time_in_a_row_the_wait_doubles_until_a_turn_shows_that_it_helped() -> None:
+    story = Story(make_issue(), **QUIET).begin()
+    story.fails(failure=_limit()).advance(60_000)
+    story.streams().fails(failure=_limit())
+    assert story.state.limited["codex"].until_ms == 180_000
+    assert story.state.limited["codex"].times == 2
+    story.advance(120_000)
+    story.fails()  # nothing is shown by a run without a turn
+    assert story.state.limited["codex"].times == 2
+    story.advance(300_000)
+    story.streams(turn_count=1).fails()
+    assert story.state.limited == {}
+
+
+@pytest.mark.parametrize(
+    ("category", "retry_after_ms", "times", "expected"),
+    [
+        (RATE, None, 1, 60_000),
+        (RATE, None, 3, 240_000),
+        (CREDIT, None, 1, 900_000),
+        (CREDIT, None, 99, LONGEST_LIMIT_MS),
+        (RATE, 5_000, 4, 5_000),
+        (RATE, -1, 1, 0),
+        (CREDIT, 10**12, 1, LONGEST_LIMIT_MS),
+    ],
+)
+def test_how_long_nobody_is_given_to_it(
+    category: Category, retry_after_ms: int | None, times: int, expected: int
+) -> None:
+    assert wait_ms(_limit(category, retry_after_ms=retry_after_ms), times) == expected
+
+
+def test_an_operator_who_asks_for_a_retry_has_the_agent_asked_again() -> None:
+    story = Story(make_issue(), **QUIET).begin()
+    story.fails(failure=_limit(CREDIT)).advance(1_000)
+    story.forget().tell(OperatorAsked(verb=Verb.RETRY, issue_id="1"))
+    assert len(story.notices("agent_recovered")) == 1
+    assert Timer(TimerKind.LIMIT, "codex") not in story.state.timers
+    story.advance(0)
+    assert _started(story) == [("SYM-1", "codex")]
+
+
+def test_he_gets_the_agent_of_the_rule_and_not_its_fallback() -> None:
+    story = Story(make_issue(), fallback="claude", **QUIET).begin()
+    story.fails(failure=_limit(CREDIT))
+    story.forget().tell(OperatorAsked(verb=Verb.RETRY, issue_id="1"))
+    story.advance(0)
+    assert _started(story) == [("SYM-1", "codex")]
+
+
+def test_a_retry_of_a_blocked_issue_lifts_the_limit_too() -> None:
+    story = Story(make_issue(), make_issue("2"), **QUIET).begin()
+    story.ends("1", OutcomeKind.INPUT_REQUIRED, make_failure())
+    story.fails("2", failure=_limit(CREDIT))
+    assert story.said(PostNote)
+    story.forget().tell(OperatorAsked(verb=Verb.RETRY, issue_id="1"))
+    story.advance(0)
+    assert _started(story) == [("SYM-1", "codex")]
+
+
+def test_a_conversation_goes_on_with_its_agent_although_the_rules_changed() -> None:
+    story = Story(make_issue(), fallback="claude", **QUIET).begin()
+    story.streams(turn_count=1, thread_id="t1")
+    story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure(category=Category.TURN_INPUT_REQUIRED))
+    story.tell(SettingsChanged(settings=make_settings(agent="claude", fallback="codex", **QUIET)))
+    story.forget().tell(OperatorAsked(verb=Verb.ANSWER, issue_id="1", text="yes"))
+    story.advance(0)
+    (start,) = story.said(StartRun)
+    assert start.agent == "codex"
+    assert start.resume is not None
+    assert start.resume.thread is not None
+    assert (start.resume.thread.thread_id, start.resume.thread.agent) == ("t1", "codex")
+    assert story.state.running["1"].agent.reason.startswith("it goes on with its conversation; claude ")
+
+
+def test_an_answer_reaches_another_agent_in_its_first_prompt() -> None:
+    story = Story(make_issue(), **QUIET).begin()
+    story.streams(turn_count=1, thread_id="t1")
+    story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure(category=Category.TURN_INPUT_REQUIRED))
+    story.tell(SettingsChanged(settings=make_settings(agent="claude", **QUIET)))
+    story.forget().tell(OperatorAsked(verb=Verb.ANSWER, issue_id="1", text="yes"))
+    story.advance(0)
+    (start,) = story.said(StartRun)
+    assert start.agent == "claude"
+    assert start.resume is not None
+    assert (start.resume.thread, start.resume.answer) == (None, "yes")
+
+
+def test_each_agent_has_its_own_silence() -> None:
+    story = Story(
+        make_issue("1"), make_issue("2", labels=("ui",)), rules=(UI,), agents=FACTS, poll_interval_ms=10**9
+    ).begin()
+    story.streams("1")
+    story.streams("2")
+    story.advance(60_001)
+    assert [run.issue.id for run in story.state.running.values() if run.stopping] == ["2"]
+    story.ends("2", OutcomeKind.CANCELED)
+    assert story.state.retrying["2"].error == (
+        "stalled: the agent gave no sign of life within claude.stall_timeout_ms"
+    )
+
+
+def test_a_limit_of_silence_that_changes_is_judged_for_the_agents_that_have_it() -> None:
+    story = Story(make_issue(), agents=FACTS, poll_interval_ms=10**9).begin()
+    story.streams().advance(100_000)
+    shorter = {**FACTS, "codex": AgentFacts(kind="codex", section="codex", stall_timeout_ms=50_000)}
+    story.tell(SettingsChanged(settings=make_settings(agents=shorter, poll_interval_ms=10**9)))
+    assert story.state.running["1"].stopping
+
+
+# --- run --once ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [
+        (Limited(until_ms=60_000, failure=_limit()), False),
+        (Limited(until_ms=60_000, failure=_limit(), times=5), True),
+        (Limited(until_ms=60_000, failure=_limit(CREDIT, retryable=False)), True),
+        (Limited(until_ms=None, failure=_limit()), False),
+    ],
+)
+def test_run_once_waits_for_an_agent_whose_limit_passes_and_not_for_ever(
+    held: Limited, *, expected: bool
+) -> None:
+    story = Story(make_issue(), max_concurrent_agents=0, **QUIET).begin()
+    limits, settings = {"codex": held}, make_settings(**QUIET)
+    assert over(replace(story.state, limited=limits, settings=settings)) is expected

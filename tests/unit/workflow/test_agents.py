@@ -1,0 +1,148 @@
+"""Named agents and the choice among them: what they inherit, and what is refused at which line."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from symphony.workflow.agent_review import place_of
+from symphony.workflow.agents import agents_in_use, asked_for, named_agents
+from symphony.workflow.errors import WarningCode
+from symphony.workflow.settings import ClaudeSettings, CodexSettings
+
+if TYPE_CHECKING:
+    from unit.workflow.conftest import Parse, Refuse
+
+KINDS = ("codex", "claude", "acp", "command")
+FILE = "/repo/WORKFLOW.md"
+HEAD = "---\ntracker: {kind: markdown}\n"
+
+
+def test_a_named_agent_has_the_section_of_its_kind_as_defaults(parse: "Parse") -> None:
+    workflow = parse(
+        f"{HEAD}codex: {{model: big, effort: high, turn_sandbox_policy: {{type: readOnly}}}}\n"
+        "agents:\n  fast: {kind: codex, model: small, turn_sandbox_policy: {type: x, writableRoots: null}}\n"
+        "agent: {kind: fast}\n---\nx"
+    )
+    agents = named_agents(workflow.settings)
+
+    assert agents.keys() == {*KINDS, "fast"}
+    fast, codex = agents["fast"].settings, agents["codex"].settings
+    assert isinstance(fast, CodexSettings)
+    assert (fast.model, fast.effort) == ("small", "high")
+    assert fast.turn_sandbox_policy == {"type": "x", "writableRoots": None}
+    assert codex.model == "big"
+    assert (agents["fast"].section, agents["codex"].section) == ("agents.fast", "codex")
+    assert list(agents_in_use(workflow.settings)) == ["fast"]
+
+
+def test_every_agent_that_an_issue_may_be_given_to_is_in_use_once(parse: "Parse") -> None:
+    settings = parse(
+        f"{HEAD}agents: {{a: {{kind: claude}}, b: {{kind: claude}}, unused: {{kind: acp}}}}\n"
+        "agent:\n  fallback: a\n  rules:\n  - {label: x, use: b, fallback: codex}\n  - {state: y, use: a}\n"
+        "---\nx",
+        agent_kinds=KINDS,
+    ).settings
+
+    assert asked_for(settings.agent) == ("codex", "a", "b")
+    assert [type(agent.settings) for agent in agents_in_use(settings).values()] == [
+        CodexSettings,
+        ClaudeSettings,
+        ClaudeSettings,
+    ]
+
+
+def test_labels_and_states_of_rules_are_compared_without_case(parse: "Parse") -> None:
+    settings = parse(
+        f"{HEAD}agents: {{a: {{kind: codex}}}}\n"
+        "agent: {rules: [{label: ' UI ', state: ' In Review', use: a}]}\n---\nx"
+    ).settings
+    assert (settings.agent.rules[0].label, settings.agent.rules[0].state) == ("ui", "in review")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message", "hint"),
+    [
+        ("agents:\n  codex: {model: x}", 4, "agents.codex is a kind of agents", "choose another name"),
+        ("agents:\n  Fast: {kind: codex}", 4, "agents.Fast is no name for an agent", "a-z"),
+        ("agents:\n  a/b: {kind: codex}", 4, "agents.a/b is no name for an agent", "a-z"),
+        ("agents:\n  a: codex", 4, "agents.a must be a map", "kind first"),
+        ("agents:\n  a: {model: x}", 4, "agents.a.kind is required", "supported: codex"),
+        ("agents:\n  a:\n    kind: 7", 5, "agents.a.kind must be text", "supported: codex"),
+        ("agents:\n  a:\n    kind: codx", 5, 'agents.a.kind "codx" is not supported', 'mean "codex"'),
+        ("agents:\n  a:\n    kind: claude", 5, 'agents.a.kind "claude" is not supported', "supported: codex"),
+        ("agents:\n  a:\n    kind: codex\n    home: x", 6, "agents.a.home must be one of 'operator'", ""),
+        ("agents:\n  a:\n    kind: codex\n    model: 7", 6, "agents.a.model must be text, not a number", ""),
+        ("agent:\n  kind: fast", 4, 'agent.kind "fast" is not supported', "supported: codex"),
+        ("agent:\n  fallback: codx", 4, 'agent.fallback "codx" is no agent of this file', 'mean "codex"'),
+        ("agent:\n  fallback: codex", 4, 'agent.fallback "codex" is the agent itself', "another"),
+        ("agent:\n  rules:\n  - {use: codex}", 5, "agent.rules[0] needs a label or a state", "agent.kind"),
+        ("agent:\n  rules:\n  - {label: x}", 5, "agent.rules[0].use is required", ""),
+        ("agent:\n  rules:\n  - {label: x, use: cdx}", 5, 'agent.rules[0].use "cdx" is no agent', '"codex"'),
+        (
+            "agent:\n  rules:\n  - {label: x, use: codex, fallback: codex}",
+            5,
+            'agent.rules[0].fallback "codex" is the agent itself',
+            "another",
+        ),
+        ("agent:\n  rules:\n  - fast", 5, "agent.rules[0] must be a map, not text", "indented"),
+        ("agent:\n  rules:\n  - {label: '', use: codex}", 5, "agent.rules[0].label must not be blank", ""),
+    ],
+)
+def test_what_does_not_fit_is_told_at_its_line(
+    refuse: "Refuse", text: str, line: int, message: str, hint: str
+) -> None:
+    (failure,) = refuse(f"{HEAD}{text}\n---\nx")
+
+    assert failure.message.startswith(message)
+    assert failure.where == f"{FILE}:{line}"
+    assert hint in (failure.hint or "")
+
+
+def test_unknown_keys_are_left_out_with_a_suggestion(parse: "Parse") -> None:
+    workflow = parse(
+        f"{HEAD}agents:\n  a:\n    kind: codex\n    modl: x\n    api_key: s3cr3t\n"
+        "agent:\n  rules:\n  - label: x\n    use: a\n    lable: y\n---\nx"
+    )
+
+    assert [(one.where, one.message, one.hint) for one in workflow.warnings] == [
+        (f"{FILE}:7", 'unknown key "agents.a.api_key" is ignored', None),
+        (f"{FILE}:6", 'unknown key "agents.a.modl" is ignored', 'did you mean "model"?'),
+        (f"{FILE}:12", 'unknown key "agent.rules[0].lable" is ignored', 'did you mean "label"?'),
+    ]
+    assert {one.code for one in workflow.warnings} == {WarningCode.UNKNOWN_KEY}
+    assert workflow.settings.agents == {"a": {"kind": "codex"}}
+    assert "s3cr3t" not in repr(workflow.settings)
+
+
+@pytest.mark.parametrize(
+    ("rules", "shadowed"),
+    [
+        ("[{label: x, use: a}, {label: X, use: codex}]", [1]),
+        ("[{label: x, use: a}, {label: x, state: y, use: codex}]", [1]),
+        ("[{label: x, state: y, use: a}, {label: x, use: codex}]", []),
+        ("[{label: x, use: a}, {state: x, use: codex}]", []),
+    ],
+)
+def test_a_rule_that_never_chooses_is_warned_of(parse: "Parse", rules: str, shadowed: list[int]) -> None:
+    workflow = parse(f"{HEAD}agents: {{a: {{kind: codex}}}}\nagent:\n  rules: {rules}\n---\nx")
+
+    found = [one for one in workflow.warnings if one.code is WarningCode.SHADOWED_RULE]
+    assert [one.message.split("]")[0] for one in found] == [f"agent.rules[{index}" for index in shadowed]
+    assert all(one.where == f"{FILE}:5" for one in found)
+
+
+def test_a_key_of_an_agent_is_placed_where_it_stands(parse: "Parse") -> None:
+    workflow = parse(
+        f"{HEAD}codex:\n  command: codex x\nagents:\n  a:\n    kind: codex\n  b:\n    kind: codex\n"
+        "    command: codex y\nagent: {kind: a, fallback: b}\n---\nx"
+    )
+    agents = agents_in_use(workflow.settings)
+
+    def line(name: str, key: str) -> int:
+        return workflow.places.line(place_of(agents[name], key, workflow.places))
+
+    assert line("a", "command") == 4  # inherited from the section of its kind
+    assert line("b", "command") == 10
+    assert line("a", "model") == 6  # nowhere: the agent itself
+    codex = named_agents(workflow.settings)["codex"]
+    assert workflow.places.line(place_of(codex, "command", workflow.places)) == 4

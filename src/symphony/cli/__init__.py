@@ -5,7 +5,6 @@ import sys
 
 import click
 
-from symphony import __version__
 from symphony.cli.lazy import LazyGroup
 
 __all__ = ["main"]
@@ -67,7 +66,14 @@ HELPS = {
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS, helps=HELPS, invoke_without_command=True, epilog=_EPILOG)
-@click.version_option(__version__, prog_name="symphony")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    help="Show the version, with the commit where it is known.",
+    callback=lambda ctx, _option, asked: _say_version(ctx) if asked else None,
+)
 @click.pass_context
 def main(ctx: click.Context) -> None:
     """Turn tracker issues into supervised coding-agent sessions."""
@@ -75,3 +81,10 @@ def main(ctx: click.Context) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+
+
+def _say_version(ctx: click.Context) -> None:
+    from symphony.revision import version_text  # asks git in a source tree
+
+    click.echo(f"symphony {version_text()}")
+    ctx.exit()

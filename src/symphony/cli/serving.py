@@ -16,6 +16,7 @@ from symphony.observability.sinks import LogFile
 from symphony.observability.tally import Tally
 from symphony.runtime.admission import admit
 from symphony.runtime.bound import redaction_for
+from symphony.runtime.known_places import remember
 from symphony.runtime.service import Observer, Service
 from symphony.runtime.shutdown import serve_until_signalled
 from symphony.runtime.state_dir import StateDirectory
@@ -71,6 +72,7 @@ def serve(
             _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
         tally = Tally()
         place = state_path or locate(workflow_path, environment)
+        remember(place, environment)
         service = Service(
             store=store,
             state_dir=StateDirectory(place),

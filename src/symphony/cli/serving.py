@@ -71,8 +71,7 @@ def serve(
         if advice := unseen_skills(store.current().settings):
             _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
         tally = Tally()
-        place = state_path or locate(workflow_path, environment)
-        remember(place, environment)
+        place = _remembered(state_path or locate(workflow_path, environment), environment)
         service = Service(
             store=store,
             state_dir=StateDirectory(place),
@@ -85,6 +84,12 @@ def serve(
         )
         anyio.run(serve_until_signalled, service, last)
     return tally
+
+
+def _remembered(place: Path, environment: Mapping[str, str]) -> Path:
+    """The state directory, of which `symphony status --all` will know."""
+    remember(place, environment)
+    return place
 
 
 def _sink(path: Path | None) -> AbstractContextManager[TextIO | None]:

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,7 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
+def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
@@ -63,7 +62,9 @@ def asker(tmp_path: Path, host: Host) -> Project:
     """Somebody who asks from elsewhere, without a workflow."""
     root = tmp_path / "asker"
     (root / "repo").mkdir(parents=True)
-    return Project(root=root, environment={"HOME": str(host.home), "SYMPHONY_STATE_DIR": "", "XDG_STATE_HOME": ""})
+    return Project(
+        root=root, environment={"HOME": str(host.home), "SYMPHONY_STATE_DIR": "", "XDG_STATE_HOME": ""}
+    )
 
 
 def test_every_daemon_of_the_user_wherever_its_state_is(host: Host, asker: Project) -> None:
@@ -140,7 +141,9 @@ def test_files_that_are_no_daemons_hide_none(host: Host, asker: Project) -> None
     (places / "a-file").write_text("x")
     (places / "a-link").symlink_to("/etc")
     (places / "empty").mkdir()
-    for number, content in enumerate((b"", b"[", b"[]", b'{"socket": 7, "pid": 1}', b"\xff" * 99, b"[" * 60_000)):
+    for number, content in enumerate(
+        (b"", b"[", b"[]", b'{"socket": 7, "pid": 1}', b"\xff" * 99, b"[" * 60_000)
+    ):
         (places / f"odd-{number}").mkdir()
         (places / f"odd-{number}" / "control.json").write_bytes(content)
         (places / f"odd-{number}" / "lock").write_bytes(content)

@@ -59,7 +59,16 @@ def test_a_home_that_cannot_be_written_holds_nothing_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"[]", b"{}", b"7", b'{"state_dir": 7}', b'{"state_dir": "a"}', b'{"state_dir": "/a\\u0000"}', b"[" * 9_999],
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"7",
+        b'{"state_dir": 7}',
+        b'{"state_dir": "a"}',
+        b'{"state_dir": "/a\\u0000"}',
+        b"[" * 9_999,
+    ],
 )
 def test_what_names_no_place_is_no_place(content: bytes) -> None:
     assert place_in(content) is None

@@ -2,8 +2,6 @@
 
 import click
 
-from symphony.cli.failures import CommandError
-
 __all__ = ["completion"]
 
 _EPILOG = """\b
@@ -22,10 +20,7 @@ _SHELLS = ("bash", "zsh", "fish")
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that completes `symphony` in a shell."""
-    from click.shell_completion import get_completion_class
+    from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
-    made = get_completion_class(shell)
-    if made is None:
-        raise CommandError.of(f"there is no completion for {shell}", hint=f"one of {', '.join(_SHELLS)}")
-    program = ctx.find_root()
-    click.echo(made(program.command, {}, "symphony", "_SYMPHONY_COMPLETE").source())
+    made = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}[shell]
+    click.echo(made(ctx.find_root().command, {}, "symphony", "_SYMPHONY_COMPLETE").source())

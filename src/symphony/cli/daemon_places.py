@@ -44,8 +44,8 @@ class Places:
             facts = path.lstat()
         except (FileNotFoundError, NotADirectoryError):
             return
-        except (OSError, ValueError) as error:
-            self.skipped[path] = getattr(error, "strerror", None) or str(error)
+        except OSError as error:
+            self.skipped[path] = error.strerror or str(error)
             return
         if not stat.S_ISDIR(facts.st_mode):
             return

@@ -182,3 +182,21 @@ def test_all_and_one_workflow_exclude_each_other(asker: Project) -> None:
     done = asker.symphony("status", "--all", "--workflow", "WORKFLOW.md")
     assert done.returncode == 2
     assert "give one of them" in done.stderr
+
+
+def test_it_is_shown_again_and_again(host: Host, asker: Project) -> None:
+    _note(host.homes / "gone", pid=2**22 - 3)
+    with asker.start("status", "--all", "--watch", "--interval", "0.1", "--json") as process:
+        assert process.stdout is not None
+        lines = [json.loads(process.stdout.readline()) for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert process.returncode == 0
+    for document in lines:
+        jsonschema.validate(document, SCHEMA)
+    with asker.start("status", "--all", "--watch", "--interval", "0.1") as process:
+        assert process.stdout is not None
+        assert next(line for line in process.stdout if line.startswith("DAEMON"))
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert process.returncode == 0

@@ -1,7 +1,7 @@
 """Puts the commit into what is built, so that `symphony --version` can tell it where there is no git.
 
-The commit is that of the source tree; `SYMPHONY_COMMIT` tells it where the tree comes without its `.git`, as in
-a container build. A wheel made of our source archive has it already. Without any the version stands alone.
+The commit is that of the source tree; `SYMPHONY_COMMIT` tells it where the tree comes without its `.git`, as
+in a container build. A wheel made of our source archive has it already. Without any the version stands alone.
 """
 
 import os

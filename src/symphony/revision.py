@@ -16,7 +16,6 @@ __all__ = ["FILE_NAME", "commit", "version_text"]
 
 FILE_NAME: Final = "COMMIT"
 _PACKAGE: Final = Path(__file__).parent
-_GIT_S: Final = 5.0
 _ABBREVIATED: Final = 7
 
 
@@ -46,11 +45,10 @@ def _asked(tree: Path) -> str:
             ["git", "-C", str(tree), "rev-parse", "--verify", "HEAD"],
             capture_output=True,
             text=True,
-            timeout=_GIT_S,
             check=False,
             stdin=subprocess.DEVNULL,
             env={"PATH": os.environ.get("PATH", os.defpath)},  # no GIT_DIR of a hook that called us
         )
-    except (OSError, subprocess.SubprocessError, ValueError):
+    except (OSError, ValueError):
         return ""
     return done.stdout if done.returncode == 0 else ""

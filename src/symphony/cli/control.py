@@ -6,6 +6,7 @@ written. The lock itself is never tried: a reader that held it for a moment coul
 Two workflows may be given one state directory: the daemon there is that of the workflow it names.
 """
 
+import errno
 import json
 import os
 import stat
@@ -170,6 +171,8 @@ def content_of(path: Path, owner: int | None = None) -> bytes:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         facts = os.fstat(handle)
+        if stat.S_ISDIR(facts.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         ours = stat.S_ISREG(facts.st_mode) and owner in {None, facts.st_uid}
         return os.read(handle, _MAX_BYTES) if ours else b""
     finally:

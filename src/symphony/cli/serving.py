@@ -86,18 +86,18 @@ def serve(
     return tally
 
 
-def _remembered(place: Path, environment: Mapping[str, str]) -> Path:
-    """The state directory, of which `symphony status --all` will know."""
-    remember(place, environment)
-    return place
-
-
 def _sink(path: Path | None) -> AbstractContextManager[TextIO | None]:
     return nullcontext() if path is None else path.open("a", encoding="utf-8")
 
 
 def _file(root: Path | None) -> AbstractContextManager[LogFile | None]:
     return nullcontext() if root is None else closing(LogFile(root))
+
+
+def _remembered(place: Path, environment: Mapping[str, str]) -> Path:
+    """The state directory, of which `symphony status --all` will know."""
+    remember(place, environment)
+    return place
 
 
 @contextmanager

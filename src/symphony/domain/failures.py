@@ -75,9 +75,9 @@ class Category(StrEnum):
     INSTANCE_LOCKED = "instance_locked"
     PREDECESSOR_ALIVE = "predecessor_alive"
     STATE_DIRECTORY = "state_directory"
-    CLOCK_NOT_SET = "clock_not_set"
     JOURNAL = "journal"
     HTTP_SERVER = "http_server"
+    CLOCK_NOT_SET = "clock_not_set"
     COMMAND = "command"
     INTERNAL = "internal"
 

@@ -215,7 +215,7 @@ def test_lines_go_to_the_log_file_as_well(workflow: Path, monkeypatch: pytest.Mo
     try:
         serving.serve(
             workflow,
-            environment={},
+            environment={"XDG_STATE_HOME": str(workflow.parent / "states")},
             once=True,
             log_format="console",
             log_path=shown,

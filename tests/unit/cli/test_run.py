@@ -192,7 +192,10 @@ def test_after_a_reload_the_log_masks_what_the_new_workflow_refers_to(
     try:
         serving.serve(
             workflow,
-            environment={"BOARD_CREDENTIAL": SECRET},
+            environment={
+                "BOARD_CREDENTIAL": SECRET,
+                "XDG_STATE_HOME": str(workflow.parent / "states"),
+            },
             once=True,
             log_format="json",
             log_path=log,

@@ -61,8 +61,16 @@ def reach(workflow: Path, environment: Mapping[str, str]) -> "Client | None":
 class Client:
     """Asks one daemon. Every method raises `UnreachableError`, or `RefusedError` for a refusal."""
 
-    def __init__(self, control: Control, *, answer_s: float = ANSWER_S, prompt_s: float = PROMPT_S) -> None:
+    def __init__(
+        self,
+        control: Control,
+        *,
+        answer_s: float = ANSWER_S,
+        prompt_s: float = PROMPT_S,
+        max_bytes: int | None = None,
+    ) -> None:
         self.control = control
+        self._max_bytes = max_bytes or _MAX_BYTES
         self._answer_s = answer_s
         self._prompt_s = prompt_s
         self._http = httpx.Client(
@@ -142,7 +150,7 @@ class Client:
         with self._http.stream(method, path, content=body, headers=kind, timeout=limit) as answer:
             for chunk in answer.iter_raw():
                 told += chunk
-                if len(told) > _MAX_BYTES:
+                if len(told) > self._max_bytes:
                     raise self._strange("its answer has no end")
                 if time.monotonic() > until:
                     raise self._silent(limit_s)

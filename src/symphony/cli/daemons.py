@@ -27,6 +27,7 @@ Document = dict[str, Any]
 COUNTED: Final = ("running", "retrying", "blocked", "waiting")
 _ANSWER_S: Final = 5.0
 _AT_ONCE: Final = 16
+_MAX_BYTES: Final = 16 * 1024 * 1024  # of each: several are held at once, and not all are ours
 
 
 def daemons(environment: Mapping[str, str]) -> Document:
@@ -89,7 +90,7 @@ def _row(place: Place, found: Traces) -> Document:
     row |= {"started_at": started, **reach}
     try:
         check_listener(control, place.owner)
-        with Client(control, answer_s=_ANSWER_S) as client:
+        with Client(control, answer_s=_ANSWER_S, max_bytes=_MAX_BYTES) as client:
             return row | {"status": "running"} | _said(client.state())
     except SymphonyError as error:
         return row | {"message": error.failure.message, "hint": error.failure.hint}

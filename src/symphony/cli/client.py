@@ -67,10 +67,10 @@ class Client:
         *,
         answer_s: float = ANSWER_S,
         prompt_s: float = PROMPT_S,
-        max_bytes: int | None = None,
+        max_bytes: int = _MAX_BYTES,
     ) -> None:
         self.control = control
-        self._max_bytes = max_bytes or _MAX_BYTES
+        self._max_bytes = max_bytes
         self._answer_s = answer_s
         self._prompt_s = prompt_s
         self._http = httpx.Client(

@@ -5,7 +5,6 @@ import sys
 
 import click
 
-from symphony import __version__
 from symphony.cli.lazy import LazyGroup
 
 __all__ = ["main"]
@@ -19,6 +18,7 @@ COMMANDS = {
     "answer": "symphony.cli.answer:answer",
     "check": "symphony.cli.check:check",
     "clean": "symphony.cli.clean:clean",
+    "completion": "symphony.cli.completion:completion",
     "demo": "symphony.cli.demo:demo",
     "doctor": "symphony.cli.doctor:doctor",
     "drain": "symphony.cli.drain:drain",
@@ -43,6 +43,7 @@ HELPS = {
     "answer": "Answer the question of an issue's agent.",
     "check": "Tell everything that is wrong with a WORKFLOW.md.",
     "clean": "Remove what ended runs and issues have left.",
+    "completion": "Print the script that completes `symphony` in a shell.",
     "demo": "See the main job on a small repository.",
     "doctor": "Check all that a daemon needs, and say how to mend it.",
     "drain": "Have the daemon end once its present turns have.",
@@ -67,7 +68,14 @@ HELPS = {
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS, helps=HELPS, invoke_without_command=True, epilog=_EPILOG)
-@click.version_option(__version__, prog_name="symphony")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    help="Show the version, with the commit where it is known.",
+    callback=lambda ctx, _option, asked: _say_version(ctx) if asked else None,
+)
 @click.pass_context
 def main(ctx: click.Context) -> None:
     """Turn tracker issues into supervised coding-agent sessions."""
@@ -75,3 +83,10 @@ def main(ctx: click.Context) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+
+
+def _say_version(ctx: click.Context) -> None:
+    from symphony.revision import version_text  # asks git in a source tree
+
+    click.echo(f"symphony {version_text()}")
+    ctx.exit()

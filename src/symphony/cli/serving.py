@@ -16,6 +16,7 @@ from symphony.observability.sinks import LogFile
 from symphony.observability.tally import Tally
 from symphony.runtime.admission import admit
 from symphony.runtime.bound import redaction_for
+from symphony.runtime.known_places import remember
 from symphony.runtime.service import Observer, Service
 from symphony.runtime.shutdown import serve_until_signalled
 from symphony.runtime.state_dir import StateDirectory
@@ -70,7 +71,7 @@ def serve(
         if advice := unseen_skills(store.current().settings):
             _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
         tally = Tally()
-        place = state_path or locate(workflow_path, environment)
+        place = _remembered(state_path or locate(workflow_path, environment), environment)
         service = Service(
             store=store,
             state_dir=StateDirectory(place),
@@ -91,6 +92,12 @@ def _sink(path: Path | None) -> AbstractContextManager[TextIO | None]:
 
 def _file(root: Path | None) -> AbstractContextManager[LogFile | None]:
     return nullcontext() if root is None else closing(LogFile(root))
+
+
+def _remembered(place: Path, environment: Mapping[str, str]) -> Path:
+    """The state directory, of which `symphony status --all` will know."""
+    remember(place, environment)
+    return place
 
 
 @contextmanager

@@ -78,6 +78,7 @@ class Category(StrEnum):
     STATE_DIRECTORY = "state_directory"
     JOURNAL = "journal"
     HTTP_SERVER = "http_server"
+    CLOCK_NOT_SET = "clock_not_set"
     COMMAND = "command"
     INTERNAL = "internal"
 

@@ -24,7 +24,7 @@ from symphony.hosts.base import Host
 from symphony.observability.history import History, RunSkills
 from symphony.runtime.agents import ask_agents, changed_agents
 from symphony.runtime.bound import Bound, bind, scheduler_settings
-from symphony.runtime.clock import Timers, monotonic_ms
+from symphony.runtime.clock import Timers, check_wall_clock, monotonic_ms
 from symphony.runtime.effects import Effects
 from symphony.runtime.hints import heed
 from symphony.runtime.hooks import Webhooks
@@ -163,6 +163,7 @@ class Service:
             SymphonyError: start-up failed; nothing was dispatched.
         """
         self._starting = anyio.CancelScope()
+        check_wall_clock(self._wall_ms())
         await start_threads()
         await to_thread.run_sync(self._state_dir.create)
         with self._put, self._inbox, self._locked():

@@ -11,6 +11,7 @@ import structlog
 
 from symphony.cli.uncommitted import unseen_skills
 from symphony.hosts.local import LocalHost
+from symphony.hosts.secrets import EXPOSED_HINT, Secrets, read_secrets
 from symphony.observability.logs import configure
 from symphony.observability.sinks import LogFile
 from symphony.observability.tally import Tally
@@ -25,6 +26,7 @@ from symphony.scheduler.inputs import Input, SettingsChanged
 from symphony.scheduler.machine import Step, step
 from symphony.scheduler.state import State
 from symphony.workflow.document import Workflow, WorkflowFile
+from symphony.workflow.settings import Settings
 from symphony.workflow.store import WorkflowStore
 
 __all__ = ["open_store", "serve"]
@@ -60,6 +62,8 @@ def serve(
     Raises:
         SymphonyError: start-up failed.
     """
+    secrets = read_secrets(environment)
+    environment = secrets.environment
     store = open_store(workflow_path, environment, acknowledged=acknowledged)
     deciding = _deciding(record, store, environment)
     with _sink(log_path) as stream, _file(logs_root) as file, deciding as decide:
@@ -67,8 +71,7 @@ def serve(
             store=store, environment=environment, stream=stream, file=file, form=log_format, level=log_level
         )
         log.open()
-        if advice := unseen_skills(store.current().settings):
-            _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
+        _tell_what_is_odd(store.current().settings, secrets)
         tally = Tally()
         place = state_path or locate(workflow_path, environment)
         service = Service(
@@ -83,6 +86,13 @@ def serve(
         )
         anyio.run(serve_until_signalled, service, last)
     return tally
+
+
+def _tell_what_is_odd(settings: Settings, secrets: Secrets) -> None:
+    for path in secrets.exposed:
+        _log.warning("secret_file_exposed", path=str(path), hint=EXPOSED_HINT)
+    if advice := unseen_skills(settings):
+        _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
 
 
 def _sink(path: Path | None) -> AbstractContextManager[TextIO | None]:

@@ -1,4 +1,4 @@
-"""Checks of `symphony doctor` on this machine: secrets, git, disk, clock, namespaces, open files, children."""
+"""Checks of `symphony doctor` on this machine: secrets, git, disks, the clock, what children need."""
 
 import ctypes
 import os

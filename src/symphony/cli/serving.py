@@ -53,8 +53,8 @@ def serve(
 ) -> Tally:
     """Serve a workflow until it ends; with `once`, tell what happened to each issue.
 
-    Lines go to stderr, or to `log_path` in its place; with `logs_root` also to a file that rotates (LG4).
-    With `record` what is decided is written to that new file (see `recorder`).
+    Lines go to stderr, or to `log_path` in its place; with `logs_root` also to a file that rotates (LG4),
+    with `record` what is decided to that new file (see `recorder`).
     With `last` the process has nothing to do behind it, and signals cannot interrupt its way out.
     `acknowledged` is a person's consent to sessions without a sandbox (CL5). A daemon without an end keeps no
     tally: it would grow with every issue it ever saw.
@@ -65,8 +65,7 @@ def serve(
     secrets = read_secrets(environment)
     environment = secrets.environment
     store = open_store(workflow_path, environment, acknowledged=acknowledged)
-    deciding = _deciding(record, store, environment)
-    with _sink(log_path) as stream, _file(logs_root) as file, deciding as decide:
+    with _sink(log_path) as stream, _file(logs_root) as file, _deciding(record, store, environment) as decide:
         log = _Log(
             store=store, environment=environment, stream=stream, file=file, form=log_format, level=log_level
         )

@@ -139,8 +139,8 @@ def _text(name: str, path: Path, problems: list[Failure]) -> str | None:
     except OSError as error:
         problems.append(_unusable(name, path, f"cannot be read: {error.strerror or error}"))
         return None
-    wrong = _wrong(raw)
-    if wrong is not None:
+    wrong = "is not a file" if raw is None else _wrong(raw)
+    if raw is None or wrong is not None:
         problems.append(_unusable(name, path, wrong))
         return None
     return _line(raw).decode("utf-8-sig")
@@ -166,10 +166,8 @@ def _line(raw: bytes) -> bytes:
     return raw[:-2] if raw.endswith(b"\r\n") else raw.removesuffix(b"\n")
 
 
-def _wrong(raw: bytes | None) -> str | None:
+def _wrong(raw: bytes) -> str | None:
     """Why this can be no secret; null where it can."""
-    if raw is None:
-        return "is not a file"
     if len(raw) > MAX_BYTES:
         return f"has more than {MAX_BYTES // 1024} KiB, so it is no secret"
     if not raw.strip():

@@ -139,8 +139,10 @@ def _text(name: str, path: Path, problems: list[Failure]) -> str | None:
     except OSError as error:
         problems.append(_unusable(name, path, f"cannot be read: {error.strerror or error}"))
         return None
-    wrong = "is not a file" if raw is None else _wrong(raw)
-    if raw is None or wrong is not None:
+    if raw is None:
+        problems.append(_unusable(name, path, "is not a file"))
+        return None
+    if (wrong := _wrong(raw)) is not None:
         problems.append(_unusable(name, path, wrong))
         return None
     return _line(raw).decode("utf-8-sig")

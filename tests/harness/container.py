@@ -99,6 +99,9 @@ class Builder:
 
     def close(self) -> None:
         self.buildah("umount", "--all")
+        # The store mounts its own directory upon itself, and nothing ever takes that away.
+        subprocess.run(["umount", "--lazy", str(self._folder / "store" / "overlay")], check=False)
+        shutil.rmtree(self._folder)
 
 
 def _pip_indexes() -> list[str]:

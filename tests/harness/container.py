@@ -177,6 +177,14 @@ def _name_of(image: Image) -> str:
     return next(entry[0] for entry in entries if entry[2] == str(image.ids[0]))
 
 
+def _name(process: psutil.Process) -> str | None:
+    """Null for one that has ended."""
+    try:
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.name()
+    except psutil.NoSuchProcess:
+        return None
+
+
 @dataclass
 class Running(Daemon):
     """A container that runs, and what the program in it logged."""
@@ -186,14 +194,12 @@ class Running(Daemon):
     def processes(self) -> list[psutil.Process]:
         """All in it, the init first."""
         found = psutil.Process(self.process.pid).children(recursive=True)
-        return [
-            one for one in found if one.status() != psutil.STATUS_ZOMBIE and one.name() != "systemd-nspawn"
-        ]
+        return [one for one in found if _name(one) not in {None, "systemd-nspawn"}]
 
     def init(self) -> psutil.Process:
         """Its first process."""
         return until(
-            lambda: next((one for one in self.processes() if one.name() == "tini"), None),
+            lambda: next((one for one in self.processes() if _name(one) == "tini"), None),
             lambda: f"no init in it:\n{self.log.read_text(encoding='utf-8')}",
         )
 

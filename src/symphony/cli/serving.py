@@ -11,6 +11,7 @@ import structlog
 
 from symphony.cli.uncommitted import unseen_skills
 from symphony.hosts.local import LocalHost
+from symphony.hosts.secrets import EXPOSED_HINT, Secrets, read_secrets
 from symphony.observability.logs import configure
 from symphony.observability.sinks import LogFile
 from symphony.observability.tally import Tally
@@ -26,6 +27,7 @@ from symphony.scheduler.inputs import Input, SettingsChanged
 from symphony.scheduler.machine import Step, step
 from symphony.scheduler.state import State
 from symphony.workflow.document import Workflow, WorkflowFile
+from symphony.workflow.settings import Settings
 from symphony.workflow.store import WorkflowStore
 
 __all__ = ["open_store", "serve"]
@@ -52,8 +54,8 @@ def serve(
 ) -> Tally:
     """Serve a workflow until it ends; with `once`, tell what happened to each issue.
 
-    Lines go to stderr, or to `log_path` in its place; with `logs_root` also to a file that rotates (LG4).
-    With `record` what is decided is written to that new file (see `recorder`).
+    Lines go to stderr, or to `log_path` in its place; with `logs_root` also to a file that rotates (LG4),
+    with `record` what is decided to that new file (see `recorder`).
     With `last` the process has nothing to do behind it, and signals cannot interrupt its way out.
     `acknowledged` is a person's consent to sessions without a sandbox (CL5). A daemon without an end keeps no
     tally: it would grow with every issue it ever saw.
@@ -61,15 +63,15 @@ def serve(
     Raises:
         SymphonyError: start-up failed.
     """
+    secrets = read_secrets(environment)
+    environment = secrets.environment
     store = open_store(workflow_path, environment, acknowledged=acknowledged)
-    deciding = _deciding(record, store, environment)
-    with _sink(log_path) as stream, _file(logs_root) as file, deciding as decide:
+    with _sink(log_path) as stream, _file(logs_root) as file, _deciding(record, store, environment) as decide:
         log = _Log(
             store=store, environment=environment, stream=stream, file=file, form=log_format, level=log_level
         )
         log.open()
-        if advice := unseen_skills(store.current().settings):
-            _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
+        _tell_what_is_odd(store.current().settings, secrets)
         tally = Tally()
         place = _remembered(state_path or locate(workflow_path, environment), environment)
         service = Service(
@@ -84,6 +86,13 @@ def serve(
         )
         anyio.run(serve_until_signalled, service, last)
     return tally
+
+
+def _tell_what_is_odd(settings: Settings, secrets: Secrets) -> None:
+    for path in secrets.exposed:
+        _log.warning("secret_file_exposed", path=str(path), hint=EXPOSED_HINT)
+    if advice := unseen_skills(settings):
+        _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
 
 
 def _sink(path: Path | None) -> AbstractContextManager[TextIO | None]:

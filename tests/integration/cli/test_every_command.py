@@ -52,6 +52,7 @@ _IN_A_PROJECT = {
     ("skills", "search", "greet"): 0,
     ("status",): 0,
     ("tracker", "check"): 0,
+    ("health",): 1,
     ("drain",): 5,
     ("pause",): 5,
     ("refresh",): 5,

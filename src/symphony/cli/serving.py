@@ -16,6 +16,7 @@ from symphony.observability.sinks import LogFile
 from symphony.observability.tally import Tally
 from symphony.runtime.admission import admit
 from symphony.runtime.bound import redaction_for
+from symphony.runtime.notify import Notifier, without_manager
 from symphony.runtime.service import Observer, Service
 from symphony.runtime.shutdown import serve_until_signalled
 from symphony.runtime.state_dir import StateDirectory
@@ -60,6 +61,8 @@ def serve(
     Raises:
         SymphonyError: start-up failed.
     """
+    notifier = Notifier.of(environment)
+    environment = without_manager(environment)
     store = open_store(workflow_path, environment, acknowledged=acknowledged)
     deciding = _deciding(record, store, environment)
     with _sink(log_path) as stream, _file(logs_root) as file, deciding as decide:
@@ -80,6 +83,7 @@ def serve(
             observers=(log, tally, *observers) if once else (log, *observers),
             port=port,
             step=decide,
+            notifier=notifier,
         )
         anyio.run(serve_until_signalled, service, last)
     return tally

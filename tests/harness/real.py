@@ -10,7 +10,13 @@ import pytest
 
 from symphony.testing.codex_home import find_codex
 
-__all__ = ["require_backlog", "require_codex", "require_emulate", "require_redmine"]
+__all__ = [
+    "require_backlog",
+    "require_codex",
+    "require_emulate",
+    "require_redmine",
+    "require_systemd_analyze",
+]
 
 
 def require_codex(environment: Mapping[str, str] = os.environ) -> Path:
@@ -49,6 +55,12 @@ def require_emulate(environment: Mapping[str, str] = os.environ) -> Path:
     if not named or not Path(named).exists() or not shutil.which("node", path=environment.get("PATH")):
         _absent("no emulator of GitHub: name npm's `emulate` 0.11.2 in SYMPHONY_TEST_EMULATE", environment)
     return Path(named)
+
+
+def require_systemd_analyze(environment: Mapping[str, str] = os.environ) -> None:
+    """The judge of units; else as above."""
+    if shutil.which("systemd-analyze", path=environment.get("PATH")) is None:
+        _absent("no systemd-analyze to judge a unit with", environment)
 
 
 def _absent(reason: str, environment: Mapping[str, str]) -> NoReturn:

@@ -61,8 +61,7 @@ def serve(
     Raises:
         SymphonyError: start-up failed.
     """
-    notifier = Notifier.of(environment)
-    environment = without_manager(environment)
+    notifier, environment = Notifier.of(environment), without_manager(environment)
     store = open_store(workflow_path, environment, acknowledged=acknowledged)
     deciding = _deciding(record, store, environment)
     with _sink(log_path) as stream, _file(logs_root) as file, deciding as decide:
@@ -70,8 +69,7 @@ def serve(
             store=store, environment=environment, stream=stream, file=file, form=log_format, level=log_level
         )
         log.open()
-        if advice := unseen_skills(store.current().settings):
-            _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
+        _advise(store.current())
         tally = Tally()
         place = state_path or locate(workflow_path, environment)
         service = Service(
@@ -87,6 +85,11 @@ def serve(
         )
         anyio.run(serve_until_signalled, service, last)
     return tally
+
+
+def _advise(workflow: Workflow) -> None:
+    if advice := unseen_skills(workflow.settings):
+        _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
 
 
 def _sink(path: Path | None) -> AbstractContextManager[TextIO | None]:

@@ -20,6 +20,7 @@ from symphony.cli.serving import open_store
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.issue import Issue, normalise_state
 from symphony.hosts.local import LocalHost
+from symphony.hosts.secrets import read_secrets
 from symphony.journal.faults import UnusableError
 from symphony.journal.model import Remembered
 from symphony.journal.reader import open_reader
@@ -63,6 +64,7 @@ def open_offline(workflow: Path, environment: Mapping[str, str], *, journal: Pat
         SymphonyError: the workflow is not usable.
     """
     configure(stream=sys.stderr, level="error")
+    environment = read_secrets(environment).environment
     loaded = open_store(workflow, environment, acknowledged=True).current()
     configure(stream=sys.stderr, level="error", redaction=redaction_for(loaded, environment))
     remembered = Remembered() if journal is None else _remembered(journal)

@@ -11,6 +11,7 @@ import structlog
 
 from symphony.cli.uncommitted import unseen_skills
 from symphony.hosts.local import LocalHost
+from symphony.hosts.secrets import EXPOSED_HINT, Secrets, read_secrets
 from symphony.observability.logs import configure
 from symphony.observability.sinks import LogFile
 from symphony.observability.tally import Tally
@@ -26,6 +27,7 @@ from symphony.scheduler.inputs import Input, SettingsChanged
 from symphony.scheduler.machine import Step, step
 from symphony.scheduler.state import State
 from symphony.workflow.document import Workflow, WorkflowFile
+from symphony.workflow.settings import Settings
 from symphony.workflow.store import WorkflowStore
 
 __all__ = ["open_store", "serve"]
@@ -52,25 +54,23 @@ def serve(
 ) -> Tally:
     """Serve a workflow until it ends; with `once`, tell what happened to each issue.
 
-    Lines go to stderr, or to `log_path` in its place; with `logs_root` also to a file that rotates (LG4).
-    With `record` what is decided is written to that new file (see `recorder`).
+    Lines go to stderr, or to `log_path` in its place; with `logs_root` also to a file that rotates (LG4),
+    with `record` what is decided to that new file (see `recorder`).
     With `last` the process has nothing to do behind it, and signals cannot interrupt its way out.
-    `acknowledged` is a person's consent to sessions without a sandbox (CL5). A daemon without an end keeps no
-    tally: it would grow with every issue it ever saw.
+    `acknowledged` is a person's consent to sessions without a sandbox (CL5). Without `once` no tally is kept.
 
     Raises:
         SymphonyError: start-up failed.
     """
-    notifier, environment = Notifier.of(environment), without_manager(environment)
-    store = open_store(workflow_path, environment, acknowledged=acknowledged)
-    deciding = _deciding(record, store, environment)
-    with _sink(log_path) as stream, _file(logs_root) as file, deciding as decide:
+    notifier, secrets = Notifier.of(environment), read_secrets(without_manager(environment))
+    environment = secrets.environment
+    store, tally = open_store(workflow_path, environment, acknowledged=acknowledged), Tally()
+    with _sink(log_path) as stream, _file(logs_root) as file, _deciding(record, store, environment) as decide:
         log = _Log(
             store=store, environment=environment, stream=stream, file=file, form=log_format, level=log_level
         )
         log.open()
-        _advise(store.current())
-        tally = Tally()
+        _tell_what_is_odd(store.current().settings, secrets)
         place = state_path or locate(workflow_path, environment)
         service = Service(
             store=store,
@@ -87,8 +87,10 @@ def serve(
     return tally
 
 
-def _advise(workflow: Workflow) -> None:
-    if advice := unseen_skills(workflow.settings):
+def _tell_what_is_odd(settings: Settings, secrets: Secrets) -> None:
+    for path in secrets.exposed:
+        _log.warning("secret_file_exposed", path=str(path), hint=EXPOSED_HINT)
+    if advice := unseen_skills(settings):
         _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
 
 

@@ -1,6 +1,7 @@
 """`python -m harness.hanging_daemon FILE run …`: `symphony`, whose scheduler hangs once FILE is there.
 
-It hangs in a decision, as a bug would have it: nothing is awaited any more. `FILE.hangs` tells that it does.
+It hangs in a decision, as a bug would have it: nothing is awaited any more. `FILE.hangs` is there then,
+and FILE is not, so that the next one lives.
 """
 
 import sys
@@ -22,9 +23,9 @@ def hanging_at(file: Path) -> Step:
 
     def hanging_step(state: State, fact: Input, now_ms: int) -> tuple[State, tuple[Command, ...]]:
         if file.exists():
-            file.with_suffix(".hangs").touch()
-        while file.exists():
-            pass
+            file.rename(file.with_suffix(".hangs"))
+            while True:
+                pass
         return machine.step(state, fact, now_ms)
 
     return hanging_step

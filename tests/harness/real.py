@@ -8,10 +8,12 @@ from typing import NoReturn
 
 import pytest
 
+from harness.boot import missing
 from symphony.testing.codex_home import find_codex
 
 __all__ = [
     "require_backlog",
+    "require_boot",
     "require_codex",
     "require_emulate",
     "require_redmine",
@@ -55,6 +57,13 @@ def require_emulate(environment: Mapping[str, str] = os.environ) -> Path:
     if not named or not Path(named).exists() or not shutil.which("node", path=environment.get("PATH")):
         _absent("no emulator of GitHub: name npm's `emulate` 0.11.2 in SYMPHONY_TEST_EMULATE", environment)
     return Path(named)
+
+
+def require_boot(environment: Mapping[str, str] = os.environ) -> None:
+    """A Debian that can be booted in a container; else as above."""
+    reason = missing(environment)
+    if reason is not None:
+        _absent(reason, environment)
 
 
 def require_systemd_analyze(environment: Mapping[str, str] = os.environ) -> None:

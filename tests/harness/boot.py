@@ -1,7 +1,7 @@
-"""A Debian of its own that is booted with systemd as its first process, in a container without a network.
+"""A Debian of its own, booted with systemd as its first process, in a container without a network.
 
-The tree comes from `.ci/boot-tree`. What a boot writes goes into memory and is gone afterwards; this project and
-its libraries are mounted into it, for Debian's Python.
+The tree comes from `.ci/boot-tree`. What a boot writes goes into memory and is gone afterwards; this project
+and its libraries are mounted into it, for Debian's Python.
 """
 
 import json

@@ -80,6 +80,7 @@ def _stops_within_its_time_and_leaves_nothing(seen: dict[str, Any]) -> None:
         "success",
         "0",
     )
+    assert len(seen["cut_off"]) == 1, "at the limit of the drain, which is longer than TimeoutStopSec= there"
     assert seen["states"] == ["Done", "Todo"], "one turn came to its end, the other was cut off at the limit"
     assert seen["left"] == []
 

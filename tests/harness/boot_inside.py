@@ -8,6 +8,7 @@ goes wrong is an observation as well, and the machine is switched off at the end
 import json
 import os
 import pwd
+import shutil
 import subprocess
 import sys
 import time
@@ -269,6 +270,29 @@ def refused() -> None:
     note("read_only", [shown("symphony@three"), journal("symphony@three")])
 
 
+def of_a_person() -> None:
+    """A service of somebody's own, below their own systemd."""
+    must("useradd", "--create-home", "alice")
+    uid = pwd.getpwnam("alice").pw_uid
+    must("loginctl", "enable-linger", "alice")
+    until(lambda: Path(f"/run/user/{uid}/systemd/private").exists(), "alice has a systemd")
+    home, runtime = "HOME=/home/alice", f"XDG_RUNTIME_DIR=/run/user/{uid}"
+    alice = ("setpriv", "--reuid=alice", "--regid=alice", "--init-groups", "env", home, runtime)
+    shutil.copytree(APP, "/home/alice/app", ignore=shutil.ignore_patterns("issues"))
+    Path("/home/alice/app/.symphony/issues").mkdir(parents=True)
+    secret = Path("/home/alice/.config/symphony/app/credentials/ALICE_TOKEN")
+    secret.parent.mkdir(parents=True)
+    secret.write_text(SECRET)
+    must("chown", "-R", "alice:", "/home/alice")
+    file = "/home/alice/app/WORKFLOW.md"
+    note("person_installed", must(*alice, *SYMPHONY, "service", "install", "--user", "--now", file))
+    note("person_status", json.loads(must(*alice, *SYMPHONY, "service", "status", "--user", "--json", file)))
+    found = list(Path(f"/run/user/{uid}").glob("credentials/*/*"))
+    note("person_credentials", [[one.name, oct(one.stat().st_mode & 0o777)] for one in found])
+    must(*alice, *SYMPHONY, "service", "uninstall", "--user", file)
+    note("person_left", [one for one in of_user("alice") if "symphony" in one])
+
+
 def uninstalled() -> None:
     for name in ("app", "two", "three"):
         must(*SYMPHONY, "service", "uninstall", f"/srv/{name}/WORKFLOW.md")
@@ -288,6 +312,7 @@ def main() -> None:
             hung,
             stopped,
             refused,
+            of_a_person,
             uninstalled,
         ):
             began = time.monotonic()

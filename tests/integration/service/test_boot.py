@@ -26,6 +26,7 @@ def test_a_service_lives_through_all_that_happens_to_it(tmp_path: Path) -> None:
     _comes_back(seen)
     _stops_within_its_time_and_leaves_nothing(seen)
     _does_not_spin(seen)
+    _serves_a_person(seen)
     assert (seen["units_left"], seen["secret_left"]) == ([], True)
 
 
@@ -93,3 +94,14 @@ def _does_not_spin(seen: dict[str, Any]) -> None:
     assert (state["ActiveState"], state["NRestarts"], state["ExecMainStatus"]) == ("failed", "2", "1")
     assert journal.count("error: the state directory /var/lib/symphony/three cannot be used") == 2
     assert "Start request repeated too quickly" in journal
+
+
+def _serves_a_person(seen: dict[str, Any]) -> None:
+    state = seen["person_status"]
+    assert (state["active"], state["of_user"], state["workflow"]) == (
+        "active",
+        True,
+        "/home/alice/app/WORKFLOW.md",
+    )
+    assert ["secrets_ALICE_TOKEN", "0o400"] in seen["person_credentials"]
+    assert seen["person_left"] == []

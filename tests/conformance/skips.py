@@ -36,6 +36,11 @@ PERMITTED = (
     Skip(reason="no hadolint: name it in SYMPHONY_TEST_HADOLINT", why="it comes from PyPI, for some machines", required=True),
     Skip(reason="no check-jsonschema: name it in SYMPHONY_TEST_CHECK_JSONSCHEMA", why="it comes from PyPI, with the schema of compose files", required=True),
     Skip(reason="GitHub's example deliveries are not part of the repository (set SYMPHONY_GITHUB_HOOKS)", why="they come from npm"),
+    Skip(reason="no tree to boot: make one with .ci/boot-tree and name it in SYMPHONY_BOOT_TREE", why="it is made of Debian's packages", required=True),
+    Skip(reason="nothing can be booted: that takes systemd-nspawn, and root", why="neither is everywhere", required=True),
+    Skip(reason="nothing can be booted: no mount namespace of its own", why="a container may lack the right to one"),
+    Skip(reason="the tree to boot has another Python than these tests, which could not load their libraries", why="libraries are made for one Python"),
+    Skip(reason="no systemd-analyze to judge a unit with", why="systemd is not everywhere", required=True),
     Skip(reason="not a git checkout, so there is nothing to clone", why="an unpacked archive has no history"),
 )  # fmt: skip
 

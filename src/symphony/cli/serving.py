@@ -18,6 +18,7 @@ from symphony.observability.tally import Tally
 from symphony.runtime.admission import admit
 from symphony.runtime.bound import redaction_for
 from symphony.runtime.known_places import remember
+from symphony.runtime.notify import Notifier, without_manager
 from symphony.runtime.service import Observer, Service
 from symphony.runtime.shutdown import serve_until_signalled
 from symphony.runtime.state_dir import StateDirectory
@@ -57,22 +58,20 @@ def serve(
     Lines go to stderr, or to `log_path` in its place; with `logs_root` also to a file that rotates (LG4),
     with `record` what is decided to that new file (see `recorder`).
     With `last` the process has nothing to do behind it, and signals cannot interrupt its way out.
-    `acknowledged` is a person's consent to sessions without a sandbox (CL5). A daemon without an end keeps no
-    tally: it would grow with every issue it ever saw.
+    `acknowledged` is a person's consent to sessions without a sandbox (CL5). Without `once` no tally is kept.
 
     Raises:
         SymphonyError: start-up failed.
     """
-    secrets = read_secrets(environment)
+    notifier, secrets = Notifier.of(environment), read_secrets(without_manager(environment))
     environment = secrets.environment
-    store = open_store(workflow_path, environment, acknowledged=acknowledged)
+    store, tally = open_store(workflow_path, environment, acknowledged=acknowledged), Tally()
     with _sink(log_path) as stream, _file(logs_root) as file, _deciding(record, store, environment) as decide:
         log = _Log(
             store=store, environment=environment, stream=stream, file=file, form=log_format, level=log_level
         )
         log.open()
         _tell_what_is_odd(store.current().settings, secrets)
-        tally = Tally()
         place = _remembered(state_path or locate(workflow_path, environment), environment)
         service = Service(
             store=store,
@@ -83,6 +82,7 @@ def serve(
             observers=(log, tally, *observers) if once else (log, *observers),
             port=port,
             step=decide,
+            notifier=notifier,
         )
         anyio.run(serve_until_signalled, service, last)
     return tally

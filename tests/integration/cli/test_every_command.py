@@ -45,6 +45,8 @@ _IN_A_PROJECT = {
     ("explain", "SYM-1"): 0,
     ("issue", "list"): 0,
     ("logs", "SYM-1"): 0,
+    ("service", "install", "--dry-run"): 0,
+    ("service", "uninstall", "--dry-run"): 0,
     ("prompt", "SYM-1"): 0,
     ("skills", "check"): 0,
     ("skills", "list"): 0,

@@ -37,8 +37,8 @@ from symphony.cli.tracker_look import Problem, look_at
 from symphony.domain.failures import Category, SymphonyError
 from symphony.domain.redaction import Redaction
 from symphony.hosts.local import LocalHost
-from symphony.runtime.agents import ask_agent
 from symphony.hosts.secrets import SecretFileError, read_secrets
+from symphony.runtime.agents import ask_agent
 from symphony.runtime.bound import Bound, bind
 from symphony.runtime.state_place import locate
 from symphony.workflow.errors import WarningCode

@@ -14,9 +14,9 @@ from symphony.domain.fault_points import Fault, no_fault
 from symphony.domain.issue import normalise_state
 from symphony.domain.redaction import Redaction
 from symphony.hosts.base import Host
+from symphony.hosts.secrets import called_like_a_secret, names_from_files
 from symphony.runtime.enclosure import enclosure
 from symphony.runtime.state_place import locate
-from symphony.hosts.secrets import called_like_a_secret, names_from_files
 from symphony.runtime.token import TOKEN_VARIABLE
 from symphony.scheduler.settings import AgentFacts, Rule, SchedulerSettings
 from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Validation

@@ -148,7 +148,7 @@ class ClaudeBackend:
     async def _start(
         self, request: SessionRequest, bridge: Bridge | None, thread_id: str, *, resumed: bool
     ) -> Start:
-        cwd, stderr_start = await resolve_workspace(request.cwd, request.stderr_path)
+        cwd, stderr_start = await resolve_workspace(request)
         return Start(
             run_id=request.run_id,
             cwd=cwd,

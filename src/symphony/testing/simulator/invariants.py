@@ -23,7 +23,7 @@ from symphony.scheduler.policy import CONTINUATION_DELAY_MS
 from symphony.scheduler.state import Cycle, Drain, Running, State
 from symphony.testing.simulator import giving, judged, lasting
 from symphony.testing.simulator.books import Moment
-from symphony.testing.simulator.looks import FRESH_MS
+from symphony.testing.simulator.looks import seen_just_now
 from symphony.testing.simulator.rules import Broken, Invariant, Rules
 
 __all__ = ["ALL", "first_broken"]
@@ -73,7 +73,7 @@ def _fresh(moment: Moment) -> Broken | None:
     """
     for start in moment.starts:
         issue = start.issue
-        if not _seen_just_now(issue, moment):
+        if not seen_just_now(issue, moment.seen, moment.now_ms):
             if not isinstance(moment.fact, Refreshed) or issue not in moment.fact.issues:
                 return Broken("started without a fresh look", issue.id)
             if not moment.known or issue.id in moment.before.wanted:
@@ -81,11 +81,6 @@ def _fresh(moment: Moment) -> Broken | None:
         if words := _unfit(issue, moment):
             return Broken(words, issue.id)
     return None
-
-
-def _seen_just_now(issue: Issue, moment: Moment) -> bool:
-    look = moment.seen.get(issue.id)
-    return look is not None and look.issue == issue and moment.now_ms - look.asked_ms <= FRESH_MS
 
 
 def _unfit(issue: Issue, moment: Moment) -> str | None:

@@ -7,7 +7,7 @@ from symphony.domain.issue import Issue
 from symphony.scheduler.commands import Command, RefreshIssues, StartRun
 from symphony.scheduler.inputs import Input, OperatorAsked, Polled, Refreshed, RunEnded, WakeAsked
 
-__all__ = ["FRESH_MS", "Look", "Looks"]
+__all__ = ["Look", "Looks", "seen_just_now"]
 
 FRESH_MS = 250
 
@@ -18,6 +18,12 @@ class Look:
 
     asked_ms: int
     issue: Issue
+
+
+def seen_just_now(issue: Issue, seen: Mapping[str, Look], now_ms: int) -> bool:
+    """Whether an issue was seen as it is, and asked for a moment ago."""
+    look = seen.get(issue.id)
+    return look is not None and look.issue == issue and now_ms - look.asked_ms <= FRESH_MS
 
 
 @dataclass(slots=True)

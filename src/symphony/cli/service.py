@@ -117,11 +117,10 @@ def install(
 def status(workflow: Path, *, of_user: bool, name: str | None, as_json: bool) -> int:
     """Tell how the service of a repository is, as systemd sees it."""
     with lean_imports():
-        from symphony.cli.service_facts import name_for
         from symphony.cli.service_state import look_at
     places = _places(of_user=of_user)
     _able(places, root=False)
-    found = look_at(name_for(workflow, name), places)
+    found = look_at(_meant(workflow, name, places), places)
     if as_json:
         print_json(found.as_json())
     else:
@@ -137,12 +136,11 @@ def status(workflow: Path, *, of_user: bool, name: str | None, as_json: bool) ->
 def uninstall(workflow: Path, *, of_user: bool, name: str | None, dry_run: bool) -> None:
     """Stop the service of a repository, and take its unit away."""
     with lean_imports():
-        from symphony.cli.service_facts import name_for
         from symphony.cli.service_steps import removing
     places = _places(of_user=of_user)
     if not dry_run:
         _able(places)
-    called = name_for(workflow, name)
+    called = _meant(workflow, name, places)
     _go(removing(called, places), dry_run=dry_run)
     click.echo(f"Its secrets stay in {places.credentials(called)}, and its state where it was.")
 
@@ -151,6 +149,22 @@ def _places(*, of_user: bool) -> "Places":
     from symphony.cli.service_facts import Places
 
     return Places.of_person(os.environ) if of_user else Places.of_system()
+
+
+def _meant(workflow: Path, name: str | None, places: "Places") -> str:
+    """The instance of a workflow that is installed.
+
+    Raises:
+        CommandError: the one that is called so serves another workflow, and nobody has named it.
+    """
+    from symphony.cli.service_facts import name_for, served_by
+
+    called = name_for(workflow, name)
+    served = served_by(called, places)
+    if name is None and served is not None and os.path.realpath(served) != os.path.realpath(workflow):
+        hint = "name the service that is meant with --name"
+        raise CommandError.of(f"symphony@{called} serves {served}, and not {workflow}", hint=hint)
+    return called
 
 
 def _able(places: "Places", *, root: bool = True) -> None:
@@ -187,7 +201,7 @@ def _tell(found: "Found", places: "Places", *, started: bool) -> None:
     place = places.credentials(instance.name)
     words = "systemctl --user" if places.of_user else "systemctl"
     lines = list(found.notes)
-    if missing := [name for name in found.secrets if not (place / name).exists()]:
+    if missing := [name for name in found.secrets if not os.path.exists(place / name)]:  # noqa: PTH110 - only root may look in there, and Path.exists raises
         lines.append(f"Put each secret into a file of its name in {place}: {', '.join(missing)}")
     if not started or missing:
         lines.append(f"Then: {words} {'restart' if started else 'start'} {instance.unit}")

@@ -5,26 +5,38 @@ import pwd
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import symphony
+from symphony.agents.program import program_of
+from symphony.agents.registry import program
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.cli.service_unit import DEFAULT_PATH, Instance, instance_name, is_homely, is_name
+from symphony.cli.service_unit import (
+    DEFAULT_PATH,
+    Instance,
+    instance_name,
+    is_homely,
+    is_name,
+    workflow_of,
+)
 from symphony.domain.failures import Category
+from symphony.hosts.secrets import SECRET_ENDINGS, called_like_a_secret
 from symphony.runtime.admission import judge
 from symphony.trackers.registry import remote_kind
-from symphony.workflow.document import Judgement, WorkflowFile, read_workflow_file
+from symphony.workflow.agents import agents_in_use
+from symphony.workflow.document import Judgement, Workflow, WorkflowFile, read_workflow_file
 from symphony.workflow.errors import WorkflowError
 from symphony.workflow.settings import Settings
 
-__all__ = ["ACCOUNT", "Found", "Places", "look_around", "name_for"]
+__all__ = ["ACCOUNT", "Found", "Places", "look_around", "name_for", "served_by"]
 
 ACCOUNT: Final = "symphony"
 _REFERENCE: Final = re.compile(rb"\$([A-Za-z_][A-Za-z0-9_]*)")
 _STANDS_IN: Final = "set-by-the-service"
+_ALWAYS_SET: Final = frozenset({"HOME", "PATH", "USER", "LOGNAME", "SHELL", "LANG"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +100,8 @@ class Places:
 class Found:
     """An instance, and what a person should know about it before it starts.
 
-    `secrets` are the variables that its tracker and its agents are given; `notes` are whole sentences.
+    `secrets` are the variables that its tracker and its agents are given and that files can hold; `notes` are
+    whole sentences.
     """
 
     instance: Instance
@@ -111,6 +124,14 @@ def name_for(workflow: Path, name: str | None) -> str:
     return name or instance_name(Path(os.path.realpath(workflow)).parent.name)
 
 
+def served_by(name: str, places: Places) -> str | None:
+    """Which workflow the instance of a name serves; null where it is not installed, or not by us."""
+    try:
+        return workflow_of(places.drop_in(name).read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return None
+
+
 def look_around(
     workflow: Path,
     *,
@@ -127,7 +148,9 @@ def look_around(
     """
     home = None if places.state is None else places.state / name / "home"
     file = read_workflow_file(workflow)
-    settings, secrets = _judged(file, environment if home is None else {**environment, "HOME": str(home)})
+    judged, given = _judged(file, environment if home is None else {**environment, "HOME": str(home)})
+    settings = judged.settings
+    programs = _programs(settings)
     instance = Instance(
         name=name,
         workflow=file.path,
@@ -135,14 +158,17 @@ def look_around(
         account=None if places.of_user else account or ACCOUNT,
         writable=() if places.of_user else tuple(_writable(settings, file.path, places, name)),
         readable=tuple(dict.fromkeys(Path(path) for path in (sys.prefix, sys.base_prefix, _package()))),
-        path=_search_path(settings, places, environment),
+        path=_search_path(programs, places, environment),
         systemd=systemd,
     )
-    return Found(instance=instance, secrets=secrets, notes=tuple(_notes(instance, settings, environment)))
+    secrets = tuple(sorted(filter(called_like_a_secret, given)))
+    unset = sorted((given | judged.variables) - {*secrets, *_ALWAYS_SET})
+    notes = (*_unset(instance, unset), *_notes(instance, programs, environment))
+    return Found(instance=instance, secrets=secrets, notes=notes)
 
 
-def _judged(file: WorkflowFile, environment: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
-    """The settings, as if every variable were set that the file refers to, and which of them are secrets."""
+def _judged(file: WorkflowFile, environment: Mapping[str, str]) -> tuple[Workflow, frozenset[str]]:
+    """The workflow, as if every variable were set that it refers to, and those for tracker and agents."""
     asked = {found.decode(): _STANDS_IN for found in _REFERENCE.findall(file.data)}
     judgement = judge(file, environment={**asked, **environment}, acknowledged=True)
     usual = _usual_secrets(judgement)
@@ -151,10 +177,9 @@ def _judged(file: WorkflowFile, environment: Mapping[str, str]) -> tuple[Setting
         judgement = judge(file, environment={**asked, **environment}, acknowledged=True)
     if judgement.workflow is None:
         raise WorkflowError(judgement.failures)
-    settings = judgement.workflow.settings
-    ours = getattr(settings, settings.agent.kind, None)
-    named = judgement.workflow.secret_names or usual
-    return settings, tuple(sorted({*named, *getattr(ours, "env", ())}))
+    agents = agents_in_use(judgement.workflow.settings).values()
+    theirs = (name for agent in agents for name in agent.settings.env)
+    return judgement.workflow, frozenset({*(judgement.workflow.secret_names or usual), *theirs})
 
 
 def _usual_secrets(judgement: Judgement) -> frozenset[str]:
@@ -190,26 +215,40 @@ def _writable(settings: Settings, workflow: Path, places: Places, name: str) -> 
             yield path
 
 
-def _search_path(settings: Settings, places: Places, environment: Mapping[str, str]) -> tuple[str, ...]:
+def _programs(settings: Settings) -> tuple[str, ...]:
+    """The agents' programs, as far as their commands tell them."""
+    started = (program(agent) for agent in agents_in_use(settings).values())
+    names = (program_of(one.command) for one in started if one is not None)
+    return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
+def _search_path(programs: Sequence[str], places: Places, environment: Mapping[str, str]) -> tuple[str, ...]:
     if places.of_user:
         return tuple(filter(os.path.isabs, environment.get("PATH", "").split(":"))) or DEFAULT_PATH
-    found = (shutil.which(program, path=environment.get("PATH")) for program in ("git", _agent(settings)))
+    found = (shutil.which(name, path=environment.get("PATH")) for name in ("git", *programs))
     ours = (str(Path(one).parent) for one in found if one is not None)
     return tuple(dict.fromkeys((*DEFAULT_PATH, *ours)))
 
 
-def _agent(settings: Settings) -> str:
-    command = getattr(getattr(settings, settings.agent.kind, None), "command", None) or settings.agent.kind
-    return str(command).split()[0]
+def _unset(instance: Instance, names: Sequence[str]) -> Iterator[str]:
+    """What the file refers to is not set in a service only because it is in somebody's shell."""
+    words = "systemctl edit" if instance.account is not None else "systemctl --user edit"
+    if names:
+        listed, settings = ", ".join(names), " ".join(f"{name}=…" for name in names)
+        how = f"{words} {instance.unit}, [Service], Environment={settings}"
+        yield f"The service has no {listed}: {how}"
+        yield f"A secret among them needs a name that ends in one of {', '.join(SECRET_ENDINGS)}"
 
 
-def _notes(instance: Instance, settings: Settings, environment: Mapping[str, str]) -> Iterator[str]:
-    agent = shutil.which(_agent(settings), path=environment.get("PATH"))
+def _notes(instance: Instance, programs: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
     if instance.account is None:
         yield "It ends when you log out, unless you say once: loginctl enable-linger"
         return
-    if agent is not None and is_homely(Path(agent)):
-        yield f"The agent {agent} lies in a home, which the service does not see: install it for all users"
+    for name in programs:
+        agent = shutil.which(name, path=environment.get("PATH"))
+        if agent is not None and is_homely(Path(agent)):
+            unseen = f"The agent {agent} lies in a home, which the service does not see"
+            yield f"{unseen}: install it for all users"
     for path in instance.writable:
         owner = _owner(path)
         if owner is None:

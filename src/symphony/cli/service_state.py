@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from symphony.cli.failures import CommandError
-from symphony.cli.service_facts import Places
+from symphony.cli.service_facts import Places, served_by
 from symphony.cli.service_steps import systemctl
-from symphony.cli.service_unit import workflow_of
 from symphony.domain.plain import one_line
 
 __all__ = ["ServiceState", "look_at", "systemd_version"]
@@ -71,16 +70,13 @@ def look_at(name: str, places: Places) -> ServiceState:
     """
     unit = f"symphony@{name}.service"
     told = _properties(_asked((*systemctl(places), "show", unit, f"--property={','.join(_ASKED)}")))
-    try:
-        ours = places.drop_in(name).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        ours = ""
+    workflow = served_by(name, places)
     return ServiceState(
         name=name,
         unit=unit,
         of_user=places.of_user,
-        installed=workflow_of(ours) is not None,
-        workflow=workflow_of(ours),
+        installed=workflow is not None,
+        workflow=workflow,
         active=told["ActiveState"] or "unknown",
         sub=told["SubState"] or "unknown",
         result=told["Result"],

@@ -83,7 +83,7 @@ def drop_in(instance: Instance) -> str:
             f"{MARK}`, and written anew by the next; put your own settings into another file.",
             f"# workflow: {_line(str(instance.workflow))}",
             "[Unit]",
-            *(f"RequiresMountsFor={quoted(str(path))}" for path in instance.writable),
+            *(f"RequiresMountsFor={quoted(str(path))}" for path in _awaited(instance)),
             "",
             "[Service]",
             "ExecStart=",
@@ -102,6 +102,11 @@ def workflow_of(text: str) -> str | None:
         return None
     found = re.search(r"^# workflow: (.*)$", text, re.MULTILINE)
     return None if found is None else found[1]
+
+
+def _awaited(instance: Instance) -> list[Path]:
+    """What has to be mounted before: a workflow that is not there yet would count as a mistake in it."""
+    return list(dict.fromkeys((instance.workflow.parent, *instance.writable)))
 
 
 def _command(instance: Instance) -> str:

@@ -23,6 +23,7 @@ from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 
 __all__ = [
     "EXPOSED_HINT",
+    "SECRET_ENDINGS",
     "SecretFileError",
     "Secrets",
     "called_like_a_secret",
@@ -34,7 +35,7 @@ MAX_BYTES: Final = 64 * 1024
 DIRECTORY_VARIABLE: Final = "CREDENTIALS_DIRECTORY"
 EXPOSED_HINT: Final = "make it the daemon's own (chown) and closed to others: chmod 0400"
 
-_ENDINGS: Final = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PAT")
+SECRET_ENDINGS: Final = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PAT")
 _FILE: Final = "_FILE"
 _OF_OTHERS: Final = ("AWS_", "AZURE_", "GOOGLE_", "SSL_", "TLS_")
 _CREDENTIAL: Final = re.compile(r"(?:[a-z0-9][a-z0-9.@-]*_)?([A-Z][A-Z0-9_]*)")
@@ -68,7 +69,7 @@ class SecretFileError(SymphonyError):
 
 def called_like_a_secret(name: str) -> bool:
     """Whether a variable of this name holds a secret, by its ending."""
-    return name.endswith(_ENDINGS)
+    return name.endswith(SECRET_ENDINGS)
 
 
 def names_from_files(environment: Mapping[str, str]) -> frozenset[str]:

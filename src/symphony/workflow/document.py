@@ -61,6 +61,7 @@ class Workflow:
         template: the prompt of a first turn.
         warnings: what is odd but does not stop anything, in the order found.
         secret_names: variables the `tracker` section refers to; no child process may see them (AG20).
+        variables: all that the file refers to.
         stamp: of the content this was made from.
         places: where its keys stand.
     """
@@ -70,6 +71,7 @@ class Workflow:
     template: PromptTemplate
     warnings: tuple[WorkflowWarning, ...]
     secret_names: frozenset[str]
+    variables: frozenset[str]
     stamp: Stamp
     places: Places = field(compare=False, repr=False)
 
@@ -232,6 +234,7 @@ def _workflow(file: WorkflowFile, review: Review | None, template: PromptTemplat
         template=template,
         warnings=tuple(review.warnings),
         secret_names=referenced_variables(review.source.value.get("tracker")),
+        variables=referenced_variables(review.source.value),
         stamp=file.stamp,
         places=review.places,
     )

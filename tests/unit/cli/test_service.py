@@ -111,7 +111,7 @@ def test_the_unit_of_the_package_is_the_one_that_is_deployed(name: str) -> None:
 def test_the_file_of_an_instance_names_program_workflow_and_what_may_be_written() -> None:
     text = drop_in(instance())
     assert workflow_of(text) == "/srv/app/WORKFLOW.md"
-    assert 'RequiresMountsFor="/srv/app"' in text
+    assert text.count('RequiresMountsFor="/srv/app"') == 1
     assert "\nExecStart=\nExecStart=" in text
     assert (
         '"/opt/symphony/bin/python" "-m" "symphony" "run" "--log-format" "json" "/srv/app/WORKFLOW.md"'
@@ -141,6 +141,7 @@ def test_what_lies_in_a_home_is_shown_and_the_rest_of_it_is_not() -> None:
 def test_a_workflow_in_a_home_is_read_there_where_nothing_of_it_is_written() -> None:
     text = drop_in(instance(workflow=Path("/home/alice/app/WORKFLOW.md"), writable=()))
     assert 'BindReadOnlyPaths="/home/alice/app"' in text
+    assert 'RequiresMountsFor="/home/alice/app"' in text, "without it a late mount is a missing workflow"
 
 
 def test_a_service_of_a_person_has_their_rights() -> None:
@@ -250,6 +251,19 @@ def test_secrets_that_are_not_there_yet_are_named_and_no_reason_to_stop(
     assert "Put each secret" not in install(workflow, "--now").stdout
     write_workflow(tmp_path / "app", front % "")
     assert "GITHUB_TOKEN" in install(workflow).stdout
+
+
+def test_a_dry_run_does_without_a_look_at_secrets_that_cannot_be_looked_at(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a person who is not root, and whom the directory is closed to."""
+    unseen = replace(machine.places, settings=machine.root / ("x" * 300))
+    monkeypatch.setattr(Places, "of_system", lambda: unseen)
+    states = "active_states: [open], terminal_states: [closed]"
+    front = f"tracker: {{kind: github, {states}, provider: {{repo: a/b, api_key: $MY_TOKEN}}}}"
+    done = install(write_workflow(tmp_path / "app", front), "--dry-run")
+    assert done.exit_code == 0, done.output
+    assert "Put each secret into a file" in done.stdout
 
 
 @pytest.mark.usefixtures("machine")
@@ -398,6 +412,42 @@ def test_an_agent_elsewhere_is_found_by_its_directory_and_told_of_where_a_home_h
     assert any(f"The agent {tools}/codex lies in a home" in note for note in made.notes)
 
 
+def test_every_agent_that_an_issue_may_be_given_to_is_looked_up(tmp_path: Path) -> None:
+    for name in ("codex", "claude", "aider"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch(0o755)
+    front = f"""tracker: {{kind: markdown}}
+workspace: {{root: ~/w}}
+agent: {{kind: fast, rules: [{{label: x, use: claude}}]}}
+agents: {{fast: {{kind: codex, command: 'LEVEL=1 exec {tmp_path}/codex/codex app-server'}}}}"""
+    file = write_workflow(tmp_path / "app", front)
+    path = ":".join(str(tmp_path / name) for name in ("codex", "claude", "aider"))
+    made = found(file, Places.of_system(), PATH=path)
+    assert made.instance.path == (*DEFAULT_PATH, str(tmp_path / "codex"), str(tmp_path / "claude"))
+
+
+@pytest.mark.parametrize("of_user", [False, True])
+def test_what_the_file_refers_to_and_a_service_does_not_have_is_named(
+    tmp_path: Path, *, of_user: bool
+) -> None:
+    front = """tracker:
+  {kind: github, active_states: [open], terminal_states: [closed], provider: {repo: a/b, api_key: $GH_LOGIN}}
+workspace: {root: $WORK_PLACE}
+agent: {kind: fast}
+agents: {fast: {kind: codex, env: [NPM_TOKEN, FLAVOUR]}}
+hooks: {before_run: 'echo $NOT_OURS $HOME'}"""
+    file = write_workflow(tmp_path / "app", front)
+    places = Places.of_person({"HOME": str(tmp_path)}) if of_user else Places.of_system()
+    made = found(file, places, WORK_PLACE=str(tmp_path / "w"))
+    assert made.secrets == ("NPM_TOKEN",)
+    edit = "systemctl --user edit" if of_user else "systemctl edit"
+    how = f"{edit} symphony@app.service, [Service], Environment=FLAVOUR=… GH_LOGIN=… WORK_PLACE=…"
+    assert made.notes[:2] == (
+        f"The service has no FLAVOUR, GH_LOGIN, WORK_PLACE: {how}",
+        "A secret among them needs a name that ends in one of _KEY, _TOKEN, _SECRET, _PASSWORD, _PAT",
+    )
+
+
 def test_files_of_users_who_are_gone_have_an_owner_too(tmp_path: Path) -> None:
     file = write_workflow(tmp_path / "app", "tracker: {kind: markdown}\nworkspace: {root: ~/w}")
     if os.geteuid() == 0:
@@ -464,6 +514,25 @@ def test_what_was_installed_goes_again_but_not_the_secrets(
     assert not machine.places.template.exists()
     assert beside.exists()
     assert "not there" in symphony("service", "uninstall", other).stdout
+
+
+@pytest.mark.parametrize("command", ["uninstall", "status"])
+def test_a_service_of_another_repository_is_left_alone_unless_it_is_named(
+    machine: Machine, workflow: Path, tmp_path: Path, command: str
+) -> None:
+    install(workflow)
+    (tmp_path / "elsewhere").mkdir()
+    twin = write_workflow(tmp_path / "elsewhere" / "my app!", "tracker: {kind: markdown}")
+    machine.asked()
+    refused = symphony("service", command, twin)
+    assert (refused.exit_code, machine.asked()) == (1, [])
+    assert refused.stderr.splitlines() == [
+        f"error: symphony@my-app serves {workflow}, and not {twin}",
+        "hint: name the service that is meant with --name",
+    ]
+    (tmp_path / "link").symlink_to(workflow.parent)
+    assert symphony("service", command, tmp_path / "link" / "WORKFLOW.md").exit_code == 0
+    assert symphony("service", command, twin, "--name", "my-app").exit_code == 0
 
 
 def test_uninstalling_goes_on_where_there_is_nothing_to_stop(machine: Machine, workflow: Path) -> None:

@@ -51,6 +51,7 @@ def place_in(content: bytes) -> Path | None:
 
 def _forget_what_is_gone(folder: Path) -> None:
     for file in islice(folder.glob("*.json"), _MOST):
-        place = place_in(file.read_bytes()) if file.is_file() else None
-        if place is not None and not place.exists():
-            file.unlink(missing_ok=True)
+        with suppress(OSError):  # of one that cannot be looked at nothing is known, and the others count
+            place = place_in(file.read_bytes()) if file.is_file() else None
+            if place is not None and not place.exists():
+                file.unlink(missing_ok=True)

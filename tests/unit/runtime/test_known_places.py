@@ -52,6 +52,19 @@ def test_what_is_gone_is_forgotten_and_what_is_not_ours_stays(
     assert _known(tmp_path / "home") == [stays]
 
 
+def test_a_place_that_cannot_be_looked_at_stays_and_keeps_no_other_from_being_remembered(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    folder = tmp_path / "home" / "symphony" / FOLDER
+    folder.mkdir(parents=True)
+    unseen = "/" + "x" * 300  # no file system has such names, so the kernel refuses to look
+    (folder / "unseen.json").write_text(json.dumps({"state_dir": unseen}))
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    remember(place, environment)
+    assert _known(tmp_path / "home") == sorted([Path(unseen), place])
+
+
 def test_a_home_that_cannot_be_written_holds_nothing_up(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     remember(tmp_path / "state", {"XDG_STATE_HOME": str(tmp_path / "file")})

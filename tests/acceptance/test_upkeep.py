@@ -71,11 +71,19 @@ def test_the_doctor_finds_no_error_before_beside_and_after_a_daemon(board: Proje
         daemon.end()
 
 
-def test_the_doctor_says_how_to_mend_what_is_broken(board: Project) -> None:
-    board.workflow(command="symphony-no-such-agent")
+def test_the_doctor_says_what_it_is(board: Project) -> None:
+    (ours,) = [check for check in document(board, "doctor")["checks"] if check["name"] == "version"]
+    assert ours["message"].startswith(f"{told(board, '--version').strip()}, Python 3.")
+
+
+@pytest.mark.parametrize("kind", ["codex", "claude"])
+def test_the_doctor_says_how_to_mend_what_is_broken(board: Project, kind: str) -> None:
+    broken = {"command": "symphony-no-such-agent"}
+    board.workflow(agent={"kind": kind}, codex=broken, claude=broken)
     lines = told(board, "doctor", code=3).splitlines()
     (place,) = [number for number, line in enumerate(lines) if line.startswith("error")]
     assert "symphony-no-such-agent" in lines[place]
+    assert "symphony-no-such-agent" not in "".join(lines[:place]), "it is told once"
     assert lines[place + 1].strip().startswith("hint: ")
 
 

@@ -20,6 +20,7 @@ from symphony.cli.checks_host import (
     check_open_files,
     check_secrets,
     check_user_namespaces,
+    check_version,
 )
 from symphony.cli.checks_state import (
     check_journal,
@@ -47,6 +48,7 @@ __all__ = ["check_up"]
 
 _TOLD_ELSEWHERE = frozenset(
     {
+        Category.AGENT_NOT_FOUND.value,
         Category.CODEX_NOT_FOUND.value,
         Category.SECRET_FILE.value,
         Category.WORKSPACE_REPOSITORY.value,
@@ -100,6 +102,7 @@ def _checks(place: _Place) -> dict[str, Check]:
     """Every check by its name, in the order in which they are shown."""
     state_dir, environment, bound = place.state_dir, place.environment, place.bound
     checks: dict[str, Check] = {
+        "version": check_version,
         "workflow": partial(_check_workflow, place),
         "secrets": partial(check_secrets, environment),
         "git": partial(check_git, place.host, environment),

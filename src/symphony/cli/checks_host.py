@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import platform
 import resource
 import shutil
 import tempfile
@@ -21,6 +22,7 @@ from symphony.hosts.base import Completed, Host
 from symphony.hosts.groups import own_group
 from symphony.hosts.secrets import EXPOSED_HINT, SecretFileError, read_secrets
 from symphony.hosts.tether import Tether
+from symphony.revision import version_text
 from symphony.runtime.bound import Bound
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "check_open_files",
     "check_secrets",
     "check_user_namespaces",
+    "check_version",
 ]
 
 _COMMAND_MS: Final = 10_000
@@ -60,6 +63,16 @@ async def _run(host: Host, environment: Mapping[str, str], *argv: str, cwd: Path
 
 def _text(done: Completed) -> str:
     return done.stdout.decode("utf-8", "replace").strip()
+
+
+async def check_version() -> list[Finding]:
+    """Which program this is, and on what it runs: what whoever helps asks first."""
+    return [fine("version", await in_thread(_program))]
+
+
+def _program() -> str:
+    system = f"{platform.system()} {platform.release()}"
+    return f"symphony {version_text()}, Python {platform.python_version()}, {system}"
 
 
 async def check_git(host: Host, environment: Mapping[str, str]) -> list[Finding]:

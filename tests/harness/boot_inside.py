@@ -126,7 +126,7 @@ def installed() -> None:
         "codex": {"command": AGENT},
     }
     (APP / "WORKFLOW.md").write_text(f"---\n{json.dumps(front)}\n---\n{{{{ issue.description }}}}\n")
-    (APP / ".gitignore").write_text("/.symphony/issues/\n/go-*\n/seen\n")
+    (APP / ".gitignore").write_text("/.symphony/issues/\n/go-*\n/seen\n/tried\n")
     must("git", "init", "--quiet", "--initial-branch=main", str(APP))
     identity = ("-c", "user.name=Tester", "-c", "user.email=tester@localhost")
     must("git", "-C", str(APP), "add", "--all")
@@ -147,9 +147,12 @@ def started() -> None:
     note("status", json.loads(must(*SYMPHONY, "service", "status", "--json", str(APP / "WORKFLOW.md"))))
     bwrap = "bwrap --ro-bind / / --dev /dev --proc /proc --unshare-pid --unshare-net true"
     seen = "{ env; cat /proc/self/cgroup; } > /srv/app/seen"
-    issue("SYM-1", *work("SYM-1", {"run": seen}, {"run": bwrap}))
+    tries = "ls /home /root; ls -d /proc/1; touch /etc/mine /usr/mine /srv/mine"
+    tried = f"{{ {tries}; }} > /srv/app/tried 2>&1 || true"
+    issue("SYM-1", *work("SYM-1", {"run": seen}, {"run": tried}, {"run": bwrap}))
     until(lambda: state_of("SYM-1") == "Done", "the first issue is done")
     note("seen_by_agent", (APP / "seen").read_text())
+    note("tried_by_agent", (APP / "tried").read_text())
     note("first_branch", until(lambda: branch("SYM-1"), "its work is delivered"))
 
 

@@ -21,6 +21,7 @@ def test_a_service_lives_through_all_that_happens_to_it(tmp_path: Path) -> None:
     assert "failed" not in seen, seen["failed"]
     assert "units_left" in seen, seen["console"]
     _is_installed_and_ready(seen)
+    _is_shut_off(seen)
     _keeps_its_secrets(seen)
     _reloads_and_stays_alone(seen)
     _comes_back(seen)
@@ -43,6 +44,15 @@ def _is_installed_and_ready(seen: dict[str, Any]) -> None:
     assert any("/symphony@app.service/symphony-" in line for line in variables), (
         "its run has a group of its own"
     )
+
+
+def _is_shut_off(seen: dict[str, Any]) -> None:
+    """What an agent without a sandbox of its own met: it is the unit that held."""
+    told = seen["tried_by_agent"].splitlines()
+    assert len([line for line in told if "Permission denied" in line]) == 2, told
+    assert len([line for line in told if "/proc/1" in line and "No such file" in line]) == 1, told
+    assert len([line for line in told if "Read-only file system" in line]) == 3, told
+    assert len(told) == 6, told
 
 
 def _keeps_its_secrets(seen: dict[str, Any]) -> None:

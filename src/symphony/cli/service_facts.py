@@ -244,6 +244,8 @@ def _notes(instance: Instance, programs: Sequence[str], environment: Mapping[str
     if instance.account is None:
         yield "It ends when you log out, unless you say once: loginctl enable-linger"
         return
+    if instance.account == "root":
+        yield "It runs as root, and so do its agents: give it a user of its own with --as, or leave that out"
     for name in programs:
         agent = shutil.which(name, path=environment.get("PATH"))
         if agent is not None and is_homely(Path(agent)):

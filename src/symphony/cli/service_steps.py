@@ -174,7 +174,10 @@ def _write(step: Text) -> str:
 
 def _make(path: Path) -> str:
     if path.is_dir():
-        return "unchanged"
+        if not path.stat().st_mode & 0o077:
+            return "unchanged"
+        path.chmod(0o700)
+        return "closed"
     path.mkdir(mode=0o700, parents=True)
     return "created"
 

@@ -61,9 +61,25 @@ def test_bases_are_pinned_by_digest_and_agents_by_version() -> None:
     for base in bases:
         assert re.fullmatch(r"docker\.io/library/\w+:[\w.-]+@sha256:[0-9a-f]{64}", base)
     assert len(re.findall(r"package=\S+@\d+\.\d+\.\d+ ;;", INSTALLER)) == 4
-    used = re.search(r"^CODEX_VERSION=(\S+)", (ROOT / ".ci/run").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("script", "variable", "package"),
+    [
+        (".ci/run", "CODEX_VERSION", "@openai/codex"),
+        (".ci/run", "CLAUDE_VERSION", "@anthropic-ai/claude-code"),
+        (".ci/install-agents", "CODEX_VERSION", "@openai/codex"),
+        (".ci/install-agents", "CLAUDE_VERSION", "@anthropic-ai/claude-code"),
+        (".ci/install-agents", "GEMINI_VERSION", "@google/gemini-cli"),
+        (".ci/install-agents", "OPENCODE_VERSION", "opencode-ai"),
+    ],
+)
+def test_an_agent_of_the_image_has_the_version_that_the_tests_drive(
+    script: str, variable: str, package: str
+) -> None:
+    used = re.search(rf"^{variable}=(\S+)", (ROOT / script).read_text(encoding="utf-8"), re.MULTILINE)
     assert used is not None
-    assert f"@openai/codex@{used[1]} " in INSTALLER, "the version that the tests drive"
+    assert f"={package}@{used[1]} " in INSTALLER
 
 
 def test_every_agent_that_can_be_asked_for_has_its_stage() -> None:

@@ -320,6 +320,20 @@ def test_the_dedicated_user_is_made_where_it_is_missing(
     assert f"User={account}\n" in machine.places.drop_in("my-app").read_text()
 
 
+def test_a_place_for_secrets_that_others_may_enter_is_closed(machine: Machine, workflow: Path) -> None:
+    place = machine.places.credentials("my-app")
+    place.mkdir(parents=True)
+    place.chmod(0o755)
+    assert f"closed        {place}\n" in install(workflow).stdout
+    assert place.stat().st_mode & 0o777 == 0o700
+    assert f"unchanged     {place}\n" in install(workflow).stdout
+
+
+def test_a_service_of_root_is_told_to_be_one(machine: Machine, workflow: Path) -> None:
+    assert "It runs as root, and so do its agents" in install(workflow, "--as", "root").stdout
+    assert "User=root\n" in machine.places.drop_in("my-app").read_text()
+
+
 def test_whether_a_user_is_there_is_looked_up() -> None:
     made = service_steps.installing(instance(account="root"), Places.of_system(Path("/nowhere")), start=False)
     assert not any("useradd" in str(step) for step in made)

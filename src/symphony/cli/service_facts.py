@@ -36,6 +36,7 @@ __all__ = ["ACCOUNT", "Found", "Places", "look_around", "name_for", "served_by"]
 ACCOUNT: Final = "symphony"
 _REFERENCE: Final = re.compile(rb"\$([A-Za-z_][A-Za-z0-9_]*)")
 _STANDS_IN: Final = "set-by-the-service"
+_TEMPORARY: Final = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - of which PrivateTmp= gives others
 _ALWAYS_SET: Final = frozenset({"HOME", "PATH", "USER", "LOGNAME", "SHELL", "LANG"})
 
 
@@ -163,7 +164,8 @@ def look_around(
     )
     secrets = tuple(sorted(filter(called_like_a_secret, given)))
     unset = sorted((given | judged.variables) - {*secrets, *_ALWAYS_SET})
-    notes = (*_unset(instance, unset), *_notes(instance, programs, environment))
+    fleeting = () if places.of_user else _fleeting(file.path, settings.workspace.root)
+    notes = (*_unset(instance, unset), *fleeting, *_notes(instance, programs, environment))
     return Found(instance=instance, secrets=secrets, notes=notes)
 
 
@@ -207,12 +209,16 @@ def _writable(settings: Settings, workflow: Path, places: Places, name: str) -> 
     if repo is not None and repo.startswith("/"):
         found.append(Path(repo))
     assert places.state is not None  # noqa: S101 - asked of services of the system alone
-    inside = (places.state / name, Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - as PrivateTmp= gives them
-    if not any(settings.workspace.root.is_relative_to(place) for place in inside):
-        found.append(settings.workspace.root)
+    root = settings.workspace.root
+    if not root.is_relative_to(places.state / name) and not _is_temporary(root):
+        found.append(root)
     for path in dict.fromkeys(found):
         if not any(path != other and path.is_relative_to(other) for other in found):
             yield path
+
+
+def _is_temporary(path: Path) -> bool:
+    return any(path.is_relative_to(place) for place in _TEMPORARY)
 
 
 def _programs(settings: Settings) -> tuple[str, ...]:
@@ -238,6 +244,15 @@ def _unset(instance: Instance, names: Sequence[str]) -> Iterator[str]:
         how = f"{words} {instance.unit}, [Service], Environment={settings}"
         yield f"The service has no {listed}: {how}"
         yield f"A secret among them needs a name that ends in one of {', '.join(SECRET_ENDINGS)}"
+
+
+def _fleeting(workflow: Path, root: Path) -> Iterator[str]:
+    """What `PrivateTmp=` does to files in the temp directory, where `workspace.root` is unless it is set."""
+    if _is_temporary(root):
+        own = "workspace.root lies in the temp directory, which is emptied whenever the service stops"
+        yield f"{own}, with all work that is not delivered: set it, as to ~/workspaces"
+    if _is_temporary(workflow):
+        yield f"{workflow} lies in the temp directory, and the service has another one: move the repository"
 
 
 def _notes(instance: Instance, programs: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:

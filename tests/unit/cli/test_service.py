@@ -426,6 +426,20 @@ def test_an_agent_elsewhere_is_found_by_its_directory_and_told_of_where_a_home_h
     assert any(f"The agent {tools}/codex lies in a home" in note for note in made.notes)
 
 
+def test_what_lies_in_the_temp_directory_is_told_as_the_service_has_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_workflow(tmp_path / "app", "tracker: {kind: markdown}")
+    notes = found(file, Places.of_system()).notes
+    assert any(note.startswith("workspace.root lies in the temp directory") for note in notes)
+    person = found(file, Places.of_person({"HOME": str(tmp_path)}))
+    assert not any("temp directory" in note for note in person.notes), "theirs is that of the machine"
+    file = write_workflow(tmp_path / "app", "tracker: {kind: markdown}\nworkspace: {root: ~/w}")
+    monkeypatch.setattr(service_facts, "_TEMPORARY", (tmp_path,))
+    (note,) = [note for note in found(file, Places.of_system()).notes if "temp directory" in note]
+    assert note.startswith(f"{file} lies in the temp directory")
+
+
 def test_every_agent_that_an_issue_may_be_given_to_is_looked_up(tmp_path: Path) -> None:
     for name in ("codex", "claude", "aider"):
         (tmp_path / name).mkdir()

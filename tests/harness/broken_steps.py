@@ -304,6 +304,34 @@ def leaves_the_last_issues(state: State, fact: Input, now_ms: int) -> tuple[Stat
     return step(state, replace(fact, issues=()) if isinstance(fact, Polled) else fact, now_ms)
 
 
+def gives_to_nobody_known(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    told = (replace(each, agent="nobody") if isinstance(each, StartRun) else each for each in commands)
+    return after, tuple(told)
+
+
+def starts_on_a_limited_agent(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    if not isinstance(fact, Refreshed):
+        return step(state, fact, now_ms)
+    after, commands = step(replace(state, limited={}), fact, now_ms)
+    return replace(after, limited=state.limited), commands
+
+
+def forgets_a_limit(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    return (replace(after, limited={}), commands) if isinstance(fact, RunEnded) else (after, commands)
+
+
+def _of_another_agent(resume: Resume) -> Resume:
+    return resume if resume.thread is None else replace(resume, thread=replace(resume.thread, agent="nobody"))
+
+
+def _prefers_the_fallback(settings: SchedulerSettings) -> SchedulerSettings:
+    if settings.fallback is None:
+        return settings
+    return replace(settings, agent=settings.fallback, fallback=settings.agent)
+
+
 BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
     "frees the slot at StopRun": (frees_the_slot_at_stop, "stop-frees-nothing"),
     "forgets a run that delivers": (forgets_a_run_that_delivers, "runs-answered"),
@@ -369,5 +397,14 @@ BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
     "drops an answer": (_resumes(lambda resume: replace(resume, answer=None)), "answers-arrive"),
     "tells nobody of a block": (_drops(PostNote), "block-is-told"),
     "leaves the last issues": (leaves_the_last_issues, "finished-or-blocked"),
+    "gives issues to nobody known": (gives_to_nobody_known, "agent-by-rules"),
+    "prefers the fallback": (_under(_prefers_the_fallback), "fallback-has-reason"),
+    "starts on a limited agent": (starts_on_a_limited_agent, "no-start-on-limited-agent"),
+    "hands a conversation to another agent": (_resumes(_of_another_agent), "conversation-has-its-agent"),
+    "forgets a limit": (forgets_a_limit, "limits-are-known-and-end"),
+    "drops the timer of a limit": (
+        _drops(SetTimer, lambda each, _: each.timer.kind is TimerKind.LIMIT),
+        "limits-are-known-and-end",
+    ),
     "is no function of its arguments": (remembering(), "replay"),
 }

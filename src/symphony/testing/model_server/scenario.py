@@ -48,7 +48,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionCall:
-    """The model calls a tool with JSON arguments; `namespace` is how Codex tells servers of tools apart."""
+    """The model calls a tool with JSON arguments."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -128,7 +128,7 @@ def patch(text: str) -> Answer:
 
 
 def tool(name: str, arguments: Mapping[str, Any], *, namespace: str | None = None) -> Answer:
-    """Call any tool by its name, a client's one included."""
+    """Call any tool by its name, a client's one included; those of MCP servers are in a `namespace`."""
     return Answer(blocks=(FunctionCall(name=name, arguments=arguments, namespace=namespace),))
 
 

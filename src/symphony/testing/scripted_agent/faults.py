@@ -30,6 +30,7 @@ class Faults:
     own_session_child: bool = False
     pid_file: Path | None = None
     threads: Path | None = None
+    refuses: str | None = None
 
 
 def read_switches(argv: Sequence[str]) -> Faults:
@@ -54,6 +55,7 @@ def read_switches(argv: Sequence[str]) -> Faults:
         own_session_child=given.own_session_child,
         pid_file=given.pid_file,
         threads=given.threads,
+        refuses=given.refuses,
     )
 
 
@@ -74,4 +76,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--own-session-child", action=flag, help="leave a child in its own session that ignores SIGTERM")
     add("--pid-file", type=Path, metavar="DIR", help="write <pid>.json there for the agent and its child")
     add("--threads", type=Path, metavar="DIR", help="remember threads there, so that they can be resumed")
+    add(
+        "--refuses",
+        metavar="NAME",
+        help="fail each turn with this `codexErrorInfo`, such as usageLimitExceeded",
+    )
     return parser

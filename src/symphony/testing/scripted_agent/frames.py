@@ -69,11 +69,18 @@ def thread_start_result(started: Object, *, approval_policy: object, sandbox: Ob
     }
 
 
-def turn(turn_id: str, status: str, *, items: Sequence[Object] = (), error: str | None = None) -> Object:
-    """A turn; `error` is the message of a failed one."""
-    failure = (
-        None if error is None else {"message": error, "codexErrorInfo": "other", "additionalDetails": None}
-    )
+def turn(
+    turn_id: str,
+    status: str,
+    *,
+    items: Sequence[Object] = (),
+    error: str | None = None,
+    info: str = "other",
+) -> Object:
+    """A turn; `error` is the message of a failed one, `info` its kind."""
+    failure = None
+    if error is not None:
+        failure = {"message": error, "codexErrorInfo": info, "additionalDetails": None}
     view = "summary" if items else "notLoaded"
     return {"id": turn_id, "items": list(items), "itemsView": view, "status": status, "error": failure}
 

@@ -135,17 +135,21 @@ class Server:
         if params.get("dynamicTools") and not self._experimental:
             raise _RefusedError("thread/start.dynamicTools requires experimentalApi capability")
         thread = Thread(
-            id=new_id(),
+            id=params.get("threadId") or new_id(),
             cwd=Path(params.get("cwd") or Path.cwd()),
-            instructions=params.get("developerInstructions") or "",
+            instructions=params.get("developerInstructions") or params.get("systemText") or "",
         )
         return self._opened(thread, params)
 
     def _thread_resume(self, params: _Params) -> tuple[_Params, Callable[[], None]]:
-        """As the original: system text and tools stay those of the beginning, totals are told once more."""
+        """As the original: system text and tools stay those of the beginning, totals are told once more.
+
+        `systemText` is none of the original's members: agents that replace their system text have it.
+        """
         thread = self._memory.recall(str(params.get("threadId")))
         if thread is None:
             raise _RefusedError(f"no rollout found for thread id {params.get('threadId')}")
+        thread.instructions = params.get("systemText", thread.instructions)
         result, afterwards = self._opened(thread, params)
 
         def tell() -> None:
@@ -188,6 +192,15 @@ class Server:
             raise _RefusedError(f"expected active turn id {params.get('turnId')} but found {turn.id}")
         return {}, turn.interrupt
 
+    def interrupt(self) -> None:
+        """End the running turn, if there is one: for protocols that do not name it."""
+        if (turn := self._turn) is not None:
+            turn.interrupt()
+
+    def instruct(self, thread_id: str, text: str) -> None:
+        """Take what stands in front of a prompt as system-level text: for protocols that have no other."""
+        self._threads[thread_id].instructions = text
+
     def _run(self, turn: Turn) -> None:
         status, message = "completed", None
         try:
@@ -205,9 +218,11 @@ class Server:
         if status != "interrupted":
             turn.keep()
         self._turn = None  # before the end is said: the client may start the next turn at once
-        turn.end(status, message)
+        turn.end(status, message, info=self._faults.refuses or "other")
 
     def _steps(self, turn: Turn) -> None:
+        if self._faults.refuses is not None:
+            raise StepFailedError(f"the model refuses: {self._faults.refuses}")
         steps, remark = self._next_steps(turn)
         turn.say(f"{NO_MODEL} {remark}")
         turn.step_done()

@@ -79,10 +79,10 @@ class Turn:
         self.item_started(item)
         self.item_completed(item)
 
-    def end(self, status: str, error: str | None = None) -> None:
-        """Say how the turn ended: `completed`, `interrupted`, or `failed` with a message."""
+    def end(self, status: str, error: str | None = None, *, info: str = "other") -> None:
+        """Say how the turn ended: `completed`, `interrupted`, or `failed` with a message and its kind."""
         items = [] if self._last_said is None or status != "completed" else [self._last_said]
-        ended = frames.turn(self.id, status, items=items, error=error)
+        ended = frames.turn(self.id, status, items=items, error=error, info=info)
         self._status({"type": "idle"} if error is None else {"type": "systemError"})
         if error is not None:
             self._notify("error", error=ended["error"], willRetry=False)

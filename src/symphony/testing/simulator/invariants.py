@@ -21,7 +21,7 @@ from symphony.scheduler.inputs import (
 )
 from symphony.scheduler.policy import CONTINUATION_DELAY_MS
 from symphony.scheduler.state import Cycle, Drain, Running, State
-from symphony.testing.simulator import judged, lasting
+from symphony.testing.simulator import giving, judged, lasting
 from symphony.testing.simulator.books import Moment
 from symphony.testing.simulator.rules import Broken, Invariant, Rules
 
@@ -245,7 +245,7 @@ def _clean_after_end(moment: Moment) -> Broken | None:
 
 @_invariant("backoff-cap", "RT2, RT3")
 def _backoff_cap(moment: Moment) -> Broken | None:
-    """A wait is never longer than the cap on backoff, one poll interval, or what the other side asked for."""
+    """No wait exceeds the cap on backoff, a poll interval, what was asked for, or the limit of an agent."""
     if moment.after.retrying is moment.before.retrying or isinstance(moment.fact, Recovered):
         return None  # what is waited for over a restart has a rule of its own
     settings = moment.after.settings
@@ -254,6 +254,7 @@ def _backoff_cap(moment: Moment) -> Broken | None:
         settings.poll_interval_ms,
         CONTINUATION_DELAY_MS,
         moment.books.longest_wait_ms,
+        *((held.until_ms or 0) - moment.now_ms for held in moment.after.limited.values()),
     )
     for key, retry in moment.after.retrying.items():
         if moment.before.retrying.get(key) is not retry and retry.due_ms - moment.now_ms > longest:
@@ -328,7 +329,7 @@ def _stuck_run(moment: Moment, key: str, run: Running) -> str | None:
     watched = run.agent_ms is not None and run.report.stage is not RunStage.FINISHING
     if (
         watched
-        and moment.after.settings.stall_timeout_ms > 0
+        and moment.after.settings.facts(run.agent.name).stall_timeout_ms > 0
         and not moment.armed(Timer(TimerKind.STALL, run.run_id))
     ):
         return "silence that nobody would notice"
@@ -379,6 +380,7 @@ ALL: Mapping[str, Invariant] = {
     for rule in (
         *_RULES.checked,
         *lasting.RULES.checked,
+        *giving.RULES.checked,
         *judged.ALL,
     )
 }
@@ -386,4 +388,5 @@ ALL: Mapping[str, Invariant] = {
 
 def first_broken(moment: Moment) -> tuple[Invariant, Broken] | None:
     """The first rule that this moment breaks, or null."""
-    return _RULES.first_broken(moment) or lasting.RULES.first_broken(moment)
+    books = (_RULES, lasting.RULES, giving.RULES)
+    return next(filter(None, (rules.first_broken(moment) for rules in books)), None)

@@ -111,6 +111,8 @@ class Operators:
             max_attempts_without_progress=dice.pick((first.max_attempts_without_progress, 1, 3)),
             drain_timeout_ms=dice.pick((first.drain_timeout_ms, 0)),
             required_labels=("X ",) if dice.chance(0.1) else (),
+            fallback=dice.pick((first.fallback, first.fallback, None, "aider")),
+            rules=dice.pick((first.rules, first.rules, ())),
         )
         self._broken = False
         self._daemon.tell(SettingsChanged(settings=self.settings))

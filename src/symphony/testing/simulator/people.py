@@ -21,6 +21,7 @@ _FAILURES = (
     (Category.TURN_FAILED, Blame.AGENT),
     (Category.PORT_EXIT, Blame.AGENT),
     (Category.AGENT_RATE_LIMITED, Blame.AGENT),
+    (Category.AGENT_USAGE_LIMIT, Blame.AGENT),
     (Category.AGENT_CONTEXT_FULL, Blame.AGENT),
     (Category.RESPONSE_TIMEOUT, Blame.HOST),
     (Category.INTERNAL, Blame.HOST),

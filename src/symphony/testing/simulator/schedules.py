@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from symphony.scheduler import machine
+from symphony.scheduler.settings import AgentFacts, Rule
 from symphony.testing.simulator.crash_points import ALL_POINTS
 from symphony.testing.simulator.dice import Dice
 from symphony.testing.simulator.profiles import PROFILES
@@ -15,6 +16,13 @@ from symphony.testing.simulator.simulation import Parts, Simulation
 __all__ = ["run_schedule", "schedule"]
 
 _NAMES = ("storm", "storm", "crashes", "crashes", "restless", "outage", "flaky", "busy", "calm")
+_RULES = (
+    (),
+    (Rule(use="claude", label="x"),),
+    (Rule(use="gemini", label="y", fallback="aider"), Rule(use="claude", state="todo")),
+    (Rule(use="gemini", label="x", state="in progress"), Rule(use="gemini", label="x", fallback="codex")),
+)
+_QUICK = {"claude": AgentFacts(kind="claude", section="claude", stall_timeout_ms=40_000)}
 _REPLAYED = 4
 _CRASHED = 0.6
 
@@ -35,6 +43,9 @@ def schedule(seed: int) -> tuple[Scenario, timedelta]:
         max_tokens_per_issue=dice.pick((None, None, 3_000)),
         max_tokens_per_day=dice.pick((None, None, 5_000)),
         max_turns_per_issue=dice.pick((None, None, 3)),
+        rules=dice.pick(_RULES),
+        fallback=dice.pick((None, "claude")),
+        agents=dice.pick(({}, _QUICK)),
     )
     profile = PROFILES[dice.pick(_NAMES)]
     turn_ms = dice.pick(((1_000, 60_000), (10_000, 600_000)))

@@ -1,0 +1,144 @@
+"""Promise: each issue gets the agent that its label or state asks for, and another while that is limited."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import symphony
+from harness.project import Daemon, Project, scripted, until
+
+DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
+WORK: list[dict[str, Any]] = [{"write": "a.txt", "text": "a\n"}, {"commit": "Work"}, DONE]
+SOURCES = Path(symphony.__file__).parents[1]
+REFUSES = f"PYTHONPATH={SOURCES} {scripted('--refuses', 'rateLimitExceeded')}"
+
+
+def _noting(project: Project, name: str) -> dict[str, Any]:
+    """An agent that notes the runs it was started for."""
+    return {"kind": "codex", "command": scripted("--pid-file", str(project.root / name))}
+
+
+def _runs_of(project: Project, name: str) -> set[str]:
+    notes: list[Path] = list((project.root / name).glob("*.json"))
+    return {json.loads(note.read_text(encoding="utf-8"))["run_id"] for note in notes}
+
+
+def _told(project: Project, *arguments: str) -> str:
+    done = project.symphony(*arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _started(daemon: Daemon) -> dict[str, tuple[str, str]]:
+    return {
+        line["issue_identifier"]: (line["agent"], line["agent_reason"])
+        for line in daemon.events()
+        if line["event"] == "run_started"
+    }
+
+
+def test_label_and_state_say_which_agent_an_issue_gets(project: Project) -> None:
+    names = ("plain", "painter", "critic")
+    project.workflow(
+        agents={name: _noting(project, name) for name in names},
+        agent={
+            "kind": "plain",
+            "rules": [{"label": "UI", "use": "painter"}, {"state": "in progress", "use": "critic"}],
+        },
+    )
+    project.issue("SYM-1", WORK)
+    project.issue("SYM-2", WORK, extra="labels: [ui]\n")
+    project.issue("SYM-3", WORK, state="In Progress")
+    with project.daemon("--once") as daemon:
+        assert daemon.end() == 0, daemon.log.read_text()
+    assert _started(daemon) == {
+        "SYM-1": ("plain", "the default (agent.kind)"),
+        "SYM-2": ("painter", "agent.rules[0]: label 'ui'"),
+        "SYM-3": ("critic", "agent.rules[1]: state 'in progress'"),
+    }
+    ready = {line["agent"] for line in daemon.events() if line["event"] == "agent_ready"}
+    assert ready == set(names)
+    for name, issue in zip(names, ("SYM-1", "SYM-2", "SYM-3"), strict=True):
+        (began,) = [
+            line
+            for line in map(json.loads, _told(project, "logs", issue, "--json").splitlines())
+            if line["type"] == "run_began"
+        ]
+        assert began["run"]["agent"] == name
+        assert began["run_id"] in _runs_of(project, name), "its own program did the work"
+        assert project.branch_log(issue) == ["Work"]
+
+
+def test_while_an_agent_is_rate_limited_its_fallback_takes_over_and_every_surface_says_why(
+    project: Project,
+) -> None:
+    go = project.root / "go"
+    project.workflow(
+        command=REFUSES,
+        agents={"second": {"kind": "codex", "command": scripted(), "model": "spare"}},
+        agent={"fallback": "second"},
+    )
+    project.issue("SYM-1", [{"wait_for": str(go)}, *WORK])
+    with project.daemon() as daemon:
+        limited = daemon.wait_for("agent_limited")
+        assert (limited["agent"], limited["delay_ms"]) == ("codex", 60_000)
+
+        def taken_over() -> dict[str, Any] | None:
+            found: dict[str, Any] = json.loads(_told(project, "status", "--json"))
+            rows = [row for row in found["running"] if row["agent"]["name"] == "second"]
+            return found if rows else None
+
+        state = until(taken_over, daemon.log.read_text)
+        (row,) = state["running"]
+        reason = "codex is rate limited; it would be the agent by the default (agent.kind)"
+        assert row["agent"] == {
+            "name": "second",
+            "kind": "codex",
+            "model": "spare",
+            "reason": reason,
+            "instead_of": "codex",
+        }
+        told = {agent["name"]: agent["limited"] for agent in state["agents"]}
+        assert told["second"] is None
+        assert told["codex"]["code"] == "agent_rate_limited"
+        shown = _told(project, "status")
+        assert "The agent codex is rate limited for" in shown
+        assert "second*" in shown
+        assert f"second (codex, spare), instead of codex: {reason}" in _told(project, "explain", "SYM-1")
+        assert "by second" in _told(project, "logs", "SYM-1")
+        assert json.loads(_told(project, "prompt", "SYM-1", "--json"))["agent"]["name"] == "second"
+        go.touch()
+        until(lambda: project.state("SYM-1") == "Done" or None, daemon.log.read_text)
+    assert project.branch_log("SYM-1") == ["Work"]
+    assert _started(daemon)["SYM-1"] == ("second", reason)
+
+
+def test_without_a_fallback_issues_wait_and_no_session_is_started_in_vain(project: Project) -> None:
+    project.workflow(command=REFUSES, agent={"max_concurrent_agents": 1})
+    project.issue("SYM-1", WORK)
+    project.issue("SYM-2", WORK)
+    with project.daemon() as daemon:
+        daemon.wait_for("run_retrying", issue_identifier="SYM-1")
+        told = json.loads(_told(project, "explain", "SYM-2", "--json"))
+        assert told["explanation"]["code"] == "agent_limited"
+        assert "the agent codex is rate limited" in told["explanation"]["answer"]
+        assert "agent.fallback" in told["explanation"]["advice"]
+    assert list(_started(daemon)) == ["SYM-1"]
+
+
+def test_an_agent_that_is_not_there_is_told_by_name_and_line_before_anything_starts(
+    project: Project,
+) -> None:
+    missing = {"kind": "codex", "command": "no-such-agent-here"}
+    path = project.workflow(agents={"second": missing}, agent={"fallback": "second"})
+    project.issue("SYM-1", WORK)
+    line = 1 + path.read_text(encoding="utf-8").splitlines().index('      "command": "no-such-agent-here"')
+    done = project.symphony("run", "--once")
+    assert done.returncode != 0
+    assert f"WORKFLOW.md:{line}: codex_not_found: agent second: " in done.stderr
+    assert "hint: " in done.stderr
+    checked = json.loads(project.symphony("check", "--json").stdout)
+    assert [(one["line"], one["message"]) for one in checked["problems"] if one["severity"] == "error"] == [
+        (line, "agents.second.command: the login shell finds no program no-such-agent-here")
+    ]
+    assert project.state("SYM-1") == "Todo"

@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 CONFORMANCE := PYTHONPATH=tests $(BIN)/python -m conformance
 RESULTS := .conformance.json
 
-.PHONY: help demo test check unit fuzz simulate chaos bench conformance conformance-report agents format clean
+.PHONY: help demo test check unit fuzz simulate chaos bench conformance conformance-report agents man format clean
 
 help: ## Show this help
 	@echo "Symphony for Python"
@@ -53,6 +53,9 @@ conformance: $(VENV)/.dev ## Run the tests that show the specification's rules, 
 
 conformance-report: $(VENV)/.dev ## Write docs/CONFORMANCE.md from the marks of the tests
 	@$(CONFORMANCE) --write
+
+man: $(VENV)/.dev ## Write docs/man/symphony.1 from what the commands say of themselves
+	@PYTHONPATH=tests $(BIN)/python -m manual
 
 RUNS ?= 10000
 JOBS ?= 2

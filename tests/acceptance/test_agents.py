@@ -1,11 +1,22 @@
 """Promise: each issue gets the agent that its label or state asks for, and another while that is limited."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import symphony
+from harness.acp_agents import DRIVEN, furnish, place
 from harness.project import Daemon, Project, scripted, until
+from harness.real import require_acp, require_claude, require_codex
+from symphony.runtime.admission import ACKNOWLEDGEMENT
+from symphony.testing.claude_home import KEY
+from symphony.testing.codex_home import codex_home
+from symphony.testing.model_server import ModelServer, Scenario, say, tool
+from symphony.testing.model_server.scenario import shell as codex_shell
+from symphony.testing.scripted_agent import acp_command
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 WORK: list[dict[str, Any]] = [{"write": "a.txt", "text": "a\n"}, {"commit": "Work"}, DONE]
@@ -108,7 +119,7 @@ def test_while_an_agent_is_rate_limited_its_fallback_takes_over_and_every_surfac
         assert "by second" in _told(project, "logs", "SYM-1")
         assert json.loads(_told(project, "prompt", "SYM-1", "--json"))["agent"]["name"] == "second"
         go.touch()
-        until(lambda: project.state("SYM-1") == "Done" or None, daemon.log.read_text)
+        daemon.wait_for("run_ended", issue_identifier="SYM-1", outcome="succeeded")
     assert project.branch_log("SYM-1") == ["Work"]
     assert _started(daemon)["SYM-1"] == ("second", reason)
 
@@ -134,11 +145,94 @@ def test_an_agent_that_is_not_there_is_told_by_name_and_line_before_anything_sta
     project.issue("SYM-1", WORK)
     line = 1 + path.read_text(encoding="utf-8").splitlines().index('      "command": "no-such-agent-here"')
     done = project.symphony("run", "--once")
-    assert done.returncode != 0
-    assert f"WORKFLOW.md:{line}: codex_not_found: agent second: " in done.stderr
+    assert done.returncode == 3
+    assert f"WORKFLOW.md:{line}: agent second: " in done.stderr
     assert "hint: " in done.stderr
     checked = json.loads(project.symphony("check", "--json").stdout)
     assert [(one["line"], one["message"]) for one in checked["problems"] if one["severity"] == "error"] == [
         (line, "agents.second.command: the login shell finds no program no-such-agent-here")
     ]
     assert project.state("SYM-1") == "Todo"
+
+
+# --- every kind ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.real_codex
+@pytest.mark.real_claude
+@pytest.mark.timeout(240)
+def test_one_daemon_drives_every_kind_of_agent_an_issue_each(project: Project) -> None:
+    """Codex and Claude Code are the real ones, with a model of ours; each commit is made by its agent."""
+    shell = "echo shell > shell.txt && git add -A && git commit --quiet -m 'Work by shell'"
+    agents: dict[str, dict[str, Any]] = {
+        "quill": {"kind": "codex", "command": f"{require_codex()} app-server", "read_timeout_ms": 30_000},
+        "brush": {"kind": "claude", "command": str(require_claude()), "on_approval": "accept"},
+        "puppet": {"kind": "acp", "profile": "generic", "command": f"PYTHONPATH={SOURCES} {acp_command()}"},
+        "shell": {"kind": "command", "command": f"{shell} && {_moved_to_done(project)}"},
+    }
+    with ModelServer(_scenarios()) as server, codex_home(server.base_url) as home:
+        project.environment.update(home.env)
+        project.environment.update(
+            ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL=server.base_url.removesuffix("/v1")
+        )
+        rules = [{"label": name, "use": name} for name in agents]
+        project.workflow(agents=agents, agent={"rules": rules})
+        project.issue("SYM-1", text="[[codex]]", extra="labels: [quill]\n")
+        project.issue("SYM-2", text="[[claude]]", extra="labels: [brush]\n")
+        work: list[dict[str, Any]] = [
+            {"write": "puppet.txt", "text": "puppet\n"},
+            {"commit": "Work by puppet"},
+            DONE,
+        ]
+        project.issue("SYM-3", work, extra="labels: [puppet]\n")
+        project.issue("SYM-4", text="Do it.", extra="labels: [shell]\n")
+        with project.daemon("--once", ACKNOWLEDGEMENT) as daemon:
+            assert daemon.end() == 0, daemon.log.read_text()
+    told = {issue: agent for issue, (agent, _) in _started(daemon).items()}
+    assert told == dict(zip(("SYM-1", "SYM-2", "SYM-3", "SYM-4"), agents, strict=True))
+    for issue, name in told.items():
+        assert project.state(issue) == "Done"
+        assert project.branch_log(issue) == [f"Work by {name}"]
+        assert project.git("show", f"symphony/{issue}:{name}.txt") == name
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.real_acp(name)) for name in DRIVEN])
+def test_a_daemon_drives_each_other_real_agent(project: Project, name: str) -> None:
+    driven = DRIVEN[name]
+    program = require_acp(driven)
+    steps = (
+        driven.command(f"echo {name} > {name}.txt && git add -A && git commit --quiet -m 'Work by {name}'"),
+        driven.tool("board_move", {"state": "Done"}),
+        say("Done."),
+    )
+    with ModelServer({"work": steps}) as server, place() as top:
+        project.environment.update(furnish(driven, top, server.base_url))
+        settings = {"profile": name, "on_approval": "accept", **driven.settings, "start_timeout_ms": 120_000}
+        project.workflow(acp={**settings, "command": program}, agent={"kind": "acp"})
+        project.issue("SYM-1", text="[[work]]")
+        with project.daemon("--once", ACKNOWLEDGEMENT) as daemon:
+            assert daemon.end(500) == 0, daemon.log.read_text()
+    assert project.state("SYM-1") == "Done"
+    assert project.branch_log("SYM-1") == [f"Work by {name}"]
+
+
+def _scenarios() -> dict[str, Scenario]:
+    def commit(name: str) -> str:
+        return f"echo {name} > {name}.txt && git add -A && git commit --quiet -m 'Work by {name}'"
+
+    bash = {"command": commit("brush"), "description": "work"}
+    return {
+        "codex": (codex_shell(commit("quill")), tool("board_move", {"state": "Done"}), say("Done.")),
+        "claude": (
+            tool("Bash", bash),
+            tool("mcp__symphony__board_move", {"state": "Done"}),
+            say("Done."),
+        ),
+    }
+
+
+def _moved_to_done(project: Project) -> str:
+    """What moves the issue, for a program that is given no tools to do so."""
+    board = project.repo / ".symphony" / "issues"
+    return f"PYTHONPATH={SOURCES} {sys.executable} -m symphony.cli issue move --path {board} {{issue}} Done"

@@ -1,10 +1,15 @@
 """Promise: bad input costs one clear line, never the daemon."""
 
 import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from harness.project import Project, scripted
+import symphony
+from harness.project import SYMPHONY, Project, scripted
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 
@@ -99,6 +104,66 @@ def test_a_state_directory_that_cannot_be_used(project: Project) -> None:
     done = project.symphony("run", "--once")
     assert done.returncode == 1
     assert "state_directory" in _one_error(done.stderr)
+
+
+_APART = ("unshare", "--map-root-user", "--mount")
+
+
+def _on_a_disk(project: Project, options: str, then: str = "true") -> "subprocess.CompletedProcess[str]":
+    """`run --once` where the state directory is a disk of its own that nobody else sees."""
+    project.state_dir.mkdir()
+    (project.root / "home").mkdir()
+    mount = f'mount -t tmpfs -o {options} none "$0"'
+    probe = [*_APART, "sh", "-c", mount, str(project.state_dir)]
+    if shutil.which("unshare") is None or subprocess.run(probe, capture_output=True, check=False).returncode:
+        pytest.skip("no mount namespace to make a disk in")
+    script = f'{mount} && {{ {then}; }} && exec "$@"'
+    return subprocess.run(
+        [*_APART, "sh", "-c", script, str(project.state_dir), *SYMPHONY, "run", "--once"],
+        cwd=project.repo,
+        env=project.env(),
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_a_state_directory_that_is_read_only(project: Project) -> None:
+    project.workflow()
+    done = _on_a_disk(project, "ro")
+    assert done.returncode == 1
+    place = project.state_dir
+    told = f"error: the state directory {place} cannot be used: Read-only file system [state_directory]"
+    assert _one_error(done.stderr) == told
+
+
+def test_a_disk_that_is_full_at_the_start_costs_one_warning_and_the_memory(project: Project) -> None:
+    project.workflow()
+    project.issue("SYM-1", [DONE])
+    done = _on_a_disk(project, "size=64k", 'cat /dev/zero > "$0/ballast" 2>/dev/null || true')
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stderr.splitlines() if "journal_degraded" in line]
+    assert len(told) == 1
+    assert "the disk is full" in told[0]
+    assert "make room on the disk of the state directory" in told[0]
+    assert project.state("SYM-1") == "Done"
+
+
+def test_a_clock_that_is_not_set(project: Project) -> None:
+    """As on a machine without a battery that has not heard of the time yet."""
+    project.workflow()
+    stopped = "import time\ntime.time, time.time_ns = (lambda: 1000.0), (lambda: 10**12)\n"
+    (project.root / "clock").mkdir()
+    (project.root / "clock" / "sitecustomize.py").write_text(stopped)
+    source = str(Path(symphony.__file__).parents[1])
+    project.environment["PYTHONPATH"] = os.pathsep.join([str(project.root / "clock"), source])
+    done = project.symphony("run", "--once")
+    assert done.returncode == 1
+    assert _one_error(done.stderr) == (
+        "error: the clock of this machine is not set: it says 1970-01-01 [clock_not_set]"
+    )
+    assert not project.state_dir.exists(), "nothing was begun"
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
 """Promise: two commands on a fresh machine, `make demo` and `make test`."""
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from harness.bare import bare_environment
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,24 +26,10 @@ def clone(place: Path) -> Path:
     return target
 
 
-def _bare_environment(place: Path) -> dict[str, str]:
-    dropped = ("VIRTUAL_ENV", "PYTHONPATH", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "MAKEFLAGS")
-    kept = {key: value for key, value in os.environ.items() if key not in dropped}
-    return {**kept, **_pip_settings(), "HOME": str(place / "home")}
-
-
-def _pip_settings() -> dict[str, str]:
-    """The user's own pip settings, which would be looked for in the home that the test replaces."""
-    home = Path.home()
-    candidates = (home / ".config" / "pip" / "pip.conf", home / ".pip" / "pip.conf")
-    found = next((path for path in candidates if path.exists()), None)
-    return {} if found is None else {"PIP_CONFIG_FILE": str(found)}
-
-
 @pytest.mark.timeout(400)
 def test_make_demo_works_in_a_fresh_clone(clone: Path, place: Path) -> None:
     (place / "home").mkdir()
-    env = _bare_environment(place)
+    env = bare_environment(place)
     done = _make("demo", cwd=clone, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no model is involved" in done.stdout
@@ -50,7 +37,7 @@ def test_make_demo_works_in_a_fresh_clone(clone: Path, place: Path) -> None:
 
 
 def test_make_alone_prints_help(clone: Path, place: Path) -> None:
-    done = _make(cwd=clone, env=_bare_environment(place))
+    done = _make(cwd=clone, env=bare_environment(place))
     assert done.returncode == 0
     for target in ("make demo", "make test", "make check"):
         assert target in done.stdout

@@ -19,6 +19,7 @@ class Skip:
 
 
 PERMITTED = (
+    Skip(reason="no Claude Code: put `claude` on PATH or name it in SYMPHONY_TEST_CLAUDE", why="Claude Code is not installed everywhere", required=True),
     Skip(reason="no Codex: put `codex` on PATH or name it in SYMPHONY_TEST_CODEX", why="Codex is not installed everywhere", required=True),
     Skip(reason="no unshare(1) to take user namespaces away with", why="the case needs a host with that program"),
     Skip(reason="this machine has no user namespaces to take away", why="the case needs a host that has them"),
@@ -31,7 +32,15 @@ PERMITTED = (
     Skip(reason="no Redmine: name one in SYMPHONY_TEST_REDMINE, and its administrator's key in SYMPHONY_TEST_REDMINE_KEY", why="a server of Debian's packages is not everywhere", required=True),
     Skip(reason="no Backlog.md: put `backlog` on PATH or name it in SYMPHONY_TEST_BACKLOG", why="it comes from npm", required=True),
     Skip(reason="no emulator of GitHub: name npm's `emulate` 0.11.2 in SYMPHONY_TEST_EMULATE", why="it comes from npm", required=True),
+    Skip(reason="no container here: it takes root, buildah, systemd-nspawn and SYMPHONY_TEST_BASE", why="images are built and run by Debian's packages, as root", required=True),
+    Skip(reason="no hadolint: name it in SYMPHONY_TEST_HADOLINT", why="it comes from PyPI, for some machines", required=True),
+    Skip(reason="no check-jsonschema: name it in SYMPHONY_TEST_CHECK_JSONSCHEMA", why="it comes from PyPI, with the schema of compose files", required=True),
     Skip(reason="GitHub's example deliveries are not part of the repository (set SYMPHONY_GITHUB_HOOKS)", why="they come from npm"),
+    Skip(reason="no tree to boot: make one with .ci/boot-tree and name it in SYMPHONY_BOOT_TREE", why="it is made of Debian's packages", required=True),
+    Skip(reason="nothing can be booted: that takes systemd-nspawn, and root", why="neither is everywhere", required=True),
+    Skip(reason="nothing can be booted: no mount namespace of its own", why="a container may lack the right to one"),
+    Skip(reason="the tree to boot has another Python than these tests, which could not load their libraries", why="libraries are made for one Python"),
+    Skip(reason="no systemd-analyze to judge a unit with", why="systemd is not everywhere", required=True),
     Skip(reason="not a git checkout, so there is nothing to clone", why="an unpacked archive has no history"),
 )  # fmt: skip
 

@@ -146,6 +146,10 @@ def starts_from_the_poll(state: State, fact: Input, now_ms: int) -> tuple[State,
     return after, commands
 
 
+def takes_an_old_look(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    return step(replace(state, looked=dict.fromkeys(state.candidates, now_ms)), fact, now_ms)
+
+
 def starts_what_is_not_eligible(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
     if not isinstance(fact, Refreshed):
         return step(state, fact, now_ms)
@@ -370,6 +374,7 @@ BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
     "doubles a run": (doubles_a_run, "one-run-per-issue"),
     "uses a run id again": (uses_a_run_id_again, "one-run-per-issue"),
     "starts from the poll": (starts_from_the_poll, "fresh-start"),
+    "takes an old look for a new one": (takes_an_old_look, "fresh-start"),
     "starts what is not eligible": (starts_what_is_not_eligible, "fresh-start"),
     "counts attempts wrongly": (counts_attempts_wrongly, "attempts-count"),
     "waits too long": (waits_too_long, "backoff-cap"),

@@ -18,7 +18,17 @@ import psutil
 
 import symphony
 
-__all__ = ["SKILL", "Daemon", "Project", "dedent", "marked_processes", "remembering", "scripted", "until"]
+__all__ = [
+    "SKILL",
+    "SYMPHONY",
+    "Daemon",
+    "Project",
+    "dedent",
+    "marked_processes",
+    "remembering",
+    "scripted",
+    "until",
+]
 
 T = TypeVar("T")
 

@@ -10,6 +10,7 @@ from typing import NoReturn
 import pytest
 
 from harness.acp_agents import Driven
+from harness.boot import missing
 from symphony.testing.claude_home import find_claude
 from symphony.testing.codex_home import find_codex
 
@@ -17,11 +18,13 @@ __all__ = [
     "require_acp",
     "require_aider",
     "require_backlog",
+    "require_boot",
     "require_bubblewrap",
     "require_claude",
     "require_codex",
     "require_emulate",
     "require_redmine",
+    "require_systemd_analyze",
 ]
 
 
@@ -97,6 +100,19 @@ def require_bubblewrap(environment: Mapping[str, str] = os.environ) -> str:
     if subprocess.run(tried, capture_output=True, check=False).returncode != 0:
         _absent("no permission for bubblewrap to make user namespaces on this machine", environment)
     return found
+
+
+def require_boot(environment: Mapping[str, str] = os.environ) -> None:
+    """A Debian that can be booted in a container; else as above."""
+    reason = missing(environment)
+    if reason is not None:
+        _absent(reason, environment)
+
+
+def require_systemd_analyze(environment: Mapping[str, str] = os.environ) -> None:
+    """The judge of units; else as above."""
+    if shutil.which("systemd-analyze", path=environment.get("PATH")) is None:
+        _absent("no systemd-analyze to judge a unit with", environment)
 
 
 def _absent(reason: str, environment: Mapping[str, str]) -> NoReturn:

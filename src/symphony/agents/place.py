@@ -4,7 +4,7 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from symphony.agents.base import AgentError
+from symphony.agents.base import AgentError, SessionRequest
 from symphony.agents.process import size_of
 from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
@@ -12,21 +12,29 @@ from symphony.domain.failures import Blame, Category, Failure
 __all__ = ["resolve_workspace"]
 
 
-async def resolve_workspace(cwd: Path, stderr_path: Path) -> tuple[Path, int]:
-    """The workspace without links, checked to be a directory, since the agent accepts anything (AG5).
+async def resolve_workspace(request: SessionRequest) -> tuple[Path, int]:
+    """The workspace without links, checked to be a directory, since an agent may accept anything (AG5).
 
-    With it comes the size of the stderr file so far: both in one way to a thread.
+    With it comes the size of the stderr file so far. All of it in one way to a thread, `verify` included.
 
     Raises:
         AgentError: `invalid_workspace_cwd`.
+        SymphonyError: what `verify` raises.
     """
     try:
-        resolved, stderr_start = await to_thread.run_sync(lambda: (_directory(cwd), size_of(stderr_path)))
+        resolved, stderr_start = await to_thread.run_sync(_looked_at, request)
     except OSError as error:
-        raise AgentError(_invalid_cwd(cwd)) from error
+        raise AgentError(_invalid_cwd(request.cwd)) from error
     if resolved is None:
-        raise AgentError(_invalid_cwd(cwd))
+        raise AgentError(_invalid_cwd(request.cwd))
     return resolved, stderr_start
+
+
+def _looked_at(request: SessionRequest) -> tuple[Path | None, int]:
+    start = size_of(request.stderr_path)
+    if request.verify is not None:
+        request.verify()
+    return _directory(request.cwd), start
 
 
 def _directory(cwd: Path) -> Path | None:

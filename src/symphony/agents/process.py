@@ -27,6 +27,89 @@ __all__ = ["AgentProcess", "Launch", "shell_argv", "size_of"]
 Sink = Callable[[bytes], None]
 
 _PLAIN_COMMAND = re.compile(r"\s*([\w./+-][\w./+:@%,-]*)((?:[ \t]+[\w./+:@%,=-]+)*)\s*", re.ASCII)
+_OF_THE_SHELL = frozenset(
+    [
+        ".",
+        ":",
+        "alias",
+        "bg",
+        "bind",
+        "break",
+        "builtin",
+        "caller",
+        "cd",
+        "command",
+        "compgen",
+        "complete",
+        "compopt",
+        "continue",
+        "declare",
+        "dirs",
+        "disown",
+        "echo",
+        "enable",
+        "eval",
+        "exec",
+        "exit",
+        "export",
+        "false",
+        "fc",
+        "fg",
+        "getopts",
+        "hash",
+        "help",
+        "history",
+        "jobs",
+        "kill",
+        "let",
+        "local",
+        "logout",
+        "mapfile",
+        "popd",
+        "printf",
+        "pushd",
+        "pwd",
+        "read",
+        "readarray",
+        "readonly",
+        "return",
+        "set",
+        "shift",
+        "shopt",
+        "source",
+        "suspend",
+        "test",
+        "times",
+        "trap",
+        "true",
+        "type",
+        "typeset",
+        "ulimit",
+        "umask",
+        "unalias",
+        "unset",
+        "wait",
+        "if",
+        "then",
+        "else",
+        "elif",
+        "fi",
+        "case",
+        "esac",
+        "for",
+        "select",
+        "while",
+        "until",
+        "do",
+        "done",
+        "in",
+        "function",
+        "time",
+        "coproc",
+    ]
+)
+"""Builtins and keywords of bash 5: none of them is a program where it stands alone."""
+
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _STDERR_TAIL_BYTES = 8_192
 _LAST_BYTES_S = 0.5
@@ -68,7 +151,7 @@ def shell_argv(
 
     A secret that a profile made read-only cannot be unset: then the command does not start at all. `exec`
     stands before a plain command that is a program, so that no shell stays between us and the agent; anything
-    else (assignments, pipes, functions) runs as it is.
+    else (assignments, pipes, functions) runs as it is. To ask `type` what a word is would cost a process.
 
     `search_path` is the daemon's own PATH: many a login profile sets PATH anew, and what the operator's
     terminal finds must be found here too, after what the profile names. `arguments` are handed over beside
@@ -78,9 +161,8 @@ def shell_argv(
     names = sorted(name for name in secret_names if _VARIABLE.fullmatch(name))
     lines = [f"unset -v {' '.join(names)} || exit 78"] if names else []
     plain = _PLAIN_COMMAND.fullmatch(command)
-    if plain is not None:
-        word = plain[1]
-        lines.append(f'[ "$(type -t {word})" = file ] && exec {whole.strip()}')
+    if plain is not None and plain[1] not in _OF_THE_SHELL:
+        lines.append(f"declare -F -- {plain[1]} >/dev/null || exec {whole.strip()}")
     if not search_path:
         words = ("bash", *arguments) if arguments else ()
         return ("bash", "-lc", "\n".join([*lines, whole]), *words)

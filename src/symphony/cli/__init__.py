@@ -5,7 +5,6 @@ import sys
 
 import click
 
-from symphony import __version__
 from symphony.cli.lazy import LazyGroup
 
 __all__ = ["main"]
@@ -19,10 +18,12 @@ COMMANDS = {
     "answer": "symphony.cli.answer:answer",
     "check": "symphony.cli.check:check",
     "clean": "symphony.cli.clean:clean",
+    "completion": "symphony.cli.completion:completion",
     "demo": "symphony.cli.demo:demo",
     "doctor": "symphony.cli.doctor:doctor",
     "drain": "symphony.cli.drain:drain",
     "explain": "symphony.cli.explain:explain",
+    "health": "symphony.cli.health:health",
     "init": "symphony.cli.init:init",
     "issue": "symphony.cli.issue:issue",
     "logs": "symphony.cli.logs:logs",
@@ -33,6 +34,7 @@ COMMANDS = {
     "resume": "symphony.cli.verbs:resume",
     "retry": "symphony.cli.verbs:retry",
     "run": "symphony.cli.run:run",
+    "service": "symphony.cli.service:service",
     "skills": "symphony.cli.skills:skills",
     "status": "symphony.cli.status:status",
     "stop": "symphony.cli.verbs:stop",
@@ -43,10 +45,12 @@ HELPS = {
     "answer": "Answer the question of an issue's agent.",
     "check": "Tell everything that is wrong with a WORKFLOW.md.",
     "clean": "Remove what ended runs and issues have left.",
+    "completion": "Print the script that completes `symphony` in a shell.",
     "demo": "See the main job on a small repository.",
     "doctor": "Check all that a daemon needs, and say how to mend it.",
     "drain": "Have the daemon end once its present turns have.",
     "explain": "Tell why an issue is running, or is not.",
+    "health": "Tell by the exit code whether the daemon answers.",
     "init": "Make a git repository ready.",
     "issue": "Work with the issues of a Markdown board.",
     "logs": "Show what happened to an issue, and what its agent said.",
@@ -57,6 +61,7 @@ HELPS = {
     "resume": "Have a paused daemon start issues again.",
     "retry": "Have an issue tried now.",
     "run": "Work on the issues of a board as WORKFLOW.md says.",
+    "service": "Have systemd keep a daemon of a repository running.",
     "skills": "Work with the skills of a repository.",
     "status": "Show what runs and what waits, and why.",
     "stop": "End the run of an issue, and keep it from starting.",
@@ -67,7 +72,14 @@ HELPS = {
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS, helps=HELPS, invoke_without_command=True, epilog=_EPILOG)
-@click.version_option(__version__, prog_name="symphony")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    help="Show the version, with the commit where it is known.",
+    callback=lambda ctx, _option, asked: _say_version(ctx) if asked else None,
+)
 @click.pass_context
 def main(ctx: click.Context) -> None:
     """Turn tracker issues into supervised coding-agent sessions."""
@@ -75,3 +87,10 @@ def main(ctx: click.Context) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+
+
+def _say_version(ctx: click.Context) -> None:
+    from symphony.revision import version_text  # asks git in a source tree
+
+    click.echo(f"symphony {version_text()}")
+    ctx.exit()

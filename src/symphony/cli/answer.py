@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from symphony.cli.issue_argument import of_an_issue
 from symphony.cli.lean import lean_imports
 from symphony.cli.workflow_option import as_json, of_a_workflow
 from symphony.web.port import MAX_ANSWER_CHARS
@@ -29,7 +30,7 @@ does not answer.
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("issue")
+@of_an_issue
 @click.argument("text", required=False)
 @click.option(
     "--file",

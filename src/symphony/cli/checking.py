@@ -20,6 +20,7 @@ from symphony.cli.uncommitted import unseen_skills
 from symphony.domain.failures import Failure, SymphonyError
 from symphony.domain.redaction import Redaction
 from symphony.hosts.local import LocalHost
+from symphony.hosts.secrets import EXPOSED_HINT, SecretFileError, read_secrets
 from symphony.runtime.admission import judge
 from symphony.runtime.bound import provider_redaction, redaction_for, skill_options
 from symphony.trackers.registry import with_default_states
@@ -83,15 +84,43 @@ def examine(path: Path, environment: Mapping[str, str]) -> Report:
         file = read_workflow_file(path)
     except WorkflowError as error:
         return _report(path, error.failures, (), None)
+    environment, unreadable, exposed = _secrets(environment)
     judgement = judge(file, environment=environment, acknowledged=None)
     redaction = _redaction(judgement, environment)
-    found = [*judgement.failures, *anyio.run(_surroundings, judgement, environment)]
+    found = [*unreadable, *judgement.failures, *anyio.run(_surroundings, judgement, environment)]
     failures = [redaction.failure(failure) for failure in found]
-    warnings: list[WorkflowWarning | Problem] = [*judgement.warnings, *_unread_files(path)]
+    warnings: list[WorkflowWarning | Problem] = [
+        *judgement.warnings,
+        *_unread_files(path),
+        *exposed,
+    ]
     if judgement.workflow is None:
         return _report(path, failures, warnings, None)
     warnings += _skills(judgement.workflow.settings, judgement.places)
     return _report(path, failures, warnings, _effective(judgement.workflow, environment, redaction))
+
+
+def _secrets(
+    environment: Mapping[str, str],
+) -> tuple[Mapping[str, str], tuple[Failure, ...], tuple[Problem, ...]]:
+    """The variables with the secrets from files among them, and what is wrong or odd about those files."""
+    try:
+        secrets = read_secrets(environment)
+    except SecretFileError as error:
+        return environment, error.failures, ()
+    odd = (
+        Problem(
+            severity="warning",
+            code=WarningCode.EXPOSED_SECRET.value,
+            message="other users can read or change this file of a secret",
+            path=str(path),
+            line=None,
+            column=None,
+            hint=EXPOSED_HINT,
+        )
+        for path in secrets.exposed
+    )
+    return secrets.environment, (), tuple(odd)
 
 
 def _redaction(judgement: Judgement, environment: Mapping[str, str]) -> Redaction:

@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from symphony.cli.checks_host import (
     check_git,
     check_identity,
     check_open_files,
+    check_secrets,
     check_user_namespaces,
 )
 from symphony.cli.checks_state import (
@@ -35,13 +37,22 @@ from symphony.cli.tracker_look import Problem, look_at
 from symphony.domain.failures import Category, SymphonyError
 from symphony.domain.redaction import Redaction
 from symphony.hosts.local import LocalHost
+from symphony.hosts.secrets import SecretFileError, read_secrets
 from symphony.runtime.agents import ask_agent
 from symphony.runtime.bound import Bound, bind
 from symphony.runtime.state_place import locate
+from symphony.workflow.errors import WarningCode
 
 __all__ = ["check_up"]
 
-_TOLD_ELSEWHERE = frozenset({Category.CODEX_NOT_FOUND.value, Category.WORKSPACE_REPOSITORY.value})
+_TOLD_ELSEWHERE = frozenset(
+    {
+        Category.CODEX_NOT_FOUND.value,
+        Category.SECRET_FILE.value,
+        Category.WORKSPACE_REPOSITORY.value,
+        WarningCode.EXPOSED_SECRET.value,
+    }
+)
 _SHOWN = 3
 
 
@@ -62,6 +73,8 @@ def check_up(
     """Look at everything; never raises for what is wrong."""
     workflow = workflow.absolute()
     host = LocalHost()
+    with suppress(SecretFileError):  # told by a check
+        environment = read_secrets(environment).environment
     place = _Place(
         workflow=workflow,
         environment=environment,
@@ -88,6 +101,7 @@ def _checks(place: _Place) -> dict[str, Check]:
     state_dir, environment, bound = place.state_dir, place.environment, place.bound
     checks: dict[str, Check] = {
         "workflow": partial(_check_workflow, place),
+        "secrets": partial(check_secrets, environment),
         "git": partial(check_git, place.host, environment),
         "git_identity": partial(check_identity, place.host, environment, bound),
         "repository": partial(_check_repository, bound),

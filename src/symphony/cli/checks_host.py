@@ -1,4 +1,4 @@
-"""Checks of `symphony doctor` on this machine: git, disks, the clock, namespaces, open files, children."""
+"""Checks of `symphony doctor` on this machine: secrets, git, disks, the clock, what children need."""
 
 import ctypes
 import os
@@ -19,6 +19,7 @@ from symphony.cli.failures import CommandError
 from symphony.cli.nearest import nearest
 from symphony.hosts.base import Completed, Host
 from symphony.hosts.groups import own_group
+from symphony.hosts.secrets import EXPOSED_HINT, SecretFileError, read_secrets
 from symphony.hosts.tether import Tether
 from symphony.runtime.bound import Bound
 
@@ -29,6 +30,7 @@ __all__ = [
     "check_git",
     "check_identity",
     "check_open_files",
+    "check_secrets",
     "check_user_namespaces",
 ]
 
@@ -72,6 +74,18 @@ async def check_git(host: Host, environment: Mapping[str, str]) -> list[Finding]
         failure = CommandError.of(f"git --version ends with exit code {done.exit_code}", hint=hint).failure
         return [failed("git", failure, hint=hint)]
     return [fine("git", _text(done))]
+
+
+async def check_secrets(environment: Mapping[str, str]) -> list[Finding]:
+    """Which secrets come from files, by name, and what is wrong or odd about those files."""
+    try:
+        secrets = await in_thread(read_secrets, environment)
+    except SecretFileError as error:
+        return [failed("secrets", failure, hint="mend the file") for failure in error.failures]
+    names = ", ".join(sorted(secrets.sources))
+    found = [fine("secrets", f"from files: {names}" if names else "none comes from a file")]
+    text = "other users can read or change {}"
+    return found + [odd("secrets", text.format(path), hint=EXPOSED_HINT) for path in secrets.exposed]
 
 
 async def check_identity(host: Host, environment: Mapping[str, str], bound: Bound | None) -> list[Finding]:

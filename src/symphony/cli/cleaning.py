@@ -23,6 +23,7 @@ from symphony.cli.leftovers import Kept, kept_workspaces, occupant, size_of
 from symphony.cli.serving import open_store
 from symphony.domain.failures import SymphonyError
 from symphony.hosts.local import LocalHost
+from symphony.hosts.secrets import read_secrets
 from symphony.runtime.bound import Bound, bind
 from symphony.runtime.retention import Limits, remove_surplus, surplus_files
 from symphony.runtime.state_dir import StateDirectory
@@ -93,6 +94,7 @@ def clean_up(
         SymphonyError: the workflow cannot be used, the tracker cannot tell, a daemon does not answer, or one
             starts at this very moment.
     """
+    environment = read_secrets(environment).environment
     bound = bind(
         open_store(workflow, environment, acknowledged=True).current(),
         host=LocalHost(),

@@ -23,7 +23,7 @@ import httpx
 from symphony.cli.control import Control, find_daemon, unreachable
 from symphony.cli.failures import CommandError, ExitCode
 
-__all__ = ["Client", "Document", "RefusedError", "reach"]
+__all__ = ["Client", "Document", "RefusedError", "check_listener", "reach"]
 
 Document = dict[str, Any]
 
@@ -54,15 +54,23 @@ def reach(workflow: Path, environment: Mapping[str, str]) -> "Client | None":
     control = find_daemon(workflow, environment)
     if control is None:
         return None
-    _check_listener(control)
+    check_listener(control)
     return Client(control)
 
 
 class Client:
     """Asks one daemon. Every method raises `UnreachableError`, or `RefusedError` for a refusal."""
 
-    def __init__(self, control: Control, *, answer_s: float = ANSWER_S, prompt_s: float = PROMPT_S) -> None:
+    def __init__(
+        self,
+        control: Control,
+        *,
+        answer_s: float = ANSWER_S,
+        prompt_s: float = PROMPT_S,
+        max_bytes: int = _MAX_BYTES,
+    ) -> None:
         self.control = control
+        self._max_bytes = max_bytes
         self._answer_s = answer_s
         self._prompt_s = prompt_s
         self._http = httpx.Client(
@@ -142,7 +150,7 @@ class Client:
         with self._http.stream(method, path, content=body, headers=kind, timeout=limit) as answer:
             for chunk in answer.iter_raw():
                 told += chunk
-                if len(told) > _MAX_BYTES:
+                if len(told) > self._max_bytes:
                     raise self._strange("its answer has no end")
                 if time.monotonic() > until:
                     raise self._silent(limit_s)
@@ -187,8 +195,15 @@ def _segment(identifier: str) -> str:
     return identifier.replace(".", "%2E") if dots else quote(identifier, safe="", errors="replace")
 
 
-def _check_listener(control: Control) -> None:
-    """See that the socket is served, and by the process that is said to."""
+def check_listener(control: Control, owner: int | None = None) -> None:
+    """See that the socket is served, and by the process that is said to.
+
+    It has to be a process of `owner` (a user id), of this user unless told otherwise, or of root.
+
+    Raises:
+        UnreachableError: nobody or somebody else listens there.
+    """
+    owner = os.geteuid() if owner is None else owner
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(CONNECT_S)
         try:
@@ -200,7 +215,7 @@ def _check_listener(control: Control) -> None:
                 f"{error.strerror or error}",
                 hint="it may be starting or ending; a daemon of another user can only be asked by that user",
             ) from error
-    if pid not in {0, control.pid} or uid not in {os.geteuid(), 0}:
+    if pid not in {0, control.pid} or uid not in {owner, 0}:
         raise unreachable(
             f"{control.socket} is served by another process (pid {pid}) than the daemon (pid {control.pid})",
             hint="nothing was asked of it; restart the daemon, which makes the socket anew",

@@ -6,8 +6,10 @@ written. The lock itself is never tried: a reader that held it for a moment coul
 Two workflows may be given one state directory: the daemon there is that of the workflow it names.
 """
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,10 +19,19 @@ from typing import Any
 import psutil
 
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.runtime.instance_lock import parse_holder
+from symphony.runtime.instance_lock import Holder, parse_holder
 from symphony.runtime.state_place import locate
 
-__all__ = ["Control", "UnreachableError", "absence", "find_daemon", "unreachable"]
+__all__ = [
+    "Control",
+    "Traces",
+    "UnreachableError",
+    "absence",
+    "content_of",
+    "find_daemon",
+    "traces",
+    "unreachable",
+]
 
 _MAX_BYTES = 64 * 1024
 _SLACK_S = 5.0
@@ -108,14 +119,64 @@ def absence(workflow: Path, environment: Mapping[str, str]) -> str | None:
     return None
 
 
-def _read(path: Path) -> Control | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traces:
+    """What a daemon has left in a state directory.
+
+    Attributes:
+        pid: its process; `alive` says whether that is still there.
+        control: how it can be asked; null where it offers no socket.
+        workflow: the real path of the file it serves; null where it does not say.
+    """
+
+    pid: int
+    alive: bool
+    control: Control | None
+    workflow: str | None
+
+
+def traces(directory: Path, owner: int) -> Traces | None:
+    """The daemon of a state directory, whatever it serves; null where none is that has not ended in order.
+
+    What does not belong to the user `owner` counts for nothing.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    note, lock = directory / "control.json", directory / "lock"
+    found, holder = _read(note, owner), _named(lock, owner)
+    if found is not None and (holder is None or holder.pid == found.pid):
+        workflow = found.workflow or (holder.workflow if holder else None)
+        return Traces(pid=found.pid, alive=_lived(found.pid, note), control=found, workflow=workflow)
+    if holder is not None:
+        alive = _lived(holder.pid, lock)
+        return Traces(pid=holder.pid, alive=alive, control=None, workflow=holder.workflow)
+    return None
+
+
+def _read(path: Path, owner: int | None = None) -> Control | None:
     """What the file says; null where there is none, or nothing sensible in it. Raises `OSError`."""
     try:
-        with path.open("rb") as file:
-            raw = json.loads(file.read(_MAX_BYTES))
-        return _typed(raw)
+        return _typed(json.loads(content_of(path, owner)))
     except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def content_of(path: Path, owner: int | None = None) -> bytes:
+    """The beginning of a file; empty for what is none, such as a pipe, or is not of the user `owner`.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        facts = os.fstat(handle)
+        if stat.S_ISDIR(facts.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        ours = stat.S_ISREG(facts.st_mode) and owner in {None, facts.st_uid}
+        return os.read(handle, _MAX_BYTES) if ours else b""
+    finally:
+        os.close(handle)
 
 
 def _typed(raw: Mapping[str, Any]) -> Control:
@@ -136,12 +197,16 @@ def _typed(raw: Mapping[str, Any]) -> Control:
 
 def _holder(lock: Path) -> int | None:
     """The process that took the instance lock last, if it is still there. Raises `OSError`."""
+    holder = _named(lock)
+    return holder.pid if holder is not None and _lived(holder.pid, lock) else None
+
+
+def _named(lock: Path, owner: int | None = None) -> Holder | None:
+    """Who stands in the lock file. Raises `OSError`."""
     try:
-        with lock.open("rb") as file:
-            holder = parse_holder(file.read(_MAX_BYTES))
+        return parse_holder(content_of(lock, owner))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return holder.pid if holder is not None and _lived(holder.pid, lock) else None
 
 
 def _lived(pid: int, written: Path) -> bool:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from symphony.cli.issue_argument import of_an_issue
 from symphony.cli.lean import lean_imports
 from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
 
@@ -23,7 +24,7 @@ Exit codes: 0 explained, 1 there is no such issue, 3 the workflow is invalid, 5 
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("issue")
+@of_an_issue
 @as_json
 @of_a_workflow
 def explain(*, issue: str, as_json: bool, workflow: Path) -> None:

@@ -10,6 +10,7 @@ import click
 
 from symphony.cli.board_place import open_board
 from symphony.cli.failures import warn
+from symphony.cli.issue_argument import complete_issue
 from symphony.domain.issue import normalise_state
 from symphony.trackers.markdown import RESERVED_AUTHORS, Draft, Notes, author_name, by_number, printable
 
@@ -153,7 +154,7 @@ def list_(*, states: tuple[str, ...], as_json: bool, path: Path | None, workflow
 
 
 @issue.command(epilog=_SHOW_EXAMPLES)
-@click.argument("issue_id", metavar="ID")
+@click.argument("issue_id", metavar="ID", shell_complete=complete_issue)
 @_as_json
 @_on_a_board
 def show(*, issue_id: str, as_json: bool, path: Path | None, workflow: Path | None) -> None:
@@ -172,7 +173,7 @@ def show(*, issue_id: str, as_json: bool, path: Path | None, workflow: Path | No
 
 
 @issue.command(epilog=_MOVE_EXAMPLES)
-@click.argument("issue_id", metavar="ID")
+@click.argument("issue_id", metavar="ID", shell_complete=complete_issue)
 @click.argument("state")
 @_on_a_board
 def move(*, issue_id: str, state: str, path: Path | None, workflow: Path | None) -> None:
@@ -182,7 +183,7 @@ def move(*, issue_id: str, state: str, path: Path | None, workflow: Path | None)
 
 
 @issue.command(epilog=_COMMENT_EXAMPLES)
-@click.argument("issue_id", metavar="ID")
+@click.argument("issue_id", metavar="ID", shell_complete=complete_issue)
 @click.argument("body", required=False)
 @click.option("-F", "--file", type=click.File("rb"), help="Read the comment from a file; - is stdin.")
 @click.option("--author", help="Who says it.  [default: your login name]")

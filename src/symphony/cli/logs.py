@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from symphony.cli.failures import CommandError
+from symphony.cli.issue_argument import of_an_issue
 from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _ALL_RUNS: Final = 100_000
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("issue")
+@of_an_issue
 @click.option("-f", "--follow", "follows", is_flag=True, help="Go on as more happens.")
 @click.option("--run", "run_id", metavar="RUN", help="One run only, named by its id or the begin of it.")
 @click.option(

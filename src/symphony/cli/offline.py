@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import anyio
+from anyio import to_thread
 
+from symphony import __version__
 from symphony.cli.serving import open_store
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.issue import Issue, normalise_state
 from symphony.hosts.local import LocalHost
+from symphony.hosts.secrets import read_secrets
 from symphony.journal.faults import UnusableError
 from symphony.journal.model import Remembered
 from symphony.journal.reader import open_reader
@@ -27,6 +30,7 @@ from symphony.observability.documents import issue_document, state_document
 from symphony.observability.history import History
 from symphony.observability.logs import configure
 from symphony.observability.masking import masked
+from symphony.revision import commit
 from symphony.runtime.bound import Bound, bind, redaction_for, scheduler_settings
 from symphony.runtime.clock import monotonic_ms
 from symphony.runtime.memory import first_input
@@ -63,6 +67,7 @@ def open_offline(workflow: Path, environment: Mapping[str, str], *, journal: Pat
         SymphonyError: the workflow is not usable.
     """
     configure(stream=sys.stderr, level="error")
+    environment = read_secrets(environment).environment
     loaded = open_store(workflow, environment, acknowledged=True).current()
     configure(stream=sys.stderr, level="error", redaction=redaction_for(loaded, environment))
     remembered = Remembered() if journal is None else _remembered(journal)
@@ -91,7 +96,8 @@ class Offline:
         document["waiting"] = [_offline_row(row, state) for row in document["waiting"]]
         document["health"] |= {"status": "stopped", "polls": 0}
         document["polling"] |= {"checking": False, "next_poll_in_ms": None}
-        return self._shown(document)
+        own = {"version": __version__, "commit": await to_thread.run_sync(commit)}
+        return self._shown(document) | own
 
     async def issue(self, identifier: str) -> Document | None:
         """The document of `/api/v1/<identifier>`; null for unknown issues.

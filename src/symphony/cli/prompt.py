@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from symphony.cli.failures import warn
+from symphony.cli.issue_argument import of_an_issue
 from symphony.cli.lean import lean_imports
 from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
 
@@ -30,7 +31,7 @@ after each. With --envelope-only or --prompt-only there is that text and nothing
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("issue")
+@of_an_issue
 @click.option("--envelope-only", "only", flag_value="envelope", help="The system-level text alone.")
 @click.option("--prompt-only", "only", flag_value="prompt", help="The prompt alone.")
 @as_json

@@ -1,5 +1,6 @@
 """`symphony run`: serve a workflow from a terminal or a service manager."""
 
+import faulthandler
 import os
 import sys
 from pathlib import Path
@@ -89,6 +90,8 @@ def run(
         from symphony.cli.farewell import Farewell
         from symphony.cli.serving import serve
 
+    if "WATCHDOG_USEC" in os.environ:
+        faulthandler.enable()  # a daemon that a watchdog aborts says where it hung
     tally = serve(
         workflow,
         environment=dict(os.environ),

@@ -11,11 +11,14 @@ import structlog
 
 from symphony.cli.uncommitted import unseen_skills
 from symphony.hosts.local import LocalHost
+from symphony.hosts.secrets import EXPOSED_HINT, Secrets, read_secrets
 from symphony.observability.logs import configure
 from symphony.observability.sinks import LogFile
 from symphony.observability.tally import Tally
 from symphony.runtime.admission import admit
 from symphony.runtime.bound import redaction_for
+from symphony.runtime.known_places import remember
+from symphony.runtime.notify import Notifier, without_manager
 from symphony.runtime.service import Observer, Service
 from symphony.runtime.shutdown import serve_until_signalled
 from symphony.runtime.state_dir import StateDirectory
@@ -25,6 +28,7 @@ from symphony.scheduler.inputs import Input, SettingsChanged
 from symphony.scheduler.machine import Step, step
 from symphony.scheduler.state import State
 from symphony.workflow.document import Workflow, WorkflowFile
+from symphony.workflow.settings import Settings
 from symphony.workflow.store import WorkflowStore
 
 __all__ = ["open_store", "serve"]
@@ -51,26 +55,24 @@ def serve(
 ) -> Tally:
     """Serve a workflow until it ends; with `once`, tell what happened to each issue.
 
-    Lines go to stderr, or to `log_path` in its place; with `logs_root` also to a file that rotates (LG4).
-    With `record` what is decided is written to that new file (see `recorder`).
+    Lines go to stderr, or to `log_path` in its place; with `logs_root` also to a file that rotates (LG4),
+    with `record` what is decided to that new file (see `recorder`).
     With `last` the process has nothing to do behind it, and signals cannot interrupt its way out.
-    `acknowledged` is a person's consent to sessions without a sandbox (CL5). A daemon without an end keeps no
-    tally: it would grow with every issue it ever saw.
+    `acknowledged` is a person's consent to sessions without a sandbox (CL5). Without `once` no tally is kept.
 
     Raises:
         SymphonyError: start-up failed.
     """
-    store = open_store(workflow_path, environment, acknowledged=acknowledged)
-    deciding = _deciding(record, store, environment)
-    with _sink(log_path) as stream, _file(logs_root) as file, deciding as decide:
+    notifier, secrets = Notifier.of(environment), read_secrets(without_manager(environment))
+    environment = secrets.environment
+    store, tally = open_store(workflow_path, environment, acknowledged=acknowledged), Tally()
+    with _sink(log_path) as stream, _file(logs_root) as file, _deciding(record, store, environment) as decide:
         log = _Log(
             store=store, environment=environment, stream=stream, file=file, form=log_format, level=log_level
         )
         log.open()
-        if advice := unseen_skills(store.current().settings):
-            _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
-        tally = Tally()
-        place = state_path or locate(workflow_path, environment)
+        _tell_what_is_odd(store.current().settings, secrets)
+        place = _remembered(state_path or locate(workflow_path, environment), environment)
         service = Service(
             store=store,
             state_dir=StateDirectory(place),
@@ -80,9 +82,17 @@ def serve(
             observers=(log, tally, *observers) if once else (log, *observers),
             port=port,
             step=decide,
+            notifier=notifier,
         )
         anyio.run(serve_until_signalled, service, last)
     return tally
+
+
+def _tell_what_is_odd(settings: Settings, secrets: Secrets) -> None:
+    for path in secrets.exposed:
+        _log.warning("secret_file_exposed", path=str(path), hint=EXPOSED_HINT)
+    if advice := unseen_skills(settings):
+        _log.warning("skills_not_committed", names=advice.names, branch=advice.branch, hint=_COMMIT_HINT)
 
 
 def _sink(path: Path | None) -> AbstractContextManager[TextIO | None]:
@@ -91,6 +101,12 @@ def _sink(path: Path | None) -> AbstractContextManager[TextIO | None]:
 
 def _file(root: Path | None) -> AbstractContextManager[LogFile | None]:
     return nullcontext() if root is None else closing(LogFile(root))
+
+
+def _remembered(place: Path, environment: Mapping[str, str]) -> Path:
+    """The state directory, of which `symphony status --all` will know."""
+    remember(place, environment)
+    return place
 
 
 @contextmanager

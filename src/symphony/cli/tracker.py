@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from symphony.cli.failures import ExitCode
+from symphony.cli.issue_argument import of_an_issue
 from symphony.cli.lean import lean_imports
 from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
 from symphony.domain.plain import one_line
@@ -126,7 +127,7 @@ def _say(lead: str, text: str) -> None:
 
 
 @tracker.command(epilog=_MOVE_EXAMPLES)
-@click.argument("issue")
+@of_an_issue
 @click.argument("state")
 @as_json
 @of_a_workflow
@@ -143,7 +144,7 @@ def move(*, issue: str, state: str, as_json: bool, workflow: Path) -> None:
 
 
 @tracker.command(epilog=_COMMENT_EXAMPLES)
-@click.argument("issue")
+@of_an_issue
 @click.argument("text")
 @as_json
 @of_a_workflow

@@ -17,6 +17,7 @@ from symphony.domain.failures import Category, SymphonyError
 from symphony.domain.issue import Issue
 from symphony.domain.plain import one_line
 from symphony.hosts.local import LocalHost
+from symphony.hosts.secrets import read_secrets
 from symphony.observability.logs import configure
 from symphony.runtime.bound import Bound, bind, redaction_for
 from symphony.trackers.base import CheckingCapability, CommentCapability, MovingCapability, TrackerError
@@ -61,7 +62,7 @@ def comment_on(workflow: Path, name: str, body: str) -> tuple[str, str]:
 
 
 def _asking(workflow: Path, ask: Callable[[Bound], Awaitable[_T]]) -> _T:
-    environment = dict(os.environ)
+    environment = read_secrets(os.environ).environment
     configure(stream=sys.stderr, level="error")
     loaded = open_store(workflow, environment, acknowledged=True).current()
     configure(stream=sys.stderr, level="error", redaction=redaction_for(loaded, environment))

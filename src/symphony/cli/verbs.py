@@ -5,6 +5,7 @@ from typing import Final
 
 import click
 
+from symphony.cli.issue_argument import of_an_issue
 from symphony.cli.lean import lean_imports
 from symphony.cli.workflow_option import as_json, of_a_workflow
 
@@ -56,7 +57,7 @@ Examples:
 
 
 @click.command(epilog=_STOP)
-@click.argument("issue")
+@of_an_issue
 @as_json
 @of_a_workflow
 def stop(*, issue: str, as_json: bool, workflow: Path) -> None:
@@ -65,7 +66,7 @@ def stop(*, issue: str, as_json: bool, workflow: Path) -> None:
 
 
 @click.command(epilog=_RETRY)
-@click.argument("issue")
+@of_an_issue
 @as_json
 @of_a_workflow
 def retry(*, issue: str, as_json: bool, workflow: Path) -> None:
@@ -74,7 +75,7 @@ def retry(*, issue: str, as_json: bool, workflow: Path) -> None:
 
 
 @click.command(epilog=_UNBLOCK)
-@click.argument("issue")
+@of_an_issue
 @as_json
 @of_a_workflow
 def unblock(*, issue: str, as_json: bool, workflow: Path) -> None:

@@ -76,8 +76,10 @@ class Category(StrEnum):
     INSTANCE_LOCKED = "instance_locked"
     PREDECESSOR_ALIVE = "predecessor_alive"
     STATE_DIRECTORY = "state_directory"
+    SECRET_FILE = "secret_file"  # noqa: S105 - a category name, not a secret
     JOURNAL = "journal"
     HTTP_SERVER = "http_server"
+    CLOCK_NOT_SET = "clock_not_set"
     COMMAND = "command"
     INTERNAL = "internal"
 

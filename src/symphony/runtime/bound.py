@@ -14,6 +14,7 @@ from symphony.domain.fault_points import Fault, no_fault
 from symphony.domain.issue import normalise_state
 from symphony.domain.redaction import Redaction
 from symphony.hosts.base import Host
+from symphony.hosts.secrets import called_like_a_secret, names_from_files
 from symphony.runtime.enclosure import enclosure
 from symphony.runtime.state_place import locate
 from symphony.runtime.token import TOKEN_VARIABLE
@@ -106,7 +107,7 @@ def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str], faul
             settings=settings.workspace,
             hooks=settings.hooks,
             environment=environment,
-            secret_names=secrets,
+            secret_names=secrets | names_from_files(environment),
             fault=fault,
         ),
         agents={name: create_backend(agent, around) for name, agent in named.items()},
@@ -136,8 +137,7 @@ def provider_redaction(
     provider: Mapping[str, Any], environment: Mapping[str, str], *, names: frozenset[str] = frozenset()
 ) -> Redaction:
     """As `redaction_for`, of what is known before there is a workflow; `names` are further variables."""
-    telling = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PAT")
-    names |= {name for name in environment if name.endswith(telling)}
+    names |= {name for name in environment if called_like_a_secret(name)}
     values = {environment[name] for name in names if environment.get(name)}
     return Redaction(values | secret_values(provider, environment))
 

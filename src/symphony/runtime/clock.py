@@ -6,17 +6,40 @@ from collections.abc import Callable
 
 import anyio
 
+from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.scheduler.commands import SetTimer
 from symphony.scheduler.inputs import Timer, TimerFired
 
-__all__ = ["Timers", "monotonic_ms"]
+__all__ = ["Timers", "check_wall_clock", "monotonic_ms"]
 
 _FOREVER_S = 86_400.0
+_EARLIEST_MS = 1_704_067_200_000  # 2024-01-01: nobody ran this program before
 
 
 def monotonic_ms() -> int:
     """Milliseconds of a clock that never goes back and ignores changes of the wall clock."""
     return time.monotonic_ns() // 1_000_000
+
+
+def check_wall_clock(wall_ms: int) -> None:
+    """See that the clock on the wall is set, which it is not where a machine has no battery and just booted.
+
+    Nothing of a daemon's timing depends on it, but certificates do, and the dates of commits and of all that
+    is remembered.
+
+    Raises:
+        SymphonyError: `clock_not_set`.
+    """
+    if wall_ms < _EARLIEST_MS:
+        day = time.strftime("%Y-%m-%d", time.gmtime(max(wall_ms, 0) // 1000))
+        raise SymphonyError(
+            Failure(
+                category=Category.CLOCK_NOT_SET,
+                blame=Blame.HOST,
+                message=f"the clock of this machine is not set: it says {day}",
+                hint="set it (timedatectl set-ntp true), or start after time-sync.target; then start again",
+            )
+        )
 
 
 class Timers:

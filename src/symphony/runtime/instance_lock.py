@@ -59,7 +59,8 @@ def parse_holder(content: bytes) -> Holder | None:
         holder = Holder(**fields)
     except (ValueError, TypeError, RecursionError):
         return None
-    return holder if type(holder.pid) is int and holder.pid > 0 else None
+    named = type(holder.pid) is int and holder.pid > 0
+    return holder if named and isinstance(holder.workflow, str | None) else None
 
 
 @contextmanager

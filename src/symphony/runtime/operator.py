@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 import anyio
 from anyio import CapacityLimiter, to_thread
 
+from symphony import __version__
 from symphony.domain.failures import SymphonyError
 from symphony.domain.issue import Issue
 from symphony.domain.redaction import Redaction
@@ -17,6 +18,7 @@ from symphony.journal.model import Health
 from symphony.observability.documents import issue_document, state_document
 from symphony.observability.history import History, utc_now
 from symphony.observability.masking import masked
+from symphony.revision import commit
 from symphony.runtime.bound import Bound
 from symphony.runtime.orders import Orders
 from symphony.runtime.preview import preview, prompt_document
@@ -107,7 +109,8 @@ class ServiceOperator:
         mask: Callable[[str], str],
     ) -> Document:
         document = state_document(state, self._history, now_ms=now_ms, now=now, journal=journal)
-        return {key: masked(value, mask) for key, value in document.items()}
+        shown = {key: masked(value, mask) for key, value in document.items()}
+        return {**shown, "version": __version__, "commit": commit()}
 
     async def issue(self, identifier: str) -> Document | None:
         """See `web.port.Operator`."""

@@ -5,14 +5,18 @@ follows chance and not the sessions. Started all at once, they are what the daem
 first moment on.
 """
 
+import asyncio
 import threading
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar, cast
 
 import anyio
 from anyio import CapacityLimiter, to_thread
 
-__all__ = ["start_threads"]
+__all__ = ["begin", "start_threads"]
+
+T = TypeVar("T")
 
 THREADS: Final = 12
 """For work of every kind. More of them only fight for the interpreter."""
@@ -35,6 +39,29 @@ async def start_threads() -> None:
     async with anyio.create_task_group() as tasks:
         for _ in range(together.parties):
             tasks.start_soon(one)
+
+
+def begin(work: Callable[[], T]) -> Callable[[], Awaitable[T]]:
+    """Begin blocking work in a thread; what is returned waits for its end, and gives or raises what it did.
+
+    Nobody has to wait: then the work ends unheard.
+    """
+    task = asyncio.get_running_loop().create_task(_outcome(work))
+
+    async def end() -> T:
+        value, error = await task
+        if error is not None:
+            raise error
+        return cast("T", value)
+
+    return end
+
+
+async def _outcome(work: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    try:
+        return await to_thread.run_sync(work), None
+    except Exception as error:  # noqa: BLE001 - raised again where somebody waits for it
+        return None, error
 
 
 def _meet(together: threading.Barrier) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import anyio
 import structlog
@@ -24,11 +23,13 @@ from symphony.hosts.base import Host
 from symphony.observability.history import History, RunSkills
 from symphony.runtime.agents import ask_agents, changed_agents
 from symphony.runtime.bound import Bound, bind, scheduler_settings
-from symphony.runtime.clock import Timers, monotonic_ms
+from symphony.runtime.clock import Timers, check_wall_clock, monotonic_ms
 from symphony.runtime.effects import Effects
 from symphony.runtime.hints import heed
 from symphony.runtime.hooks import Webhooks
 from symphony.runtime.memory import Memory, remembering, wall_ms
+from symphony.runtime.notify import Notifier
+from symphony.runtime.observer import Observer
 from symphony.runtime.operator import ServiceOperator
 from symphony.runtime.pool import start_threads
 from symphony.runtime.reachable import reachable
@@ -61,14 +62,6 @@ _REFUSED_AGAIN_MS = 30_000
 _log = structlog.get_logger(__name__)
 
 
-class Observer(Protocol):
-    """Sees every step after it was taken, one that failed as one that changed nothing; must not block."""
-
-    def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
-        """One step."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Refused:
     """A workflow that is valid as a file and could not be taken over, and why."""
@@ -95,7 +88,9 @@ class Service:
         step: Step = step,
         wall_ms: Callable[[], int] = wall_ms,
         fault: Fault = no_fault,
+        notifier: Notifier | None = None,
     ) -> None:
+        self._notifier = notifier or Notifier()
         self._step = step
         self._store = store
         self._state_dir = state_dir
@@ -107,7 +102,7 @@ class Service:
         self._wall_ms = wall_ms
         self._memory: Memory | None = None
         self._fault = fault
-        self._put, self._inbox = anyio.create_memory_object_stream[Input](math.inf)
+        self._put, self._inbox = anyio.create_memory_object_stream[Input | None](math.inf)
         self._timers = Timers(self.post, now_ms)
         self._exit = anyio.Event()
         self._starting: anyio.CancelScope | None = None
@@ -131,8 +126,8 @@ class Service:
 
     # --- asked from outside ------------------------------------------------------------------------------
 
-    def post(self, fact: Input) -> None:
-        """Put a fact into the mailbox; facts after the end are dropped."""
+    def post(self, fact: Input | None) -> None:
+        """Put a fact into the mailbox, or null for a turn of the loop alone; dropped after the end."""
         try:
             self._put.send_nowait(fact)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -140,6 +135,7 @@ class Service:
 
     def ask_to_end(self, *, now: bool = False) -> None:
         """Drain and exit; with `now`, stop what runs as well (CL6). A start that is under way is given up."""
+        self._notifier.stopping()
         self.post(StopAsked() if now else DrainAsked())
         if now and self._effects is not None:
             self._effects.hurry()
@@ -150,9 +146,11 @@ class Service:
         """Look at the workflow file at once, and try one again that was refused a moment ago."""
         if self._effects is None:
             return  # it is still starting, and looks at the file when it serves
+        self._notifier.reloading()
         if self._refused is not None:
             self._refused = replace(self._refused, at_ms=self._now_ms() - _REFUSED_AGAIN_MS)
         await self._reload()
+        self._notifier.reloaded()
 
     # --- the life of the daemon --------------------------------------------------------------------------
 
@@ -163,6 +161,7 @@ class Service:
             SymphonyError: start-up failed; nothing was dispatched.
         """
         self._starting = anyio.CancelScope()
+        check_wall_clock(self._wall_ms())
         await start_threads()
         await to_thread.run_sync(self._state_dir.create)
         with self._put, self._inbox, self._locked():
@@ -176,6 +175,7 @@ class Service:
                 fault=self._fault,
             )
             async with opened as self._memory:
+                self._notifier.starting("ending what a predecessor left")
                 agents = self._memory.left_agents
                 await reap_predecessor(self._state_dir, self._host, agents=agents)
                 self._fault(FaultPoint.REAPED)
@@ -191,6 +191,7 @@ class Service:
                     workflow=bound.workflow.path,
                     hooks=self._hooks,
                 ):
+                    self._notifier.starting("checking the workspace and the agent")
                     with self._starting:
                         await self._check(bound)
                         self._fault(FaultPoint.CHECKED)
@@ -246,7 +247,9 @@ class Service:
             bounded = partial(keep_bounded, needed=self._needed)
             tasks.start_soon(bounded, self._state_dir, memory.journal, self._kept)
             tasks.start_soon(self._decide, bound, memory)
+            tasks.start_soon(self._notifier.nudges, self.post)
             await self._exit.wait()
+            self._notifier.stopping()
             tasks.cancel_scope.cancel()
         await to_thread.run_sync(self._state_dir.trim_logs)
         _log.info("stopped")
@@ -267,7 +270,8 @@ class Service:
         self.post(memory.first_input(settings, await left_workspaces(bound)))
         _log.info("serving", workflow=str(bound.workflow.path), once=self._once)
         async for fact in self._inbox:
-            state = self._take(state, fact)
+            state = state if fact is None else self._take(state, fact)
+            self._notifier.turned(state)
 
     def _take(self, before: State, fact: Input) -> State:
         """One step. A bug in it costs this one fact and a log line, never the daemon and what it watches."""

@@ -9,7 +9,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["instance_of", "locate"]
+__all__ = ["HOST_PLACES", "instance_of", "locate", "state_home"]
+
+HOST_PLACES = (Path("/var/lib/symphony"), Path("/var/lib/private/symphony"))
+"""Where a service manager makes the state directories of services, one below the other."""
 
 _UNSAFE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -22,11 +25,16 @@ def locate(workflow_path: Path, environment: Mapping[str, str]) -> Path:
     managed = environment.get("STATE_DIRECTORY", "").split(":")[0]
     if given := environment.get("SYMPHONY_STATE_DIR") or managed:
         return Path(given).expanduser().absolute()
-    home = environment.get("XDG_STATE_HOME") or "~/.local/state"
     real = os.path.realpath(workflow_path)
     name = _UNSAFE_NAME.sub("-", Path(real).parent.name).strip("-.") or "workflow"
     digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:12]
-    return Path(home).expanduser().absolute() / "symphony" / f"{name}-{digest}"
+    return state_home(environment) / f"{name}-{digest}"
+
+
+def state_home(environment: Mapping[str, str]) -> Path:
+    """Where the state directories of this user are made that nobody gave a place of their own."""
+    home = environment.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(home).expanduser().absolute() / "symphony"
 
 
 def instance_of(state_dir: Path) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 
 import anyio
 import structlog
-from anyio import to_thread
 
 from symphony.agents.base import AgentBackend, AgentSession, SessionRequest
 from symphony.agents.events import (
@@ -34,6 +33,7 @@ from symphony.observability.history import RunSkills
 from symphony.runtime import briefing
 from symphony.runtime.bound import Bound
 from symphony.runtime.catalog import RunCatalog, skill_threads
+from symphony.runtime.pool import begin
 from symphony.runtime.pulse import Pulse, on_the_loop
 from symphony.runtime.session_tools import SessionTools
 from symphony.runtime.sightings import Sightings
@@ -196,22 +196,19 @@ class Worker:
         self._pulse.place(str(self._workspace.path), self._workspace.branch)
         await workspaces.before_run(self._workspace, issue, attempt, run_id=run_id)
         self._pulse.stage(RunStage.BUILDING_PROMPT)
+        rendered = begin(self._render)
         catalog = await self._catalog(self._workspace)
         try:
-            prompt = await to_thread.run_sync(self._last_look, self._workspace)
+            prompt = await rendered()
             self._pulse.stage(RunStage.LAUNCHING_AGENT)
             fault(FaultPoint.BEFORE_SPAWN)
             await self._converse(self._workspace, catalog, prompt)
         finally:
             self._tell_problems()
 
-    def _last_look(self, workspace: Workspace) -> str:
-        """The prompt, and right after it that the workspace is where it has to be; in a thread."""
-        prompt = briefing.prompt_blocking(
-            self._bound, self._issue, self._command.attempt, self._command.resume
-        )
-        self._bound.workspaces.verify_blocking(workspace)
-        return prompt
+    def _render(self) -> str:
+        command = self._command
+        return briefing.prompt_blocking(self._bound, self._issue, command.attempt, command.resume)
 
     async def _catalog(self, workspace: Workspace) -> RunCatalog:
         catalog = await skills_of_run(self._bound, workspace, self._command.agent)
@@ -240,6 +237,7 @@ class Worker:
             envelope=briefing.envelope(catalog),
             tools=tools.specs,
             run_tool=partial(self._run_tool, tools),
+            verify=partial(self._bound.workspaces.verify_blocking, workspace),
             stderr_path=self._state_dir.stderr_log(run_id),
             secret_names=self._bound.secret_names,
             on_spawned=partial(self._on_agent, run_id),

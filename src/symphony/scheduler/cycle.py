@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue, normalise_state
-from symphony.scheduler import blocks, budgets, policy, retries, runs, weather
+from symphony.scheduler import blocks, budgets, guard, policy, retries, runs, weather
 from symphony.scheduler.commands import CleanWorkspace, FetchCandidates, FinishReason, RefreshIssues
 from symphony.scheduler.inputs import Polled, PollFailed, Refreshed, RefreshFailed, Timer, TimerKind
 from symphony.scheduler.policy import Eligible, ReasonCode, Standing
@@ -109,6 +109,7 @@ def _bring_forward(work: Work) -> None:
 
 def wake(work: Work) -> None:
     """Poll as soon as possible; a wake during a cycle brings one more after it, after a pause (SC15)."""
+    guard.forget_all(work)
     if work.state.cycle is not Cycle.IDLE:
         work.update(poll_again=True)
     elif not work.state.poll_soon:
@@ -128,6 +129,7 @@ def on_polled(work: Work, answer: Polled) -> None:
     if work.state.cycle_request != answer.request:
         return
     weather.on_success(work)
+    guard.forget_all(work)
     newest = {issue.id: issue for issue in answer.issues}
     candidates = {issue.id: issue for issue in sorted(newest.values(), key=policy.sort_key)}
     work.update(
@@ -152,8 +154,11 @@ def on_poll_failed(work: Work, answer: PollFailed) -> None:
 # --- starting --------------------------------------------------------------------------------------------
 
 
-def fill_slots(work: Work) -> None:
-    """Pick the first eligible candidates for the slots that are free, and have them refreshed (SC6-SC9)."""
+def fill_slots(work: Work, *, at_once: bool = False) -> None:
+    """Pick the first eligible candidates for the slots that are free, and have them refreshed (SC6-SC9).
+
+    With `at_once`, those that were refreshed a moment ago, ahead of a slot that is free now, start.
+    """
     state = work.state
     if state.hold is not None or state.drain is not Drain.NO or state.paused:
         return
@@ -175,8 +180,10 @@ def fill_slots(work: Work) -> None:
             picked[normalise_state(issue.state)] += 1
         elif verdict.code is ReasonCode.NO_STATE_SLOT:
             full.add(issue.state)
-    if chosen:
-        work.update(picks=state.picks | chosen, wanted=state.wanted | chosen)
+    seen = {key for key in chosen if at_once and guard.is_fresh(state, key, work.now_ms)}
+    if unseen := chosen - seen:
+        work.update(picks=state.picks | unseen, wanted=state.wanted | unseen)
+    _start_in_order(work, [state.candidates[key] for key in seen])
 
 
 def _start_in_order(work: Work, issues: Iterable[Issue]) -> None:
@@ -214,25 +221,28 @@ def send_wanted(work: Work) -> None:
     if _QUIET in state.timers:
         return  # it fires in a moment: facts that mean nothing must not end a pause
     request = work.number()
-    work.update(refresh=RefreshInFlight(request=request, ids=state.wanted), wanted=frozenset())
+    ahead = guard.likely_next(state) - state.wanted
+    asked = RefreshInFlight(request=request, ids=state.wanted | ahead, asked_ms=work.now_ms, ahead=ahead)
+    work.update(refresh=asked, wanted=frozenset())
     if state.cycle is Cycle.RECONCILING and state.cycle_request is None:
         work.update(cycle_request=request)
-    work.emit(RefreshIssues(request=request, ids=state.wanted))
+    work.emit(RefreshIssues(request=request, ids=asked.ids))
 
 
 def on_refreshed(work: Work, answer: Refreshed) -> None:
     """Apply fresh snapshots to runs, due retries, blocks, parked workspaces and picks."""
-    asked = _take_refresh(work, answer.request)
-    if asked is None:
+    under_way = _take_refresh(work, answer.request)
+    if under_way is None:
         return
     weather.on_success(work)
     _bring_forward(work)
     found = {issue.id: issue for issue in answer.issues}
-    fresh = asked - work.state.wanted
+    fresh = under_way.ids - work.state.wanted
     due = {key for key, retry in work.state.retrying.items() if retry.firing}
     starting = (work.state.picks | due) & fresh & found.keys()
     work.update(picks=work.state.picks - fresh)
     _absorb(work, fresh, found)
+    guard.saw(work, under_way.ahead & fresh & found.keys(), under_way.asked_ms)
     _clean_parked(work, [found[key] for key in sorted(fresh & work.state.parked.keys() & found.keys())])
     for issue_id in sorted(fresh - starting):
         _apply(work, issue_id, found.get(issue_id))
@@ -240,12 +250,12 @@ def on_refreshed(work: Work, answer: Refreshed) -> None:
     _go_on_with_cycle(work, answer.request)
 
 
-def _take_refresh(work: Work, request: int) -> frozenset[str] | None:
+def _take_refresh(work: Work, request: int) -> RefreshInFlight | None:
     under_way = work.state.refresh
     if under_way is None or under_way.request != request:
         return None
     work.update(refresh=None)
-    return under_way.ids
+    return under_way
 
 
 def _go_on_with_cycle(work: Work, request: int) -> None:
@@ -289,14 +299,15 @@ def on_refresh_failed(work: Work, answer: RefreshFailed) -> None:
 
     Where the adapter names the culprits, the others are asked for again without them.
     """
-    asked = _take_refresh(work, answer.request)
-    if asked is None:
+    under_way = _take_refresh(work, answer.request)
+    if under_way is None:
         return
-    if not asked & answer.culprits or answer.failure.retry_after_ms is not None:
+    asked, named = under_way.ids - under_way.ahead, under_way.ids & answer.culprits
+    if not named or answer.failure.retry_after_ms is not None:
         weather.on_failure(work, answer.failure)
     work.notify("warning", "refresh_failed", reason=answer.failure.line, hint=answer.failure.hint)
-    hit = (asked & answer.culprits or asked) - work.state.wanted
-    picks, deferred = work.state.picks, work.state.deferred
+    hit = (asked & named if named else asked) - work.state.wanted
+    picks, deferred = work.state.picks, work.state.deferred | under_way.ahead & named
     work.update(picks=picks - hit, deferred=deferred | picks & hit, wanted=work.state.wanted | (asked - hit))
     for issue_id in sorted(hit):
         _apply_failure(work, issue_id, answer.failure)

@@ -70,7 +70,7 @@ def step(state: State, fact: Input, now_ms: int) -> tuple[State, tuple[Command, 
     work = Work(state, now_ms)
     _take(work, fact)
     if isinstance(fact, _MAKES_ROOM):
-        cycle.fill_slots(work)
+        cycle.fill_slots(work, at_once=isinstance(fact, RunEnded))
     if work.state.poll_again and work.state.cycle is Cycle.IDLE:
         cycle.begin(work)
     cycle.send_wanted(work)

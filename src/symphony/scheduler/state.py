@@ -181,10 +181,15 @@ class Weather:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshInFlight:
-    """The one by-id request under way; further ids wait and go together in the next."""
+    """The one by-id request under way; further ids wait and go together in the next.
+
+    `ahead` are ids that nobody waits for: candidates that may start soon (`guard`).
+    """
 
     request: int
     ids: frozenset[str]
+    asked_ms: int = 0
+    ahead: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +199,8 @@ class State:
     `epoch` is the caller's unique name of this daemon lifetime, the stem of run ids; `serial` numbers
     runs, requests and timer tokens. `picks` are candidates whose guard refresh is pending (SC9). `parked`
     are workspaces without a claim, asked about now and then so that ended ones are cleaned (SC2).
-    `deferred` are candidates whose guard refresh failed; they wait for the next poll. `poll_soon` means that
+    `deferred` are candidates whose guard refresh failed; they wait for the next poll. `looked` is when those
+    that were seen ahead of a free slot were asked for (`guard`). `poll_soon` means that
     the next poll is due in a moment, because something changed during the last one.
     `timers` holds the newest token of each armed timer, `dues` when it comes due. `quiet_until_ms` is set
     when the tracker asked not to be asked before.
@@ -211,6 +217,7 @@ class State:
     candidates: Mapping[str, Issue] = field(default_factory=dict)
     picks: frozenset[str] = frozenset()
     deferred: frozenset[str] = frozenset()
+    looked: Mapping[str, int] = field(default_factory=dict)
     parked: Mapping[str, WorkspaceRef] = field(default_factory=dict)
     parked_ms: int | None = None
     cycle: Cycle = Cycle.IDLE

@@ -1,5 +1,6 @@
 """One step in progress: the state being replaced and the commands collected so far."""
 
+from dataclasses import replace
 from typing import Any
 
 from symphony.domain.issue import Issue
@@ -85,7 +86,16 @@ class Work:
             self.notify("error", "claim_transition_refused", issue, trigger=trigger.value)
             return False
         self.state = moved
+        self._overtake(issue.id)
         return True
+
+    def _overtake(self, issue_id: str) -> None:
+        """What was seen of an issue ahead of its start, or is being asked, was before its claim changed."""
+        looked, under_way = self.state.looked, self.state.refresh
+        if issue_id in looked:
+            self.update(looked={key: at for key, at in looked.items() if key != issue_id})
+        if under_way is not None and issue_id in under_way.ahead:
+            self.update(refresh=replace(under_way, ahead=under_way.ahead - {issue_id}))
 
     def set_running(self, run: Running) -> None:
         """Replace a running entry without a change of claim."""

@@ -21,6 +21,7 @@ class WarningCode(StrEnum):
     IGNORED_STATE_LIMIT = "ignored_state_limit"
     UNSET_VARIABLE = "unset_variable"
     LITERAL_DOLLAR = "literal_dollar"
+    EXPOSED_SECRET = "exposed_secret"  # noqa: S105 - the name of a warning, not a secret
     LITERAL_SECRET = "literal_secret"  # noqa: S105 - the name of a warning, not a secret
     REFUSED_APPROVAL_POLICY = "refused_approval_policy"
     DOUBTFUL_SETTING = "doubtful_setting"

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from harness.claude import COMMENT, ClaudeBench, scripted_claude
+from harness.real import require_bubblewrap
 from symphony.agents.base import AgentError
 from symphony.agents.events import (
     Activity,
@@ -429,6 +430,7 @@ async def test_private_homes_and_variables_of_the_workflow_reach_the_agent(
 
 
 async def test_a_session_works_inside_an_isolation_with_its_tools(make: Make) -> None:
+    require_bubblewrap()
     bench = make(tools=(COMMENT,))
     steps = ({"tool": "board_comment", "arguments": {"text": "from inside"}}, {"run": "echo $IS_SANDBOX > a"})
     around = {"isolation": Isolation()}

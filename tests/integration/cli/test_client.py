@@ -111,7 +111,7 @@ def dead_pid() -> int:
     return child
 
 
-def ask(state_dir: Path, **limits: float) -> dict[str, Any]:
+def ask(state_dir: Path, **limits: Any) -> dict[str, Any]:
     control = found(state_dir)
     assert control is not None
     with Client(control, **limits) as client:
@@ -316,14 +316,11 @@ def test_what_is_no_http_is_told(state_dir: Path, listen: Listen) -> None:
         ask(state_dir)
 
 
-def test_an_answer_without_end_is_given_up(
-    state_dir: Path, listen: Listen, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("symphony.cli.client._MAX_BYTES", 10)
+def test_an_answer_without_end_is_given_up(state_dir: Path, listen: Listen) -> None:
     listen(answer({"text": "x" * 100}))
     note(state_dir)
     with pytest.raises(UnreachableError, match="no end"):
-        ask(state_dir)
+        ask(state_dir, max_bytes=10)
 
 
 def test_redirects_and_proxies_are_not_followed(

@@ -20,8 +20,15 @@ def test_the_command_stands_last_and_unchanged() -> None:
 
 def test_a_plain_program_is_executed_in_place_of_the_shell() -> None:
     assert script("codex app-server") == (
-        '[ "$(type -t codex)" = file ] && exec codex app-server\ncodex app-server'
+        "declare -F -- codex >/dev/null || exec codex app-server\ncodex app-server"
     )
+
+
+@pytest.mark.parametrize(
+    "command", ["test -f x", "cd /", "command codex", "exec codex", "time codex", ". file"]
+)
+def test_what_belongs_to_the_shell_is_left_to_it(command: str) -> None:
+    assert script(command) == command
 
 
 @pytest.mark.conformance("A-1")

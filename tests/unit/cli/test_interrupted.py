@@ -38,7 +38,7 @@ def test_while_it_loads_it_ends_without_a_word(module: str) -> None:
 def test_while_the_interpreter_ends_it_ends_without_a_word() -> None:
     done = interrupted("atexit.register(press)\n" + START)
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
-    assert done.stdout.startswith("symphony, version ")
+    assert done.stdout.startswith("symphony 0.1.0")
 
 
 def test_within_a_command_it_says_so_and_exits_with_130() -> None:
@@ -57,4 +57,4 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
     code += ON_IMPORT.format(module="click") + START
     done = interrupted(code)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("symphony, version ")
+    assert done.stdout.startswith("symphony 0.1.0")

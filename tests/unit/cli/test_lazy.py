@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 import symphony.cli
-from symphony import __version__
 from symphony.cli import main
 from symphony.cli.failures import CommandError, ExitCode, exit_code
 from symphony.cli.lazy import LazyGroup
 from symphony.domain.failures import Blame, Category, Failure
+from symphony.revision import version_text
 
 
 @click.command()
@@ -112,7 +112,7 @@ def test_a_failure_of_a_file_is_not_taken_for_one_of_the_output() -> None:
 
 def test_the_bare_program_shows_its_help_and_its_version() -> None:
     assert "issue" in CliRunner().invoke(main, []).stdout
-    assert CliRunner().invoke(main, ["--version"]).stdout == f"symphony, version {__version__}\n"
+    assert CliRunner().invoke(main, ["--version"]).stdout == f"symphony {version_text()}\n"
 
 
 def test_lazy_and_eager_commands_are_listed_together() -> None:

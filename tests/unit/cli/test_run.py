@@ -192,7 +192,10 @@ def test_after_a_reload_the_log_masks_what_the_new_workflow_refers_to(
     try:
         serving.serve(
             workflow,
-            environment={"BOARD_CREDENTIAL": SECRET},
+            environment={
+                "BOARD_CREDENTIAL": SECRET,
+                "XDG_STATE_HOME": str(workflow.parent / "states"),
+            },
             once=True,
             log_format="json",
             log_path=log,
@@ -215,7 +218,7 @@ def test_lines_go_to_the_log_file_as_well(workflow: Path, monkeypatch: pytest.Mo
     try:
         serving.serve(
             workflow,
-            environment={},
+            environment={"XDG_STATE_HOME": str(workflow.parent / "states")},
             once=True,
             log_format="console",
             log_path=shown,

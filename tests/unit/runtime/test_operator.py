@@ -202,7 +202,7 @@ async def test_few_prompts_are_made_together_and_a_slow_one_is_given_up(
         assert refused.value.code == "snapshot_timeout"
 
     monkeypatch.setattr(module, "preview", slow)
-    desk = Desk(tmp_path, preview_timeout_s=0.05)
+    desk = Desk(tmp_path, preview_timeout_s=0.5)
     async with anyio.create_task_group() as group:
         for _ in range(10):
             group.start_soon(ask)

@@ -91,7 +91,7 @@ class AcpBackend:
             AgentError: `invalid_workspace_cwd`, `agent_not_found`, `agent_auth`, `response_timeout`,
                 `response_error` or `port_exit`; nothing of the agent is left running.
         """
-        cwd, stderr_start = await resolve_workspace(request.cwd, request.stderr_path)
+        cwd, stderr_start = await resolve_workspace(request)
         async with AsyncExitStack() as stack:
             events = EventQueue()
             envelope_file = await self._envelope_file(stack, request.envelope)

@@ -65,7 +65,7 @@ class CodexBackend:
             AgentError: `invalid_workspace_cwd`, `codex_not_found`, `response_timeout`, `response_error` or
                 `port_exit`; nothing of the agent is left running.
         """
-        cwd, stderr_start = await resolve_workspace(request.cwd, request.stderr_path)
+        cwd, stderr_start = await resolve_workspace(request)
         credentials = await self._launcher.credentials()
         process = await self._launcher.start(
             run_id=request.run_id,

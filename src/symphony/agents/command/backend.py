@@ -79,7 +79,7 @@ class CommandBackend:
         Raises:
             AgentError: `invalid_workspace_cwd`, `state_directory`.
         """
-        cwd, _ = await resolve_workspace(request.cwd, request.stderr_path)
+        cwd, _ = await resolve_workspace(request)
         async with papers() as made:
 
             async def start(values: Mapping[str, str]) -> AgentProcess:

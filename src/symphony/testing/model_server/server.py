@@ -93,6 +93,11 @@ class ModelServer:
         """What an agent's configuration takes as the address of the API, without a slash at its end."""
         return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
 
+    def learn(self, name: str, scenario: Scenario) -> None:
+        """Serve one more scenario from now on, or another one under a known name."""
+        with self._changed:
+            self._scenarios[name] = scenario
+
     @property
     def requests(self) -> tuple[Recorded, ...]:
         """All requests for an answer so far."""

@@ -4,7 +4,7 @@ Nothing here is read from the scheduler's state, so that the two can be compared
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from symphony.domain.failures import Failure
@@ -36,6 +36,7 @@ from symphony.scheduler.inputs import (
     WakeAsked,
 )
 from symphony.scheduler.state import State
+from symphony.testing.simulator.looks import Look, Looks
 
 __all__ = ["Books", "Left", "Moment"]
 
@@ -48,6 +49,7 @@ class Left:
         state: all that the scheduler knew.
         counted: tokens that were counted so far, by issue, whatever was forgiven since.
         answers: what persons answered and no turn has heard.
+        looks: what was seen of issues by id.
         max_wait_ms: the longest that a recovered retry may wait.
         clock_set: somebody set the wall clock since the predecessor began.
     """
@@ -98,9 +100,11 @@ class Books:
     counted: Mapping[str, int] = field(default_factory=dict)
     tokens: Mapping[str, int] | None = None
     answers: Mapping[str, str] = field(default_factory=dict)
+    looks: Looks = field(default_factory=Looks)
 
     def hear(self, fact: Input, now_ms: int) -> bool:
         """Book a fact before the scheduler hears it; false for one that belongs to nothing known."""
+        self.looks.hear(fact, self.live.get(fact.run_id) if isinstance(fact, RunEnded) else None)
         match fact:
             case RunEnded():
                 known = fact.run_id in self.live
@@ -136,8 +140,9 @@ class Books:
         self.longest_wait_ms = max(self.longest_wait_ms, wait_ms)
         self.patient_until_ms = max(self.patient_until_ms, now_ms + wait_ms)
 
-    def book(self, commands: Iterable[Command]) -> None:
+    def book(self, commands: Sequence[Command], now_ms: int) -> None:
         """Book what the scheduler said."""
+        self.looks.book(commands, now_ms)
         for command in commands:
             match command:
                 case StartRun():
@@ -187,6 +192,7 @@ class Books:
         self.live, self.told = {}, {}
         self.polls.clear()
         self.refreshes.clear()
+        self.looks = Looks()
         self.timers.clear()
         self.begun = self.owes_poll = self.patient = False
         self.exits = 0
@@ -205,7 +211,8 @@ class Moment:
     """One step, for the invariants: the state around it, what came, what was said, and the books after it.
 
     `live` and `told` are as they stood before the commands; `known` is false for a fact that belongs to no
-    live run, no open request and no armed timer. `asked` are the ids somebody wants or waits for.
+    live run, no open request and no armed timer. `asked` are the ids somebody wants or waits for. `seen`
+    is what was seen of issues by id before.
     """
 
     number: int
@@ -218,6 +225,7 @@ class Moment:
     known: bool
     live: Mapping[str, str]
     told: Mapping[str, type[StopRun | FinishRun]]
+    seen: Mapping[str, Look] = field(default_factory=dict)
     starts: tuple[StartRun, ...] = ()
     asked: frozenset[str] = frozenset()
 

@@ -23,6 +23,7 @@ from symphony.scheduler.policy import CONTINUATION_DELAY_MS
 from symphony.scheduler.state import Cycle, Drain, Running, State
 from symphony.testing.simulator import giving, judged, lasting
 from symphony.testing.simulator.books import Moment
+from symphony.testing.simulator.looks import seen_just_now
 from symphony.testing.simulator.rules import Broken, Invariant, Rules
 
 __all__ = ["ALL", "first_broken"]
@@ -66,13 +67,17 @@ def _not_under_an_invalid_workflow(moment: Moment) -> Broken | None:
 
 @_invariant("fresh-start", "SC9, RT7")
 def _fresh(moment: Moment) -> Broken | None:
-    """An issue is started only by an answer that shows it eligible and is newer than the reason to ask."""
+    """An issue is started only by an answer that shows it eligible and is newer than the reason to ask.
+
+    It may be up to 250 ms old, if nothing happened to the issue since it was asked for.
+    """
     for start in moment.starts:
         issue = start.issue
-        if not isinstance(moment.fact, Refreshed) or issue not in moment.fact.issues:
-            return Broken("started without a fresh look", issue.id)
-        if not moment.known or issue.id in moment.before.wanted:
-            return Broken("started by a stale answer", issue.id)
+        if not seen_just_now(issue, moment.seen, moment.now_ms):
+            if not isinstance(moment.fact, Refreshed) or issue not in moment.fact.issues:
+                return Broken("started without a fresh look", issue.id)
+            if not moment.known or issue.id in moment.before.wanted:
+                return Broken("started by a stale answer", issue.id)
         if words := _unfit(issue, moment):
             return Broken(words, issue.id)
     return None

@@ -83,7 +83,7 @@ class Referee:
         before = life.state
         self.count += 1
         known = books.hear(fact, now_ms)
-        live, told = books.live, books.told
+        live, told, seen = books.live, books.told, books.looks.seen
         try:
             after, commands = self._step(before, fact, now_ms)
         except Exception as error:
@@ -91,7 +91,7 @@ class Referee:
             raise self.broken(TOTAL, f"{type(error).__name__}: {error}", now_ms) from error
         life.state = after
         life.steps.append((now_ms, fact, commands))
-        books.book(commands)
+        books.book(commands, now_ms)
         books.follow(before, fact, after)
         if after.hold is not None:
             books.owes_poll = False  # an invalid workflow is not polled for
@@ -106,6 +106,7 @@ class Referee:
             known=known,
             live=live,
             told=told,
+            seen=seen,
             starts=tuple(command for command in commands if isinstance(command, StartRun))
             if commands
             else (),

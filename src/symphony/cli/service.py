@@ -1,0 +1,215 @@
+"""`symphony service`: have systemd keep a daemon of a repository running."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from symphony.cli.failures import CommandError, ExitCode
+from symphony.cli.lean import lean_imports
+from symphony.cli.workflow_option import as_json, print_json, workflow_to_use
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from symphony.cli.service_facts import Found, Places
+    from symphony.cli.service_state import ServiceState
+    from symphony.cli.service_steps import Step
+
+__all__ = ["service"]
+
+_GROUP_EXAMPLES: Final = """\b
+Examples:
+  sudo symphony service install --now      a service of the machine, with a user of its own
+  symphony service install --user --now    one of your own, with your logins
+  symphony service status
+
+Needs systemd. docs/systemd.md tells what the unit does, and how it is shut off.
+"""
+_INSTALL_EXAMPLES: Final = """\b
+Examples:
+  symphony service install --dry-run                what would be written and run
+  sudo symphony service install --now ../app/WORKFLOW.md
+  sudo symphony service install --as alice          with the rights of the repository's owner
+
+Again after an upgrade: what is as it should be stays. Exit codes: 0 done, 1 it cannot be done, 2 usage,
+3 the workflow is invalid.
+"""
+_STATUS_EXAMPLES: Final = """\b
+Examples:
+  symphony service status
+  symphony service status --user --json | jq .active
+
+Exit codes: 0 it is active, 1 it is not, or is not installed.
+"""
+_UNINSTALL_EXAMPLES: Final = """\b
+Examples:
+  sudo symphony service uninstall
+  symphony service uninstall --user --name app
+
+Running turns are ended as by any stop. Secrets, state and workspaces stay.
+"""
+_VERBS: Final = {"Text": "write", "Directory": "create", "Removal": "remove", "Run": "run"}
+
+
+@click.group(
+    invoke_without_command=True,
+    epilog=_GROUP_EXAMPLES,
+    short_help="Have systemd keep a daemon of a repository running.",
+)
+@click.pass_context
+def service(ctx: click.Context) -> None:
+    """Have systemd keep a daemon of a repository running."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+_of_user = click.option("--user", "of_user", is_flag=True, help="A service of yours, and not of the machine.")
+_named = click.option(
+    "--name", metavar="NAME", help="Of the instance (default: the directory of the repository)."
+)
+_dry = click.option("--dry-run", is_flag=True, help="Only show it.")
+
+
+@service.command(epilog=_INSTALL_EXAMPLES, short_help="Make a service of a repository.")
+@workflow_to_use
+@_of_user
+@_named
+@click.option(
+    "--as", "account", metavar="USER", help="Whose rights it has (default: symphony, made if missing)."
+)
+@click.option("--now", is_flag=True, help="Start it as well.")
+@_dry
+def install(
+    workflow: Path, *, of_user: bool, name: str | None, account: str | None, now: bool, dry_run: bool
+) -> None:
+    """Make a service of a repository: writes the unit, enables it, and makes a place for its secrets."""
+    if of_user and account is not None:
+        raise click.UsageError("--as is of services of the machine; with --user it is you")
+    with lean_imports():
+        from symphony.cli.service_facts import look_around, name_for
+        from symphony.cli.service_state import systemd_version
+        from symphony.cli.service_steps import installing
+    places = _places(of_user=of_user)
+    if not dry_run:
+        _able(places)
+    called = name_for(workflow, name)
+    found = look_around(
+        workflow,
+        name=called,
+        places=places,
+        account=account,
+        environment=os.environ,
+        systemd=systemd_version(),
+    )
+    _go(installing(found.instance, places, start=now), dry_run=dry_run)
+    _tell(found, places, started=now)
+
+
+@service.command(epilog=_STATUS_EXAMPLES, short_help="Tell how a service is.")
+@workflow_to_use
+@_of_user
+@_named
+@as_json
+def status(workflow: Path, *, of_user: bool, name: str | None, as_json: bool) -> int:
+    """Tell how the service of a repository is, as systemd sees it."""
+    with lean_imports():
+        from symphony.cli.service_facts import name_for
+        from symphony.cli.service_state import look_at
+    places = _places(of_user=of_user)
+    _able(places, root=False)
+    found = look_at(name_for(workflow, name), places)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        _show(found)
+    return ExitCode.OK if found.active == "active" else ExitCode.FAILURE
+
+
+@service.command(epilog=_UNINSTALL_EXAMPLES, short_help="Take a service away again.")
+@workflow_to_use
+@_of_user
+@_named
+@_dry
+def uninstall(workflow: Path, *, of_user: bool, name: str | None, dry_run: bool) -> None:
+    """Stop the service of a repository, and take its unit away."""
+    with lean_imports():
+        from symphony.cli.service_facts import name_for
+        from symphony.cli.service_steps import removing
+    places = _places(of_user=of_user)
+    if not dry_run:
+        _able(places)
+    called = name_for(workflow, name)
+    _go(removing(called, places), dry_run=dry_run)
+    click.echo(f"Its secrets stay in {places.credentials(called)}, and its state where it was.")
+
+
+def _places(*, of_user: bool) -> "Places":
+    from symphony.cli.service_facts import Places
+
+    return Places.of_person(os.environ) if of_user else Places.of_system()
+
+
+def _able(places: "Places", *, root: bool = True) -> None:
+    """Refuse what could only fail half-way.
+
+    Raises:
+        CommandError: systemd does not run here, or this is not root.
+    """
+    if shutil.which("systemctl") is None or not places.booted.is_dir():
+        which = "your own systemd" if places.of_user else "systemd"
+        hint = "use a container instead, or start `symphony run` by what starts services here"
+        raise CommandError.of(f"{which} does not run here", hint=hint)
+    if root and not places.of_user and os.geteuid() != 0:
+        hint = "use sudo, or --user for a service of your own; --dry-run shows what would be done"
+        raise CommandError.of("only root can change services of the machine", hint=hint)
+
+
+def _go(steps: "Iterable[Step]", *, dry_run: bool) -> None:
+    from symphony.cli.service_steps import Run, Text, carry_out
+
+    for step in steps:
+        what = " ".join(step.argv) if isinstance(step, Run) else str(step.path)
+        if not dry_run:
+            click.echo(f"{carry_out(step):12}  {what}")
+            continue
+        click.echo(f"would {_VERBS[type(step).__name__]:7} {what}")
+        if isinstance(step, Text):
+            click.echo("".join(f"    {line}\n" for line in step.text.splitlines()), nl=False)
+
+
+def _tell(found: "Found", places: "Places", *, started: bool) -> None:
+    """What a person still has to do."""
+    instance = found.instance
+    place = places.credentials(instance.name)
+    words = "systemctl --user" if places.of_user else "systemctl"
+    lines = list(found.notes)
+    if missing := [name for name in found.secrets if not (place / name).exists()]:
+        lines.append(f"Put each secret into a file of its name in {place}: {', '.join(missing)}")
+    if not started or missing:
+        lines.append(f"Then: {words} {'restart' if started else 'start'} {instance.unit}")
+    lines.append(f"What it says: journalctl {'--user ' if places.of_user else ''}-u {instance.unit} -f")
+    click.echo("\n" + "\n".join(lines))
+
+
+def _show(found: "ServiceState") -> None:
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    style = {"active": "green", "failed": "red"}.get(found.active)
+    click.echo(f"{found.unit}  {click.style(found.active, fg=style)} ({found.sub})", color=colour)
+    rows = {
+        "serves": found.workflow or ("nothing: it is not installed" if not found.installed else "unknown"),
+        "says": found.status_text,
+        "process": None if found.main_pid is None else str(found.main_pid),
+        "since": found.since,
+        "at boot": found.enabled,
+        "restarts": str(found.restarts),
+        "ended": None
+        if found.result in {"", "success"}
+        else f"{found.result}, exit status {found.exit_status}",
+    }
+    for label, text in rows.items():
+        if text:
+            click.echo(f"  {label:9} {text}")

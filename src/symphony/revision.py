@@ -1,0 +1,54 @@
+"""Which revision of the source this program is made of, for `--version`, the API and reports.
+
+A wheel carries it in a file that the build puts in. A source tree asks git, and only when somebody wants to
+know: nothing that starts waits for it.
+"""
+
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from symphony import __version__
+
+__all__ = ["FILE_NAME", "commit", "version_text"]
+
+FILE_NAME: Final = "COMMIT"
+_PACKAGE: Final = Path(__file__).parent
+_ABBREVIATED: Final = 7
+
+
+@cache
+def commit(package: Path = _PACKAGE) -> str | None:
+    """The commit, seven digits; null where neither the build nor git can tell. May start git, so it waits."""
+    try:
+        told = (package / FILE_NAME).read_text(encoding="ascii")
+    except (OSError, ValueError):
+        told = _asked(package.parents[1]) if package.parent.name == "src" else ""
+    found = told.strip()
+    return found[:_ABBREVIATED] if found.isalnum() else None
+
+
+def version_text(package: Path = _PACKAGE) -> str:
+    """`0.1.0 (commit abc1234)`, or the version alone."""
+    known = commit(package)
+    return __version__ if known is None else f"{__version__} (commit {known})"
+
+
+def _asked(tree: Path) -> str:
+    """What git says of a source tree that is a repository itself, and not a part of somebody else's."""
+    if not (tree / ".git").exists():
+        return ""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(tree), "rev-parse", "--verify", "HEAD"],
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={"PATH": os.environ.get("PATH", os.defpath)},  # no GIT_DIR of a hook that called us
+        )
+    except (OSError, ValueError):
+        return ""
+    return done.stdout if done.returncode == 0 else ""

@@ -1,0 +1,36 @@
+"""`python -m harness.hanging_daemon FILE run …`: `symphony`, whose scheduler hangs once FILE is there.
+
+It hangs in a decision, as a bug would have it: nothing is awaited any more. `FILE.hangs` is there then,
+and FILE is not, so that the next one lives.
+"""
+
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+from symphony.cli import main, serving
+from symphony.scheduler import machine
+from symphony.scheduler.commands import Command
+from symphony.scheduler.inputs import Input
+from symphony.scheduler.machine import Step
+from symphony.scheduler.state import State
+
+__all__ = ["hanging_at"]
+
+
+def hanging_at(file: Path) -> Step:
+    """The scheduler's step until the file is there."""
+
+    def hanging_step(state: State, fact: Input, now_ms: int) -> tuple[State, tuple[Command, ...]]:
+        if file.exists():
+            file.rename(file.with_suffix(".hangs"))
+            while True:
+                pass
+        return machine.step(state, fact, now_ms)
+
+    return hanging_step
+
+
+if __name__ == "__main__":
+    with patch.object(serving, "step", hanging_at(Path(sys.argv[1]))):
+        main(sys.argv[2:], prog_name="symphony")

@@ -1,0 +1,1 @@
+"""The man page, made of what the commands say of themselves."""

@@ -1,0 +1,81 @@
+"""`symphony status --all` as people see it, letter by letter."""
+
+from datetime import UTC, datetime
+from io import StringIO
+from typing import Any
+
+from symphony.cli.daemons_view import daemons_view
+from symphony.cli.status_view import console_for, show
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+COUNTS = {"running": 2, "retrying": 1, "blocked": 0, "waiting": 14}
+
+
+def row(name: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "status": "running",
+        "state_dir": f"/var/lib/symphony/{name}",
+        "user": "symphony",
+        "workflow": f"/srv/{name}/WORKFLOW.md",
+        "pid": 4711,
+        "started_at": "2026-03-01T09:46:00Z",
+        "health": "ok",
+        "counts": COUNTS,
+        "version": "0.1.0",
+        "commit": None,
+        "socket": None,
+        "host": None,
+        "port": None,
+        "message": None,
+        "hint": None,
+        **changes,
+    }
+
+
+def drawn(*rows: dict[str, Any], skipped: tuple[dict[str, str], ...] = ()) -> list[str]:
+    out = StringIO()
+    console = console_for(file=out, width=140)
+    show(console, daemons_view({"daemons": list(rows), "skipped": list(skipped)}, now=NOW))
+    return out.getvalue().splitlines()
+
+
+def cells(line: str) -> list[str]:
+    return [cell for cell in line.split("  ") if cell.strip()]
+
+
+def test_a_line_for_each_daemon() -> None:
+    head, first, second, *rest = drawn(row("app"), row("web", health="degraded", version=None, workflow=None))
+    assert head.split() == [
+        *("DAEMON", "HEALTH", "RUNNING", "RETRYING", "BLOCKED", "WAITING"),
+        *("UP", "PID", "VERSION", "USER", "WORKFLOW"),
+    ]
+    assert [cell.strip() for cell in cells(first)] == [
+        *("app", "healthy", "2", "1", "0", "14"),
+        *("2 h 14 min", "4711", "0.1.0", "symphony", "/srv/app/WORKFLOW.md"),
+    ]
+    assert "in trouble" in second
+    assert second.endswith("-        symphony  /var/lib/symphony/web")
+    assert rest == []
+
+
+def test_what_is_wrong_stands_below_with_what_to_do() -> None:
+    silent = row("app", status="silent", health=None, counts=None, message="It hangs\x1b[2J", hint="wait")
+    dead = row("web", status="dead", health=None, counts=None, message="It is gone", hint=None)
+    _, first, second, *notes = drawn(silent, dead)
+    assert "does not answer" in first
+    assert second.split()[:7] == ["web", "dead", "-", "-", "-", "-", "-"]
+    assert "2 h" not in second, "nobody knows since when"
+    assert notes == ["", "app: It hangs", "  → wait", "web: It is gone"]
+
+
+def test_a_health_of_another_version_is_shown_as_it_is() -> None:
+    _, first, second = drawn(row("app", health="resting"), row("web", health=None))
+    assert "resting" in first
+    assert cells(second)[1].strip() == "?"
+
+
+def test_nothing_found_and_places_left_out() -> None:
+    assert drawn() == ["No daemon was found."]
+    lines = drawn(skipped=({"path": "/var/lib/symphony/x", "reason": "it belongs to ann"},))
+    assert lines[2:] == ["1 place not looked at:", "  /var/lib/symphony/x: it belongs to ann"]

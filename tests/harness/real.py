@@ -9,9 +9,17 @@ from typing import NoReturn
 
 import pytest
 
+from symphony.testing.claude_home import find_claude
 from symphony.testing.codex_home import find_codex
 
-__all__ = ["require_backlog", "require_bubblewrap", "require_codex", "require_emulate", "require_redmine"]
+__all__ = [
+    "require_backlog",
+    "require_bubblewrap",
+    "require_claude",
+    "require_codex",
+    "require_emulate",
+    "require_redmine",
+]
 
 
 def require_codex(environment: Mapping[str, str] = os.environ) -> Path:
@@ -19,6 +27,14 @@ def require_codex(environment: Mapping[str, str] = os.environ) -> Path:
     found = find_codex(environment)
     if found is None:
         _absent("no Codex: put `codex` on PATH or name it in SYMPHONY_TEST_CODEX", environment)
+    return found
+
+
+def require_claude(environment: Mapping[str, str] = os.environ) -> Path:
+    """The real Claude Code; else as above."""
+    found = find_claude(environment)
+    if found is None:
+        _absent("no Claude Code: put `claude` on PATH or name it in SYMPHONY_TEST_CLAUDE", environment)
     return found
 
 

@@ -211,6 +211,7 @@ class CodexSettings(Section):
     model: Annotated[Name | None, Shape("text"), _SESSION] = None
     effort: Annotated[Name | None, Shape("text"), _SESSION] = None
     home: Annotated[Literal["operator", "private"], _SESSION] = "operator"
+    env: Annotated[EnvNames, _SESSION] = ()
     approval_policy: Annotated[OpaqueTextOrMap, _SESSION] = "never"
     thread_sandbox: Annotated[Name, _SESSION] = "workspace-write"
     turn_sandbox_policy: Annotated[OpaqueMap, _SESSION] = None

@@ -16,6 +16,8 @@ from liquid.token import TOKEN_TAG
 from liquid.undefined import UNDEFINED
 from typing_extensions import override
 
+from symphony.workflow.fence import fence
+
 __all__ = [
     "FILE_TAGS",
     "MAX_OUTPUT_BYTES",
@@ -53,6 +55,7 @@ class BoundedEnvironment(Environment):
 
     def __init__(self) -> None:
         super().__init__(undefined=StrictUndefined, strict_filters=True)
+        self.add_filter("fence", fence)
         for name in FILE_TAGS:
             del self.tags[name]
 

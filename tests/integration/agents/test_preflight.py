@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 from symphony.agents.base import AgentError
+from symphony.agents.codex.drift import ESSENTIAL, SCHEMAS
 from symphony.domain.failures import Blame, Category
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def speaker(tmp_path: Path, **answers: Any) -> str:
     table = {
         "initialize": answers.get("initialize", GREETING),
         "account/read": answers.get("account", LOGGED_IN),
+        "model/list": answers.get("models", UNKNOWN),
         "command/exec": answers.get("command", FINE),
         "*": UNKNOWN,
     }
@@ -156,3 +158,75 @@ async def test_a_workspace_root_that_cannot_be_made_is_refused(bench: Bench, tmp
         await bench.backend(bench.scripted()).preflight(tmp_path / "file" / "root", run_id=uuid4().hex)
     assert caught.value.failure.category is Category.AGENT_PREFLIGHT
     assert caught.value.failure.blame is Blame.WORKSPACE
+
+
+MODELS = {
+    "result": {
+        "data": [
+            {"model": "large", "isDefault": True, "supportedReasoningEfforts": [{"reasoningEffort": "high"}]},
+            {"model": "small", "supportedReasoningEfforts": [{"reasoningEffort": "low"}]},
+        ]
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"model": "small", "effort": "low"}, ()),
+        ({"effort": "high"}, ()),
+        ({"model": "huge"}, ("codex.model huge is none that this Codex knows: large, small",)),
+        ({"model": "small", "effort": "high"}, ("codex.effort high is none of this model: low",)),
+        ({"effort": "low"}, ("codex.effort low is none of this model: high",)),
+    ],
+)
+async def test_a_model_or_effort_that_the_agent_does_not_know_is_noted(
+    bench: Bench, tmp_path: Path, settings: dict[str, Any], told: tuple[str, ...]
+) -> None:
+    command = speaker(tmp_path, models=MODELS)
+    found = await bench.backend(command, **settings).preflight(tmp_path / "root", run_id=uuid4().hex)
+    assert found.notices == told
+
+
+async def test_an_agent_without_a_list_of_models_is_not_judged_by_it(bench: Bench, tmp_path: Path) -> None:
+    backend = bench.backend(speaker(tmp_path), model="huge", effort="high")
+    assert (await backend.preflight(tmp_path / "root", run_id=uuid4().hex)).notices == ()
+
+
+OTHER = {"result": {"userAgent": "symphony/9.0.0 (Debian)", "codexHome": "/var/lib/agent"}}
+
+
+def telling(tmp_path: Path, schemas: dict[str, Any], **answers: Any) -> str:
+    """A speaker of another version that also writes its schemas, as Codex does."""
+    told = tmp_path / "told"
+    told.mkdir()
+    for name, content in schemas.items():
+        (told / f"{name}.json").write_text(json.dumps(content))
+    command = speaker(tmp_path, initialize=OTHER, **answers)
+    program = tmp_path / "codex"
+    program.write_text(f'#!/bin/sh\n[ $# = 0 ] && exec {command}\ncp -r {told} "$4"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+async def test_another_version_is_noted_with_what_has_drifted(bench: Bench, tmp_path: Path) -> None:
+    methods = {"oneOf": [{"properties": {"method": {"enum": [name]}}} for name in sorted(ESSENTIAL)]}
+    command = telling(tmp_path, dict.fromkeys(SCHEMAS, methods))
+    found = await bench.backend(command).preflight(tmp_path / "root", run_id=uuid4().hex)
+    assert found.version == "9.0.0"
+    (told,) = found.notices
+    assert "Codex 9.0.0 is another version than 0.169.0" in told
+    assert "it does not know thread/resume" in told
+
+
+async def test_another_version_that_lacks_what_sessions_need_is_refused(bench: Bench, tmp_path: Path) -> None:
+    error = await refusal(bench, telling(tmp_path, {key: {} for key in SCHEMAS}))
+    assert error.failure.category is Category.AGENT_PREFLIGHT
+    assert "it does not know initialize" in str(error)
+    assert "0.169.0" in str(error.failure.hint)
+
+
+async def test_another_version_that_does_not_tell_its_protocol_is_noted(bench: Bench, tmp_path: Path) -> None:
+    command = speaker(tmp_path, initialize=OTHER)
+    found = await bench.backend(command).preflight(tmp_path / "root", run_id=uuid4().hex)
+    assert "it does not tell its protocol" in found.notices[0]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +9,8 @@ import msgspec
 import pytest
 
 from symphony.agents.codex import params
-from symphony.agents.codex.policy import Answer, OnApproval, Policy, decide, tool_answer
+from symphony.agents.codex.drift import SCHEMAS, TRIED, drift
+from symphony.agents.codex.policy import ANSWERED, REFUSED, Answer, OnApproval, Policy, decide, tool_answer
 from symphony.agents.wire.jsonrpc import Codec, ServerRequest
 from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.testing.app_server_schema import AppServerSchema, violations
@@ -69,7 +71,10 @@ def thread(settings: CodexSettings, envelope: str | None = "text") -> params.Par
     [
         ("initialize", params.initialize()),
         ("thread/start", thread(CodexSettings())),
-        ("thread/start", thread(CodexSettings(model="m", thread_sandbox="danger-full-access"), None)),
+        (
+            "thread/start",
+            thread(CodexSettings(effort="high", model="m", thread_sandbox="danger-full-access"), None),
+        ),
         ("turn/start", params.turn_start(CodexSettings(), thread_id="t", cwd=CWD, prompt="p")),
         (
             "turn/start",
@@ -86,6 +91,7 @@ def thread(settings: CodexSettings, envelope: str | None = "text") -> params.Par
         ("turn/interrupt", {"threadId": "t", "turnId": "u"}),
         ("thread/name/set", {"threadId": "t", "name": "MT-1: try"}),
         ("account/read", {"refreshToken": False}),
+        ("model/list", {}),
         (
             "command/exec",
             {"command": ["true"], "cwd": "/x", "sandboxPolicy": params.turn_sandbox(CodexSettings(), CWD)},
@@ -116,3 +122,30 @@ def test_our_answers_are_valid_for_the_installed_version(
 def test_a_tools_answer_is_valid_for_the_installed_version(schema: AppServerSchema) -> None:
     result = tool_answer("board_comment", ToolResult.of({"ok": True})).result
     assert schema.of_client({"id": 0, "result": result}, answers="item/tool/call") == ()
+
+
+def listed(folder: Path, name: str) -> dict[str, Any]:
+    """What a file of the schemas tells of, by method."""
+    entries = json.loads((folder / f"{name}.json").read_text())["oneOf"]
+    return {entry["properties"]["method"]["enum"][0]: entry for entry in entries}
+
+
+@pytest.mark.conformance("A-2")
+def test_every_request_of_the_server_has_an_answer_or_is_refused_on_purpose(folder: Path) -> None:
+    asked = listed(folder, "ServerRequest").keys()
+    assert asked == (ANSWERED | REFUSED) & asked
+    assert asked >= ANSWERED, "nothing is answered that nobody asks"
+    for method in asked:
+        request = ServerRequest(1, method, msgspec.Raw(b"{}"))
+        policy = Policy(approval_policy="never", on_approval="decline", tool_names=frozenset())
+        answer = decide(request, policy, now_s=1)
+        assert isinstance(answer, Answer)
+        assert (answer.result is None) is (answer.error is not None)
+
+
+@pytest.mark.conformance("A-2")
+def test_the_installed_version_has_not_drifted(codex: Path, folder: Path) -> None:
+    found = drift({name: json.loads((folder / f"{name}.json").read_text()) for name in SCHEMAS})
+    assert (found.fatal, found.findings) == (False, ())
+    told = subprocess.run([codex, "--version"], check=True, capture_output=True, text=True).stdout
+    assert told.split()[-1] == TRIED

@@ -175,3 +175,12 @@ def test_an_open_connection_does_not_keep_the_server() -> None:
         idle.request("GET", "/v1/models")
         idle.getresponse().read()
     idle.close()
+
+
+def test_who_asks_for_no_stream_gets_one_object(server: ModelServer) -> None:
+    content = {"messages": [{"role": "user", "content": "do [[work]]"}]}
+    status, headers, data = ask(server, content, path="/messages")
+    assert (status, headers["content-type"]) == (200, "application/json")
+    assert json.loads(data)["content"][0]["name"] == "exec_command"
+    streamed = ask(server, {**content, "stream": True}, path="/messages")
+    assert streamed[1]["content-type"] == "text/event-stream"

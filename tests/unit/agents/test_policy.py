@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.agents.codex.policy import Answer, OnApproval, Policy, ToolCall, decide, tool_answer
-from symphony.agents.events import ApprovalAnswered, InputRequired, Notice, ToolCalled
+from symphony.agents.events import AgentEvent, ApprovalAnswered, InputRequired, Notice, ToolCalled
 from symphony.agents.wire.jsonrpc import ServerRequest
 from symphony.domain.tools import ToolResult
 
@@ -136,6 +136,42 @@ def test_an_elicitation_is_declined_and_needs_a_person() -> None:
     assert found.event == InputRequired(reason="MCP elicitation: Your name?")
     unworded = answer("mcpServer/elicitation/request", {})
     assert unworded.event == InputRequired(reason="MCP elicitation: an MCP server asks for input")
+
+
+MAY_IT_RUN = {
+    "message": "May ask run?",
+    "_meta": {"codex_approval_kind": "mcp_tool_call", "tool_name": "ask"},
+}
+
+
+@pytest.mark.parametrize(
+    ("on_approval", "result", "event"),
+    [
+        (
+            "accept",
+            {"action": "accept", "content": {}},
+            ApprovalAnswered(kind="mcpToolCall", decision="accept"),
+        ),
+        (
+            "decline",
+            {"action": "decline", "content": None},
+            ApprovalAnswered(kind="mcpToolCall", decision="decline"),
+        ),
+        (
+            "block",
+            {"action": "decline", "content": None},
+            InputRequired(
+                reason="approval required for mcpToolCall: ask: May ask run?",
+                approval=True,
+            ),
+        ),
+    ],
+)
+def test_whether_a_tool_of_an_mcp_server_may_run_is_an_approval_and_no_form(
+    on_approval: OnApproval, result: dict[str, Any], event: AgentEvent
+) -> None:
+    found = answer("mcpServer/elicitation/request", MAY_IT_RUN, on_approval=on_approval)
+    assert (found.result, found.event) == (result, event)
 
 
 def test_a_tool_of_ours_is_to_be_run() -> None:

@@ -7,7 +7,7 @@ from symphony.agents.registry import KINDS, create_backend
 from symphony.domain.failures import Category
 from symphony.hosts.local import LocalHost
 from symphony.workflow.agents import NamedAgent
-from symphony.workflow.settings import CodexSettings
+from symphony.workflow.settings import ClaudeSettings, CodexSettings
 
 AROUND = Surroundings(host=LocalHost(), environ={}, secret_names=frozenset(), homes=Path("/nowhere"))
 
@@ -30,3 +30,11 @@ def test_an_unknown_kind_is_refused_with_those_that_exist() -> None:
         create_backend(agent("cleverer"), AROUND)
     assert caught.value.failure.category is Category.INVALID_WORKFLOW_CONFIG
     assert caught.value.failure.hint == f"supported kinds: {', '.join(sorted(KINDS))}"
+
+
+def test_claude_is_a_kind_without_a_sandbox_of_its_own() -> None:
+    named = NamedAgent(name="mine", kind="claude", settings=ClaudeSettings())
+    found = create_backend(named, AROUND).capabilities
+    assert (found.system_block_at_start, found.system_block_on_resume, found.client_tools) == (True,) * 3
+    assert (found.resume, found.approvals, found.interrupt, found.usage) == (True,) * 4
+    assert (found.absolute_usage, found.sandbox, found.rate_limits) == (False,) * 3

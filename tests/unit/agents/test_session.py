@@ -189,6 +189,7 @@ async def open_session(
     on_compacted: Callable[[], None] | None = None,
     envelope: str | None = None,
     resume: Thread | None = None,
+    checked_version: str | None = None,
     **settings: Any,
 ) -> tuple[CodexSession, MemoryChild]:
     child = MemoryChild(agent)
@@ -211,6 +212,7 @@ async def open_session(
         request=request,
         cwd=tmp_path,
         wall_clock=lambda: 12.5,
+        checked_version=checked_version,
     )
     return session, child
 
@@ -234,6 +236,33 @@ async def test_a_turn_begins_with_its_ids_and_ends_with_its_end(tmp_path: Path) 
         "thread/start",
         "turn/start",
     ]
+
+
+def replaced(version: str) -> Agent:
+    """An agent that says it is of this version."""
+    usual = well_behaved(ended())
+    agent = f"symphony/{version} (Debian)"
+    return lambda frame: (
+        [result(frame, userAgent=agent)] if frame.get("method") == "initialize" else usual(frame)
+    )
+
+
+@pytest.mark.parametrize(
+    ("checked", "told"),
+    [
+        ("1.2.3", []),
+        (None, []),
+        ("1.2.2", ["the agent is now version 1.2.3; 1.2.2 was checked at the start"]),
+    ],
+)
+async def test_an_agent_that_was_replaced_since_the_check_is_noticed(
+    tmp_path: Path, checked: str | None, told: list[str]
+) -> None:
+    session, _ = await open_session(replaced("1.2.3"), tmp_path, checked_version=checked)
+    await session.start()
+    events = await turn_of(session)
+    assert [event.message for event in events if isinstance(event, Notice)] == told
+    assert events[-1] == COMPLETED
 
 
 def forgetful(*turn: Frame | bytes, knows: str | None = "th") -> Agent:

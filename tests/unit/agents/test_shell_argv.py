@@ -1,3 +1,6 @@
+import re
+import subprocess
+
 import pytest
 
 from symphony.agents.process import shell_argv
@@ -41,3 +44,24 @@ def test_the_daemons_search_path_comes_behind_that_of_the_profile() -> None:
     argv = shell_argv("codex; true", ["A"], search_path="/opt/it's here/bin:/bin")
     assert argv[2].splitlines() == ['PATH="$PATH:$1"; shift', "unset -v A || exit 78", "codex; true"]
     assert argv[3:] == ("bash", "/opt/it's here/bin:/bin"), "as an argument, so that no quoting is needed"
+
+
+@pytest.mark.parametrize("command", ["claude", "X=1 claude | tee log"])
+@pytest.mark.parametrize("search_path", [None, "/opt/bin"])
+def test_arguments_follow_the_command_as_words_of_their_own(command: str, search_path: str | None) -> None:
+    arguments = ("--say=two words", "$HOME; 'x'", "")
+    argv = shell_argv(command, ("KEY",), search_path=search_path, arguments=arguments)
+    assert argv[2].splitlines()[-1] == f'{command} "$@"'
+    assert argv[-3:] == arguments
+    assert argv[3:-3] == (("bash",) if search_path is None else ("bash", search_path))
+
+
+@pytest.mark.parametrize(
+    "command", ["printf '<%s>'", "f() { printf '<%s>' \"$@\"; }; f", "/usr/bin/printf %s,"]
+)
+@pytest.mark.parametrize("search_path", [None, "/opt/bin"])
+def test_the_program_gets_them_unchanged(command: str, search_path: str | None) -> None:
+    arguments = ("a b", "$HOME `x` \"'", "--", "ü")
+    argv = shell_argv(command, (), search_path=search_path, arguments=arguments)
+    done = subprocess.run(argv, check=True, capture_output=True, text=True)
+    assert re.split(r"[<>,]+", done.stdout.strip("<>,")) == list(arguments)

@@ -5,22 +5,19 @@ that stands at its last message, and a text for people. The subtype is "success"
 """
 
 import re
+import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
 
-__all__ = ["INSTALL_HINT", "LOGIN_HINT", "NO_CONVERSATION", "turn_failure"]
+__all__ = ["INSTALL_HINT", "login_hint", "turn_failure"]
 
 INSTALL_HINT = (
     "install it with `npm install -g @anthropic-ai/claude-code`, or set claude.command to where it is"
 )
-LOGIN_HINT = (
-    "run `claude auth login` as the user of the daemon (with claude.home: private, with that home as "
-    "CLAUDE_CONFIG_DIR), or set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN where the daemon starts"
-)
-NO_CONVERSATION = ("No conversation found", "--resume requires a valid session")
 
 _MODEL_HINT = "set claude.model to a model that this account can use"
 _LIMIT_HINT = "wait for the limit to reset, or use another account or model"
@@ -34,6 +31,15 @@ _USED_UP = re.compile(
 _RESETS_AT = re.compile(r"\|(\d{10})\b")
 
 
+def login_hint(home: Path | None = None) -> str:
+    """How to log in; `home` is the private one of the agent, null for the user's own."""
+    place = "" if home is None else f"CLAUDE_CONFIG_DIR={shlex.quote(str(home))} "
+    return (
+        f"run `{place}claude auth login` as the user of the daemon, "
+        "or set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN where it starts"
+    )
+
+
 def turn_failure(result: Mapping[str, Any], name: str | None, *, now_s: float) -> Failure:
     """The failure behind a `result` that is an error.
 
@@ -45,7 +51,7 @@ def turn_failure(result: Mapping[str, Any], name: str | None, *, now_s: float) -
     text = describe(result)
     category = _category(result, name, status, text)
     unknown_model = name == "model_not_found" or (name is None and status == 404)  # noqa: PLR2004 - HTTP
-    hints = {Category.AGENT_AUTH: LOGIN_HINT, Category.AGENT_USAGE_LIMIT: _LIMIT_HINT}
+    hints = {Category.AGENT_AUTH: login_hint(), Category.AGENT_USAGE_LIMIT: _LIMIT_HINT}
     return Failure(
         category=category,
         blame=Blame.CONFIG if unknown_model else Blame.AGENT,

@@ -7,10 +7,11 @@ from pathlib import Path
 from anyio import to_thread
 
 from symphony.agents.base import AgentError, Surroundings
-from symphony.agents.claude.errors import INSTALL_HINT
+from symphony.agents.claude.errors import INSTALL_HINT, login_hint
 from symphony.agents.claude.home import CLAUDE_VARIABLES, FIXED, written_places
 from symphony.agents.environment import child_environment
-from symphony.agents.homes import private_home
+from symphony.agents.homes import at_home, private_home
+from symphony.agents.keys import foreign_keys
 from symphony.agents.process import AgentProcess, Launch
 from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
@@ -42,6 +43,18 @@ class Launcher:
         self.around = around
         self._settings = settings
         self._name = name
+        self._home = around.homes / name if settings.home == "private" else None
+        self._own = CLAUDE_VARIABLES | frozenset(settings.env)
+
+    @property
+    def secret_names(self) -> frozenset[str]:
+        """What no process of this agent gets: the secrets of the daemon, and the keys of other agents."""
+        return self.around.secret_names | foreign_keys(self._own)
+
+    @property
+    def login_hint(self) -> str:
+        """How a person logs the agent in, where it lives."""
+        return login_hint(self._home)
 
     async def environment(
         self,
@@ -57,18 +70,20 @@ class Launcher:
         Raises:
             AgentError: `state_directory`: the home cannot be made.
         """
+        environ = dict(self.around.environ)
         ours = {name: value for name, value in FIXED.items() if name not in self._settings.env}
-        if self._settings.home == "private":
-            home = await to_thread.run_sync(private_home, self.around, self._name)
-            ours |= {"HOME": str(home), "CLAUDE_CONFIG_DIR": str(home)}
+        if self._home is not None:
+            await to_thread.run_sync(private_home, self.around, self._name)
+            environ = at_home(environ, self._home)
+            ours["CLAUDE_CONFIG_DIR"] = str(self._home)
         if self.around.isolation is not None:
             ours["IS_SANDBOX"] = "1"  # else root may not bypass permissions, even where that is harmless
         return child_environment(
-            self.around.environ,
+            environ,
             run_id=run_id,
-            agent_names=CLAUDE_VARIABLES | set(self._settings.env),
+            agent_names=self._own,
             extra={**ours, **(extra or {})},
-            secret_names=self.around.secret_names | set(secret_names),
+            secret_names=self.secret_names | set(secret_names),
         )
 
     async def start(self, start: Start) -> AgentProcess:
@@ -87,7 +102,7 @@ class Launcher:
             cwd=start.cwd,
             env=env,
             stderr_path=start.stderr_path,
-            secret_names=self.around.secret_names | start.secret_names,
+            secret_names=self.secret_names | start.secret_names,
             on_spawned=start.on_spawned,
             stderr_start=start.stderr_start,
             isolation=isolation,

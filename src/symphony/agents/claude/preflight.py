@@ -1,7 +1,7 @@
 """The check before the first dispatch: binary, version, control channel, login (DESIGN 9).
 
 The agent is started as a session would start it and asked to open its control channel, whose answer also says
-how it is logged in and which models it knows. No model is asked.
+how it is logged in. No model is asked, so a wrong one shows in the first turn, which it fails for good.
 """
 
 import re
@@ -16,7 +16,7 @@ from symphony.agents.base import AgentError, Preflight
 from symphony.agents.claude.arguments import session_arguments
 from symphony.agents.claude.channel import Channel
 from symphony.agents.claude.codec import Message, Question
-from symphony.agents.claude.errors import INSTALL_HINT, LOGIN_HINT
+from symphony.agents.claude.errors import INSTALL_HINT
 from symphony.agents.claude.launcher import Launcher, Start
 from symphony.agents.process import shell_argv
 from symphony.agents.redaction import redact
@@ -46,16 +46,16 @@ async def check(
     async with scratch(around.host, around.environ, workspace_root) as place:
         version = await _version(launcher, settings, run_id)
         greeting = await _greeting(launcher, settings, place, run_id)
-    _check_login(greeting)
+    _check_login(greeting, hint=launcher.login_hint)
     shown = ".".join(map(str, version)) if version else "unknown"
-    notices = (*_version_notices(version, shown), *_model_notices(greeting, settings))
-    return Preflight(agent="claude", version=shown, notices=notices)
+    return Preflight(agent="claude", version=shown, notices=_version_notices(version, shown))
 
 
 async def _version(launcher: Launcher, settings: ClaudeSettings, run_id: str) -> tuple[int, ...] | None:
     env = await launcher.environment(run_id)
-    secrets = launcher.around.secret_names
-    argv = shell_argv(settings.command, secrets, search_path=env.get("PATH"), arguments=("--version",))
+    argv = shell_argv(
+        settings.command, launcher.secret_names, search_path=env.get("PATH"), arguments=("--version",)
+    )
     try:
         done = await launcher.around.host.run(argv, env=env, timeout_ms=settings.read_timeout_ms)
     except OSError as error:
@@ -110,7 +110,7 @@ def _no_greeting(failure: Failure) -> AgentError:
     return preflight_failure(text, hint=_ROOT_HINT if refused else f"try the command by hand; {INSTALL_HINT}")
 
 
-def _check_login(greeting: Mapping[str, Any]) -> None:
+def _check_login(greeting: Mapping[str, Any], *, hint: str) -> None:
     """Nobody is logged in where the vendor's own service is used and neither a token nor a key was found."""
     account = greeting.get("account")
     if not isinstance(account, dict) or account.get("apiProvider") != "firstParty":
@@ -122,7 +122,7 @@ def _check_login(greeting: Mapping[str, Any]) -> None:
             blame=Blame.CONFIG,
             message="Claude Code is not logged in",
             retryable=False,
-            hint=LOGIN_HINT,
+            hint=hint,
         )
         raise AgentError(failure)
 
@@ -132,17 +132,6 @@ def _version_notices(version: tuple[int, ...] | None, shown: str) -> tuple[str, 
         return ("the agent did not tell its version",)
     tried = ".".join(map(str, _TRIED))
     return () if version == _TRIED else (f"Claude Code {shown} was not tried with this version; {tried} was",)
-
-
-def _model_notices(greeting: Mapping[str, Any], settings: ClaudeSettings) -> tuple[str, ...]:
-    """A model that is not listed may exist all the same: by a dated name, or at another endpoint."""
-    listed = greeting.get("models")
-    models = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    names = {str(one.get(key)) for one in models for key in ("value", "resolvedModel")}
-    if settings.model is None or not names or settings.model in names:
-        return ()
-    shown = redact(", ".join(sorted(str(one.get("value")) for one in models)), 200)
-    return (f"claude.model {redact(settings.model, 60)!r} is not among those that the agent lists: {shown}",)
 
 
 def _missing(message: str) -> Failure:

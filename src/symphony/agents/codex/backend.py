@@ -29,6 +29,7 @@ class CodexBackend:
     ) -> None:
         self._settings = settings
         self._wall_clock = wall_clock
+        self._checked_version: str | None = None
         self._launcher = Launcher(settings=settings, around=around, name=name)
         self._own_skill_roots = skill_roots(self._launcher.environ)
 
@@ -52,7 +53,9 @@ class CodexBackend:
 
     async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
         """Check binary, version, login and sandbox; see `preflight.check`."""
-        return await check(self._launcher, self._settings, workspace_root, run_id=run_id)
+        found = await check(self._launcher, self._settings, workspace_root, run_id=run_id)
+        self._checked_version = found.version
+        return found
 
     @asynccontextmanager
     async def open(self, request: SessionRequest) -> AsyncIterator[CodexSession]:
@@ -80,6 +83,7 @@ class CodexBackend:
             cwd=cwd,
             credentials=credentials - request.extra_env.keys(),
             wall_clock=self._wall_clock,
+            checked_version=self._checked_version,
         )
         try:
             await session.start()

@@ -1,11 +1,14 @@
 """Starts app-server processes: their variables, and what it means when they do not start (AG1, AG20)."""
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from anyio import to_thread
 
 from symphony.agents.base import AgentError, Surroundings
+from symphony.agents.codex.drift import SCHEMAS
 from symphony.agents.codex.errors import INSTALL_HINT, LOGIN_HINT, login_hint
 from symphony.agents.codex.home import (
     CODEX_VARIABLES,
@@ -17,7 +20,8 @@ from symphony.agents.codex.home import (
 from symphony.agents.environment import child_environment
 from symphony.agents.homes import at_home
 from symphony.agents.isolation import Isolation
-from symphony.agents.process import AgentProcess, Launch
+from symphony.agents.keys import foreign_keys
+from symphony.agents.process import AgentProcess, Launch, shell_argv
 from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.hosts.base import Identity
@@ -26,6 +30,7 @@ from symphony.workflow.settings import CodexSettings
 __all__ = ["Launcher"]
 
 _CONFIG_TIMEOUT_MS = 5_000
+_SCHEMAS_TIMEOUT_MS = 15_000
 
 
 class Launcher:
@@ -51,6 +56,7 @@ class Launcher:
         self._around = around
         self._name = name
         self._command = settings.command
+        self._asked = frozenset(settings.env)
         self._home_made = False
         self._provider_names: frozenset[str] | None = None
 
@@ -77,14 +83,8 @@ class Launcher:
                 private home cannot be made.
         """
         await self._settle()
-        secrets = self.secret_names | secret_names
-        env = child_environment(
-            self.environ,
-            run_id=run_id,
-            agent_names=CODEX_VARIABLES | await self._providers(),
-            extra=extra_env,
-            secret_names=secrets,
-        )
+        secrets = await self._secrets() | secret_names
+        env = await self._environment(run_id, extra_env or {}, secrets)
         launch = Launch(
             command=self._command,
             cwd=cwd,
@@ -99,6 +99,40 @@ class Launcher:
             return await AgentProcess.start(self.host, launch, grace_ms=self.grace_ms)
         except OSError as error:
             raise AgentError(_not_started(error)) from error
+
+    async def schemas(self, place: Path, *, run_id: str) -> Mapping[str, Any] | None:
+        """The protocol of the program that is there, by its own account; null where it gives none.
+
+        `place` is a directory in which the account is written.
+        """
+        secrets = await self._secrets()
+        argv = shell_argv(
+            f"{self._command} generate-json-schema --experimental --out schemas",
+            secrets,
+            search_path=self.environ.get("PATH"),
+        )
+        env = await self._environment(run_id, {}, secrets)
+        try:
+            await self.host.run(argv, cwd=place, env=env, timeout_ms=_SCHEMAS_TIMEOUT_MS)
+            return await to_thread.run_sync(_read_schemas, place / "schemas")
+        except (OSError, ValueError):
+            return None
+
+    async def _environment(
+        self, run_id: str, extra: Mapping[str, str], secrets: frozenset[str]
+    ) -> dict[str, str]:
+        names = await self._own()
+        return child_environment(
+            self.environ, run_id=run_id, agent_names=names, extra=extra, secret_names=secrets
+        )
+
+    async def _own(self) -> frozenset[str]:
+        """The variables that this agent has besides those of all."""
+        return CODEX_VARIABLES | self._asked | await self._providers()
+
+    async def _secrets(self) -> frozenset[str]:
+        """What no child gets: the secrets of the daemon, and the keys of other agents."""
+        return self.secret_names | foreign_keys(await self._own())
 
     async def credentials(self) -> frozenset[str]:
         """Names of the variables that the app-server may read and its tool shells must not."""
@@ -131,6 +165,11 @@ class Launcher:
         except OSError:
             return frozenset()
         return provider_variables(found.stdout.decode("utf-8", "replace"))
+
+
+def _read_schemas(folder: Path) -> Mapping[str, Any]:
+    """Raises `OSError` and `ValueError`."""
+    return {name: json.loads((folder / f"{name}.json").read_text("utf-8")) for name in SCHEMAS}
 
 
 def _not_started(error: OSError) -> Failure:

@@ -27,7 +27,7 @@ from symphony.agents.wire.jsonrpc import Notification, parse
 from symphony.agents.wire.lines import EXCERPT_CHARS, excerpt
 from symphony.domain.failures import Blame, Category, Failure
 
-__all__ = ["Translation", "means_nothing", "translate"]
+__all__ = ["HEARD", "Translation", "means_nothing", "translate"]
 
 Params = Mapping[str, Any]
 
@@ -232,3 +232,6 @@ _HANDLERS: Mapping[str, Callable[[Params], Translation]] = {
     "model/rerouted": _rerouted,
     "thread/compacted": _compacted,
 }
+
+HEARD = frozenset(_HANDLERS)
+"""The notifications that mean something to us."""

@@ -14,7 +14,7 @@ from symphony.agents.toolcalls import RefusedCall, ToolCall, judge, unsupported
 from symphony.agents.wire.jsonrpc import ServerRequest, parse
 from symphony.domain.tools import ToolResult
 
-__all__ = ["Answer", "OnApproval", "Policy", "ToolCall", "decide", "tool_answer"]
+__all__ = ["ANSWERED", "REFUSED", "Answer", "OnApproval", "Policy", "ToolCall", "decide", "tool_answer"]
 
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
@@ -183,11 +183,30 @@ def _asked(questions: Sequence[Params]) -> InputRequired:
 
 
 def _elicitation(params: Params, policy: Policy) -> Answer:
-    del policy  # no posture allows us to fill in a form for a person (AG16)
+    """A form for a person, which no posture allows us to fill in (AG16), or a question about a tool call.
+
+    Codex asks whether a tool of an MCP server may run in the words of an elicitation, and marks it as such.
+    """
+    meta = params.get("_meta")
+    if isinstance(meta, dict) and meta.get("codex_approval_kind") == "mcp_tool_call":
+        return _tool_approval(params, meta, policy)
     text = params.get("message")
     reason = redact(text, 300) if isinstance(text, str) else "an MCP server asks for input"
     result = {"action": "decline", "content": None}
     return Answer(result=result, event=InputRequired(reason=f"MCP elicitation: {reason}"))
+
+
+def _tool_approval(params: Params, meta: Params, policy: Policy) -> Answer:
+    kind, no = "mcpToolCall", {"action": "decline", "content": None}
+    match policy.on_approval:
+        case "accept":
+            yes = {"action": "accept", "content": {}}
+            return Answer(result=yes, event=ApprovalAnswered(kind=kind, decision="accept"))
+        case "decline":
+            return Answer(result=no, event=ApprovalAnswered(kind=kind, decision="decline"))
+        case "block":
+            asked = {"command": meta.get("tool_name"), "reason": params.get("message")}
+            return Answer(result=no, event=_blocked(kind, asked))
 
 
 _HANDLERS: Mapping[str, Callable[[Params, Policy], Decision]] = {
@@ -200,3 +219,9 @@ _HANDLERS: Mapping[str, Callable[[Params, Policy], Decision]] = {
     "mcpServer/elicitation/request": _elicitation,
     "item/tool/call": _tool_call,
 }
+
+ANSWERED = frozenset({*_HANDLERS, "currentTime/read"})
+"""What the server may ask and gets an answer to."""
+
+REFUSED = frozenset({"account/chatgptAuthTokens/refresh", "attestation/generate"})
+"""What it may ask and is refused for good: logins are Codex's own, and we attest nothing."""

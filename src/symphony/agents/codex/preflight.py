@@ -5,7 +5,7 @@ loudly, and before any issue is claimed. The app-server itself is asked, in the 
 another speaker of the protocol does not know is noted and tolerated.
 """
 
-import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ import anyio
 
 from symphony.agents.base import AgentError, Preflight
 from symphony.agents.codex import params
+from symphony.agents.codex.drift import TRIED, drift
 from symphony.agents.codex.errors import INSTALL_HINT
+from symphony.agents.codex.greeting import who
 from symphony.agents.codex.launcher import Launcher
 from symphony.agents.codex.manner import MANNER
 from symphony.agents.codex.mapping import translate
@@ -32,8 +34,6 @@ __all__ = ["check"]
 
 _COMMAND_TIMEOUT_MS = 15_000
 _MARKER = "symphony-preflight-ok"
-_AGENT = re.compile(r"^([^/\s]+)/(\d+\.\d+\S*)")
-_OUR_NAME = str(params.initialize()["clientInfo"]["name"])
 _NO_NAMESPACES = ("new namespace failed", "user namespace", "uid map", "unshare")
 
 _NAMESPACE_HINT = (
@@ -60,7 +60,9 @@ async def check(
     async with scratch(launcher.host, launcher.environ, workspace_root) as place:
         process = await launcher.start(run_id=run_id, cwd=place, stderr_path=place / "stderr.log")
         try:
-            return await _Check(launcher, settings, place, process).run()
+            found = await _Check(launcher, settings, place, process).run()
+            notices = await _drifted(launcher, found, place, run_id=run_id)
+            return replace(found, notices=(*found.notices, *notices))
         finally:
             with anyio.CancelScope(shield=True):
                 await process.stop(lambda _: None)
@@ -81,20 +83,19 @@ class _Check:
 
     async def run(self) -> Preflight:
         greeting = await self._greet()
-        agent, version = self._who(str(greeting.get("userAgent", "")))
+        agent, version = who(str(greeting.get("userAgent", "")))
+        if agent is None:
+            self._notices.append("the agent did not tell its name and version")
         if agent == "codex":
             self._check_home(greeting.get("codexHome"))
         await self._check_login()
+        await self._check_model()
         await self._check_sandbox()
-        return Preflight(agent=agent, version=version, notices=tuple(dict.fromkeys(self._notices)))
-
-    def _who(self, user_agent: str) -> tuple[str, str]:
-        """Codex calls itself by the name of its client, which is ours; other speakers have their own."""
-        found = _AGENT.match(user_agent)
-        if found is None:
-            self._notices.append("the agent did not tell its name and version")
-            return "unknown", "unknown"
-        return "codex" if found[1] == _OUR_NAME else redact(found[1], 100), redact(found[2], 100)
+        return Preflight(
+            agent=agent or "unknown",
+            version=version or "unknown",
+            notices=tuple(dict.fromkeys(self._notices)),
+        )
 
     async def _greet(self) -> dict[str, Any]:
         try:
@@ -130,6 +131,31 @@ class _Check:
                 hint=self._launcher.login_hint,
             )
             raise AgentError(failure)
+
+    async def _check_model(self) -> None:
+        """A model out of nowhere is tried all the same, with guesses about it: providers have their own."""
+        name, effort = self._settings.model, self._settings.effort
+        answer = None if name is None and effort is None else await self._ask("model/list", {})
+        listed = answer.get("data") if answer is not None else None
+        models = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+        if not models:
+            return
+        names = ", ".join(str(entry.get("model")) for entry in models)
+        found = [
+            entry
+            for entry in models
+            if entry.get("model") == name or (name is None and entry.get("isDefault"))
+        ]
+        if name is not None and not found:
+            self._notices.append(redact(f"codex.model {name} is none that this Codex knows: {names}"))
+        efforts = [
+            str(one.get("reasoningEffort"))
+            for entry in found
+            for one in entry.get("supportedReasoningEfforts", ())
+        ]
+        if effort is not None and efforts and effort not in efforts:
+            text = f"codex.effort {effort} is none of this model: {', '.join(efforts)}"
+            self._notices.append(redact(text))
 
     async def _check_sandbox(self) -> None:
         asked = {
@@ -172,6 +198,25 @@ class _Check:
         elif isinstance(message, Notification):
             notices = [event for event in translate(message).events if isinstance(event, Notice)]
             self._notices.extend(notice.message for notice in notices if notice.level != "info")
+
+
+async def _drifted(launcher: Launcher, found: Preflight, place: Path, *, run_id: str) -> tuple[str, ...]:
+    """What to know about a version that this was not tried with.
+
+    Raises:
+        AgentError: `agent_preflight`, when it lacks what every session needs.
+    """
+    if found.agent != "codex" or found.version == TRIED:
+        return ()
+    told = f"Codex {found.version} is another version than {TRIED}, with which this was tried"
+    schemas = await launcher.schemas(place, run_id=run_id)
+    if schemas is None:
+        return (f"{told}; it does not tell its protocol",)
+    drifted = drift(schemas)
+    more = [] if not drifted.findings else [f"{told}: {'; '.join(drifted.findings)}"]
+    if drifted.fatal:
+        raise preflight_failure(more[0], hint=f"install version {TRIED} of @openai/codex")
+    return tuple(redact(text) for text in more or [f"{told}; its protocol is the same where it matters"])
 
 
 def _unknown_method(error: RefusedError) -> bool:

@@ -6,7 +6,7 @@ queue that holds what one read brought. No cancel scope spans a `yield`.
 
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ import anyio
 from symphony.agents.base import AgentError, SessionRequest
 from symphony.agents.codex import params
 from symphony.agents.codex.errors import UNEXPLAINED
+from symphony.agents.codex.greeting import who
 from symphony.agents.codex.manner import MANNER
 from symphony.agents.codex.mapping import Translation, means_nothing, translate
 from symphony.agents.codex.opening import id_in, open_thread
@@ -62,6 +63,7 @@ class CodexSession:
         cwd: Path,
         credentials: frozenset[str] = frozenset(),
         wall_clock: Callable[[], float] = time.time,
+        checked_version: str | None = None,
     ) -> None:
         self._process = process
         self._connection = Connection(process, read_timeout_ms=settings.read_timeout_ms, manner=MANNER)
@@ -70,6 +72,7 @@ class CodexSession:
         self._cwd = cwd
         self._credentials = credentials
         self._wall_clock = wall_clock
+        self._checked_version = checked_version
         self._policy = Policy(
             approval_policy=settings.approval_policy,
             on_approval=settings.on_approval,
@@ -104,7 +107,7 @@ class CodexSession:
         Raises:
             AgentError: see `Connection.call`.
         """
-        await self._call("initialize", params.initialize())
+        self._compare(await self._call("initialize", params.initialize()))
         await self._connection.tell("initialized")
         request = self._request
         opened = await open_thread(
@@ -113,6 +116,13 @@ class CodexSession:
         self._thread_id, self._resume_refused = opened.thread_id, opened.refused
         self._named = opened.resumed
         self._envelope = request.envelope if opened.resumed else None
+
+    def _compare(self, greeting: Mapping[str, Any]) -> None:
+        """A program that was replaced since the check before the first dispatch works or fails by itself."""
+        _, version = who(str(greeting.get("userAgent", "")))
+        if self._checked_version is not None and version not in {None, self._checked_version}:
+            text = f"the agent is now version {version}; {self._checked_version} was checked at the start"
+            self._events.emit(Notice(level="warning", message=text))
 
     async def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
         """Run one turn; the last event is `TurnEnded` or `InputRequired`.

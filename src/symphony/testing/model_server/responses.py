@@ -74,7 +74,8 @@ def _item(block: Block, place: str) -> _Item:
             return {"type": "message", "id": f"msg_{place}", "role": "assistant", "content": content}
         case FunctionCall():
             arguments = json.dumps(block.arguments)
-            return _call("function_call", place, block.name) | {"arguments": arguments}
+            space = {} if block.namespace is None else {"namespace": block.namespace}
+            return _call("function_call", place, block.name) | {"arguments": arguments} | space
         case CustomCall():
             return _call("custom_tool_call", place, block.name) | {"input": block.text}
         case _:

@@ -24,6 +24,7 @@ __all__ = [
     "Step",
     "Text",
     "Usage",
+    "api_error",
     "context_full",
     "edit_and_commit",
     "patch",
@@ -51,6 +52,7 @@ class FunctionCall:
 
     name: str
     arguments: Mapping[str, Any]
+    namespace: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +127,9 @@ def patch(text: str) -> Answer:
     return Answer(blocks=(CustomCall(name="apply_patch", text=whole),))
 
 
-def tool(name: str, arguments: Mapping[str, Any]) -> Answer:
-    """Call any tool by its name, a client's one included."""
-    return Answer(blocks=(FunctionCall(name=name, arguments=arguments),))
+def tool(name: str, arguments: Mapping[str, Any], *, namespace: str | None = None) -> Answer:
+    """Call any tool by its name, a client's one included; those of MCP servers are in a `namespace`."""
+    return Answer(blocks=(FunctionCall(name=name, arguments=arguments, namespace=namespace),))
 
 
 def edit_and_commit(path: str, text: str, message: str, *, last: tuple[Answer, ...] = ()) -> Scenario:
@@ -167,6 +169,11 @@ def context_full() -> HttpError:
 def server_error() -> HttpError:
     """Something broke at the model's side."""
     return _error(500, "The server had an error", kind="server_error", code=None)
+
+
+def api_error(status: int, kind: str, message: str) -> HttpError:
+    """An error in the words of Anthropic's API: `kind` is such as `rate_limit_error`."""
+    return HttpError(status=status, body={"type": "error", "error": {"type": kind, "message": message}})
 
 
 def rate_limit_headers(

@@ -9,7 +9,7 @@ the switches that make it misbehave in `faults`. Standard library only, so that 
 import shlex
 import sys
 
-__all__ = ["NO_MODEL", "USER_AGENT_NAME", "command"]
+__all__ = ["NO_MODEL", "USER_AGENT_NAME", "claude_command", "command"]
 
 NO_MODEL = "Scripted agent: no model is involved."
 USER_AGENT_NAME = "symphony-scripted-agent"
@@ -21,3 +21,8 @@ def command(*switches: str) -> str:
     `-P` keeps the current directory, which is somebody's workspace, off the module path.
     """
     return shlex.join([sys.executable, "-P", "-m", "symphony.testing.scripted_agent", *switches])
+
+
+def claude_command(*switches: str) -> str:
+    """The same for `claude.command`: the agent then speaks Claude Code's protocol."""
+    return shlex.join([sys.executable, "-P", "-m", "symphony.testing.scripted_agent.claude", *switches])

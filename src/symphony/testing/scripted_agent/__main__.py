@@ -1,86 +1,17 @@
-"""The process: reads stdin line by line, keeps or breaks the promises of a good child."""
+"""The program: the agent as a speaker of the app-server protocol."""
 
-import json
-import os
-import signal
-import subprocess
 import sys
-import time
-from pathlib import Path
 
-from symphony.testing.scripted_agent.faults import Faults, read_switches
+from symphony.testing.scripted_agent.faults import read_switches
+from symphony.testing.scripted_agent.program import live
 from symphony.testing.scripted_agent.server import Server
 from symphony.testing.scripted_agent.wire import Wire, write_stdout
 
-_DAY_S = "86400"
-
 
 def main(argv: list[str]) -> int:
-    """Run until the client closes stdin; SIGTERM ends it as well."""
+    """Speak until the client closes stdin."""
     faults = read_switches(argv)
-    signal.signal(signal.SIGTERM, _stay if faults.ignore_sigterm else _leave)
-    _note(faults, os.getpid(), "agent", sys.argv)
-    if faults.own_session_child:
-        _leave_a_child(faults)
-    time.sleep(faults.slow_start_ms / 1000)
-    _flood(faults.stderr_flood)
-    server = Server(Wire(write_stdout, faults), faults)
-    try:
-        for line in sys.stdin.buffer:
-            server.handle(_frame(line))
-        while faults.ignore_eof:
-            signal.pause()
-    finally:
-        server.close()
-    return 0
-
-
-def _frame(line: bytes) -> object:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
-
-
-def _stay(*_: object) -> None:
-    """Outlive the signal."""
-
-
-def _leave(*_: object) -> None:
-    raise SystemExit(0)
-
-
-def _flood(size: int) -> None:
-    line = b"scripted agent: this line fills the error stream\n"
-    sys.stderr.buffer.write((line * (size // len(line) + 1))[:size])
-    sys.stderr.buffer.flush()
-
-
-def _leave_a_child(faults: Faults) -> None:
-    """Start a sleeper that is in no group of ours; it inherits that SIGTERM is ignored."""
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    argv = ["sleep", _DAY_S]
-    quiet = subprocess.DEVNULL
-    child = subprocess.Popen(argv, start_new_session=True, stdin=quiet, stdout=quiet, stderr=quiet)
-    signal.signal(signal.SIGTERM, before)
-    _note(faults, child.pid, "child", argv)
-
-
-def _note(faults: Faults, pid: int, role: str, argv: list[str]) -> None:
-    """Write `<pid>.json` whole or not at all: pid, role, run id, argv, cwd."""
-    if faults.pid_file is None:
-        return
-    facts = {
-        "pid": pid,
-        "role": role,
-        "run_id": os.environ.get("SYMPHONY_RUN_ID"),
-        "argv": argv,
-        "cwd": str(Path.cwd()),
-    }
-    faults.pid_file.mkdir(parents=True, exist_ok=True)
-    unfinished = faults.pid_file / f".{pid}.tmp"
-    unfinished.write_text(json.dumps(facts), "utf-8")
-    unfinished.replace(faults.pid_file / f"{pid}.json")
+    return live(faults, lambda: Server(Wire(write_stdout, faults), faults))
 
 
 if __name__ == "__main__":

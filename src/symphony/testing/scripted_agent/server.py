@@ -135,17 +135,21 @@ class Server:
         if params.get("dynamicTools") and not self._experimental:
             raise _RefusedError("thread/start.dynamicTools requires experimentalApi capability")
         thread = Thread(
-            id=new_id(),
+            id=params.get("threadId") or new_id(),
             cwd=Path(params.get("cwd") or Path.cwd()),
-            instructions=params.get("developerInstructions") or "",
+            instructions=params.get("developerInstructions") or params.get("systemText") or "",
         )
         return self._opened(thread, params)
 
     def _thread_resume(self, params: _Params) -> tuple[_Params, Callable[[], None]]:
-        """As the original: system text and tools stay those of the beginning, totals are told once more."""
+        """As the original: system text and tools stay those of the beginning, totals are told once more.
+
+        `systemText` is none of the original's members: agents that replace their system text have it.
+        """
         thread = self._memory.recall(str(params.get("threadId")))
         if thread is None:
             raise _RefusedError(f"no rollout found for thread id {params.get('threadId')}")
+        thread.instructions = params.get("systemText", thread.instructions)
         result, afterwards = self._opened(thread, params)
 
         def tell() -> None:

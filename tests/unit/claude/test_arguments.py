@@ -1,0 +1,100 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from symphony.agents.claude.arguments import own_tools, session_arguments
+from symphony.agents.claude.home import config_directory, written_places
+from symphony.agents.claude.posture import doubtful, unguarded
+from symphony.workflow.settings import ClaudeSettings
+
+
+def words(settings: dict[str, Any] | None = None, **changes: Any) -> tuple[str, ...]:
+    asked: dict[str, Any] = {
+        "cwd": Path("/work/MT-1"),
+        "thread_id": "T",
+        "resumed": False,
+        "envelope": None,
+        "server": None,
+        "own_skill_listing": True,
+    }
+    return session_arguments(ClaudeSettings(**(settings or {})), **{**asked, **changes})
+
+
+def test_a_new_conversation_speaks_both_ways_and_reads_nothing_of_the_project() -> None:
+    found = words()
+    assert found[:4] == ("--print", "--verbose", "--input-format", "stream-json")
+    assert found[found.index("--permission-prompt-tool") :][:2] == ("--permission-prompt-tool", "stdio")
+    assert found[found.index("--permission-mode") :][:2] == ("--permission-mode", "acceptEdits")
+    assert found[found.index("--setting-sources") :][:2] == ("--setting-sources", "user")
+    assert found[found.index("--add-dir") :][:2] == ("--add-dir", "/work/MT-1")
+    assert "--strict-mcp-config" in found
+    assert "--session-id=T" in found
+    assert "--allowedTools=Bash(git add:*),Bash(git commit:*)" in found
+    for absent in ("--resume", "--model", "--effort", "--append-system-prompt", "--mcp-config"):
+        assert not any(word.startswith(absent) for word in found)
+    assert "--disable-slash-commands" not in found
+
+
+def test_a_resumed_one_has_model_effort_envelope_and_tools() -> None:
+    found = words(
+        {"model": "opus", "effort": "high", "permission_mode": "plan"},
+        resumed=True,
+        envelope="--print me\n'quoted' $HOME",
+        server=("/bin/python", "-I", "relay"),
+        own_skill_listing=False,
+    )
+    assert {"--resume=T", "--model=opus", "--effort=high", "--disable-slash-commands"} <= set(found)
+    assert "--append-system-prompt=--print me\n'quoted' $HOME" in found
+    assert not any(word.startswith("--session-id") for word in found)
+    (config,) = [word.partition("=")[2] for word in found if word.startswith("--mcp-config=")]
+    assert json.loads(config) == {
+        "mcpServers": {"symphony": {"command": "/bin/python", "args": ["-I", "relay"]}}
+    }
+    assert any(word.endswith(",mcp__symphony") for word in found if word.startswith("--allowedTools="))
+    assert own_tools() == "mcp__symphony__"
+
+
+@pytest.mark.parametrize(
+    ("env", "directory", "written"),
+    [
+        ({}, None, ()),
+        ({"HOME": "/h"}, Path("/h/.claude"), (Path("/h/.claude"), Path("/h/.claude.json"))),
+        ({"HOME": "/h", "CLAUDE_CONFIG_DIR": "/c"}, Path("/c"), (Path("/c"),)),
+    ],
+)
+def test_the_directory_of_the_agent_is_known(
+    env: dict[str, str], directory: Path | None, written: tuple[Path, ...]
+) -> None:
+    assert config_directory(env) == directory
+    assert written_places(env) == written
+
+
+def test_the_defaults_are_guarded() -> None:
+    assert unguarded(ClaudeSettings()) is None
+    assert unguarded(ClaudeSettings(permission_mode="default", on_approval="block")) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"permission_mode": "bypassPermissions"}, "permission_mode"),
+        ({"on_approval": "accept"}, "on_approval"),
+        ({"command": "claude --dangerously-skip-permissions"}, "command"),
+        ({"command": "claude --permission-mode=bypassPermissions"}, "command"),
+    ],
+)
+def test_settings_without_guards_are_said(settings: dict[str, Any], key: str) -> None:
+    remark = unguarded(ClaudeSettings(**settings))
+    assert remark is not None
+    assert remark.key == key
+    assert "workspace.isolation" in remark.hint
+
+
+def test_an_effort_that_the_agent_would_ignore_is_said() -> None:
+    assert doubtful(ClaudeSettings()) is None
+    assert doubtful(ClaudeSettings(effort="max")) is None
+    remark = doubtful(ClaudeSettings(effort="ultra"))
+    assert remark is not None
+    assert "low, medium, high, xhigh, max" in remark.hint

@@ -1,0 +1,113 @@
+import json
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from symphony.agents.claude.codec import Codec, Event, Pulse, Question, Reply, parse
+from symphony.agents.wire.lines import Chatter, Garbled
+
+LINES = (
+    b'{"type":"system","subtype":"init","session_id":"s"}\n'
+    b'{"type":"stream_event","event":{"a":1}}\n'
+    b'{"type":"keep_alive"}\n'
+    b'{"type":"assistant","message":{"content":[]}}\n'
+    b'{"type":"control_request","request_id":"q1","request":{"subtype":"can_use_tool"}}\n'
+    b'{"type":"control_response","response":{"subtype":"success","request_id":"r1","response":{"b":2}}}\n'
+    b'{"type":"control_response","response":{"subtype":"error","request_id":"r2","error":"no"}}\n'
+)
+
+
+def told(line: bytes) -> Any:
+    (message,) = Codec().receive(line + b"\n")
+    return message
+
+
+def test_a_stream_becomes_messages_in_order() -> None:
+    first, pulse, second, question, reply, refused = Codec().receive(LINES)
+    assert isinstance(first, Event)
+    assert (first.type, first.subtype, parse(first.raw)["session_id"]) == ("system", "init", "s")
+    assert pulse == Pulse(2)
+    assert isinstance(second, Event)
+    assert second.subtype == ""
+    assert question == Question("q1", msgspec.Raw(b'{"subtype":"can_use_tool"}'))
+    assert isinstance(reply, Reply)
+    assert (reply.id, reply.error, parse(reply.response)) == ("r1", None, {"b": 2})
+    assert isinstance(refused, Reply)
+    assert (refused.id, refused.error) == ("r2", "no")
+
+
+@given(st.lists(st.integers(0, len(LINES)), max_size=8))
+def test_it_makes_no_difference_how_a_stream_is_cut(cuts: list[int]) -> None:
+    codec, found, places = Codec(), [], [0, *sorted(cuts), len(LINES)]
+    for begin, end in pairwise(places):
+        found += codec.receive(LINES[begin:end])
+    counted = sum(message.count for message in found if isinstance(message, Pulse))
+    rest = [message for message in found if not isinstance(message, Pulse)]
+    assert counted == 2
+    assert rest == [message for message in Codec().receive(LINES) if not isinstance(message, Pulse)]
+
+
+def test_the_end_of_a_stream_completes_its_last_line() -> None:
+    codec = Codec()
+    assert codec.receive(b'{"type":"result","subtype":"success"}') == []
+    (last,) = codec.close()
+    assert isinstance(last, Event)
+    assert codec.close() == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type":7}',
+        b'{"subtype":"x"}',
+        b'{"type":"control_request","request":{}}',
+        b'{"type":"control_response","response":7}',
+        b'{"type":"system","x":',
+    ],
+)
+def test_what_looks_like_a_message_and_is_none_is_garbled(line: bytes) -> None:
+    assert isinstance(told(line), Garbled)
+
+
+def test_other_lines_are_chatter_and_blank_ones_nothing() -> None:
+    assert told(b"Update available") == Chatter("Update available")
+    assert isinstance(told(b"[1, 2]"), Chatter)
+    assert Codec().receive(b"\n  \n") == []
+
+
+def test_a_line_above_the_limit_is_garbled() -> None:
+    found = Codec().receive(b'{"type":"' + b"x" * 11_000_000 + b'"}\n')
+    assert [type(message) for message in found] == [Garbled]
+
+
+def test_an_error_without_words_is_one_all_the_same() -> None:
+    reply = told(b'{"type":"control_response","response":{"subtype":"error","request_id":"r"}}')
+    assert reply.error == "no reason told"
+
+
+def test_our_lines_are_what_the_agent_reads() -> None:
+    codec = Codec()
+    name, first = codec.request("initialize", hooks={})
+    other, _ = codec.request("interrupt")
+    assert (name, other) == ("symphony-1", "symphony-2")
+    assert json.loads(first) == {
+        "type": "control_request",
+        "request_id": name,
+        "request": {"subtype": "initialize", "hooks": {}},
+    }
+    assert json.loads(codec.user("héllo"))["message"]["content"] == [{"type": "text", "text": "héllo"}]
+    answered = {"subtype": "success", "request_id": "q1", "response": {"behavior": "allow"}}
+    assert json.loads(codec.answer("q1", {"behavior": "allow"}))["response"] == answered
+    refused = {"subtype": "error", "request_id": "q1", "error": "no"}
+    assert json.loads(codec.refuse("q1", "no"))["response"] == refused
+    assert codec.user("lone \ud800").endswith(b"\n"), "what cannot be sent stops nothing"
+
+
+def test_what_is_no_object_is_empty_and_what_is_no_text_is_said() -> None:
+    assert parse(msgspec.Raw(b"[1]")) == {}
+    with pytest.raises(ValueError, match=r".+"):
+        parse(msgspec.Raw(b'"\xff"'))

@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 CONFORMANCE := PYTHONPATH=tests $(BIN)/python -m conformance
 RESULTS := .conformance.json
 
-.PHONY: help demo test check unit fuzz simulate chaos bench conformance conformance-report format clean
+.PHONY: help demo test check unit fuzz simulate chaos bench conformance conformance-report agents format clean
 
 help: ## Show this help
 	@echo "Symphony for Python"
@@ -61,6 +61,9 @@ simulate: $(VENV)/.runtime ## Run RUNS random schedules in JOBS processes, or re
 
 bench: $(VENV)/.dev ## Measure beside a bare floor and write docs/PERFORMANCE.md (5 minutes)
 	@PYTHONPATH=tests $(BIN)/python -m bench
+
+agents: $(VENV)/.dev ## Install and drive every real agent there is, and write docs/agents.md (half an hour)
+	@eval "$$(.ci/install-agents)" && PYTHONPATH=tests $(BIN)/python -m real_agents
 
 format: $(VENV)/.dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format src tests

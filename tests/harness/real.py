@@ -9,10 +9,13 @@ from typing import NoReturn
 
 import pytest
 
+from harness.acp_agents import Driven
 from symphony.testing.claude_home import find_claude
 from symphony.testing.codex_home import find_codex
 
 __all__ = [
+    "require_acp",
+    "require_aider",
     "require_backlog",
     "require_bubblewrap",
     "require_claude",
@@ -36,6 +39,23 @@ def require_claude(environment: Mapping[str, str] = os.environ) -> Path:
     if found is None:
         _absent("no Claude Code: put `claude` on PATH or name it in SYMPHONY_TEST_CLAUDE", environment)
     return found
+
+
+def require_aider(environment: Mapping[str, str] = os.environ) -> Path:
+    """The real aider; an absent one skips the test, and is never required."""
+    named = environment.get("SYMPHONY_TEST_AIDER")
+    found = named or shutil.which("aider", path=environment.get("PATH", ""))
+    if not found or not Path(found).exists():
+        pytest.skip("no aider: put `aider` on PATH or name it in SYMPHONY_TEST_AIDER")
+    return Path(found)
+
+
+def require_acp(driven: Driven, environment: Mapping[str, str] = os.environ) -> str:
+    """The shell command of a real agent that speaks the Agent Client Protocol; as aider, never required."""
+    missing = [name for name in (driven.variable, *driven.needs) if not environment.get(name)]
+    if missing:
+        pytest.skip(f"no {driven.profile}: name its program in {' and '.join(missing)}")
+    return driven.start(environment[driven.variable])
 
 
 def require_redmine(environment: Mapping[str, str] = os.environ) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """The system-level text that we add to an agent's own (DESIGN 9): its optional parts, in their order."""
 
-__all__ = ["assemble"]
+__all__ = ["assemble", "in_front"]
 
 
 def assemble(*, skills_block: str | None) -> str | None:
@@ -11,3 +11,10 @@ def assemble(*, skills_block: str | None) -> str | None:
     """
     parts = [part for part in (skills_block,) if part is not None and part.strip()]
     return "\n\n".join(parts) or None
+
+
+def in_front(envelope: str | None, prompt: str) -> str:
+    """The prompt with the envelope before it: the way that every agent takes, system-level text or not."""
+    if envelope is None:
+        return prompt
+    return f"<system-context>\n{envelope}\n</system-context>\n\n{prompt}"

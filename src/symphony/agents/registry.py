@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from symphony.agents.acp import posture as acp_posture
+from symphony.agents.acp import profiles as acp_profiles
+from symphony.agents.acp.backend import AcpBackend
 from symphony.agents.base import AgentBackend, AgentError, Surroundings
 from symphony.agents.claude import errors as claude_errors
 from symphony.agents.claude import posture as claude_posture
@@ -19,7 +22,7 @@ from symphony.agents.posture import Remark
 from symphony.agents.program import Wanted
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.workflow.agents import NamedAgent
-from symphony.workflow.settings import ClaudeSettings, CodexSettings, CommandSettings
+from symphony.workflow.settings import AcpSettings, ClaudeSettings, CodexSettings, CommandSettings
 
 __all__ = ["KINDS", "Program", "Remarks", "create_backend", "program", "remarks"]
 
@@ -106,7 +109,26 @@ def _command_program(settings: CommandSettings, section: str) -> Program | None:
     return Program(command=command, wanted=wanted)
 
 
+def _make_acp(settings: AcpSettings, around: Surroundings, name: str) -> AgentBackend:
+    return AcpBackend(settings=settings, around=around, name=name)
+
+
+def _judge_acp(settings: AcpSettings, isolated: bool) -> Remarks:  # noqa: FBT001 - as above
+    unguarded = acp_posture.unguarded(settings, isolated=isolated)
+    return Remarks(wrong=acp_posture.problems(settings), unguarded=unguarded)
+
+
+def _acp_program(settings: AcpSettings, section: str) -> Program | None:
+    profile = acp_profiles.profile_of(settings)
+    command = None if profile is None else acp_profiles.command_of(settings, profile)
+    if command is None or profile is None:
+        return None
+    wanted = Wanted(key=f"{section}.command", category=Category.AGENT_NOT_FOUND, hint=profile.install_hint)
+    return Program(command=command, wanted=wanted)
+
+
 _KINDS: Final[Mapping[str, _Kind]] = {
+    "acp": _Kind(make=_make_acp, judge=_judge_acp, program=_acp_program),
     "claude": _Kind(make=_make_claude, judge=_judge_claude, program=_claude_program),
     "codex": _Kind(make=_make_codex, judge=_judge_codex, program=_codex_program),
     "command": _Kind(make=_make_command, judge=_judge_command, program=_command_program),

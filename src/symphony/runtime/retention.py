@@ -18,11 +18,12 @@ from symphony.journal.model import Journal, Retention
 from symphony.runtime.state_dir import StateDirectory
 from symphony.workflow.settings import RetentionSettings
 
-__all__ = ["Limits", "Surplus", "keep_bounded", "remove_surplus", "surplus_files"]
+__all__ = ["Limits", "Surplus", "keep_bounded", "remove_surplus", "surplus_files", "surplus_threads"]
 
 _HOUR_S: Final = 3_600.0
 _DAY_S: Final = 86_400
 _LOG_END: Final = ".stderr.log"
+_THREADS: Final = "*/sessions/*/*/*/rollout-*.jsonl"  # as Codex calls them, the id of the thread at the end
 _DAMAGED: Final = "journal.db.damaged-*"
 _log = structlog.get_logger(__name__)
 
@@ -90,6 +91,21 @@ def surplus_files(
     return (*_logs(logs, limits, oldest_s), *old)
 
 
+def surplus_threads(
+    state_dir: StateDirectory, limits: Limits, *, needed: Collection[str], now_s: float | None = None
+) -> tuple[Surplus, ...]:
+    """Conversations in the private homes of agents that may go by age; those that are `needed` by id stay.
+
+    Homes of the operator's are none of ours. An issue whose conversation is gone begins a new one.
+    """
+    oldest_s = (time.time() if now_s is None else now_s) - limits.max_age_s
+    return tuple(
+        _because(file, "thread", _too_old(limits))
+        for file in _files(state_dir.path / "homes", _THREADS)
+        if file.written_s < oldest_s and not any(thread in file.path.name for thread in needed)
+    )
+
+
 def _logs(logs: Sequence[_File], limits: Limits, oldest_s: float) -> Iterator[Surplus]:
     room = limits.max_log_bytes
     reasons: dict[Path, str] = {}
@@ -141,18 +157,31 @@ async def keep_bounded(
     journal: Journal,
     kept: Callable[[], tuple[RetentionSettings, frozenset[str]]],
     every_s: float = _HOUR_S,
+    needed: Callable[[], frozenset[str]] = frozenset,
 ) -> None:
     """Remove what is too much, now and every hour, until cancelled.
 
-    `kept` tells the settings as they are then, and the ids of the runs that live.
+    `kept` tells the settings as they are then, and the ids of the runs that live; `needed` the conversations
+    that some claim may go on with.
     """
     while True:
         try:
             settings, live = kept()
+            await _trim_threads(state_dir, Limits.of(settings), needed)
             await _once(state_dir, Limits.of(settings), live, journal, lambda: kept()[1])
         except Exception:  # noqa: BLE001 - housekeeping that fails must not stop the work
             _log.exception("retention_failed")
         await anyio.sleep(every_s)
+
+
+async def _trim_threads(
+    state_dir: StateDirectory, limits: Limits, needed: Callable[[], frozenset[str]]
+) -> None:
+    used = needed()
+    found = await to_thread.run_sync(lambda: surplus_threads(state_dir, limits, needed=used))
+    stuck = await to_thread.run_sync(remove_surplus, found)
+    if gone := [one for one in found if one not in stuck]:
+        _log.info("threads_trimmed", files=len(gone), bytes=sum(one.size for one in gone))
 
 
 async def _once(

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import anyio
@@ -46,6 +47,7 @@ from symphony.scheduler.inputs import (
 )
 from symphony.scheduler.machine import Step, over, step
 from symphony.scheduler.state import Drain, State, initial
+from symphony.scheduler.threads import threads_in_use
 from symphony.workflow.document import Workflow
 from symphony.workflow.keys import changed_keys
 from symphony.workflow.settings import RetentionSettings
@@ -241,7 +243,8 @@ class Service:
             tasks.start_soon(self._recheck_workflow)
             tasks.start_soon(self._watch_tracker)
             tasks.start_soon(self._hooks.run)
-            tasks.start_soon(keep_bounded, self._state_dir, memory.journal, self._kept)
+            bounded = partial(keep_bounded, needed=self._needed)
+            tasks.start_soon(bounded, self._state_dir, memory.journal, self._kept)
             tasks.start_soon(self._decide, bound, memory)
             await self._exit.wait()
             tasks.cancel_scope.cancel()
@@ -342,6 +345,9 @@ class Service:
         assert self._bound is not None  # noqa: S101 - set before this is asked
         running = self.state.running.values() if self.state is not None else ()
         return self._bound.settings.retention, frozenset(run.run_id for run in running)
+
+    def _needed(self) -> frozenset[str]:
+        return frozenset() if self.state is None else threads_in_use(self.state)
 
     async def _watch_workflow(self) -> None:
         """A hint that arrives early; the recheck is what can be relied on (CF8)."""

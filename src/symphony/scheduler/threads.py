@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from symphony.scheduler.inputs import Resume, ResumeReason, Thread
-from symphony.scheduler.state import Blocked, Running
+from symphony.scheduler.state import Blocked, Running, State
 
-__all__ = ["after_failure", "answered", "interrupted", "put_back", "thread_of"]
+__all__ = ["after_failure", "answered", "interrupted", "put_back", "thread_of", "threads_in_use"]
 
 
 def thread_of(run: Running) -> Thread | None:
@@ -24,6 +24,15 @@ def thread_of(run: Running) -> Thread | None:
         output_tokens=base.output_tokens + report.output_tokens,
         total_tokens=base.total_tokens + report.total_tokens,
     )
+
+
+def threads_in_use(state: State) -> frozenset[str]:
+    """The conversations that a claim may still go on with, so that nobody throws them away."""
+    going = [thread_of(run) for run in state.running.values()]
+    waiting = [entry.resume for entry in state.retrying.values()]
+    waiting += [entry.resume for entry in state.blocked.values()]
+    threads = [*going, *(resume.thread for resume in waiting if resume is not None)]
+    return frozenset(thread.thread_id for thread in threads if thread is not None)
 
 
 def _answer_of(run: Running) -> Resume | None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from symphony.workflow.values import (
     DefaultText,
     EnvNames,
+    EnvValues,
     Flag,
     GitName,
     Host,
@@ -59,7 +60,9 @@ __all__ = [
     "WorkspaceSettings",
 ]
 
-OPAQUE_KEYS: Final = frozenset({("codex", "approval_policy"), ("codex", "turn_sandbox_policy")})
+OPAQUE_KEYS: Final = frozenset(
+    {("codex", "approval_policy"), ("codex", "turn_sandbox_policy"), ("acp", "system_meta")}
+)
 """Maps handed to the agent unchanged (AG14), nulls included."""
 
 NULL_KEYS: Final = frozenset({("agent", "skills", "user_path")})
@@ -247,7 +250,9 @@ class AcpSettings(Section):
 
     `profile` names what is known of an agent; every other key overrides the profile, null means its value.
     `system_text` says how the envelope travels: `meta` (session/new), `config` (the profile's own way) or
-    `prompt`, in front of the first prompt, which every agent takes. `mode` is set by `session/set_mode`.
+    `prompt`, in front of the first prompt, which every agent takes. `system_meta` is what `meta` adds to the
+    request, with `{envelope}` where the text stands. `mode` is set by `session/set_mode`. `usage_path` leads
+    to the token counts in the answer to a prompt, with dots; `env_values` are variables with fixed values.
     """
 
     profile: Annotated[Name, _SESSION] = "generic"
@@ -260,6 +265,13 @@ class AcpSettings(Section):
     ] = None
     on_approval: Annotated[Literal["decline", "accept", "block"], _SESSION] = "decline"
     env: Annotated[EnvNames, _SESSION] = ()
+    env_values: Annotated[EnvValues, _SESSION] = Field(default_factory=dict)
+    system_meta: Annotated[OpaqueMap, _SESSION] = None
+    usage: Annotated[
+        Literal["turn", "last_call", "none"] | None, Shape("`turn`, `last_call`, `none`"), _SESSION
+    ] = None
+    usage_path: Annotated[Name | None, Shape("text"), _SESSION] = None
+    load: Annotated[bool | None, Shape("true or false"), _SESSION] = None
     start_timeout_ms: Annotated[Positive | None, Shape("number > 0"), _SESSION] = None
     turn_timeout_ms: Annotated[Positive, _SESSION] = 3_600_000
     read_timeout_ms: Annotated[Positive, _SESSION] = 5_000

@@ -17,6 +17,7 @@ __all__ = [
     "MAX_NUMBER",
     "DefaultText",
     "EnvNames",
+    "EnvValues",
     "Flag",
     "GitName",
     "Host",
@@ -173,6 +174,7 @@ States = Annotated[_Names | None, AfterValidator(_trimmed), Shape("list of text"
 Labels = Annotated[_Names, AfterValidator(_labels)]
 Hosts = Annotated[_Names, AfterValidator(_unique)]
 EnvNames = Annotated[tuple[VariableName, ...], Field(strict=False), Shape("list of variable names")]
+EnvValues = Annotated[dict[VariableName, Text], Shape("map of variable name to text")]
 SkillNames = Annotated[tuple[Name, ...], Field(strict=False), Shape("list of text")]
 SkillsPaths = Annotated[tuple[SkillsPath, ...], Field(strict=False), Shape("list of relative paths")]
 

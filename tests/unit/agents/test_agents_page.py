@@ -4,6 +4,7 @@ import os
 from dataclasses import fields
 from pathlib import Path
 
+from symphony.agents.acp.profiles import PROFILES
 from symphony.agents.base import Capabilities, Surroundings
 from symphony.agents.registry import KINDS, create_backend
 from symphony.hosts.local import LocalHost
@@ -37,9 +38,17 @@ WORDS = {
 }
 
 
+PROFILED = {
+    f"acp {profile}": NamedAgent(name="acp", kind="acp", settings=AcpSettings(profile=profile))
+    for profile in sorted(PROFILES)
+    if profile != "generic"
+}
+
+
 def _table() -> str:
-    kinds = sorted(KINDS)
-    able = {kind: create_backend(SAMPLES[kind], AROUND).capabilities for kind in kinds}
+    samples = {**SAMPLES, **PROFILED}
+    kinds = [name for name in sorted(samples) if name.split()[0] in KINDS]
+    able = {kind: create_backend(samples[kind], AROUND).capabilities for kind in kinds}
     head = "| | " + " | ".join(f"`{kind}`" for kind in kinds) + " |\n"
     rule = "|---|" + "---|" * len(kinds) + "\n"
     rows = [

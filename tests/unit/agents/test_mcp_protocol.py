@@ -87,13 +87,17 @@ def test_whatever_else_is_asked_is_not_found(method: str) -> None:
 
 
 def test_unreadable_parameters_are_refused() -> None:
-    deep = b'{"id":1,"method":"tools/call","params":' + b"[" * 3_000 + b"]" * 3_000 + b"}\n"
-    message = Codec().receive(deep)[0]
-    if isinstance(message, ServerRequest):
-        reply = respond(message, [LOOK])
-        assert isinstance(reply, Reply)
-        assert reply.error is not None
-        assert reply.error[0] == -32602
+    (request, note) = Codec().receive(
+        b'{"id":1,"method":"tools/call","params":{"name":"\xff"}}\n'
+        b'{"method":"notifications/cancelled","params":{"requestId":"\xff"}}\n'
+    )
+    assert isinstance(request, ServerRequest)
+    assert isinstance(note, Notification)
+    reply = respond(request, [LOOK])
+    assert isinstance(reply, Reply)
+    assert reply.error is not None
+    assert reply.error[0] == -32602
+    assert cancelled(note) is None
 
 
 def test_a_result_is_text() -> None:

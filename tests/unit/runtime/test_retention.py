@@ -7,7 +7,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from symphony.journal.model import Journal, Retention, Trimmed
-from symphony.runtime.retention import Limits, Surplus, keep_bounded, remove_surplus, surplus_files
+from symphony.runtime.retention import (
+    Limits,
+    Surplus,
+    keep_bounded,
+    remove_surplus,
+    surplus_files,
+    surplus_threads,
+)
 from symphony.runtime.state_dir import StateDirectory
 from symphony.workflow.settings import RetentionSettings
 
@@ -162,3 +169,33 @@ async def test_nothing_is_told_where_nothing_went(state_dir: StateDirectory) -> 
     with capture_logs() as logs:
         await kept_bounded(state_dir, Trimmed(), Trimmed())
     assert logs == []
+
+
+def rollout(state_dir: StateDirectory, agent: str, thread: str, days: float) -> Path:
+    folder = state_dir.path / "homes" / agent / "sessions" / "2026" / "11" / "21"
+    folder.mkdir(parents=True, exist_ok=True)
+    return file(folder / f"rollout-2026-11-21T10-00-00-{thread}.jsonl", 10, days)
+
+
+def test_conversations_in_private_homes_go_by_age_but_those_that_a_claim_needs(
+    state_dir: StateDirectory,
+) -> None:
+    old = rollout(state_dir, "codex", "thread-a", 10.1)
+    rollout(state_dir, "codex", "thread-b", 30)
+    rollout(state_dir, "mine", "thread-c", 9.9)
+    found = surplus_threads(state_dir, Limits.of(SETTINGS), needed={"thread-b"}, now_s=NOW_S)
+    assert found == (Surplus(path=old, kind="thread", size=10, reason="it is older than 10 d"),)
+
+
+@pytest.mark.asyncio
+async def test_a_daemon_removes_them_and_tells(state_dir: StateDirectory) -> None:
+    old, needed = rollout(state_dir, "codex", "thread-a", 1), rollout(state_dir, "codex", "thread-b", 1)
+    for path in (old, needed):
+        os.utime(path, (0, 0))
+    with anyio.CancelScope() as scope, capture_logs() as logs:
+        journal: Journal = FakeJournal(scope, Trimmed())  # type: ignore[assignment]  # as above
+        settings = (SETTINGS, frozenset[str]())
+        await keep_bounded(state_dir, journal, lambda: settings, 0, lambda: frozenset({"thread-b"}))
+    assert not old.exists()
+    assert needed.exists()
+    assert [(line["event"], line["files"], line["bytes"]) for line in logs] == [("threads_trimmed", 1, 10)]

@@ -1,11 +1,13 @@
 """What a run hands on: its conversation, what was counted of it, and an answer that is never lost."""
 
+from dataclasses import replace
+
 import pytest
 
-from harness.scheduling import make_failure, make_issue
+from harness.scheduling import make_failure, make_issue, make_settings
 from symphony.scheduler import threads
 from symphony.scheduler.inputs import Resume, ResumeReason, RunReport, RunStage, Thread
-from symphony.scheduler.state import Blocked, Running
+from symphony.scheduler.state import Blocked, Retry, Running, initial
 
 _OLD = Thread(thread_id="t-1", input_tokens=100, output_tokens=10, total_tokens=110)
 _INTERRUPTED = Resume(reason=ResumeReason.INTERRUPTED, thread=_OLD)
@@ -104,3 +106,15 @@ def test_an_answer_goes_with_the_question_it_is_about() -> None:
         reason=ResumeReason.ANSWERED, question="which?", answer="blue"
     )
     assert threads.put_back(blocked) == Resume(reason=ResumeReason.INTERRUPTED)
+
+
+def test_what_claims_may_go_on_with_is_in_use() -> None:
+    other = Resume(reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-3"))
+    retry = Retry(issue=make_issue(), attempt=1, due_ms=0, error=None, idle_attempts=0)
+    state = replace(
+        initial(make_settings(), epoch="e"),
+        running={"a": _run("t-9"), "b": _run()},
+        retrying={"c": replace(retry, resume=other), "d": retry},
+        blocked={"e": Blocked(issue=make_issue(), failure=make_failure(), blocked_ms=0, resume=_ANSWERED)},
+    )
+    assert threads.threads_in_use(state) == {"t-1", "t-3", "t-9"}

@@ -38,6 +38,7 @@ BY_SHAPE = {
     "list of text": NOT_A_LIST,
     "list of relative paths": NOT_A_LIST,
     "list of variable names": (*NOT_A_LIST, "['A-B']", "['']", "[7]"),
+    "map of variable name to text": NOT_A_MAP,
     "list of rules": NOT_A_LIST,
     "name of an agent": (*NOT_TEXT, *BLANK, NUL, "nobody"),
     "map of name to settings": NOT_A_MAP,

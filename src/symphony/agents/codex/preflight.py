@@ -72,12 +72,12 @@ class _Check:
     """The questions, in an order in which the first failure is the one to repair first."""
 
     def __init__(
-        self, launcher: Launcher, settings: CodexSettings, scratch: Path, process: AgentProcess
+        self, launcher: Launcher, settings: CodexSettings, place: Path, process: AgentProcess
     ) -> None:
         self._launcher = launcher
         self._settings = settings
-        self._scratch = scratch
-        self._sandbox = params.turn_sandbox(settings, scratch)
+        self._scratch = place
+        self._sandbox = params.turn_sandbox(settings, place)
         self._connection = Connection(process, read_timeout_ms=settings.read_timeout_ms, manner=MANNER)
         self._notices: list[str] = []
 

@@ -11,6 +11,7 @@ from symphony.agents.command.profiles import Profile
 from symphony.agents.environment import child_environment
 from symphony.agents.homes import at_home, private_home
 from symphony.agents.isolation import Isolation
+from symphony.agents.keys import foreign_keys
 from symphony.agents.process import AgentProcess, Launch
 from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
@@ -30,6 +31,12 @@ class Launcher:
         self._settings = settings
         self._profile = profile
         self._command = filled(command)
+        self._own = profile.variables | frozenset(settings.env)
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """What no process gets: the secrets of the daemon, and the keys of other agents."""
+        return self.around.secret_names | foreign_keys(self._own)
 
     async def start(
         self, request: SessionRequest, *, cwd: Path, values: Mapping[str, str], papers: Path
@@ -41,7 +48,7 @@ class Launcher:
                 there can be no private home.
         """
         around, home = self.around, await self.home()
-        secrets = around.secret_names | request.secret_names
+        secrets = self.secrets | request.secret_names
         told = {VARIABLES[name]: value for name, value in values.items()}
         launch = Launch(
             command=self._command,
@@ -78,7 +85,7 @@ class Launcher:
         return child_environment(
             around.environ if home is None else at_home(around.environ, home),
             run_id=run_id,
-            agent_names=self._profile.variables | frozenset(self._settings.env),
+            agent_names=self._own,
             extra=extra,
             secret_names=secret_names,
         )

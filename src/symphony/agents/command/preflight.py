@@ -31,14 +31,16 @@ async def check(launcher: Launcher, command: str, profile: Profile, *, run_id: s
     failure = await missing_program(command, host=around.host, environment=around.environ, wanted=wanted)
     if failure is not None:
         raise AgentError(failure)
-    version = "unknown" if profile.version is None else await _version(launcher, profile.version, run_id)
-    return Preflight(agent=program_of(command) or "command", version=version)
+    program, version = program_of(command), "unknown"
+    if program is not None and profile.version is not None:
+        version = await _version(launcher, f"{program} {profile.version}", run_id)
+    return Preflight(agent=program or "command", version=version)
 
 
 async def _version(launcher: Launcher, command: str, run_id: str) -> str:
     around = launcher.around
-    argv = shell_argv(command, around.secret_names, search_path=around.environ.get("PATH"))
-    env = launcher.environment(run_id, await launcher.home(), secret_names=around.secret_names)
+    argv = shell_argv(command, launcher.secrets, search_path=around.environ.get("PATH"))
+    env = launcher.environment(run_id, await launcher.home(), secret_names=launcher.secrets)
     hint = "try the command by hand as the user of the daemon"
     done = await around.host.run(argv, env=env, timeout_ms=_VERSION_TIMEOUT_MS)
     if done.timed_out:

@@ -1,38 +1,55 @@
 """What the end of a one-shot agent means: its exit code, and what it said before (AG12). Pure."""
 
 import signal
-from collections.abc import Collection
 
 from symphony.agents.command.profiles import Profile, Sign
 from symphony.agents.events import TurnEnded, TurnStatus
 from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
 
-__all__ = ["result", "sign_in"]
+__all__ = ["Signs", "result"]
 
 _NOT_FOUND = frozenset({126, 127})
 _SIGNALLED = 128  # by which a shell tells of a signal
 
 
-def sign_in(line: str, profile: Profile) -> Sign | None:
-    """How the agent tells in this line why it cannot work; null for any other line."""
-    return next((sign for sign in profile.signs if sign.pattern.search(line)), None)
+class Signs:
+    """What an agent has told so far of why it cannot work."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._latest: tuple[Sign, str] | None = None
+
+    def hear(self, line: str) -> None:
+        """Take a line of its output."""
+        if self._profile.worked is not None and self._profile.worked.search(line):
+            self._latest = None
+        sign = next((sign for sign in self._profile.signs if sign.pattern.search(line)), None)
+        if sign is not None:
+            self._latest = (sign, line)
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it could not work; null where it told nothing of the kind, or went on."""
+        if self._latest is None:
+            return None
+        sign, line = self._latest
+        return Failure(
+            category=sign.category,
+            blame=Blame.CONFIG if sign.ours else Blame.AGENT,
+            message=redact(f"the agent said: {line}"),
+            retryable=not sign.ours,
+            hint=sign.hint,
+        )
 
 
-def result(code: int, last: str, profile: Profile, signs: Collection[Sign] = ()) -> TurnEnded:
-    """The end of a turn by exit code and last line; `signs` are those that it showed, the latest last.
+def result(code: int, last: str, profile: Profile, told: Failure | None = None) -> TurnEnded:
+    """The end of a turn by what the agent told of it, else by exit code and last line.
 
     The shell tells by 126 and 127 that a program cannot be executed or does not exist.
     """
-    shown = next(reversed(tuple(signs)), None)
-    if shown is not None:
-        failure = Failure(
-            category=shown.category,
-            blame=Blame.AGENT,
-            message=redact(f"the agent said: {last}"),
-            retryable=shown.category is not Category.AGENT_AUTH,
-            hint=shown.hint,
-        )
+    if told is not None:
+        failure = told
     elif code == 0:
         return TurnEnded(status=TurnStatus.COMPLETED)
     elif code in _NOT_FOUND:

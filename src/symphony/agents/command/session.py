@@ -13,8 +13,8 @@ import anyio
 from symphony.agents.base import AgentError, SessionRequest
 from symphony.agents.command.output import Output
 from symphony.agents.command.papers import Papers
-from symphony.agents.command.profiles import Profile, Sign
-from symphony.agents.command.results import result, sign_in
+from symphony.agents.command.profiles import Profile
+from symphony.agents.command.results import Signs, result
 from symphony.agents.events import AgentEvent, SessionStarted, Text, TurnEnded
 from symphony.agents.process import AgentProcess
 from symphony.agents.queue import EventQueue
@@ -56,7 +56,7 @@ class CommandSession:
         self._separate = separate
         self._process: AgentProcess | None = None
         self._output = Output()
-        self._signs: list[tuple[Sign, str]] = []
+        self._signs = Signs(profile)
         self._events = EventQueue()
         self._task: str | None = None
         self._turn = 0
@@ -102,7 +102,7 @@ class CommandSession:
     async def _begin(self, prompt: str, title: str) -> SessionStarted:
         await self._end_process()
         self._turn += 1
-        self._output, self._signs = Output(), []
+        self._output, self._signs = Output(), Signs(self._profile)
         self._events.forget_ends()
         envelope = self._request.envelope or ""
         told = self._told(prompt)
@@ -162,9 +162,8 @@ class CommandSession:
         """The program has ended: hear what it still wrote, end what it left running, tell the result."""
         await self._end_process()
         self._hear(self._output.close())
-        signs = [sign for sign, _ in self._signs]
-        last = self._signs[-1][1] if self._signs else await process.stderr_line() or self._output.last
-        self._events.emit(result(code, last, self._profile, signs))
+        last = await process.stderr_line() or self._output.last
+        self._events.emit(result(code, last, self._profile, self._signs.failure))
 
     async def _end_process(self) -> None:
         if self._process is not None:
@@ -173,8 +172,8 @@ class CommandSession:
 
     def _hear(self, events: list[AgentEvent]) -> None:
         for event in events:
-            if isinstance(event, Text) and (sign := sign_in(event.message, self._profile)) is not None:
-                self._signs.append((sign, event.message))
+            if isinstance(event, Text):
+                self._signs.hear(event.message)
             self._events.emit(event)
 
 

@@ -6,7 +6,8 @@ must be the session's agent or one below it. A token would not do. All sessions 
 may read the arguments, the environment and the files of every other process of its user, so the agent of one
 session could read the token of another; the mark `SYMPHONY_RUN_ID` it could set for itself. Which process
 connected (`SO_PEERCRED`), and who its ancestors are, it cannot choose. What runs in a sandbox with a process
-table of its own is seen from here with its numbers outside of it.
+table of its own is seen from here with its numbers outside of it. A relay whose ancestors ended before it
+connected is nobody's, and refused.
 
 Calls of one session run one after the other, as they do for an agent that asks us directly; meanwhile pings
 are answered and calls may be taken back. Several connections are served at once: some agents start a server

@@ -82,6 +82,12 @@ class Connection:
         wire = self._codec.notify(method) if params is None else self._codec.request(method, params)[1]
         await self._write(wire)
 
+    async def ask(self, method: str, params: Mapping[str, Any]) -> int:
+        """Send a request whose answer comes among the messages, however late; returns its id."""
+        request_id, wire = self._codec.request(method, params)
+        await self._write(wire)
+        return request_id
+
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification."""
         await self._write(self._codec.notify(method, params))

@@ -74,12 +74,13 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A JSON-RPC error as the answer to our request `id`."""
+    """A JSON-RPC error as the answer to our request `id`; `data` is what stands beside its message."""
 
     id: RequestId
     method: str
     code: int
     message: str
+    data: msgspec.Raw = _NOTHING
 
 
 class Muted(msgspec.Struct, frozen=True):
@@ -94,6 +95,7 @@ Message = Notification | ServerRequest | Response | Refusal | Chatter | Garbled 
 class _Error(msgspec.Struct):
     code: int = 0
     message: str = ""
+    data: msgspec.Raw = _NOTHING
 
 
 class _Envelope(msgspec.Struct):
@@ -189,8 +191,8 @@ class Codec:
         if envelope.id is None:
             return Garbled(excerpt(line)[:EXCERPT_CHARS])
         method = self._pending.pop(envelope.id, "")
-        if envelope.error is not None:
-            return Refusal(envelope.id, method, envelope.error.code, envelope.error.message)
+        if (error := envelope.error) is not None:
+            return Refusal(envelope.id, method, error.code, error.message, error.data)
         return Response(envelope.id, method, envelope.result)
 
     def _line(self, message: Mapping[str, Any]) -> bytes:

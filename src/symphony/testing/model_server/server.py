@@ -14,6 +14,8 @@ from typing import Any, Self, assert_never
 from typing_extensions import override
 
 from symphony.testing.model_server.bodies import BodyError, read_body
+from symphony.testing.model_server.chat import ChatCompletions
+from symphony.testing.model_server.gemini import GeminiContent
 from symphony.testing.model_server.messages import Messages
 from symphony.testing.model_server.responses import Responses
 from symphony.testing.model_server.scenario import HARMLESS, Answer, Cut, Hang, HttpError, Scenario, Step
@@ -58,7 +60,13 @@ class ModelServer:
         self._scenarios = dict(scenarios or {})
         self._headers = dict(headers or {})
         self._otherwise = otherwise
-        self._formats: Sequence[WireFormat] = (Responses(), Messages())
+        self._formats: Sequence[WireFormat] = (
+            Responses(),
+            Messages(),
+            ChatCompletions(),
+            GeminiContent(streamed=True),
+            GeminiContent(streamed=False),
+        )
         self._recorded: list[Recorded] = []
         self._changed = threading.Condition()
         self.closing = threading.Event()

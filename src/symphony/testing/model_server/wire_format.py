@@ -18,12 +18,14 @@ class Asked:
         tool_results: how many results of tools follow it.
         position: how long the whole conversation is; makes the ids of an answer unique in it.
         streamed: whether a stream of events was asked for; else the answer is one JSON object.
+        wants_json: whether the answer's text must be JSON: a question of the agent's own, and no step.
     """
 
     user_text: str
     tool_results: int
     position: int
     streamed: bool = True
+    wants_json: bool = False
 
 
 class WireFormat(Protocol):

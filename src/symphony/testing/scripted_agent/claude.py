@@ -7,7 +7,6 @@ of the app-server. Tools of the client are reached as Claude does it, by the MCP
 
 import argparse
 import json
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from symphony.testing.scripted_agent import claude_frames as frames
 from symphony.testing.scripted_agent.faults import Faults, read_switches
 from symphony.testing.scripted_agent.program import live
 from symphony.testing.scripted_agent.server import Server
+from symphony.testing.scripted_agent.tool_client import call_tool
 from symphony.testing.scripted_agent.wire import Wire, write_stdout
 
 __all__ = ["main"]
@@ -65,7 +65,7 @@ class _ClaudeWire(Wire):
         self, method: str, params: Mapping[str, Any], gave_up: threading.Event
     ) -> Mapping[str, Any] | None:
         if method == "item/tool/call":
-            return {"id": 0, **_call_tool(self._options.tools, params["tool"], params["arguments"])}
+            return {"id": 0, **call_tool(self._options.tools, params["tool"], params["arguments"])}
         return super().ask(method, params, gave_up)
 
     @override
@@ -171,34 +171,6 @@ class _Client:
 
     def _send(self, method: str, request_id: str, **params: Any) -> None:
         self._server.handle({"method": method, "id": request_id, "params": params})
-
-
-def _call_tool(argv: tuple[str, ...], name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """One call by an MCP server that lives as long as the call."""
-    if not argv:
-        return {"error": {"message": "there is no server of tools"}}
-    opening = {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "s", "version": "1"},
-    }
-    asked = [("initialize", opening), ("tools/call", {"name": name, "arguments": dict(arguments)})]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
-        assert server.stdin is not None  # noqa: S101 - it is a pipe
-        assert server.stdout is not None  # noqa: S101 - as above
-        answer: dict[str, Any] = {}
-        for number, (method, params) in enumerate(asked):
-            request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-            server.stdin.write(json.dumps(request).encode() + b"\n")
-            server.stdin.flush()
-            answer = json.loads(server.stdout.readline() or b"{}")
-            if number == 0:
-                server.stdin.write(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
-        server.stdin.close()
-    if "result" not in answer:
-        return {"error": {"message": str(answer.get("error") or "the server of tools is gone")}}
-    result = answer["result"]
-    return {"result": {"success": not result.get("isError"), "contentItems": result.get("content", [])}}
 
 
 def main(argv: list[str]) -> int:

@@ -192,6 +192,15 @@ class Server:
             raise _RefusedError(f"expected active turn id {params.get('turnId')} but found {turn.id}")
         return {}, turn.interrupt
 
+    def interrupt(self) -> None:
+        """End the running turn, if there is one: for protocols that do not name it."""
+        if (turn := self._turn) is not None:
+            turn.interrupt()
+
+    def instruct(self, thread_id: str, text: str) -> None:
+        """Take what stands in front of a prompt as system-level text: for protocols that have no other."""
+        self._threads[thread_id].instructions = text
+
     def _run(self, turn: Turn) -> None:
         status, message = "completed", None
         try:

@@ -1,0 +1,273 @@
+"""What is known of single agents that speak the Agent Client Protocol, as data (AGENT-FACTS 4.2).
+
+A profile fills in what `acp` leaves out. Nothing in it is needed: an agent that is not listed is told by keys
+of WORKFLOW.md alone. What is said of an agent was observed with the version named in it.
+"""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+from symphony.workflow.settings import AcpSettings
+
+__all__ = ["PROFILES", "Profile", "SystemText", "UsageKind", "command_of", "profile_of"]
+
+SystemText = Literal["meta", "config", "prompt"]
+UsageKind = Literal["turn", "last_call", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """One agent.
+
+    Attributes:
+        command: the shell command that starts it; null where only the workflow can tell.
+        model_argument: what is appended to that command for a model, with `{model}`; null where the model is
+            chosen in the session.
+        variables: names of the daemon's variables that it needs: its keys, and where its model is.
+        env_values: variables with fixed values.
+        config: a variable that holds a configuration as JSON, with `{envelope_file}` where the path of a file
+            with the envelope belongs; null for none.
+        config_always: what else stands in that variable, with an envelope or without; `{workspace}` is the
+            session's directory.
+        start_timeout_ms: how long it may take until it has answered `initialize`, and again `session/new`.
+        system_text: how the envelope travels.
+        system_meta: what is added to `session/new` for it, with `{envelope}`; only for `meta`.
+        tells_on_resume: a session that is gone on with takes a new envelope in the same way; else it stands
+            in front of the prompt.
+        usage: what the token counts of an answer cover: the turn, or its last call of the model alone.
+        usage_path: where they are in the answer to a prompt.
+        errors_are_words: a turn that the model refused ends well, with the error as the agent's words; it is
+            known by that it used no tokens.
+        load: a session can be gone on with in a later process.
+        asks: it asks before it changes anything, in the mode it starts in.
+        open_modes: modes in which it does not ask.
+        install_hint: what to do when it is not there.
+        login_hint: what to do when it is not logged in.
+        home_variables: variables that move all it keeps below a home, with `{home}`.
+        home_outside_temp: it refuses a home below the temp directory.
+        home_files: files of a new private home, by relative path; written where missing.
+        state_paths: what it writes to below the operator's home.
+        workspace_skills: where it looks for skills in a workspace.
+        host_skills: where it looks for skills below its home.
+        observed: the version that all this was seen with; null for no agent in particular.
+        broken: what does not work, in sentences for people.
+    """
+
+    command: str | None = None
+    model_argument: str | None = None
+    variables: frozenset[str] = frozenset()
+    env_values: Mapping[str, str] = field(default_factory=dict)
+    config: tuple[str, Mapping[str, Any]] | None = None
+    config_always: Mapping[str, Any] = field(default_factory=dict)
+    start_timeout_ms: int = 30_000
+    system_text: SystemText = "prompt"
+    system_meta: Mapping[str, Any] = field(default_factory=dict)
+    tells_on_resume: bool = False
+    usage: UsageKind = "turn"
+    usage_path: tuple[str, ...] = ("usage",)
+    errors_are_words: bool = False
+    load: bool = True
+    asks: bool = False
+    open_modes: frozenset[str] = frozenset()
+    install_hint: str = "set acp.command to the shell command that starts the agent"
+    login_hint: str = "log the agent in as the user of the daemon, or name the variable of its key in acp.env"
+    home_variables: Mapping[str, str] = field(default_factory=dict)
+    home_outside_temp: bool = False
+    home_files: Mapping[str, str] = field(default_factory=dict)
+    state_paths: tuple[str, ...] = ()
+    workspace_skills: tuple[str, ...] = ()
+    host_skills: tuple[str, ...] = ()
+    observed: str | None = None
+    broken: tuple[str, ...] = ()
+
+
+_XDG: Final = {
+    "HOME": "{home}",
+    "XDG_CONFIG_HOME": "{home}/.config",
+    "XDG_DATA_HOME": "{home}/.local/share",
+    "XDG_STATE_HOME": "{home}/.local/state",
+    "XDG_CACHE_HOME": "{home}/.cache",
+}
+_OPENAI: Final = frozenset({"OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORGANIZATION", "OPENAI_PROJECT"})
+_ANTHROPIC: Final = frozenset({"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL"})
+_GEMINI_KEYS: Final = frozenset(
+    {
+        "GEMINI_API_KEY",
+        "GOOGLE_API_KEY",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GOOGLE_CLOUD_LOCATION",
+        "GOOGLE_CLOUD_PROJECT",
+        "GOOGLE_GEMINI_BASE_URL",
+        "GOOGLE_GENAI_USE_VERTEXAI",
+    }
+)
+
+PROFILES: Final[Mapping[str, Profile]] = {
+    "generic": Profile(home_variables=_XDG),
+    "gemini": Profile(
+        command="gemini --acp",
+        model_argument="-m {model}",
+        variables=_GEMINI_KEYS,
+        env_values={"GEMINI_CLI_NO_RELAUNCH": "true", "GEMINI_CLI_TRUST_WORKSPACE": "true"},
+        start_timeout_ms=60_000,
+        usage_path=("_meta", "quota", "token_count"),
+        load=False,
+        asks=True,
+        open_modes=frozenset({"yolo"}),
+        install_hint="install it with `npm install -g @google/gemini-cli`, or set acp.command",
+        login_hint="run `gemini` once as the user of the daemon, or set GEMINI_API_KEY for it",
+        home_variables=_XDG,
+        home_files={
+            ".gemini/settings.json": '{"security": {"auth": {"selectedType": "gemini-api-key"}}}\n',
+        },
+        state_paths=(".gemini",),
+        workspace_skills=(".gemini/skills", ".agents/skills"),
+        host_skills=(".gemini/skills", ".agents/skills"),
+        observed="Gemini CLI 0.61.0",
+        broken=(
+            "A session cannot be gone on with: `session/load` fails, so every run starts anew.",
+            "It has no system-level text to add to: the envelope stands in front of the first prompt.",
+            "Starting it takes several seconds.",
+            "A rate limit is tried again in silence for minutes; `acp.stall_timeout_ms` ends that.",
+        ),
+    ),
+    "opencode": Profile(
+        command="opencode acp",
+        variables=_OPENAI | _ANTHROPIC | _GEMINI_KEYS | {"OPENCODE_API_KEY", "OPENROUTER_API_KEY"},
+        env_values={
+            "OPENCODE_DISABLE_AUTOUPDATE": "1",
+            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+            "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        },
+        config=("OPENCODE_CONFIG_CONTENT", {"instructions": ["{envelope_file}"]}),
+        config_always={
+            "autoupdate": False,
+            "share": "disabled",
+            "permission": {"edit": "ask", "bash": "ask", "webfetch": "ask"},
+        },
+        start_timeout_ms=120_000,
+        system_text="config",
+        tells_on_resume=True,
+        usage="last_call",
+        asks=True,
+        install_hint="install it with `npm install -g opencode-ai`, or set acp.command",
+        login_hint="run `opencode auth login` as the user of the daemon, or set the key of a provider",
+        home_variables=_XDG,
+        state_paths=(
+            ".local/share/opencode",
+            ".local/state/opencode",
+            ".config/opencode",
+            ".cache/opencode",
+        ),
+        workspace_skills=(".opencode/skill", ".opencode/skills", ".agents/skills", ".claude/skills"),
+        host_skills=(".config/opencode/skill", ".agents/skills", ".claude/skills"),
+        observed="OpenCode 1.18.33",
+        broken=(
+            "It tells the tokens of a turn's last call of the model alone, so a turn with tools counts low.",
+            "A permission that is declined ends the turn.",
+            "A rate limit is tried again in silence for more than a minute before it is told.",
+            "Starting it takes from several seconds to half a minute.",
+        ),
+    ),
+    "claude-agent-acp": Profile(
+        command="claude-agent-acp",
+        variables=_ANTHROPIC
+        | {
+            "CLAUDE_CODE_EXECUTABLE",
+            "CLAUDE_CODE_OAUTH_TOKEN",
+            "CLAUDE_CODE_USE_BEDROCK",
+            "CLAUDE_CODE_USE_VERTEX",
+            "CLAUDE_CONFIG_DIR",
+        },
+        env_values={
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "CLAUDE_CODE_MAX_RETRIES": "2",
+            "DISABLE_AUTOUPDATER": "1",
+        },
+        system_text="meta",
+        system_meta={"_meta": {"systemPrompt": {"append": "{envelope}"}}},
+        tells_on_resume=True,
+        asks=True,
+        open_modes=frozenset({"bypassPermissions", "auto"}),
+        install_hint="install it with `npm install -g @agentclientprotocol/claude-agent-acp@0.49.0`",
+        login_hint="run `claude /login` as the user of the daemon, or set ANTHROPIC_API_KEY",
+        home_variables={**_XDG, "CLAUDE_CONFIG_DIR": "{home}/.claude"},
+        state_paths=(".claude", ".claude.json"),
+        workspace_skills=(".claude/skills",),
+        host_skills=(".claude/skills",),
+        observed="claude-agent-acp 0.49.0",
+        broken=("Rate limits are not told before they are reached.",),
+    ),
+    "codex-acp": Profile(
+        command="codex-acp",
+        variables=_OPENAI | {"CODEX_API_KEY", "CODEX_HOME", "CODEX_PATH"},
+        # Its own default lets a model of its own judge what would be asked of us.
+        env_values={"INITIAL_AGENT_MODE": "workspace-write"},
+        config=("CODEX_CONFIG", {}),
+        config_always={
+            "allow_login_shell": False,  # a profile would bring back what was kept from the agent
+            "sandbox_workspace_write": {
+                "writable_roots": ["{workspace}/.git"],
+                "exclude_slash_tmp": True,
+                "exclude_tmpdir_env_var": True,
+            },
+            "shell_environment_policy": {"exclude": ["CODEX_API_KEY", "OPENAI_API_KEY"]},
+        },
+        system_text="meta",
+        system_meta={
+            "systemPrompt": {"mode": "append", "content": [{"type": "text", "text": "{envelope}"}]},
+        },
+        errors_are_words=True,
+        asks=True,
+        open_modes=frozenset({"agent-full-access"}),
+        install_hint="install it with `npm install -g @agentclientprotocol/codex-acp`",
+        login_hint="run `codex login` as the user of the daemon, or set OPENAI_API_KEY",
+        home_variables={**_XDG, "CODEX_HOME": "{home}/.codex"},
+        home_outside_temp=True,
+        home_files={".codex/config.toml": ""},
+        state_paths=(".codex",),
+        workspace_skills=(".agents/skills", ".codex/skills"),
+        host_skills=(".agents/skills", ".codex/skills"),
+        observed="codex-acp 2.6.0",
+        broken=(
+            "When a session goes on, a changed envelope stands in front of the prompt.",
+            "Tokens of a turn that was cancelled are not told.",
+            "Rate limits are not told; `kind: codex` tells them.",
+        ),
+    ),
+}
+
+
+def profile_of(settings: AcpSettings) -> Profile | None:
+    """The named profile with what the settings say over it; null for a name that nobody knows."""
+    base = PROFILES.get(settings.profile)
+    if base is None:
+        return None
+    told: dict[str, Any] = {
+        "command": settings.command,
+        "model_argument": None if settings.command is None else "",
+        "start_timeout_ms": settings.start_timeout_ms,
+        "system_text": settings.system_text or (None if settings.system_meta is None else "meta"),
+        "system_meta": settings.system_meta,
+        "usage": settings.usage,
+        "usage_path": None if settings.usage_path is None else tuple(settings.usage_path.split(".")),
+        "load": settings.load,
+    }
+    return replace(
+        base,
+        variables=base.variables | set(settings.env),
+        env_values={**base.env_values, **settings.env_values},
+        **{key: value for key, value in told.items() if value is not None},
+    )
+
+
+def command_of(settings: AcpSettings, profile: Profile) -> str | None:
+    """The shell command: what the operator wrote, never rewritten, else the profile's; null for neither."""
+    command = settings.command or profile.command
+    if command is None or settings.command is not None:
+        return command
+    if settings.model is None or not profile.model_argument:
+        return command
+    return f"{command} {profile.model_argument.replace('{model}', shlex.quote(settings.model))}"

@@ -38,7 +38,7 @@ def test_a_recording_holds_everything_that_was_told(seed: int) -> None:
 
 
 def test_a_replay_judges_every_step() -> None:
-    recording = run_schedule(2).recordings[0]
+    recording = run_schedule(1).recordings[0]
     with pytest.raises(InvariantBrokenError, match="one-run-per-issue"):
         replay(recording, step=doubles_a_run)
 

@@ -134,8 +134,8 @@ def test_an_agent_that_is_not_there_is_told_by_name_and_line_before_anything_sta
     project.issue("SYM-1", WORK)
     line = 1 + path.read_text(encoding="utf-8").splitlines().index('      "command": "no-such-agent-here"')
     done = project.symphony("run", "--once")
-    assert done.returncode != 0
-    assert f"WORKFLOW.md:{line}: codex_not_found: agent second: " in done.stderr
+    assert done.returncode == 3
+    assert f"WORKFLOW.md:{line}: agent second: " in done.stderr
     assert "hint: " in done.stderr
     checked = json.loads(project.symphony("check", "--json").stdout)
     assert [(one["line"], one["message"]) for one in checked["problems"] if one["severity"] == "error"] == [

@@ -19,6 +19,7 @@ class Skip:
 
 
 PERMITTED = (
+    Skip(reason="no Claude Code: put `claude` on PATH or name it in SYMPHONY_TEST_CLAUDE", why="Claude Code is not installed everywhere", required=True),
     Skip(reason="no Codex: put `codex` on PATH or name it in SYMPHONY_TEST_CODEX", why="Codex is not installed everywhere", required=True),
     Skip(reason="no unshare(1) to take user namespaces away with", why="the case needs a host with that program"),
     Skip(reason="this machine has no user namespaces to take away", why="the case needs a host that has them"),

@@ -11,8 +11,9 @@ import anyio
 import pytest
 
 from harness.claude import COMMENT, ClaudeBench
-from harness.real import require_claude
+from harness.real import require_bubblewrap, require_claude
 from symphony.agents.base import AgentError
+from symphony.agents.claude.home import ATTACHMENTS
 from symphony.agents.events import (
     ApprovalAnswered,
     ContextCompacted,
@@ -26,6 +27,7 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
+from symphony.agents.isolation import Isolation
 from symphony.domain.failures import Category
 from symphony.scheduler.inputs import Thread
 from symphony.testing.claude_home import KEY, claude_home
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.asyncio, pytest.mark.real_claude]
 
 ENVELOPE = "## Available skills\n\n- greet — when greeting"
+COMMENTED = tool("mcp__symphony__board_comment", {"text": "done"})
 COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
 QUESTION = {
     "question": "Which colour?",
@@ -123,7 +126,8 @@ async def test_a_file_is_written_and_committed_and_the_envelope_arrives_once(rea
     assert ENVELOPE not in json.dumps(first.body["messages"])
     used = [event for event in events if isinstance(event, Usage)]
     assert sum(each.total_tokens for each in used) == 330, "three answers of 110 tokens"
-    assert any(isinstance(event, Notice) and "the turn cost" in event.message for event in events)
+    assert isinstance(events[-1], TurnEnded)
+    assert events[-1].cost_usd is not None
     assert bench.living() == ()
 
 
@@ -178,7 +182,7 @@ async def test_a_conversation_that_is_lost_is_begun_anew(real: Make) -> None:
 
 
 async def test_our_tools_are_called_over_the_bridge_without_asking(real: Make) -> None:
-    steps = (tool("mcp__symphony__board_comment", {"text": "done"}), say("Ok."))
+    steps = (COMMENTED, say("Ok."))
     bench, server = real({"tool": steps}, tools=(COMMENT,))
     async with bench.session(permission_mode="default") as session:
         events = await bench.turn(session, "[[tool]]")
@@ -341,16 +345,23 @@ async def test_what_a_workspace_holds_does_not_steer_its_agent(real: Make) -> No
     assert "text of another file" not in everything(server), "a path in the text of an issue opens no file"
 
 
-async def test_skills_of_the_agents_own_are_not_listed(real: Make) -> None:
+@pytest.mark.parametrize("listed", [False, True])
+async def test_skills_of_the_agents_own_are_listed_only_where_that_is_asked_for(
+    real: Make, *, listed: bool
+) -> None:
     bench, server = real({"work": (say("Ok."),)})
     for place in (bench.root.parent / ".claude", bench.workspace / ".claude"):
         folder = place / "skills/own"
         folder.mkdir(parents=True)
-        (folder / "SKILL.md").write_text("---\nname: own\ndescription: A skill of its own.\n---\nbody\n")
-    async with bench.session() as session:
+        (folder / "SKILL.md").write_text(f"---\nname: own\ndescription: A skill of {place}.\n---\nbody\n")
+    bench.environ[ATTACHMENTS] = ""
+    settings: dict[str, Any] = {"env": [ATTACHMENTS]} if listed else {}
+    async with bench.session(**settings) as session:
         await bench.turn(session, "[[work]]")
-    assert bench.backend().own_skill_roots.workspace == ()
-    assert "A skill of its own." not in everything(server)
+    own = bench.root.parent / ".claude"
+    assert bench.backend(**settings).own_skill_roots.host == ((own / "skills",) if listed else ())
+    assert (f"A skill of {own}." in everything(server)) == listed
+    assert f"A skill of {bench.workspace}" not in everything(server)
 
 
 async def test_a_private_home_knows_nothing_of_the_operators(real: Make) -> None:
@@ -388,3 +399,20 @@ async def test_a_turn_without_a_login_has_its_class(real: Make) -> None:
     async with bench.session() as session:
         events = await bench.turn(session, "go")
     assert failure_of(events) == (Category.AGENT_AUTH, False)
+
+
+async def test_it_works_inside_an_isolation_as_root_too(real: Make) -> None:
+    require_bubblewrap()
+    steps = (bash("echo x > made; echo y > ../beside"), COMMENTED, say("Ok."))
+    bench, server = real({"work": steps}, tools=(COMMENT,))
+    settings = {"home": "private", "permission_mode": "bypassPermissions"}
+    backend = bench.backend(around={"isolation": Isolation()}, **settings)
+    assert (await backend.preflight(bench.root, run_id=bench.run_id)).notices == ()
+    async with backend.open(bench.request()) as session:
+        events = await bench.turn(session, "[[work]]")
+    assert events[-1] == COMPLETED
+    assert (bench.workspace / "made").exists()
+    assert not (bench.root / "beside").exists()
+    assert bench.calls == [("board_comment", {"text": "done"})]
+    assert len(server.requests) == 3
+    assert bench.living() == ()

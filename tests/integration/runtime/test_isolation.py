@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from harness.project import marked_processes, until
-from harness.real import require_bubblewrap
+from harness.real import require_bubblewrap, require_codex
+from symphony.testing import model_server as models
+from symphony.testing.codex_home import codex_home
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,3 +81,32 @@ def test_a_machine_without_bubblewrap_is_told_by_check(project: Project) -> None
     done = project.symphony("check")
     assert done.returncode != 0
     assert "apt install bubblewrap" in done.stdout + done.stderr
+
+
+@pytest.mark.real_codex
+def test_a_real_codex_with_a_home_of_its_own_works_enclosed(project: Project) -> None:
+    """All guards at once: the enclosure, the agent's own sandbox in it, a home that is the daemon's."""
+    codex = require_codex()
+    probe = models.shell(f"ls -A {project.workspaces}; cat {project.repo}/README.md; ls -A ~")
+    last = (probe, models.tool("board_move", {"state": "Done"}), models.say("Done."))
+    edit = models.edit_and_commit("hello.txt", "hello\n", "Say hello", last=last)
+    with models.ModelServer({"work": edit}) as server, codex_home(server.base_url) as home:
+        state = home.path.parent / "state"
+        own = state / "homes" / "codex"
+        own.mkdir(parents=True)
+        shutil.copy(home.path / "config.toml", own)
+        project.environment.update(home.env, SYMPHONY_STATE_DIR=str(state))
+        project.workflow(
+            command=f"{codex} app-server",
+            workspace={"isolation": "bwrap"},
+            codex={"read_timeout_ms": 30_000, "home": "private"},
+        )
+        project.issue("SYM-1", text="[[work]] Write hello.txt and commit it.")
+        with project.daemon("--once") as daemon:
+            assert daemon.end() == 0, daemon.log.read_text()
+        assert project.state("SYM-1") == "Done"
+        assert list((own / "sessions").rglob("rollout-*.jsonl"))
+    assert project.branch_log("SYM-1") == ["Say hello"]
+    seen = json.dumps([request.body["input"][-1] for request in server.requests])
+    assert "# Project" in seen, "the repository can be read"
+    assert "config.toml" in seen, "its home is its own"

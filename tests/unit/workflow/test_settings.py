@@ -76,6 +76,7 @@ DEFAULTS: dict[str, object] = {
     "codex.model": None,
     "codex.effort": None,
     "codex.home": "operator",
+    "codex.env": (),
     "codex.approval_policy": "never",
     "codex.thread_sandbox": "workspace-write",
     "codex.turn_sandbox_policy": None,

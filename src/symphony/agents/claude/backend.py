@@ -17,6 +17,7 @@ from symphony.agents.base import (
     Surroundings,
 )
 from symphony.agents.claude.arguments import session_arguments
+from symphony.agents.claude.home import ATTACHMENTS, config_directory
 from symphony.agents.claude.launcher import Launcher, Start
 from symphony.agents.claude.preflight import check
 from symphony.agents.claude.session import ClaudeSession
@@ -60,8 +61,11 @@ class ClaudeBackend:
 
     @property
     def own_skill_roots(self) -> OwnSkillRoots:
-        """None: what lists skills is what also reads any file that an issue names, and is switched off."""
-        return OwnSkillRoots()
+        """None, unless the workflow takes the switch over: attachments list skills as well as open files."""
+        own = config_directory(self._launcher.around.environ)
+        if own is None or ATTACHMENTS not in self._settings.env or self._settings.home == "private":
+            return OwnSkillRoots()
+        return OwnSkillRoots(host=(own / "skills",))
 
     async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
         """Check binary, version, control channel and login; see `preflight.check`."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["CLAUDE_VARIABLES", "FIXED", "config_directory", "written_places"]
+__all__ = ["ATTACHMENTS", "CLAUDE_VARIABLES", "FIXED", "config_directory", "written_places"]
 
 CLAUDE_VARIABLES = frozenset(
     {
@@ -17,6 +17,8 @@ CLAUDE_VARIABLES = frozenset(
 )
 """What passes from the daemon's own variables; whatever else a provider needs, `claude.env` names."""
 
+ATTACHMENTS = "CLAUDE_CODE_DISABLE_ATTACHMENTS"
+
 FIXED: Mapping[str, str] = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "DISABLE_AUTOUPDATER": "1",
@@ -25,7 +27,7 @@ FIXED: Mapping[str, str] = {
     # Else a command in the background begins a turn of its own when it ends, between two of ours.
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
     # Else `@path` in the text of an issue puts any file of this machine before the model, unasked.
-    "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",
+    ATTACHMENTS: "1",
     # CLAUDE.md of the workspace, whose settings are not read.
     "CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD": "1",
 }

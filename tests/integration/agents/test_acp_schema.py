@@ -37,7 +37,8 @@ def schema() -> Schema:
 def definition(schema: Schema, method: str, kind: str) -> str:
     """The name of what is said for a method: `Request`, `Response` or `Notification`."""
     named = schema["$defs"].items()
-    return next(str(name) for name, it in named if it.get("x-method") == method and name.endswith(kind))
+    found = (name for name, it in named if it.get("x-method") == method and name.endswith(kind))
+    return str(next(found))
 
 
 def judge(schema: Schema, method: str, kind: str, value: object) -> None:

@@ -74,6 +74,7 @@ def test_a_real_session_does_the_whole_job(project: Project, claude: dict[str, A
     ended = daemon.wait_for("run_ended", issue_identifier="SYM-1", outcome="succeeded")
     assert (ended["turns"], ended["commits"]) == (1, 1)
     assert _tokens(project) == [550], "five answers of the model"
+    assert daemon.wait_for("turn_ended")["cost_usd"] > 0
 
 
 def test_after_kill_9_the_same_conversation_goes_on(project: Project, claude: dict[str, Any]) -> None:

@@ -175,7 +175,7 @@ def _agents() -> Iterator[Row]:
     yield _row("A-16", "C", "AG6, AG8", "All turns of a run share one process and one thread, up to the limit of turns.", environment=PROCESSES)
     yield _row("A-17", "I", "AG21", "Stopping a session ends the whole tree of its processes.", environment=PROC)
     yield _row("A-18", "C+X", "AG23, TK4", "A resumed session keeps its thread, and its tokens are not counted twice.")
-    yield _row("A-19", "C", "AG22", "Every agent backend passes the same suite.", pending="the second agent backend")
+    yield _row("A-19", "C", "AG22", "Every agent backend passes the same suite.")
     yield _row("A-20", "C", "AG7, WS10", "An error in the template starts no agent, and `after_run` still runs.", environment=GIT)
 
 

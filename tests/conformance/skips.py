@@ -42,6 +42,14 @@ PERMITTED = (
     Skip(reason="the tree to boot has another Python than these tests, which could not load their libraries", why="libraries are made for one Python"),
     Skip(reason="no systemd-analyze to judge a unit with", why="systemd is not everywhere", required=True),
     Skip(reason="not a git checkout, so there is nothing to clone", why="an unpacked archive has no history"),
+    Skip(reason="no gemini: `make agents` installs it, and names it in SYMPHONY_TEST_GEMINI", why="a real agent that CI does not install"),
+    Skip(reason="no opencode: `make agents` installs it, and names it in SYMPHONY_TEST_OPENCODE", why="a real agent that CI does not install"),
+    Skip(reason="no codex-acp: `make agents` installs it, and names it in SYMPHONY_TEST_CODEX_ACP", why="a real agent that CI does not install"),
+    Skip(reason="no claude-agent-acp: `make agents` installs it, and names it in SYMPHONY_TEST_CLAUDE_ACP", why="a real agent that CI does not install"),
+    Skip(reason="its model judges what would be asked: the codex backend shows this", why="codex-acp asks otherwise"),
+    Skip(reason="no aider: put `aider` on PATH or name it in SYMPHONY_TEST_AIDER", why="a real agent that CI does not install"),
+    Skip(reason="no bubblewrap: install it (apt install bubblewrap)", why="it is one of Debian's packages", required=True),
+    Skip(reason="no permission for bubblewrap to make user namespaces on this machine", why="the case needs a host that permits them", required=True),
 )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ from symphony.scheduler.inputs import (
     WorkflowRejected,
 )
 from symphony.scheduler.machine import step
+from symphony.scheduler.policy import in_active_state
 from symphony.scheduler.state import Cycle, Drain, State
 from symphony.testing.simulator import make_settings
 
@@ -155,7 +156,10 @@ def starts_what_is_not_eligible(state: State, fact: Input, now_ms: int) -> tuple
         return step(state, fact, now_ms)
     told = {issue.id: issue for issue in fact.issues}
     active = tuple(
-        replace(issue, state="Todo") if issue.id in state.picks else issue for issue in fact.issues
+        replace(issue, state="Todo")
+        if issue.id in state.picks and not in_active_state(issue, state.settings)
+        else issue
+        for issue in fact.issues
     )
     after, commands = step(state, replace(fact, issues=active), now_ms)
     true = (

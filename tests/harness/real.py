@@ -55,9 +55,8 @@ def require_aider(environment: Mapping[str, str] = os.environ) -> Path:
 
 def require_acp(driven: Driven, environment: Mapping[str, str] = os.environ) -> str:
     """The shell command of a real agent that speaks the Agent Client Protocol; as aider, never required."""
-    missing = [name for name in (driven.variable, *driven.needs) if not environment.get(name)]
-    if missing:
-        pytest.skip(f"no {driven.profile}: name its program in {' and '.join(missing)}")
+    if not all(environment.get(name) for name in (driven.variable, *driven.needs)):
+        pytest.skip(f"no {driven.profile}: `make agents` installs it, and names it in {driven.variable}")
     return driven.start(environment[driven.variable])
 
 

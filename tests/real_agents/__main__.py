@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -54,7 +55,8 @@ def _arguments(only: str | None) -> list[str]:
         marks = f"real_{only}"
     elif only is not None:
         marks, words = "real_acp", ["-k", f"[{only}]"]
-    return ["-q", "-p", "no:cacheprovider", "-m", marks, *words, str(_ROOT / "tests")]
+    own = f"--basetemp={Path(tempfile.gettempdir()) / 'symphony-real-agents'}"  # others may have left much
+    return [own, "-q", "-p", "no:cacheprovider", "-m", marks, *words, str(_ROOT / "tests")]
 
 
 def main(argv: list[str]) -> int:

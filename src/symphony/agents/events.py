@@ -157,10 +157,14 @@ class Malformed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnded:
-    """The turn is over; `failure` is set unless it completed."""
+    """The turn is over; `failure` is set unless it completed.
+
+    `cost_usd` is what it cost by the agent's own count, in US dollars; null where the agent tells nothing.
+    """
 
     status: TurnStatus
     failure: Failure | None = None
+    cost_usd: float | None = field(default=None, compare=False)
 
 
 AgentEvent = (

@@ -208,7 +208,7 @@ def humanise(event: AgentEvent, redaction: Redaction = _SHAPES_ONLY) -> str:
         case InputRequired():
             words = event.reason
         case TurnEnded():
-            words = f"turn {event.status.value}" if event.failure is None else event.failure.line
+            words = _ended(event)
         case ContextCompacted():
             words = "the conversation was compacted"
         case Malformed():
@@ -216,6 +216,13 @@ def humanise(event: AgentEvent, redaction: Redaction = _SHAPES_ONLY) -> str:
         case _:
             words = _short(event)
     return one_line(redaction.text(one_line(words, MESSAGE_CHARS * 8)), MESSAGE_CHARS)
+
+
+def _ended(event: TurnEnded) -> str:
+    if event.failure is not None:
+        return event.failure.line
+    cost = "" if event.cost_usd is None else f" for {event.cost_usd:.4f} USD"
+    return f"turn {event.status.value}{cost}"
 
 
 def _finished(event: ItemFinished) -> str:

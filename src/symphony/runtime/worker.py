@@ -308,7 +308,10 @@ class Worker:
                 self._pulse.launched(session.pid)
                 structlog.contextvars.bind_contextvars(session_id=event.session_id)
                 _log.info("turn_started", pid=session.pid)
-        _log.info("turn_ended", status=last.status.value if isinstance(last, TurnEnded) else "input_required")
+        status = last.status.value if isinstance(last, TurnEnded) else "input_required"
+        _log.info(
+            "turn_ended", status=status, cost_usd=last.cost_usd if isinstance(last, TurnEnded) else None
+        )
         match last:
             case TurnEnded(status=TurnStatus.COMPLETED):
                 return

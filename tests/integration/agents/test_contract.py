@@ -89,6 +89,7 @@ def skip_unless(able: bool, what: str) -> None:  # noqa: FBT001 - reads as a sen
 # --- a turn ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.conformance("A-19")
 async def test_a_turn_begins_says_something_and_completes(player: Player) -> None:
     async with player.open() as session:
         assert session.resume_refused is None
@@ -100,6 +101,7 @@ async def test_a_turn_begins_says_something_and_completes(player: Player) -> Non
     assert player.spawned
 
 
+@pytest.mark.conformance("A-19")
 async def test_work_is_done_in_the_workspace_and_reported(player: Player) -> None:
     async with player.open() as session:
         work = Act("run", "printf hello > hello.txt && git add -A && git commit -q -m 'say hello'")
@@ -205,6 +207,7 @@ async def test_a_question_to_a_person_ends_the_turn_with_its_words(scripted: Pla
 # --- the end ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.conformance("A-19")
 async def test_a_stop_in_the_middle_of_a_command_leaves_nothing_behind(player: Player) -> None:
     async with player.open() as session:
         async with anyio.create_task_group() as tasks:

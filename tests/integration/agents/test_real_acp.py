@@ -146,7 +146,7 @@ async def test_what_is_declined_is_not_done(real: Make, driven: Driven) -> None:
 
 async def test_a_permission_can_wait_for_a_person(real: Make, driven: Driven) -> None:
     if driven.profile == "codex-acp":
-        pytest.skip("Codex asks its model's own justification first; its own backend shows this")
+        pytest.skip("its model judges what would be asked: the codex backend shows this")
     bench = real(work, on_approval="block")
     async with bench.session() as session:
         events = await bench.turn(session, "[[work]] please")

@@ -126,7 +126,8 @@ async def test_a_file_is_written_and_committed_and_the_envelope_arrives_once(rea
     assert ENVELOPE not in json.dumps(first.body["messages"])
     used = [event for event in events if isinstance(event, Usage)]
     assert sum(each.total_tokens for each in used) == 330, "three answers of 110 tokens"
-    assert any(isinstance(event, Notice) and "the turn cost" in event.message for event in events)
+    assert isinstance(events[-1], TurnEnded)
+    assert events[-1].cost_usd is not None
     assert bench.living() == ()
 
 

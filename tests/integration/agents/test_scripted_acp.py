@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import aclosing
 from pathlib import Path
@@ -12,6 +11,7 @@ import anyio
 import pytest
 
 from harness.acp import COMMENT, ENVELOPE, AcpBench, scripted_acp
+from harness.real import require_bubblewrap
 from symphony.agents.base import AgentError
 from symphony.agents.events import (
     Activity,
@@ -29,6 +29,7 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.fold import Progress
+from symphony.agents.isolation import Isolation
 from symphony.domain.failures import Blame, Category
 from symphony.scheduler.inputs import Thread
 
@@ -482,10 +483,7 @@ async def test_the_check_fails_with_a_hint(
 
 
 async def test_an_enclosed_agent_reaches_its_tools_and_its_envelope(bench: AcpBench) -> None:
-    from symphony.agents.isolation import Isolation  # noqa: PLC0415 - only here
-
-    if not any(os.access(f"{folder}/bwrap", os.X_OK) for folder in os.environ["PATH"].split(":")):
-        pytest.skip("no bubblewrap on PATH")
+    require_bubblewrap()
     held = Isolation(hidden=(bench.top / "homes",))
     changes = {"tools": (COMMENT,), "envelope": ENVELOPE}
     steps = (

@@ -154,6 +154,7 @@ def test_skills_are_looked_for_at_the_agents_home(tmp_path: Path) -> None:
     assert backend(tmp_path, profile="gemini").own_skill_roots.host == ()
     private = backend(tmp_path, profile="gemini", home="private")
     assert private.own_skill_roots.host[0] == tmp_path / "homes/mine/.gemini/skills"
+    assert private.profile.login_hint.startswith(f"it lives in HOME={tmp_path}/homes/mine: run `gemini`")
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "agents" / "acp.md"
@@ -472,6 +473,7 @@ def test_a_total_alone_counts_and_nothing_is_no_usage() -> None:
         ("Internal error", {"a": [{"b": "401 Unauthorized"}]}, Category.AGENT_AUTH),
         ("input exceeds the context window", None, Category.AGENT_CONTEXT_FULL),
         ("stream disconnected", None, Category.TURN_FAILED),
+        ("open a.txt: permission denied", None, Category.TURN_FAILED),
         ("", None, Category.TURN_FAILED),
     ],
 )

@@ -19,6 +19,7 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
+from symphony.agents.fold import humanise
 from symphony.domain.failures import Category
 
 USAGE = {
@@ -129,15 +130,17 @@ def test_messages_count_at_once_and_a_result_adds_what_is_missing(translator: Tr
     assert say(translator, message) == [], "one message has an event for each block"
     model = {"inputTokens": 20, "cacheReadInputTokens": 5, "outputTokens": 9}
     result = {**RESULT, "modelUsage": {"a": model, "b": {"outputTokens": 1}}, "total_cost_usd": 0.5}
-    cost, rest, ended = say(translator, result)
-    assert cost == Notice(level="info", message="the turn cost 0.5000 USD by the agent's own count")
+    rest, ended = say(translator, result)
     assert rest == Usage(absolute=False, input_tokens=9, output_tokens=8, total_tokens=17)
     assert ended == TurnEnded(status=TurnStatus.COMPLETED)
+    assert isinstance(ended, TurnEnded)
+    assert ended.cost_usd == 0.5
     second = {**RESULT, "modelUsage": {"a": {**model, "outputTokens": 12}}, "total_cost_usd": 0.75}
-    assert say(translator, second)[:2] == [
-        Notice(level="info", message="the turn cost 0.2500 USD by the agent's own count"),
-        Usage(absolute=False, input_tokens=0, output_tokens=2, total_tokens=2),
-    ]
+    more, ended = say(translator, second)
+    assert more == Usage(absolute=False, input_tokens=0, output_tokens=2, total_tokens=2)
+    assert isinstance(ended, TurnEnded)
+    assert ended.cost_usd == 0.25
+    assert humanise(ended) == "turn completed for 0.2500 USD"
 
 
 def test_without_totals_the_usage_of_the_turn_counts(translator: Translator) -> None:

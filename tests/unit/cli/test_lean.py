@@ -68,7 +68,7 @@ def test_a_prompt_is_rendered_as_ever_without_the_filters_by_locale() -> None:
         "with lean_imports():\n"
         "    from symphony.workflow.template import _ENVIRONMENT, PromptTemplate\n"
         "import liquid, sys; print('babel' in sys.modules or 'liquid.extra.filters.babel' in sys.modules)\n"
-        "print(sorted(_ENVIRONMENT.filters) == sorted(liquid.Environment().filters))\n"
+        "print(sorted(_ENVIRONMENT.filters) == sorted([*liquid.Environment().filters, 'fence']))\n"
         "print(None in _ENVIRONMENT.filters.values())\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 REAL = "no Codex: put `codex` on PATH or name it in SYMPHONY_TEST_CODEX"
 WRONG = {
     "@pytest.mark.conformance('W-1')\ndef test_red():\n    assert False": "test_red: failed",
-    "@pytest.mark.conformance('A-19')\ndef test_early():\n    pass": "A-19: pending (",
+    "@pytest.mark.conformance('R-1')\ndef test_early():\n    pass": "R-1: pending (",
     "@pytest.mark.conformance('Q-1')\ndef test_odd():\n    pass": "Q-1: there is no such id",
     "@pytest.mark.conformance('W-1')\ndef test_no():\n    pytest.skip('tired')": "skipped (tired): no such",
     "@pytest.mark.conformance('W-1')\n@pytest.mark.xfail\ndef test_x():\n    assert 0": "expected to fail",

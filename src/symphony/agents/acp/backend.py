@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -38,6 +39,9 @@ class AcpBackend:
         command = None if profile is None else command_of(settings, profile)
         if profile is None or command is None:
             raise AgentError(_unusable(settings))
+        if settings.home == "private":
+            hint = f"it lives in HOME={around.homes / name}: {profile.login_hint}"
+            profile = replace(profile, login_hint=hint)
         self._settings = settings
         self._profile = profile
         self._around = around

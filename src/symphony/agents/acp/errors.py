@@ -29,7 +29,7 @@ _USAGE_LIMIT = (
 _RATE_LIMIT = r"\b429\b|rate.?limit|too many requests|resource.?exhausted|overloaded"
 _BAD_KEY = r"(?:invalid|incorrect|missing|not valid)"
 _AUTH = (
-    r"\b40[13]\b|unauthori[sz]ed|authenticat|not logged in|please log ?in|permission.?denied"
+    r"\b40[13]\b|unauthori[sz]ed|authenticat|not logged in|please log ?in|permission_denied"
     rf"|{_BAD_KEY}[^.]{{0,40}}api.?key|api.?key[^.]{{0,40}}{_BAD_KEY}"
 )
 _CONTEXT = (

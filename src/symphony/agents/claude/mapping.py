@@ -5,6 +5,7 @@ What is not understood is a sign of life and nothing else.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from symphony.agents.claude import items
@@ -105,11 +106,9 @@ class Translator:
     def _result(self, body: Body) -> Iterator[AgentEvent]:
         usage, cost = self._ledger.result(body), self._ledger.cost_usd(body)
         self._open.clear()
-        if cost is not None:
-            yield Notice(level="info", message=f"the turn cost {cost:.4f} USD by the agent's own count")
         if usage is not None:
             yield usage
-        yield self._ended(body)
+        yield replace(self._ended(body), cost_usd=cost)
 
     def _ended(self, body: Body) -> TurnEnded:
         reason, name = _string(body, "terminal_reason") or "", self._error

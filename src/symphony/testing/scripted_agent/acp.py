@@ -197,6 +197,7 @@ def _choices() -> dict[str, Any]:
     modes = [{"id": name, "name": name} for name in _MODES]
     model = {
         "id": "model",
+        "name": "Model",
         "category": "model",
         "type": "select",
         "currentValue": _MODELS[0],
@@ -235,8 +236,12 @@ class _Client:
                 self._prompt(frame["id"], params)
             case "session/cancel":
                 self._server.interrupt()
-            case "session/set_mode" | "session/set_config_option":
+            case "session/set_mode":
                 self._wire.tell({"id": frame["id"], "result": {}})
+            case "session/set_config_option":
+                options = _choices()["configOptions"]
+                chosen = [{**option, "currentValue": params["value"]} for option in options]
+                self._wire.tell({"id": frame["id"], "result": {"configOptions": chosen}})
             case _:
                 self._wire.refuse(frame.get("id"), _METHOD_NOT_FOUND, f"Method not found: {method}")
 

@@ -393,5 +393,5 @@ ALL: Mapping[str, Invariant] = {
 
 def first_broken(moment: Moment) -> tuple[Invariant, Broken] | None:
     """The first rule that this moment breaks, or null."""
-    books = (_RULES, lasting.RULES, giving.RULES)
+    books = (giving.RULES, _RULES, lasting.RULES)
     return next(filter(None, (rules.first_broken(moment) for rules in books)), None)

@@ -23,13 +23,14 @@ _RULES = (
     (Rule(use="gemini", label="x", state="in progress"), Rule(use="gemini", label="x", fallback="codex")),
 )
 _QUICK = {"claude": AgentFacts(kind="claude", section="claude", stall_timeout_ms=40_000)}
+_OTHER_DICE = 10**9
 _REPLAYED = 4
 _CRASHED = 0.6
 
 
 def schedule(seed: int) -> tuple[Scenario, timedelta]:
     """The small world of a seed: one to six issues, up to three slots, odd limits, a mix of profiles."""
-    dice = Dice(seed)
+    dice, agents = Dice(seed), Dice(seed + _OTHER_DICE)
     settings = make_settings(
         max_concurrent_agents=dice.pick((1, 1, 2, 2, 3, 0)),
         max_concurrent_by_state=dice.pick(({}, {}, {"todo": 1}, {"todo": 2, "in progress": 1})),
@@ -43,17 +44,17 @@ def schedule(seed: int) -> tuple[Scenario, timedelta]:
         max_tokens_per_issue=dice.pick((None, None, 3_000)),
         max_tokens_per_day=dice.pick((None, None, 5_000)),
         max_turns_per_issue=dice.pick((None, None, 3)),
-        rules=dice.pick(_RULES),
-        fallback=dice.pick((None, "claude")),
-        agents=dice.pick(({}, _QUICK)),
+        rules=agents.pick(_RULES),
+        fallback=agents.pick((None, "claude")),
+        agents=agents.pick(({}, _QUICK)),
     )
     profile = PROFILES[dice.pick(_NAMES)]
     turn_ms = dice.pick(((1_000, 60_000), (10_000, 600_000)))
-    agents = replace(profile.agents, turn_ms=turn_ms, sign_every_ms=dice.pick((30_000, 120_000)))
+    habits = replace(profile.agents, turn_ms=turn_ms, sign_every_ms=dice.pick((30_000, 120_000)))
     scenario = Scenario(
         board=tuple(make_issue(f"S-{number}", labels=("x",)) for number in range(dice.between((1, 3)))),
         issues=dice.between((0, 4)),
-        profile=replace(profile, agents=agents),
+        profile=replace(profile, agents=habits),
         settings=settings,
         hurry=dice.pick((30, 100, 300)),
         crash=(dice.pick(ALL_POINTS), dice.pick((1, 1, 2, 3, 5))) if dice.chance(_CRASHED) else None,

@@ -1,0 +1,197 @@
+"""The acp session against an agent in memory: what hardly any real one would say."""
+
+import json
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+import pytest
+
+from symphony.agents.acp import session as session_module
+from symphony.agents.acp.profiles import profile_of
+from symphony.agents.acp.session import AcpSession
+from symphony.agents.base import AgentError, SessionRequest
+from symphony.agents.events import (
+    AgentEvent,
+    InputRequired,
+    Malformed,
+    Notice,
+    Text,
+    TurnEnded,
+    TurnStatus,
+    Usage,
+)
+from symphony.agents.queue import EventQueue
+from symphony.domain.failures import Category
+from symphony.domain.tools import ToolResult
+from symphony.workflow.settings import AcpSettings
+
+if TYPE_CHECKING:
+    from symphony.agents.process import AgentProcess
+
+pytestmark = pytest.mark.asyncio
+
+Frame = dict[str, Any]
+COMPLETED = TurnEnded(status=TurnStatus.COMPLETED)
+OPENED: dict[str, Frame] = {
+    "initialize": {"protocolVersion": 1},
+    "session/new": {"sessionId": "s"},
+}
+
+
+class MemoryProcess:
+    """Answers as the table says; a prompt is answered by `says`, line by line."""
+
+    pid = 4242
+    grace_s = 0.05
+
+    def __init__(self, *says: Frame | bytes) -> None:
+        self.says = says
+        self.sent: list[Frame] = []
+        self._waiting: deque[bytes] = deque()
+        self._news = anyio.Event()
+
+    async def send(self, data: bytes) -> None:
+        frame = json.loads(data)
+        self.sent.append(frame)
+        method = frame.get("method")
+        if method in OPENED:
+            self._say({"id": frame["id"], "result": OPENED[method]})
+        elif method == "session/prompt":
+            for each in self.says:
+                self._say(
+                    {"id": frame["id"], **each} if isinstance(each, dict) and "method" not in each else each
+                )
+
+    def _say(self, frame: Frame | bytes) -> None:
+        self._waiting.append(frame if isinstance(frame, bytes) else json.dumps(frame).encode() + b"\n")
+        self._news.set()
+
+    async def receive(self) -> bytes:
+        while not self._waiting:
+            self._news = anyio.Event()
+            await self._news.wait()
+        return self._waiting.popleft()
+
+    async def stop(self, sink: Any) -> None:
+        sink(b"")
+
+
+async def run_tool(*_: object) -> ToolResult:
+    return ToolResult.of({})
+
+
+def made(process: MemoryProcess, **values: Any) -> AcpSession:
+    settings = AcpSettings(**{"command": "x", **values})
+    profile = profile_of(settings)
+    assert profile is not None
+    request = SessionRequest(
+        run_id="r", cwd=Path("/ws"), envelope=None, tools=(), run_tool=run_tool, stderr_path=Path("/e")
+    )
+    return AcpSession(
+        cast("AgentProcess", process),
+        settings=settings,
+        profile=profile,
+        request=request,
+        cwd=Path("/ws"),
+        events=EventQueue(),
+    )
+
+
+async def turn(*says: Frame | bytes, **values: Any) -> tuple[list[AgentEvent], MemoryProcess]:
+    process = MemoryProcess(*says)
+    session = made(process, **values)
+    await session.start()
+    return [event async for event in session.run_turn("do", title="")][1:], process
+
+
+def update(**values: Any) -> Frame:
+    return {"method": "session/update", "params": {"sessionId": "s", "update": values}}
+
+
+WORDS = update(sessionUpdate="agent_message_chunk", content={"text": "429 Too Many Requests"})
+
+
+async def test_a_turn_before_the_start_is_a_bug() -> None:
+    with pytest.raises(RuntimeError):
+        await anext(aiter(made(MemoryProcess()).run_turn("x", title="")))
+
+
+async def test_updates_of_other_sessions_and_odd_ones_only_count() -> None:
+    other = {
+        "method": "session/update",
+        "params": {
+            "sessionId": "child",
+            "update": {"sessionUpdate": "agent_message_chunk", "content": {"text": "no"}},
+        },
+    }
+    odd = {"method": "session/update", "params": {"update": 3}}
+    broken = b'{"jsonrpc":"2.0","method":"session/update","params":{"x":"\xff"}}\n'
+    events, _ = await turn(other, odd, {"method": "new/one"}, broken, {"result": {"stopReason": "end_turn"}})
+    assert not any(isinstance(event, Text) for event in events)
+    assert events[-1] == COMPLETED
+    assert any(isinstance(event, Malformed) for event in events)
+
+
+async def test_a_pause_after_many_requests_completes_with_a_word() -> None:
+    events, _ = await turn({"result": {"stopReason": "max_turn_requests", "usage": {"totalTokens": 3}}})
+    assert events[-1] == COMPLETED
+    assert any(isinstance(event, Notice) and "paused" in event.message for event in events)
+    assert any(isinstance(event, Usage) for event in events)
+
+
+async def test_an_answer_that_cannot_be_read_is_a_failed_turn() -> None:
+    events, _ = await turn(b'{"jsonrpc":"2.0","id":3,"result":{"stopReason":"\xff"}}\n')
+    ended = events[-1]
+    assert isinstance(ended, TurnEnded)
+    assert ended.status is TurnStatus.FAILED
+
+
+async def test_an_error_in_words_fails_the_turn_where_the_profile_says_so() -> None:
+    answer = {"result": {"stopReason": "end_turn"}}
+    events, _ = await turn(WORDS, answer, profile="codex-acp")
+    ended = events[-1]
+    assert isinstance(ended, TurnEnded)
+    assert ended.failure is not None
+    assert ended.failure.category is Category.AGENT_RATE_LIMITED
+    events, _ = await turn(WORDS, answer)
+    assert events[-1] == COMPLETED
+
+
+async def test_a_permission_that_cannot_be_read_is_refused() -> None:
+    broken = b'{"jsonrpc":"2.0","id":"p","method":"session/request_permission","params":{"x":"\xff"}}\n'
+    events, process = await turn(broken, {"result": {"stopReason": "end_turn"}})
+    assert events[-1] == COMPLETED
+    answered = next(frame for frame in process.sent if frame.get("id") == "p")
+    assert answered["error"]["code"] == -32_602
+
+
+async def test_after_a_question_the_turn_is_cancelled_and_its_end_waited_for() -> None:
+    asked = {"id": "p", "method": "session/request_permission", "params": {"toolCall": {"title": "t"}}}
+    process = MemoryProcess(asked)
+    session = made(process, on_approval="block")
+    await session.start()
+    events = [event async for event in session.run_turn("do", title="")]
+    assert isinstance(events[-1], InputRequired)
+    assert await session.stop() == ()
+    assert process.sent[-1]["method"] == "session/cancel"
+    assert await session.stop() == ()
+
+
+async def test_a_machine_that_slept_is_not_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "_OVERSLEPT_S", -1.0)
+    process = MemoryProcess()
+    session = made(process, turn_timeout_ms=1)
+    await session.start()
+    running = aiter(session.run_turn("do", title=""))
+    await anext(running)
+    with anyio.move_on_after(0.05) as waited:
+        await anext(running)
+    assert waited.cancelled_caught
+    monkeypatch.setattr(session_module, "_OVERSLEPT_S", 10.0)
+    again = made(MemoryProcess(), turn_timeout_ms=1)
+    await again.start()
+    with pytest.raises(AgentError) as caught:
+        [event async for event in again.run_turn("do", title="")]
+    assert caught.value.failure.category is Category.TURN_TIMEOUT

@@ -180,7 +180,7 @@ async def test_an_agent_that_reads_its_input_finds_its_end(bench: Bench) -> None
         ("echo why; exit 3", Category.TURN_FAILED, "the agent ended with exit code 3: why"),
         ("exit 3", Category.TURN_FAILED, "the agent ended with exit code 3"),
         ("no-such-agent {prompt_file}", Category.AGENT_NOT_FOUND, "no-such-agent: command not found"),
-        ("./no-program", Category.AGENT_NOT_FOUND, "./no-program"),
+        ("./no-program", Category.AGENT_NOT_FOUND, "/no-program: No such file or directory"),
         ("kill -9 $$", Category.TURN_FAILED, "the agent was ended by SIGKILL"),
     ],
 )

@@ -17,7 +17,6 @@ OWNER, REPO = "team", "website"
 ME, SOMEBODY = "symphony-bot", "ann"
 NOT_FOUND = Given(status=404, body={"message": "The target couldn't be found.", "errors": [], "url": "u"})
 LABELS = ("status/todo", "status/in-progress", "status/done", "status/backlog")
-MOMENT_S = 1_700_000_000
 _REPO = f"/repos/{OWNER}/{REPO}"
 _ISSUES = f"{_REPO}/issues"
 _DEPENDENCIES = rf"{_ISSUES}/(\d+)/dependencies"

@@ -4,19 +4,32 @@ import json
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from harness.project import SYMPHONY, Project
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_demo_ends_with_commits_on_branches_and_one_comment(project: Project) -> None:
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What `symphony demo --dir … --json` told; it is only looked at."""
+    project = Project(root=tmp_path_factory.mktemp("demo")).create()
     place = project.root / "demo"
     done = project.symphony("demo", "--dir", str(place), "--json")
     assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert result["ok"] is True
+    result: dict[str, Any] = json.loads(done.stdout)
     assert result["dir"] == str(place)
+    return result
+
+
+def test_the_demo_ends_with_commits_on_branches_and_one_comment(
+    project: Project, shown: dict[str, Any]
+) -> None:
+    result, place = shown, Path(shown["dir"])
+    assert result["ok"] is True
     issues = {issue["identifier"]: issue for issue in result["issues"]}
     assert {name: issue["state"] for name, issue in issues.items()} == dict.fromkeys(
         ["DEMO-1", "DEMO-2", "DEMO-3", "DEMO-4"], "Done"
@@ -36,10 +49,9 @@ def test_the_demo_ends_with_commits_on_branches_and_one_comment(project: Project
     assert len({report["issue_identifier"] for report in reports}) == len(reports), "one comment per issue"
 
 
-def test_the_blocked_issue_started_only_after_its_blocker_was_done(project: Project) -> None:
-    place = project.root / "demo"
-    assert project.symphony("demo", "--dir", str(place), "--json").returncode == 0
-    lines = [json.loads(line) for line in (place / "symphony.log").read_text().splitlines()]
+def test_the_blocked_issue_started_only_after_its_blocker_was_done(shown: dict[str, Any]) -> None:
+    log = Path(shown["dir"]) / "symphony.log"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
     order = [
         (line["event"], line["issue_identifier"])
         for line in lines

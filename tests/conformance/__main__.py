@@ -8,10 +8,11 @@ import click
 from rich.console import Console
 
 from conformance.collect import collect, run
-from conformance.recorder import Claims, Result, read_results
-from conformance.report import PAGE, REFRESH, render
+from conformance.recorder import Result, read_results
+from conformance.report import PAGE, render
 from conformance.skips import REQUIRE_REAL
 from conformance.table import as_json, show
+from conformance.today import faults_of_page
 from conformance.verdict import faults_of_claims, faults_of_results, verdicts
 
 EPILOG = """\
@@ -44,7 +45,7 @@ def main(*, root: Path, write: bool, check: bool, file: Path | None, workers: in
         (root / PAGE).write_text(render(claims.claimed), encoding="utf-8")
         click.echo(f"wrote {PAGE}")
         sys.exit(_complain(list(faults_of_claims(claims, root))))
-    faults = [*faults_of_claims(claims, root), *_faults_of_page(claims, root)]
+    faults = [*faults_of_claims(claims, root), *faults_of_page(claims, root)]
     if check:
         sys.exit(_complain(faults))
     results = run(root, workers=workers) if file is None else _read(file)
@@ -56,13 +57,6 @@ def main(*, root: Path, write: bool, check: bool, file: Path | None, workers: in
     else:
         show(judged, faults, Console())
     sys.exit(1 if faults else 0)
-
-
-def _faults_of_page(claims: Claims, root: Path) -> list[str]:
-    page = root / PAGE
-    if page.is_file() and page.read_text(encoding="utf-8") == render(claims.claimed):
-        return []
-    return [f"{PAGE} is out of date; write it with `{REFRESH}`"]
 
 
 def _read(file: Path) -> frozenset[Result]:

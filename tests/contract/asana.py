@@ -1,17 +1,15 @@
 """Asana in memory: the REST calls of the adapter by Asana's published description."""
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from typing_extensions import override
 
-from contract.desk import Desk
+from contract.desk import Desk, Draft
 from contract.openapi import openapi
 from contract.schemas import SCHEMAS
-from contract.vendor import Asked, Clock, Fault, Given, PagingFault, Vendor
+from contract.vendor import Asked, Clock, Fault, Given, PagingFault, Route, Vendor, routed
 from symphony.domain.issue import Issue
 from symphony.trackers.asana.wire import body_of
 
@@ -20,7 +18,6 @@ PROJECT, OTHER = "1201234567890", "1209999999999"
 ME, SOMEBODY = "11", "12"
 SECTIONS = {"Ready": "501", "Doing": "502", "Shipped": "503", "Later": "504"}
 FIRST_GID = 1_300_000_000_000
-Route = tuple[str, str, Callable[..., Given]]
 
 
 def refusal(status: int, message: str) -> Given:
@@ -58,7 +55,6 @@ class AsanaVendor(Vendor):
         self.feed = True
         self.lax = False
         self.moves_are_ignored = False
-        self.ticks = 0
         self._routes: tuple[Route, ...] = (
             ("GET", r"/users/me", lambda _: Given(body={"data": self.user(ME)})),
             ("GET", r"/events", self._events),
@@ -79,8 +75,7 @@ class AsanaVendor(Vendor):
 
     def stamp(self, gid: str = "") -> str:
         """A moment later than all before; something happened to a task."""
-        self.ticks += 1
-        moment = datetime.fromtimestamp(1_700_000_000 + self.ticks, tz=UTC)
+        moment = self.moment()
         at = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         resource = {"gid": gid, "resource_type": "task", "name": "T"}
         event = {"user": None, "resource": resource, "type": "task", "action": "changed", "created_at": at}
@@ -99,11 +94,7 @@ class AsanaVendor(Vendor):
     @override
     def handle(self, asked: Asked) -> Given:
         assert asked.headers["authorization"] == f"Bearer {SECRET}"
-        for method, pattern, answer in self._routes:
-            found = re.fullmatch(pattern, asked.path)
-            if found and method == asked.method:
-                return answer(asked, *found.groups())
-        return NOT_FOUND
+        return routed(self._routes, asked) or NOT_FOUND
 
     @override
     def check(self, asked: Asked, given: Given) -> None:
@@ -277,45 +268,33 @@ class AsanaDesk(Desk):
         return {"ASANA_PAT": SECRET}
 
     @override
-    def put(
-        self,
-        number: int,
-        *,
-        state: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        labels: Iterable[str] = (),
-        priority: Any = None,
-        created_at: Any = None,
-        broken: str | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> str:
+    def write(self, number: int, draft: Draft) -> str:
         gid = gid_of(number)
         now = self.vendor.stamp(gid)
         fields: dict[str, Any] = {
             "gid": gid,
             "resource_type": "task",
             "resource_subtype": "default_task",
-            "name": title or f"Title {number}",
-            "notes": description or "",
+            "name": draft.title or f"Title {number}",
+            "notes": draft.description or "",
             "completed": False,
             "is_rendered_as_separator": False,
-            "created_at": now if created_at is None else created_at,
+            "created_at": now if draft.created_at is None else draft.created_at,
             "modified_at": now,
             "permalink_url": f"https://asana.example.test/0/{PROJECT}/{gid}",
             "assignee": None,
-            "tags": [{"gid": "77", "resource_type": "tag", "name": name} for name in labels],
+            "tags": [{"gid": "77", "resource_type": "tag", "name": name} for name in draft.labels],
             "memberships": [
                 self.vendor.membership("Elsewhere", OTHER),
-                self.vendor.membership(state or self.todo),
+                self.vendor.membership(draft.state or self.todo),
             ],
-            **(extra or {}),
+            **draft.extra,
         }
-        if broken == "memberships":
-            fields[broken][1]["section"]["name"] = None
-        elif broken is not None:
-            fields["name" if broken == "title" else broken] = None
-        self.vendor.lax |= broken is not None or extra is not None or created_at is not None
+        if draft.broken == "memberships":
+            fields[draft.broken][1]["section"]["name"] = None
+        elif draft.broken is not None:
+            fields["name" if draft.broken == "title" else draft.broken] = None
+        self.vendor.lax |= draft.is_odd
         record = Record(fields=fields)
         old = self.vendor.records.get(gid)
         if old is not None:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,28 @@ from symphony.trackers.registry import create_tracker, remote_kind
 from symphony.trackers.remote import RemoteTracker
 from symphony.workflow.settings import TrackerSettings
 
-__all__ = ["Desk"]
+__all__ = ["Desk", "Draft"]
 
 _HERE = Path("/project")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """An issue as a case wants it; `broken` is a required field to spoil, `extra` is taken as it is."""
+
+    state: str | None = None
+    title: str | None = None
+    description: str | None = None
+    labels: Iterable[str] = ()
+    priority: Any = None
+    created_at: Any = None
+    broken: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether it need not be as the service's schema says."""
+        return self.broken is not None or bool(self.extra) or self.created_at is not None
 
 
 class Desk(ABC):
@@ -80,6 +100,10 @@ class Desk(ABC):
         """The tracker as the daemon makes it."""
         return create_tracker(self.settings(), base_dir=_HERE, environment=self.environment())
 
+    def put(self, number: int, **draft: Any) -> str:
+        """Write an issue, or write it anew; returns its id. The arguments are the fields of a `Draft`."""
+        return self.write(number, Draft(**draft))
+
     # --- for an adapter to write -------------------------------------------------------------------------
 
     @abstractmethod
@@ -95,20 +119,8 @@ class Desk(ABC):
         """The variables that hold the credential."""
 
     @abstractmethod
-    def put(
-        self,
-        number: int,
-        *,
-        state: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        labels: Iterable[str] = (),
-        priority: Any = None,
-        created_at: Any = None,
-        broken: str | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> str:
-        """Write an issue, or write it anew; returns its id. `extra` goes into the record as it is."""
+    def write(self, number: int, draft: Draft) -> str:
+        """Write an issue, or write it anew; returns its id."""
 
     @abstractmethod
     def remove(self, number: int) -> None:

@@ -1,17 +1,15 @@
 """Forgejo and Gitea in memory: the REST calls of the adapter by Forgejo's published description."""
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from typing_extensions import override
 
-from contract.desk import Desk
+from contract.desk import Desk, Draft
 from contract.schemas import SCHEMAS
 from contract.swagger import swagger
-from contract.vendor import Asked, Clock, Fault, Given, PagingFault, Vendor
+from contract.vendor import Asked, Clock, Fault, Given, PagingFault, Route, Vendor, routed, zulu
 from symphony.domain.issue import Issue
 
 SECRET = "0123456789abcdef0123456789abcdef01234567"
@@ -19,11 +17,9 @@ OWNER, REPO = "team", "website"
 ME, SOMEBODY = "symphony-bot", "ann"
 NOT_FOUND = Given(status=404, body={"message": "The target couldn't be found.", "errors": [], "url": "u"})
 LABELS = ("status/todo", "status/in-progress", "status/done", "status/backlog")
-MOMENT_S = 1_700_000_000
 _REPO = f"/repos/{OWNER}/{REPO}"
 _ISSUES = f"{_REPO}/issues"
 _DEPENDENCIES = rf"{_ISSUES}/(\d+)/dependencies"
-Route = tuple[str, str, Callable[..., Given]]
 
 
 def user(login: str) -> dict[str, Any]:
@@ -68,7 +64,6 @@ class ForgejoVendor(Vendor):
         self.exclusive = False
         self.sorts = True
         self.own_address = self.base
-        self.ticks = 0
         self._routes: tuple[Route, ...] = (
             ("GET", r"/user", lambda _: Given(body=user(ME))),
             ("GET", _ISSUES, self._list),
@@ -84,8 +79,7 @@ class ForgejoVendor(Vendor):
 
     def stamp(self) -> str:
         """A moment later than all before, to the second."""
-        self.ticks += 1
-        return datetime.fromtimestamp(MOMENT_S + self.ticks, tz=UTC).isoformat().replace("+00:00", "Z")
+        return zulu(self.moment())
 
     def touch(self, number: int) -> None:
         """Note that the issue was changed."""
@@ -101,11 +95,7 @@ class ForgejoVendor(Vendor):
     @override
     def handle(self, asked: Asked) -> Given:
         assert asked.headers["authorization"] == f"token {SECRET}"
-        for method, pattern, answer in self._routes:
-            found = re.fullmatch(pattern, asked.path)
-            if found and method == asked.method:
-                return answer(asked, *found.groups())
-        return NOT_FOUND
+        return routed(self._routes, asked) or NOT_FOUND
 
     @override
     def check(self, asked: Asked, given: Given) -> None:
@@ -302,27 +292,15 @@ class ForgejoDesk(Desk):
         record.labels.insert(0, f"status/{state.lower().replace(' ', '-')}")
 
     @override
-    def put(
-        self,
-        number: int,
-        *,
-        state: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        labels: Iterable[str] = (),
-        priority: Any = None,
-        created_at: Any = None,
-        broken: str | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> str:
+    def write(self, number: int, draft: Draft) -> str:
         now = self.vendor.stamp()
         page = f"https://forge.example.test/git/{OWNER}/{REPO}/issues/{number}"
         fields: dict[str, Any] = {
             "id": 10_000 + number,
             "number": number,
-            "title": title or f"Title {number}",
+            "title": draft.title or f"Title {number}",
             "state": "open",
-            "body": description or "",
+            "body": draft.description or "",
             "user": user(SOMEBODY),
             "original_author": "",
             "original_author_id": 0,
@@ -337,20 +315,20 @@ class ForgejoDesk(Desk):
             "closed_at": None,
             "url": page,
             "html_url": page,
-            "created_at": now if created_at is None else created_at,
+            "created_at": now if draft.created_at is None else draft.created_at,
             "updated_at": now,
             "repository": {"id": 7, "name": REPO, "owner": OWNER, "full_name": f"{OWNER}/{REPO}"},
-            **(extra or {}),
+            **draft.extra,
         }
-        if broken is not None:
-            fields[broken] = None
-        self.vendor.lax |= broken is not None or extra is not None or created_at is not None
-        record = Record(fields=fields, labels=list(labels))
-        self.keep_state(record, state or self.todo)
+        if draft.broken is not None:
+            fields[draft.broken] = None
+        self.vendor.lax |= draft.is_odd
+        record = Record(fields=fields, labels=list(draft.labels))
+        self.keep_state(record, draft.state or self.todo)
         old = self.vendor.records.get(number)
         if old is not None:
             record.comments, record.blockers = old.comments, old.blockers
-            if created_at is None:
+            if draft.created_at is None:
                 fields["created_at"] = old.fields["created_at"]
         self.vendor.records[number] = record
         return str(number)

@@ -1,20 +1,29 @@
 """GitHub in memory: the REST calls of the adapter by the published description, projects by its GraphQL."""
 
-import hashlib
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from contract.desk import Desk
+from contract.desk import Desk, Draft
 from contract.graphql_schema import check_graphql, graphql_schema
 from contract.openapi import openapi
 from contract.schemas import GITHUB_GRAPHQL, SCHEMAS
-from contract.vendor import ELSEWHERE, Asked, Clock, Fault, Given, PagingFault, Vendor
+from contract.vendor import (
+    ELSEWHERE,
+    Asked,
+    Clock,
+    Fault,
+    Given,
+    PagingFault,
+    Route,
+    Vendor,
+    conditional,
+    routed,
+    zulu,
+)
 from symphony.domain.issue import Issue
 
 if TYPE_CHECKING:
@@ -26,7 +35,6 @@ ME, SOMEBODY = "symphony-bot", "ann"
 NUMBERS = {ME: 1, SOMEBODY: 2}
 NOT_FOUND = Given(status=404, body={"message": "Not Found", "documentation_url": "https://docs.example.test"})
 _ISSUES = f"/repos/{OWNER}/{REPO}/issues"
-Route = tuple[str, str, Callable[..., Given]]
 
 
 def user(login: str) -> dict[str, Any]:
@@ -76,7 +84,6 @@ class GithubVendor(Vendor):
         self.records: dict[int, Record] = {}
         self.lax = False
         self.moves_are_ignored = False
-        self.ticks = 0
         self.queries: Callable[[Asked], dict[str, Any]] | None = None
         self._routes: tuple[Route, ...] = (
             ("GET", r"/user", lambda _: Given(body=me())),
@@ -93,8 +100,7 @@ class GithubVendor(Vendor):
 
     def stamp(self) -> str:
         """A moment later than all before."""
-        self.ticks += 1
-        return datetime.fromtimestamp(1_700_000_000 + self.ticks, tz=UTC).isoformat().replace("+00:00", "Z")
+        return zulu(self.moment())
 
     # --- Vendor ------------------------------------------------------------------------------------------
 
@@ -116,20 +122,7 @@ class GithubVendor(Vendor):
         if asked.address == "https://github.example.test/api/graphql":
             assert self.queries is not None, "GraphQL is for projects only"
             return Given(body={"data": self.queries(asked)})
-        for method, pattern, answer in self._routes:
-            found = re.fullmatch(pattern, asked.path)
-            if found and method == asked.method:
-                return self._conditional(asked, answer(asked, *found.groups()))
-        return NOT_FOUND
-
-    def _conditional(self, asked: Asked, given: Given) -> Given:
-        if asked.method != "GET" or given.status != 200:
-            return given
-        digest = hashlib.sha256(given.content + json.dumps(given.headers).encode()).hexdigest()
-        tag = f'W/"{digest[:32]}"'
-        if asked.headers.get("if-none-match") == tag:
-            return Given(status=304, headers={"etag": tag})
-        return Given(body=given.body, headers={**given.headers, "etag": tag})
+        return conditional(asked, routed(self._routes, asked) or NOT_FOUND)
 
     @override
     def check(self, asked: Asked, given: Given) -> None:
@@ -338,19 +331,7 @@ class GithubDesk(Desk):
         record.labels.insert(0, f"status:{state.lower().replace(' ', '-')}")
 
     @override
-    def put(
-        self,
-        number: int,
-        *,
-        state: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        labels: Iterable[str] = (),
-        priority: Any = None,
-        created_at: Any = None,
-        broken: str | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> str:
+    def write(self, number: int, draft: Draft) -> str:
         now = self.vendor.stamp()
         page = f"https://github.example.test/{OWNER}/{REPO}/issues/{number}"
         links = ("url", "repository_url", "labels_url", "comments_url", "events_url", "html_url")
@@ -360,25 +341,25 @@ class GithubDesk(Desk):
             "id": 10_000 + number,
             "node_id": f"I_{number}",
             "number": number,
-            "title": title or f"Title {number}",
+            "title": draft.title or f"Title {number}",
             "state": "open",
-            "body": description,
+            "body": draft.description,
             "user": user(SOMEBODY),
             "assignee": None,
             "milestone": None,
             "locked": False,
             "comments": 0,
             "closed_at": None,
-            "created_at": now if created_at is None else created_at,
+            "created_at": now if draft.created_at is None else draft.created_at,
             "updated_at": now,
             "author_association": "NONE",
-            **(extra or {}),
+            **draft.extra,
         }
-        if broken is not None:
-            fields[broken] = None
-        self.vendor.lax |= broken is not None or extra is not None or created_at is not None
-        record = Record(fields=fields, labels=list(labels))
-        self.keep_state(record, state or self.todo)
+        if draft.broken is not None:
+            fields[draft.broken] = None
+        self.vendor.lax |= draft.is_odd
+        record = Record(fields=fields, labels=list(draft.labels))
+        self.keep_state(record, draft.state or self.todo)
         old = self.vendor.records.get(number)
         if old is not None:
             record.comments, record.blockers = old.comments, old.blockers

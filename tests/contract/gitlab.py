@@ -1,18 +1,26 @@
 """GitLab in memory. It publishes no schema that is ours to use, so the shapes here are written by hand."""
 
-import hashlib
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from typing_extensions import override
 
-from contract.desk import Desk
+from contract.desk import Desk, Draft
 from contract.gitlab_shapes import SHAPES
-from contract.vendor import ELSEWHERE, Asked, Clock, Given, PagingFault, Vendor
+from contract.vendor import (
+    ELSEWHERE,
+    Asked,
+    Clock,
+    Given,
+    PagingFault,
+    Route,
+    Vendor,
+    conditional,
+    routed,
+    zulu,
+)
 from symphony.domain.issue import Issue
 from symphony.trackers.gitlab.flows import BLOCKED
 
@@ -22,7 +30,6 @@ ME, SOMEBODY = "symphony-bot", "ann"
 NUMBERS = {ME: 1, SOMEBODY: 2}
 NOT_FOUND = Given(status=404, body={"message": "404 Not found"})
 _HERE = f"/projects/{PROJECT}"
-Route = tuple[str, str, Callable[..., Given]]
 
 
 def user(login: str) -> dict[str, Any]:
@@ -49,7 +56,6 @@ class GitlabVendor(Vendor):
         self.lax = False
         self.moves_are_ignored = False
         self.shows_links = True
-        self.ticks = 0
         self._routes: tuple[Route, ...] = (
             ("GET", "/user", lambda _: Given(body=user(ME))),
             ("GET", rf"{_HERE}/issues", self._list),
@@ -63,8 +69,7 @@ class GitlabVendor(Vendor):
 
     def stamp(self) -> str:
         """A moment later than all before."""
-        self.ticks += 1
-        return datetime.fromtimestamp(1_700_000_000 + self.ticks, tz=UTC).isoformat().replace("+00:00", "Z")
+        return zulu(self.moment())
 
     # --- Vendor ------------------------------------------------------------------------------------------
 
@@ -77,20 +82,7 @@ class GitlabVendor(Vendor):
         assert asked.headers["authorization"] == f"Bearer {SECRET}"
         if asked.address == "https://gitlab.example.test/api/graphql":
             return self._blocked(asked)
-        for method, pattern, answer in self._routes:
-            found = re.fullmatch(pattern, asked.path)
-            if found and method == asked.method:
-                return self._conditional(asked, answer(asked, *found.groups()))
-        return NOT_FOUND
-
-    def _conditional(self, asked: Asked, given: Given) -> Given:
-        if asked.method != "GET" or given.status != 200:
-            return given
-        digest = hashlib.sha256(given.content + json.dumps(given.headers).encode()).hexdigest()
-        tag = f'W/"{digest[:32]}"'
-        if asked.headers.get("if-none-match") == tag:
-            return Given(status=304, headers={"etag": tag})
-        return Given(body=given.body, headers={**given.headers, "etag": tag})
+        return conditional(asked, routed(self._routes, asked) or NOT_FOUND)
 
     @override
     def check(self, asked: Asked, given: Given) -> None:
@@ -291,44 +283,32 @@ class GitlabDesk(Desk):
         return {"GITLAB_PAT": SECRET}
 
     @override
-    def put(
-        self,
-        number: int,
-        *,
-        state: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        labels: Iterable[str] = (),
-        priority: Any = None,
-        created_at: Any = None,
-        broken: str | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> str:
+    def write(self, number: int, draft: Draft) -> str:
         now = self.vendor.stamp()
         page = f"https://gitlab.example.test/{PROJECT}/-/issues/{number}"
         fields: dict[str, Any] = {
             "id": 10_000 + number,
             "iid": number,
             "project_id": NUMBER,
-            "title": title or f"Title {number}",
+            "title": draft.title or f"Title {number}",
             "state": "opened",
-            "description": description,
+            "description": draft.description,
             "author": user(SOMEBODY),
             "assignees": [],
             "assignee": None,
-            "weight": priority,
+            "weight": draft.priority,
             "web_url": page,
             "references": {"short": f"#{number}", "relative": f"#{number}", "full": f"{PROJECT}#{number}"},
             "closed_at": None,
-            "created_at": now if created_at is None else created_at,
+            "created_at": now if draft.created_at is None else draft.created_at,
             "updated_at": now,
-            **(extra or {}),
+            **draft.extra,
         }
-        if broken is not None:
-            fields[broken] = None
-        self.vendor.lax |= broken is not None or extra is not None or created_at is not None
-        status = f"workflow::{(state or self.todo).lower().replace(' ', '-')}"
-        record = Record(fields=fields, labels=[status, *labels])
+        if draft.broken is not None:
+            fields[draft.broken] = None
+        self.vendor.lax |= draft.is_odd
+        status = f"workflow::{(draft.state or self.todo).lower().replace(' ', '-')}"
+        record = Record(fields=fields, labels=[status, *draft.labels])
         old = self.vendor.records.get(number)
         if old is not None:
             record.notes, record.blockers = old.notes, old.blockers

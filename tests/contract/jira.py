@@ -2,18 +2,17 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from typing_extensions import override
 
-from contract.desk import Desk
+from contract.desk import Desk, Draft
 from contract.jira_shapes import SHAPES, is_by_hand
 from contract.openapi import openapi
 from contract.schemas import SCHEMAS
-from contract.vendor import Asked, Clock, Given, PagingFault, Vendor
+from contract.vendor import Asked, Clock, Given, PagingFault, Route, Vendor, routed
 from symphony.domain.issue import Issue
 from symphony.trackers.jira.adf import document_of, markdown_of
 from symphony.trackers.jira.wire import FIELDS
@@ -27,7 +26,6 @@ CATEGORIES = {"To Do": "new", "In Progress": "indeterminate", "Done": "done", "B
 IDS = {name: str(11 + 10 * number) for number, name in enumerate(CATEGORIES)}
 GONE = {"errorMessages": ["Issue does not exist or you do not have permission to see it."], "errors": {}}
 NOT_FOUND = Given(status=404, raw=Given(body=GONE).content)
-Route = tuple[str, str, Callable[..., Given]]
 
 
 def status(name: str) -> dict[str, Any]:
@@ -61,7 +59,6 @@ class JiraVendor(Vendor):
         self.lax = False
         self.moves_are_ignored = False
         self.expands_properties = True
-        self.ticks = 0
         issue = rf"{API}/issue/(\d+)"
         self._routes: tuple[Route, ...] = (
             ("GET", rf"{API}/myself", lambda _: Given(body=user(ME))),
@@ -80,8 +77,7 @@ class JiraVendor(Vendor):
 
     def stamp(self) -> str:
         """A moment later than all before, in Jira's own form."""
-        self.ticks += 1
-        moment = datetime.fromtimestamp(1_700_000_000 + self.ticks, tz=UTC)
+        moment = self.moment()
         return moment.strftime("%Y-%m-%dT%H:%M:%S.000+0000")
 
     # --- Vendor ------------------------------------------------------------------------------------------
@@ -99,11 +95,7 @@ class JiraVendor(Vendor):
     def handle(self, asked: Asked) -> Given:
         assert asked.headers["authorization"] == f"Basic {SECRET}"
         assert TOKEN not in str(asked.body)
-        for method, pattern, answer in self._routes:
-            found = re.fullmatch(pattern, asked.path)
-            if found and method == asked.method:
-                return answer(asked, *found.groups())
-        return NOT_FOUND
+        return routed(self._routes, asked) or NOT_FOUND
 
     @override
     def check(self, asked: Asked, given: Given) -> None:
@@ -328,36 +320,24 @@ class JiraDesk(Desk):
         return {"JIRA_API_TOKEN": TOKEN}
 
     @override
-    def put(
-        self,
-        number: int,
-        *,
-        state: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        labels: Iterable[str] = (),
-        priority: Any = None,
-        created_at: Any = None,
-        broken: str | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> str:
+    def write(self, number: int, draft: Draft) -> str:
         now = self.vendor.stamp()
         fields: dict[str, Any] = {
-            "summary": title or f"Title {number}",
-            "description": None if description is None else document_of(description),
-            "status": status(state or self.todo),
-            "priority": priority,
+            "summary": draft.title or f"Title {number}",
+            "description": None if draft.description is None else document_of(draft.description),
+            "status": status(draft.state or self.todo),
+            "priority": draft.priority,
             "assignee": None,
             "creator": user(SOMEBODY),
-            "labels": list(labels),
+            "labels": list(draft.labels),
             "project": {"id": PROJECT_ID, "key": PROJECT, "name": "Payments"},
-            "created": now if created_at is None else created_at,
+            "created": now if draft.created_at is None else draft.created_at,
             "updated": now,
-            **(extra or {}),
+            **draft.extra,
         }
-        if broken is not None:
-            fields["summary" if broken == "title" else broken] = None
-        self.vendor.lax |= broken is not None or extra is not None or created_at is not None
+        if draft.broken is not None:
+            fields["summary" if draft.broken == "title" else draft.broken] = None
+        self.vendor.lax |= draft.is_odd
         record = Record(key=f"{PROJECT}-{number}", fields=fields)
         old = self.vendor.records.get(number)
         if old is not None:

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 from typing_extensions import override
 
-from contract.desk import Desk
+from contract.desk import Desk, Draft
 from contract.graphql_schema import check_graphql, graphql_schema
 from contract.schemas import SCHEMAS
-from contract.vendor import Asked, Clock, Fault, Given, PagingFault, Vendor
+from contract.vendor import Asked, Clock, Fault, Given, PagingFault, Vendor, zulu
 from symphony.domain.issue import Issue
 from symphony.trackers.linear import queries
 
@@ -55,7 +54,6 @@ class LinearVendor(Vendor):
         self.deleted: set[str] = set()
         self.lax = False
         self.moves_are_ignored = False
-        self.ticks = 0
         self._operations: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "SymphonyNewest": self._newest,
             "SymphonyIssues": self._by_states,
@@ -74,8 +72,7 @@ class LinearVendor(Vendor):
 
     def stamp(self) -> str:
         """A moment later than all before."""
-        self.ticks += 1
-        return datetime.fromtimestamp(1_700_000_000 + self.ticks, tz=UTC).isoformat().replace("+00:00", "Z")
+        return zulu(self.moment())
 
     @property
     @override
@@ -305,39 +302,26 @@ class LinearDesk(Desk):
         return {"LINEAR_API_KEY": SECRET}
 
     @override
-    def put(
-        self,
-        number: int,
-        *,
-        state: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        labels: Iterable[str] = (),
-        priority: Any = None,
-        created_at: Any = None,
-        broken: str | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> str:
-        issue_id, name, now = f"issue-{number}", state or self.todo, self.vendor.stamp()
+    def write(self, number: int, draft: Draft) -> str:
+        issue_id, name, now = f"issue-{number}", draft.state or self.todo, self.vendor.stamp()
         fields: dict[str, Any] = {
             "id": issue_id,
             "identifier": f"BIL-{number}",
-            "title": title or f"Title {number}",
-            "description": description,
-            "priority": 0 if priority is None else priority,
+            "title": draft.title or f"Title {number}",
+            "description": draft.description,
+            "priority": 0 if draft.priority is None else draft.priority,
             "branchName": f"ann/bil-{number}",
             "url": f"https://linear.example.test/bil/issue/BIL-{number}",
-            "createdAt": now if created_at is None else created_at,
+            "createdAt": now if draft.created_at is None else draft.created_at,
             "updatedAt": now,
             "state": {"name": name, "type": TYPES.get(name, "started")},
-            **(extra or {}),
+            **draft.extra,
         }
-        if broken is not None:
-            fields[broken] = None
-        odd = created_at is not None or not isinstance(priority, int | float | None)
-        self.vendor.lax |= broken is not None or extra is not None or odd
+        if draft.broken is not None:
+            fields[draft.broken] = None
+        self.vendor.lax |= draft.is_odd or not isinstance(draft.priority, int | float | None)
         old = self.vendor.records.get(issue_id)
-        record = Record(fields=fields, labels=list(labels))
+        record = Record(fields=fields, labels=list(draft.labels))
         if old is not None:
             record.comments, record.blockers = old.comments, old.blockers
         self.vendor.records[issue_id] = record

@@ -1,17 +1,14 @@
 """Redmine in memory, as version 5.0.4 was seen to answer."""
 
-import hashlib
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from typing_extensions import override
 
-from contract.desk import Desk
+from contract.desk import Desk, Draft
 from contract.redmine_shapes import check_shape
-from contract.vendor import Asked, Clock, Fault, Given, PagingFault, Vendor
+from contract.vendor import Asked, Clock, Fault, Given, PagingFault, Route, Vendor, conditional, routed, zulu
 from symphony.domain.issue import Issue
 
 SECRET = "0123456789abcdef0123456789abcdef01234567"
@@ -24,7 +21,6 @@ CLOSED = {5, 6}
 PRIORITIES = {1: "Low", 2: "Normal", 3: "High", 4: "Urgent", 5: "Immediate"}
 EMPTY = Given(status=204)
 NOT_FOUND = Given(status=404)
-Route = tuple[str, str, Callable[..., Given]]
 
 
 @dataclass(slots=True)
@@ -50,7 +46,6 @@ class RedmineVendor(Vendor):
         self.lax = False
         self.moves_are_ignored = False
         self.notes_are_dropped = False
-        self.ticks = 0
         below = rf"/projects/{PROJECT}"
         self._routes: tuple[Route, ...] = (
             ("GET", r"/users/current\.json", lambda _: Given(body={"user": self._user()})),
@@ -67,27 +62,14 @@ class RedmineVendor(Vendor):
 
     def stamp(self) -> str:
         """A moment later than all before."""
-        self.ticks += 1
-        return f"{datetime.fromtimestamp(1_700_000_000 + self.ticks, tz=UTC):%Y-%m-%dT%H:%M:%SZ}"
+        return zulu(self.moment())
 
     # --- Vendor ------------------------------------------------------------------------------------------
 
     @override
     def handle(self, asked: Asked) -> Given:
         assert asked.headers["x-redmine-api-key"] == SECRET
-        for method, pattern, answer in self._routes:
-            found = re.fullmatch(pattern, asked.path)
-            if found and method == asked.method:
-                return self._conditional(asked, answer(asked, *found.groups()))
-        return NOT_FOUND
-
-    def _conditional(self, asked: Asked, given: Given) -> Given:
-        if asked.method != "GET" or given.status != 200:
-            return given
-        tag = f'W/"{hashlib.sha256(given.content).hexdigest()[:32]}"'
-        if asked.headers.get("if-none-match") == tag:
-            return Given(status=304, headers={"etag": tag})
-        return Given(body=given.body, headers={"etag": tag})
+        return conditional(asked, routed(self._routes, asked) or NOT_FOUND)
 
     @override
     def check(self, asked: Asked, given: Given) -> None:
@@ -248,47 +230,34 @@ class RedmineDesk(Desk):
         return {"REDMINE_API_KEY": SECRET}
 
     @override
-    def put(
-        self,
-        number: int,
-        *,
-        state: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        labels: Iterable[str] = (),
-        priority: Any = None,
-        created_at: Any = None,
-        broken: str | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> str:
-        del labels
+    def write(self, number: int, draft: Draft) -> str:
         now = self.vendor.stamp()
-        in_state = next(at for at, name in STATUSES.items() if name == (state or self.todo))
-        rank = priority or 2
+        in_state = next(at for at, name in STATUSES.items() if name == (draft.state or self.todo))
+        rank = draft.priority or 2
         fields: dict[str, Any] = {
             "id": number,
             "project": {"id": 1, "name": "Billing"},
             "tracker": {"id": 1, "name": "Bug"},
             "status": status(in_state),
             # A project without priorities; cases of their own hold the ranks.
-            "priority": {"id": rank, "name": PRIORITIES[rank]} if priority else {"id": 0, "name": ""},
+            "priority": {"id": rank, "name": PRIORITIES[rank]} if draft.priority else {"id": 0, "name": ""},
             "author": {"id": SOMEBODY, "name": NAMES[SOMEBODY]},
-            "subject": title or f"Title {number}",
-            "description": description,
+            "subject": draft.title or f"Title {number}",
+            "description": draft.description,
             "start_date": None,
             "due_date": None,
             "done_ratio": 0,
             "is_private": False,
             "estimated_hours": None,
             "total_estimated_hours": None,
-            "created_on": now if created_at is None else created_at,
+            "created_on": now if draft.created_at is None else draft.created_at,
             "updated_on": now,
             "closed_on": None,
-            **(extra or {}),
+            **draft.extra,
         }
-        if broken is not None:
-            fields[{"title": "subject"}.get(broken, broken)] = None
-        self.vendor.lax |= broken is not None or extra is not None or created_at is not None
+        if draft.broken is not None:
+            fields[{"title": "subject"}.get(draft.broken, draft.broken)] = None
+        self.vendor.lax |= draft.is_odd
         old = self.vendor.records.get(number)
         record = Record(fields=fields)
         if old is not None:

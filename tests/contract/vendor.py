@@ -1,11 +1,14 @@
 """A service in memory, and the ways in which any service fails."""
 
+import hashlib
 import json
+import re
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from enum import Enum, auto
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -15,6 +18,8 @@ import anyio.lowlevel
 from symphony.trackers.http import ExchangeError, Reply, Send
 
 NOW_MS = 1_795_800_000_000  # 2026-11-27T17:20:00Z
+MOMENT_S = 1_700_000_000
+"""Before what happens on a service first."""
 ELSEWHERE = "https://elsewhere.example.test/next"
 
 
@@ -115,6 +120,35 @@ class PagingFault(Enum):
     """There is more, and nothing that leads to it."""
 
 
+Route = tuple[str, str, Callable[..., Given]]
+"""A method, a pattern of paths, and who answers; the groups of the pattern are arguments."""
+
+
+def routed(routes: Sequence[Route], asked: Asked) -> Given | None:
+    """The answer of the first route that fits, or null."""
+    for method, pattern, answer in routes:
+        found = re.fullmatch(pattern, asked.path)
+        if found and method == asked.method:
+            return answer(asked, *found.groups())
+    return None
+
+
+def conditional(asked: Asked, given: Given) -> Given:
+    """With a validator, or without a body for whom has it already."""
+    if asked.method != "GET" or given.status != 200:
+        return given
+    digest = hashlib.sha256(given.content + json.dumps(dict(given.headers)).encode()).hexdigest()
+    tag = f'W/"{digest[:32]}"'
+    if asked.headers.get("if-none-match") == tag:
+        return Given(status=304, headers={"etag": tag})
+    return replace(given, headers={**given.headers, "etag": tag})
+
+
+def zulu(moment: datetime) -> str:
+    """A time as most services write it."""
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
 class Vendor(ABC):
     """A server of one service, behind the seam where the network would be (`http.Transport`)."""
 
@@ -125,6 +159,7 @@ class Vendor(ABC):
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
+        self.ticks = 0
         self.requests: list[Asked] = []
         self.received = 0
         self.paging_fault: PagingFault | None = None
@@ -135,6 +170,11 @@ class Vendor(ABC):
     def validates(self) -> bool:
         """Whether `check` has a schema to hold things against."""
         return False
+
+    def moment(self) -> datetime:
+        """A time later than all before, to the second."""
+        self.ticks += 1
+        return datetime.fromtimestamp(MOMENT_S + self.ticks, tz=UTC)
 
     # --- for an adapter to write -------------------------------------------------------------------------
 

@@ -1,16 +1,18 @@
-"""Is the agent's program there? Asked of the login shell that would start it, without starting it."""
+"""The agent's program: is it there, asked of the login shell that would start it; and its start (AG1)."""
 
 import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from symphony.agents.base import AgentError
 from symphony.agents.environment import child_environment
-from symphony.agents.process import shell_argv
+from symphony.agents.process import AgentProcess, Launch, shell_argv
+from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.hosts.base import Host
 
-__all__ = ["Wanted", "missing_program", "program_of"]
+__all__ = ["Wanted", "missing_program", "program_of", "start_program"]
 
 _TIMEOUT_MS = 10_000
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
@@ -63,6 +65,26 @@ async def missing_program(
     except OSError:
         return _missing("bash", wanted)
     return None if done.exit_code == 0 or done.timed_out else _missing(program, wanted)
+
+
+async def start_program(
+    host: Host, launch: Launch, *, grace_ms: int, missing: Category, install_hint: str
+) -> AgentProcess:
+    """Start a process; whether its shell finds the program in there, only its first words tell.
+
+    Raises:
+        AgentError: `missing`, when not even the shell can be started.
+    """
+    try:
+        return await AgentProcess.start(host, launch, grace_ms=grace_ms)
+    except OSError as error:
+        failure = Failure(
+            category=missing,
+            blame=Blame.CONFIG,
+            message=redact(f"the agent could not be started: {error}"),
+            hint=f"bash must be on PATH; {install_hint}",
+        )
+        raise AgentError(failure) from error
 
 
 def _missing(program: str, wanted: Wanted) -> Failure:

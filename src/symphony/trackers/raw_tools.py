@@ -17,6 +17,7 @@ from symphony.trackers.http.model import Answer, Flow, Request
 
 __all__ = [
     "RestCall",
+    "RestTool",
     "Scope",
     "beyond",
     "graphql_spec",
@@ -25,6 +26,7 @@ __all__ = [
     "rest_flow",
     "rest_spec",
     "shown",
+    "within",
 ]
 
 MAX_RESULT_CHARS = 60_000
@@ -152,6 +154,19 @@ def beyond(call: RestCall, *allowed: Sequence[str], scope: Scope) -> str | None:
     return f"`scope: {scope.value}` keeps this tool away from {call.path[:200]!r}"
 
 
+def within(
+    call: RestCall, scope: Scope, *, issue: Sequence[Sequence[str]], project: Sequence[Sequence[str]]
+) -> str | None:
+    """As `beyond`, by the rows of the session's issue and of the project; a token's scope forbids nothing."""
+    match scope:
+        case Scope.ISSUE:
+            return beyond(call, *issue, scope=scope)
+        case Scope.PROJECT:
+            return beyond(call, *project, scope=scope)
+        case _:
+            return None
+
+
 def rest_flow(
     call: RestCall, endpoint: str, *, show: Callable[[Any], Any] = lambda body: body
 ) -> Flow[ToolResult]:
@@ -165,6 +180,34 @@ def rest_flow(
         accept=_ANSWERS,
     )
     return shown(replace(answer, body=show(answer.body)), success=answer.status in _OK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestTool:
+    """The raw tool of one tracker; `note` is told to the model, `below` is where paths begin."""
+
+    name: str
+    service: str
+    methods: Sequence[str]
+    scope: Scope
+    note: str
+    below: str = "/"
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The tool as it is advertised, unless the scope is `off`."""
+        if self.scope is Scope.OFF:
+            return ()
+        return (rest_spec(self.name, self.service, self.methods, note=self.note),)
+
+    def call(self, arguments: object, guard: Callable[[RestCall], str | None]) -> Flow[ToolResult]:
+        """Make the call that the arguments name, unless `guard` says why not; both are told to the model."""
+        call = rest_call(arguments, self.methods, below=self.below)
+        if isinstance(call, str):
+            return ToolResult.error(call)
+        problem = guard(call)
+        if problem is not None:
+            return ToolResult.error(problem)
+        return (yield from rest_flow(call, self.name))
 
 
 def shown(answer: Answer, *, success: bool) -> ToolResult:

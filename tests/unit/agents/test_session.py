@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
+from symphony.agents import silence
 from symphony.agents.base import AgentError, SessionRequest
-from symphony.agents.codex import session as session_module
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.events import (
     Activity,
@@ -454,7 +454,7 @@ async def test_a_silence_that_is_noticed_far_too_late_is_not_held_against_the_ag
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The machine slept: here, any lateness at all counts as that."""
-    monkeypatch.setattr(session_module, "_OVERSLEPT_S", 0.0)
+    monkeypatch.setattr(silence, "_OVERSLEPT_S", 0.0)
     session, child = await open_session(well_behaved(), tmp_path, turn_timeout_ms=20)
     await session.start()
 

@@ -13,6 +13,7 @@ from symphony.agents.homes import at_home, private_home
 from symphony.agents.isolation import Isolation
 from symphony.agents.keys import foreign_keys
 from symphony.agents.process import AgentProcess, Launch
+from symphony.agents.program import start_program
 from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.hosts.base import Identity
@@ -71,10 +72,13 @@ class Launcher:
             stderr_start=stderr_start,
             isolation=self._isolation(home, reachable),
         )
-        try:
-            return await AgentProcess.start(around.host, launch, grace_ms=around.grace_ms)
-        except OSError as error:
-            raise AgentError(self._not_started(error)) from error
+        return await start_program(
+            around.host,
+            launch,
+            grace_ms=around.grace_ms,
+            missing=Category.AGENT_NOT_FOUND,
+            install_hint=self._profile.install_hint,
+        )
 
     def _home(self) -> Path:
         """The private home with what a profile wants to find in it; blocking."""
@@ -118,14 +122,6 @@ class Launcher:
             return ()
         places = (Path(operator) / name for name in self._profile.state_paths)
         return tuple(place for place in places if place.exists())
-
-    def _not_started(self, error: OSError) -> Failure:
-        return Failure(
-            category=Category.AGENT_NOT_FOUND,
-            blame=Blame.CONFIG,
-            message=redact(f"the agent could not be started: {error}"),
-            hint=f"bash must be on PATH; {self._profile.install_hint}",
-        )
 
     def _no_home(self, file: Path, error: OSError) -> Failure:
         return Failure(

@@ -1,17 +1,15 @@
 """One session: a process, a conversation, and turns one after the other (AG4-AG6, AG9, AG10, AG13, AG21).
 
-As every backend's: no background task. `run_turn` reads the agent while somebody iterates over it. The answer
-to a prompt is the end of its turn, however late it comes; only silence is limited.
+What the turns of all backends have alike is in `turns`. Here the answer to a prompt is the end of its turn,
+however late it comes; only silence is limited.
 """
 
-import re
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
+from typing_extensions import override
 
 from symphony.agents.acp import params
 from symphony.agents.acp.errors import in_words, manner, refused, turn_end
@@ -20,11 +18,9 @@ from symphony.agents.acp.policy import decide, own_tool
 from symphony.agents.acp.profiles import Profile
 from symphony.agents.acp.updates import Updates
 from symphony.agents.acp.usage import usage_in
-from symphony.agents.base import AgentError, SessionRequest
+from symphony.agents.base import SessionRequest
 from symphony.agents.envelope import in_front
 from symphony.agents.events import (
-    AgentEvent,
-    InputRequired,
     Malformed,
     Notice,
     SessionStarted,
@@ -35,6 +31,7 @@ from symphony.agents.mcp.bridge import Bridge
 from symphony.agents.process import AgentProcess
 from symphony.agents.queue import EventQueue
 from symphony.agents.redaction import redact
+from symphony.agents.turns import Conversation
 from symphony.agents.wire.connection import Connection
 from symphony.agents.wire.jsonrpc import (
     Chatter,
@@ -46,19 +43,15 @@ from symphony.agents.wire.jsonrpc import (
     ServerRequest,
     parse,
 )
+from symphony.agents.wire.noise import noise
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.ids import session_id
 from symphony.workflow.settings import AcpSettings
 
 __all__ = ["AcpSession"]
 
-_OVERSLEPT_S = 10.0
-_LOOKS_BAD = re.compile(
-    r"\b(?:error|fail(?:ed|ure)?|fatal|panic(?:ked)?|exception|traceback|denied|warn\w*)\b", re.IGNORECASE
-)
 
-
-class AcpSession:
+class AcpSession(Conversation[Message]):
     """An `AgentSession` over the Agent Client Protocol, for one task: cancel its turn before `stop`."""
 
     def __init__(
@@ -73,10 +66,10 @@ class AcpSession:
         bridge: Bridge | None = None,
         expected: Agent | None = None,
     ) -> None:
-        self._process = process
         self._connection = Connection(
             process, read_timeout_ms=settings.read_timeout_ms, manner=manner(profile)
         )
+        super().__init__(process, self._connection, events=events, limit_ms=settings.turn_timeout_ms)
         self._settings = settings
         self._profile = profile
         self._request = request
@@ -84,19 +77,11 @@ class AcpSession:
         self._bridge = bridge
         self._expected = expected
         self._start_ms = max(profile.start_timeout_ms, settings.read_timeout_ms)
-        self._events = events
         self._updates = Updates()
         self._session: Opened | None = None
         self._prefix: str | None = None
         self._opening = True
         self._prompt_id: int | None = None
-        self._stop_lock = anyio.Lock()
-        self._stopping = False
-
-    @property
-    def pid(self) -> int:
-        """The agent's process id."""
-        return self._process.pid
 
     @property
     def resume_refused(self) -> Failure | None:
@@ -127,39 +112,11 @@ class AcpSession:
         self._opening = False
         self._updates.forget()
 
-    async def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
-        """Run one turn; the last event is `TurnEnded` or `InputRequired`. The protocol knows no titles.
-
-        Raises:
-            AgentError: `response_timeout`, `turn_timeout` (silence) or `port_exit`.
-        """
-        del title
-        yield await self._start_turn(prompt)
-        while True:
-            while self._events:
-                event = self._events.take()
-                yield event
-                if isinstance(event, TurnEnded | InputRequired):
-                    return
-            await self._advance()
-
-    async def stop(self) -> tuple[AgentEvent, ...]:
-        """End the session and all its processes; returns what nobody has seen yet, once."""
-        with anyio.CancelScope(shield=True):
-            async with self._stop_lock:
-                if not self._stopping:
-                    self._stopping = True
-                    await self._end()
-        return self._events.drain()
-
+    @override
     async def _end(self) -> None:
         if self._bridge is not None:
             self._bridge.end()
-        with suppress(AgentError, OSError):
-            await self._cancel()
-        with suppress(OSError):
-            await self._process.stop(self._last_words)
-        self._last_words(b"")
+        await super()._end()
 
     def _note_version(self, agent: Agent) -> None:
         """An agent that was updated while the daemon runs may behave in another way than was checked."""
@@ -188,7 +145,10 @@ class AcpSession:
     async def _call(self, method: str, asked: params.Params) -> dict[str, Any]:
         return await self._connection.call(method, asked, self._handle, timeout_ms=self._start_ms)
 
-    async def _start_turn(self, prompt: str) -> SessionStarted:
+    @override
+    async def _begin(self, prompt: str, title: str) -> SessionStarted:
+        """The protocol knows no titles."""
+        del title
         if self._session is None:
             raise RuntimeError("run_turn before start")
         self._events.forget_ends()
@@ -198,31 +158,14 @@ class AcpSession:
         self._prompt_id = await self._connection.ask("session/prompt", asked)
         return SessionStarted(session_id=session_id(thread_id, turn_id), thread_id=thread_id, turn_id=turn_id)
 
-    async def _advance(self) -> None:
-        """Read once and turn what came into events; any output restarts the silence limit (AG9).
-
-        A limit that is noticed far too late says that the machine slept, not that the agent was silent.
-        """
-        limit_ms = self._settings.turn_timeout_ms
-        deadline = anyio.current_time() + limit_ms / 1000
-        with anyio.move_on_at(deadline) as silence:
-            await self._connection.fill()
-        if silence.cancelled_caught and anyio.current_time() - deadline < _OVERSLEPT_S:
-            message = f"the agent has been silent for {limit_ms} ms"
-            raise AgentError(Failure(category=Category.TURN_TIMEOUT, blame=Blame.AGENT, message=message))
-        await self._handle_all()
-
-    async def _handle_all(self) -> None:
-        while (message := self._connection.take()) is not None:
-            await self._handle(message)
-        self._events.flush_quiet()
-
+    @override
     async def _handle(self, message: Message) -> None:
         if isinstance(message, ServerRequest):
             await self._answer(message)
         else:
             self._absorb(message)
 
+    @override
     def _absorb(self, message: Message) -> None:
         """Everything that needs no answer."""
         match message:
@@ -230,11 +173,10 @@ class AcpSession:
                 self._update(message)
             case Response() | Refusal() if message.id == self._prompt_id:
                 self._finish(message)
-            case Chatter():
-                level = "warning" if _LOOKS_BAD.search(message.text) else "info"
-                self._events.emit(Notice(level=level, message=redact(message.text)))
-            case Garbled():
-                self._events.emit(Malformed(excerpt=redact(message.excerpt)))
+            case Chatter() | Garbled():
+                self._events.emit(noise(message))
+            case ServerRequest():
+                pass
             case _:
                 self._events.count()
 
@@ -304,20 +246,14 @@ class AcpSession:
             self._events.emit(event)
         return own_tool(title, {spec.name for spec in self._request.tools})
 
-    async def _cancel(self) -> None:
+    @override
+    async def _interrupt(self) -> None:
         """Ask the running turn to end and wait for that, so that its tokens are told."""
         if self._prompt_id is None or self._session is None:
             return
         with anyio.move_on_after(self._process.grace_s):
             await self._connection.notify("session/cancel", {"sessionId": self._session.session_id})
-            await self._handle_all()
+            await self._catch_up()
             while self._prompt_id is not None:
                 await self._connection.fill()
-                await self._handle_all()
-
-    def _last_words(self, data: bytes) -> None:
-        self._connection.feed(data)
-        while (message := self._connection.take()) is not None:
-            if not isinstance(message, ServerRequest):
-                self._absorb(message)
-        self._events.flush_quiet()
+                await self._catch_up()

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from symphony.agents.base import AgentError, Surroundings
+from symphony.agents.base import Surroundings
 from symphony.agents.claude.errors import INSTALL_HINT, login_hint
 from symphony.agents.claude.home import CLAUDE_VARIABLES, FIXED, written_places
 from symphony.agents.environment import child_environment
 from symphony.agents.homes import at_home, private_home
 from symphony.agents.keys import foreign_keys
 from symphony.agents.process import AgentProcess, Launch
-from symphony.agents.redaction import redact
-from symphony.domain.failures import Blame, Category, Failure
+from symphony.agents.program import start_program
+from symphony.domain.failures import Category
 from symphony.hosts.base import Identity
 from symphony.workflow.settings import ClaudeSettings
 
@@ -107,16 +107,10 @@ class Launcher:
             stderr_start=start.stderr_start,
             isolation=isolation,
         )
-        try:
-            return await AgentProcess.start(self.around.host, launch, grace_ms=self.around.grace_ms)
-        except OSError as error:
-            raise AgentError(_not_started(error)) from error
-
-
-def _not_started(error: OSError) -> Failure:
-    return Failure(
-        category=Category.AGENT_NOT_FOUND,
-        blame=Blame.CONFIG,
-        message=redact(f"the agent could not be started: {error}"),
-        hint=f"bash must be on PATH; {INSTALL_HINT}",
-    )
+        return await start_program(
+            self.around.host,
+            launch,
+            grace_ms=self.around.grace_ms,
+            missing=Category.AGENT_NOT_FOUND,
+            install_hint=INSTALL_HINT,
+        )

@@ -7,7 +7,7 @@ from typing import Any
 
 from anyio import to_thread
 
-from symphony.agents.base import AgentError, Surroundings
+from symphony.agents.base import Surroundings
 from symphony.agents.codex.drift import SCHEMAS
 from symphony.agents.codex.errors import INSTALL_HINT, LOGIN_HINT, login_hint
 from symphony.agents.codex.home import (
@@ -22,8 +22,8 @@ from symphony.agents.homes import at_home
 from symphony.agents.isolation import Isolation
 from symphony.agents.keys import foreign_keys
 from symphony.agents.process import AgentProcess, Launch, shell_argv
-from symphony.agents.redaction import redact
-from symphony.domain.failures import Blame, Category, Failure
+from symphony.agents.program import start_program
+from symphony.domain.failures import Category
 from symphony.hosts.base import Identity
 from symphony.workflow.settings import CodexSettings
 
@@ -95,10 +95,13 @@ class Launcher:
             stderr_start=stderr_start,
             isolation=self._isolation(),
         )
-        try:
-            return await AgentProcess.start(self.host, launch, grace_ms=self.grace_ms)
-        except OSError as error:
-            raise AgentError(_not_started(error)) from error
+        return await start_program(
+            self.host,
+            launch,
+            grace_ms=self.grace_ms,
+            missing=Category.CODEX_NOT_FOUND,
+            install_hint=INSTALL_HINT,
+        )
 
     async def schemas(self, place: Path, *, run_id: str) -> Mapping[str, Any] | None:
         """The protocol of the program that is there, by its own account; null where it gives none.
@@ -170,12 +173,3 @@ class Launcher:
 def _read_schemas(folder: Path) -> Mapping[str, Any]:
     """Raises `OSError` and `ValueError`."""
     return {name: json.loads((folder / f"{name}.json").read_text("utf-8")) for name in SCHEMAS}
-
-
-def _not_started(error: OSError) -> Failure:
-    return Failure(
-        category=Category.CODEX_NOT_FOUND,
-        blame=Blame.CONFIG,
-        message=redact(f"the agent could not be started: {error}"),
-        hint=f"bash must be on PATH; {INSTALL_HINT}",
-    )

@@ -1,20 +1,19 @@
 """One agent session: a process, a thread, and turns one after the other (AG4-AG6, AG9, AG10, AG13, AG21).
 
-There is no background task. `run_turn` reads the agent while somebody iterates over it; events wait in a
-queue that holds what one read brought. No cancel scope spans a `yield`.
+What the turns of all backends have alike is in `turns`.
 """
 
-import re
+import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
+from typing_extensions import override
 
-from symphony.agents.base import AgentError, SessionRequest
+from symphony.agents.base import SessionRequest
 from symphony.agents.codex import params
 from symphony.agents.codex.errors import UNEXPLAINED
 from symphony.agents.codex.greeting import who
@@ -23,10 +22,7 @@ from symphony.agents.codex.mapping import Translation, means_nothing, translate
 from symphony.agents.codex.opening import id_in, open_thread
 from symphony.agents.codex.policy import NOBODY_THERE, Policy, ToolCall, decide, tool_answer
 from symphony.agents.events import (
-    AgentEvent,
     ContextCompacted,
-    InputRequired,
-    Malformed,
     Notice,
     SessionStarted,
     TurnEnded,
@@ -34,24 +30,21 @@ from symphony.agents.events import (
 )
 from symphony.agents.process import AgentProcess
 from symphony.agents.queue import EventQueue
-from symphony.agents.redaction import redact
 from symphony.agents.toolcalls import run_tool
+from symphony.agents.turns import Conversation
 from symphony.agents.wire.connection import Connection
 from symphony.agents.wire.jsonrpc import Chatter, Garbled, Message, Muted, Notification, ServerRequest
-from symphony.domain.failures import Blame, Category, Failure
+from symphony.agents.wire.noise import noise
+from symphony.domain.failures import Failure
 from symphony.domain.ids import session_id
 from symphony.workflow.settings import CodexSettings
 
 __all__ = ["CodexSession"]
 
-_OVERSLEPT_S = 10.0
 _PROGRESS = ("item/", "turn/", "thread/tokenUsage/")
-_LOOKS_BAD = re.compile(
-    r"\b(?:error|fail(?:ed|ure)?|fatal|panic(?:ked)?|exception|traceback|denied|warn\w*)\b", re.IGNORECASE
-)
 
 
-class CodexSession:
+class CodexSession(Conversation[Message]):
     """An `AgentSession` on the app-server, for one task: cancel its turn before calling `stop`."""
 
     def __init__(
@@ -65,8 +58,8 @@ class CodexSession:
         wall_clock: Callable[[], float] = time.time,
         checked_version: str | None = None,
     ) -> None:
-        self._process = process
         self._connection = Connection(process, read_timeout_ms=settings.read_timeout_ms, manner=MANNER)
+        super().__init__(process, self._connection, events=EventQueue(), limit_ms=settings.turn_timeout_ms)
         self._settings = settings
         self._request = request
         self._cwd = cwd
@@ -78,7 +71,6 @@ class CodexSession:
             on_approval=settings.on_approval,
             tool_names=frozenset(spec.name for spec in request.tools),
         )
-        self._events = EventQueue()
         self._thread_id: str | None = None
         self._envelope: str | None = None
         self._resume_refused: Failure | None = None
@@ -88,13 +80,6 @@ class CodexSession:
         self._early_ends: dict[str, TurnEnded] = {}
         self._error: Failure | None = None
         self._error_deadline: float | None = None
-        self._stop_lock = anyio.Lock()
-        self._stopping = False
-
-    @property
-    def pid(self) -> int:
-        """The agent's process id."""
-        return self._process.pid
 
     @property
     def resume_refused(self) -> Failure | None:
@@ -124,42 +109,11 @@ class CodexSession:
             text = f"the agent is now version {version}; {self._checked_version} was checked at the start"
             self._events.emit(Notice(level="warning", message=text))
 
-    async def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
-        """Run one turn; the last event is `TurnEnded` or `InputRequired`.
-
-        Raises:
-            AgentError: `response_timeout`, `response_error`, `turn_timeout` (silence) or `port_exit`.
-        """
-        yield await self._start_turn(prompt, title)
-        await self._handle_all()  # a short turn may be over in the read that brought the answer
-        while True:
-            while self._events:
-                event = self._events.take()
-                yield event
-                if isinstance(event, TurnEnded | InputRequired):
-                    return
-            await self._advance()
-
-    async def stop(self) -> tuple[AgentEvent, ...]:
-        """End the session and all its processes; returns what nobody has seen yet, once."""
-        with anyio.CancelScope(shield=True):
-            async with self._stop_lock:
-                if not self._stopping:
-                    self._stopping = True
-                    await self._end()
-        return self._events.drain()
-
-    async def _end(self) -> None:
-        with suppress(AgentError, OSError):
-            await self._interrupt()
-        with suppress(OSError):
-            await self._process.stop(self._last_words)
-        self._last_words(b"")
-
     async def _call(self, method: str, asked: params.Params) -> dict[str, Any]:
         return await self._connection.call(method, asked, self._handle)
 
-    async def _start_turn(self, prompt: str, title: str) -> SessionStarted:
+    @override
+    async def _begin(self, prompt: str, title: str) -> SessionStarted:
         if self._thread_id is None:
             raise RuntimeError("run_turn before start")
         self._turn_open, self._turn_id = True, None
@@ -189,38 +143,23 @@ class CodexSession:
             self._named = True
             await self._connection.tell("thread/name/set", {"threadId": thread_id, "name": title})
 
-    async def _advance(self) -> None:
-        """Read once and turn what came into events; any output restarts the silence limit (AG9).
-
-        A limit that is noticed far too late says that the machine slept, not that the agent was silent.
-        """
-        limit_ms = self._settings.turn_timeout_ms
-        deadline = anyio.current_time() + limit_ms / 1000
-        if self._error_deadline is not None:
-            deadline = min(deadline, self._error_deadline)
-        with anyio.move_on_at(deadline) as silence:
-            await self._connection.fill()
-        if silence.cancelled_caught and deadline == self._error_deadline:
+    @override
+    async def _listen(self) -> None:
+        """After an error the turn has its own time to end or go on; see `_expect_end`."""
+        deadline = math.inf if self._error_deadline is None else self._error_deadline
+        with anyio.move_on_at(deadline) as patience:
+            await super()._listen()
+        if patience.cancelled_caught:
             self._events.emit(TurnEnded(status=TurnStatus.FAILED, failure=self._error))
-        elif silence.cancelled_caught and anyio.current_time() - deadline < _OVERSLEPT_S:
-            message = f"the agent has been silent for {limit_ms} ms"
-            raise AgentError(Failure(category=Category.TURN_TIMEOUT, blame=Blame.AGENT, message=message))
-        await self._handle_all()
 
-    async def _handle_all(self) -> None:
-        while (message := self._connection.take()) is not None:
-            if isinstance(message, ServerRequest):
-                await self._answer(message)
-            else:
-                self._absorb(message)
-        self._events.flush_quiet()
-
+    @override
     async def _handle(self, message: Message) -> None:
         if isinstance(message, ServerRequest):
             await self._answer(message)
         else:
             self._absorb(message)
 
+    @override
     def _absorb(self, message: Message) -> None:
         """Everything that needs no answer."""
         if isinstance(message, Muted):
@@ -236,12 +175,9 @@ class CodexSession:
                 self._learn(told)
             else:
                 self._events.count()
-        elif isinstance(message, Chatter):
-            level = "warning" if _LOOKS_BAD.search(message.text) else "info"
-            self._events.emit(Notice(level=level, message=redact(message.text)))
-        elif isinstance(message, Garbled):
-            self._events.emit(Malformed(excerpt=redact(message.excerpt)))
-        else:
+        elif isinstance(message, Chatter | Garbled):
+            self._events.emit(noise(message))
+        elif not isinstance(message, ServerRequest):
             self._events.count()
 
     def _learn(self, told: Translation) -> None:
@@ -300,6 +236,7 @@ class CodexSession:
         if decision.event is not None:
             self._events.emit(decision.event)
 
+    @override
     async def _interrupt(self) -> None:
         """Ask the running turn to end and wait for that, so that the final totals are written."""
         if not self._turn_open or self._turn_id is None or self._thread_id is None:
@@ -307,14 +244,7 @@ class CodexSession:
         with anyio.move_on_after(self._process.grace_s):
             asked = {"threadId": self._thread_id, "turnId": self._turn_id}
             await self._connection.tell("turn/interrupt", asked)
-            await self._handle_all()
+            await self._catch_up()
             while self._turn_open:
                 await self._connection.fill()
-                await self._handle_all()
-
-    def _last_words(self, data: bytes) -> None:
-        self._connection.feed(data)
-        while (message := self._connection.take()) is not None:
-            if not isinstance(message, ServerRequest):
-                self._absorb(message)
-        self._events.flush_quiet()
+                await self._catch_up()

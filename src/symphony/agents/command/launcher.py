@@ -5,7 +5,7 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from symphony.agents.base import AgentError, SessionRequest, Surroundings
+from symphony.agents.base import SessionRequest, Surroundings
 from symphony.agents.command.placeholders import VARIABLES, filled
 from symphony.agents.command.profiles import Profile
 from symphony.agents.environment import child_environment
@@ -13,8 +13,8 @@ from symphony.agents.homes import at_home, private_home
 from symphony.agents.isolation import Isolation
 from symphony.agents.keys import foreign_keys
 from symphony.agents.process import AgentProcess, Launch
-from symphony.agents.redaction import redact
-from symphony.domain.failures import Blame, Category, Failure
+from symphony.agents.program import start_program
+from symphony.domain.failures import Category
 from symphony.workflow.settings import CommandSettings
 
 __all__ = ["Launcher"]
@@ -61,10 +61,13 @@ class Launcher:
             on_spawned=request.on_spawned,
             isolation=self._isolation(home, papers),
         )
-        try:
-            return await AgentProcess.start(around.host, launch, grace_ms=around.grace_ms)
-        except OSError as error:
-            raise AgentError(self._not_started(error)) from error
+        return await start_program(
+            around.host,
+            launch,
+            grace_ms=around.grace_ms,
+            missing=Category.AGENT_NOT_FOUND,
+            install_hint=self._profile.install_hint,
+        )
 
     async def home(self) -> Path | None:
         """The private home, made if need be; null for the operator's. Raises `AgentError`."""
@@ -102,11 +105,3 @@ class Launcher:
             return [home]
         operator = self.around.environ.get("HOME")
         return [] if not operator else [Path(operator, name) for name in self._profile.state_paths]
-
-    def _not_started(self, error: OSError) -> Failure:
-        return Failure(
-            category=Category.AGENT_NOT_FOUND,
-            blame=Blame.CONFIG,
-            message=redact(f"the agent could not be started: {error}"),
-            hint=f"bash must be on PATH; {self._profile.install_hint}",
-        )

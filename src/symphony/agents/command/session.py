@@ -1,24 +1,26 @@
 """A session of a one-shot agent: a process for each turn, none in between, and no memory but the workspace.
 
 Because no conversation goes on, every turn is told the whole task again; a later one also what has changed.
-There is no background task: `run_turn` reads the agent while somebody iterates over it. No cancel scope spans
-a `yield`.
+What the turns of all backends have alike is in `turns`.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
 import anyio
+from typing_extensions import override
 
-from symphony.agents.base import AgentError, SessionRequest
+from symphony.agents.base import SessionRequest
 from symphony.agents.command.output import Output
 from symphony.agents.command.papers import Papers
 from symphony.agents.command.profiles import Profile
 from symphony.agents.command.results import Signs, result
-from symphony.agents.events import AgentEvent, SessionStarted, Text, TurnEnded
+from symphony.agents.events import AgentEvent, SessionStarted, Text
 from symphony.agents.process import AgentProcess
 from symphony.agents.queue import EventQueue
-from symphony.domain.failures import Blame, Category, Failure
+from symphony.agents.silence import silence_limit
+from symphony.agents.turns import Turns
+from symphony.domain.failures import Failure
 from symphony.domain.ids import session_id
 from symphony.workflow.settings import CommandSettings
 
@@ -27,12 +29,11 @@ __all__ = ["CommandSession", "Start"]
 Start = Callable[[Mapping[str, str]], Awaitable[AgentProcess]]
 """Starts the process of a turn with these placeholders filled in."""
 
-_OVERSLEPT_S = 10.0
 _LAST_BYTES_S = 0.5
 _MAX_TITLE_CHARS = 1_000
 
 
-class CommandSession:
+class CommandSession(Turns):
     """An `AgentSession` of turns that are processes; for one task: cancel its turn before calling `stop`.
 
     `separate` says that the envelope has a file of its own; else it stands before the prompt.
@@ -48,6 +49,7 @@ class CommandSession:
         papers: Papers,
         separate: bool,
     ) -> None:
+        super().__init__(EventQueue())
         self._start = start
         self._settings = settings
         self._profile = profile
@@ -57,11 +59,8 @@ class CommandSession:
         self._process: AgentProcess | None = None
         self._output = Output()
         self._signs = Signs(profile)
-        self._events = EventQueue()
         self._task: str | None = None
         self._turn = 0
-        self._stop_lock = anyio.Lock()
-        self._stopping = False
 
     @property
     def pid(self) -> int:
@@ -73,34 +72,11 @@ class CommandSession:
         """Null: nobody is told that a session could go on."""
         return None
 
-    async def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
-        """Run one turn; the last event is `TurnEnded`.
-
-        Raises:
-            AgentError: `agent_not_found`: not even a shell; `turn_timeout` (silence); `state_directory`.
-        """
-        yield await self._begin(prompt, title)
-        while True:
-            while self._events:
-                event = self._events.take()
-                yield event
-                if isinstance(event, TurnEnded):
-                    return
-            await self._advance()
-
-    async def stop(self) -> tuple[AgentEvent, ...]:
-        """End what runs; returns what nobody has seen yet, once."""
-        with anyio.CancelScope(shield=True):
-            async with self._stop_lock:
-                if not self._stopping:
-                    self._stopping = True
-                    await self._end_process()
-        return self._events.drain()
-
     # --- a turn ------------------------------------------------------------------------------------------
 
+    @override
     async def _begin(self, prompt: str, title: str) -> SessionStarted:
-        await self._end_process()
+        await self._end()
         self._turn += 1
         self._output, self._signs = Output(), Signs(self._profile)
         self._events.forget_ends()
@@ -135,18 +111,17 @@ class CommandSession:
         }
         return {key: value.replace("\0", "") for key, value in values.items()}
 
-    async def _advance(self) -> None:
-        """Read once; any output restarts the silence limit (AG9).
+    @override
+    async def _catch_up(self) -> None:
+        """Nothing is read before its turn."""
 
-        A limit that is noticed far too late says that the machine slept, not that the agent was silent.
-        """
+    @override
+    async def _advance(self) -> None:
         process = self._process
         if process is None:
             raise RuntimeError("no turn has begun")
-        limit_ms = self._settings.turn_timeout_ms
-        deadline = anyio.current_time() + limit_ms / 1000
         data, code = b"", None
-        with anyio.move_on_at(deadline) as silence:
+        with silence_limit(self._settings.turn_timeout_ms):
             data = await _read(process)
             if not data:
                 code = await process.ended()
@@ -154,18 +129,16 @@ class CommandSession:
             self._hear(self._output.receive(data))
         elif code is not None:
             await self._conclude(process, code)
-        elif silence.cancelled_caught and anyio.current_time() - deadline < _OVERSLEPT_S:
-            message = f"the agent has been silent for {limit_ms} ms"
-            raise AgentError(Failure(category=Category.TURN_TIMEOUT, blame=Blame.AGENT, message=message))
 
     async def _conclude(self, process: AgentProcess, code: int) -> None:
         """The program has ended: hear what it still wrote, end what it left running, tell the result."""
-        await self._end_process()
+        await self._end()
         self._hear(self._output.close())
         last = await process.stderr_line() or self._output.last
         self._events.emit(result(code, last, self._profile, self._signs.failure))
 
-    async def _end_process(self) -> None:
+    @override
+    async def _end(self) -> None:
         if self._process is not None:
             with suppress(OSError):
                 await self._process.stop(lambda data: self._hear(self._output.receive(data)))

@@ -1,6 +1,5 @@
 """What `tracker` means for a repository on Forgejo or Gitea (CF3, TR7)."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +9,7 @@ from symphony.domain.issue import normalise_state
 from symphony.trackers.provider import INSECURE_HTTP, SCOPE, ProviderReader
 from symphony.trackers.raw_tools import Scope
 from symphony.trackers.remote import Access
+from symphony.trackers.repository import REPOSITORY
 from symphony.trackers.status_labels import CLOSED, OPEN, StatusLabels
 from symphony.workflow.settings import TrackerSettings
 
@@ -19,7 +19,6 @@ PROVIDER_KEYS = ("url", "repo", "token", "states", SCOPE, INSECURE_HTTP)
 API = "/api/v1"
 SCOPED_PREFIX = "status/"
 """Labels with a slash can exclude each other, and then the server itself keeps one state per issue."""
-_REPO = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")
 _PART_KEYS = frozenset({"source", "prefix", "labels"})
 
 
@@ -91,7 +90,7 @@ def reader_of(brand: Brand) -> Callable[[TrackerSettings, Mapping[str, str]], Fo
 
 def _read(reader: ProviderReader, brand: Brand, settings: TrackerSettings) -> ForgejoConfig:
     token = reader.secret("token", variable=brand.token_variable)
-    repo = reader.needed("repo", rule=_REPO, must="be owner/name")
+    repo = reader.needed("repo", rule=REPOSITORY, must="be owner/name")
     owner, _, name = repo.partition("/")
     if {owner, name} & {".", ".."}:
         reader.wrong("repo", "must be owner/name")

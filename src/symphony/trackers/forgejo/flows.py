@@ -10,7 +10,6 @@ Pages are asked for by number: the links to them begin with the address that the
 which behind a proxy is another one than ours.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,8 +22,9 @@ from symphony.trackers.forgejo import wire
 from symphony.trackers.forgejo.config import ForgejoConfig, Source
 from symphony.trackers.forgejo.dialect import dialect_of
 from symphony.trackers.http import Answer, Dialect, Flow, Request, Trail, malformed, next_link
-from symphony.trackers.raw_tools import RestCall, Scope, beyond, rest_call, rest_flow, rest_spec
-from symphony.trackers.reading import Listing, listing, mapping, snapshots, text, whole
+from symphony.trackers.raw_tools import RestCall, RestTool, within
+from symphony.trackers.reading import Listing, listing, mapping, snapshots, text
+from symphony.trackers.repository import ISSUE, NUMBER, Comments
 from symphony.trackers.status_labels import CLOSED, OPEN
 from symphony.trackers.wording import no_such_state, not_found
 
@@ -35,10 +35,8 @@ PAGE = "50"
 FULL_EVERY = 10
 ASKED_AT_ONCE = 50
 """How many issues one list asks the dependencies of; a refresh knows better before anything is dispatched."""
-_TOOL = "forgejo_api"
 _METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
-_ISSUES, _ISSUE = "/repos/{}/issues", "/repos/{}/issues/{}"
-_NUMBER = re.compile(r"[1-9]\d{0,17}")
+_ISSUES = "/repos/{}/issues"
 _GONE = frozenset({404, 410})
 _OK = 200
 _Query = Sequence[tuple[str, str]]
@@ -74,6 +72,14 @@ class ForgejoFlows:
         self._newest: datetime | None = None
         self._at_newest: Mapping[str, datetime] = {}
         self._dependencies: dict[str, _Dependencies] = {}
+        self._comments = Comments(dialect=self.dialect, path=config.path)
+        self._tool = RestTool(
+            name="forgejo_api",
+            service=self.dialect.service,
+            methods=_METHODS,
+            scope=config.scope,
+            note=f"The repository is {config.owner}/{config.repo}.",
+        )
 
     # --- reads -------------------------------------------------------------------------------------------
 
@@ -139,10 +145,10 @@ class ForgejoFlows:
 
     def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
         """As `Flows.by_ids`: one by one, since there is no list by number; 404 means gone."""
-        numbers = [number for number in ids if _NUMBER.fullmatch(number)]
+        numbers = [number for number in ids if NUMBER.fullmatch(number)]
         records = []
         for number in numbers:
-            answer = yield self._request(_ISSUE, f"/issues/{number}", accept=_GONE)
+            answer = yield self._request(ISSUE, f"/issues/{number}", accept=_GONE)
             if answer.status == _OK:
                 records.append(answer.body)
         if len(records) < len(numbers):  # is it the issue that is gone, or the whole repository?
@@ -198,12 +204,12 @@ class ForgejoFlows:
         """
         found: dict[Blocker, None] = {}
         path = f"/issues/{number}/dependencies"
-        request = self._request(f"{_ISSUE}/dependencies", path, accept=_GONE)
+        request = self._request(f"{ISSUE}/dependencies", path, accept=_GONE)
         trail = Trail(self.dialect, request, self._config.access.base)
         page = 1
         while True:
             request = self._request(
-                f"{_ISSUE}/dependencies", path, query=[("page", str(page)), ("limit", PAGE)], accept=_GONE
+                f"{ISSUE}/dependencies", path, query=[("page", str(page)), ("limit", PAGE)], accept=_GONE
             )
             answer = yield request
             records = [] if answer.status != _OK else self._list(answer, request)
@@ -263,44 +269,19 @@ class ForgejoFlows:
     def comments(self, issue_id: str) -> Flow[Sequence[Comment]]:
         """As `Flows.comments`; they come on one page, whatever their number."""
         me = yield from self._login()
-        request = self._request(f"{_ISSUE}/comments", f"/issues/{self._number(issue_id)}/comments")
+        request = self._request(f"{ISSUE}/comments", f"/issues/{self._comments.number(issue_id)}/comments")
         answer = yield request
-        return tuple(
-            Comment(
-                id=str(record["id"]),
-                body=text(record.get("body")) or "",
-                mine=(text(mapping(record.get("user")).get("login")) or "").lower() == me.lower(),
-            )
-            for record in self._list(answer, request)
-            if whole(mapping(record).get("id")) is not None
-        )
+        return self._comments.read(self._list(answer, request), login=me)
 
     def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
         """As `Flows.create_comment`; the server gives the id."""
         del key
-        path = f"{self._config.path}/issues/{self._number(issue_id)}/comments"
-        answer = yield Request(endpoint=f"{_ISSUE}/comments", method="POST", path=path, body={"body": body})
-        return self._written(answer)
+        return (yield from self._comments.create(issue_id, body))
 
     def edit_comment(self, issue_id: str, comment_id: str, body: str) -> Flow[None]:
         """As `Flows.edit_comment`."""
         del issue_id
-        path = f"{self._config.path}/issues/comments/{self._number(comment_id)}"
-        answer = yield Request(
-            endpoint="/repos/{}/issues/comments/{}", method="PATCH", path=path, body={"body": body}
-        )
-        self._written(answer)
-
-    def _written(self, answer: Answer) -> str:
-        comment_id = whole(mapping(answer.body).get("id"))
-        if comment_id is None:
-            raise malformed(self.dialect, "answered no comment to a comment")
-        return str(comment_id)
-
-    def _number(self, value: str) -> str:
-        if not _NUMBER.fullmatch(value):
-            raise not_found(self.dialect.service, f"issue or comment {value!r}")
-        return value
+        yield from self._comments.edit(comment_id, body)
 
     # --- moves and tools ---------------------------------------------------------------------------------
 
@@ -316,14 +297,14 @@ class ForgejoFlows:
         return (yield from self._one(issue_id)).state
 
     def _one(self, issue_id: str) -> Flow[Issue]:
-        found = yield from self.by_ids([self._number(issue_id)])
+        found = yield from self.by_ids([self._comments.number(issue_id)])
         if not found:
             raise not_found(self.dialect.service, f"issue {issue_id}")
         return found[0]
 
     def _set_own(self, issue_id: str, state: str) -> Flow[None]:
         path = f"{self._config.path}/issues/{issue_id}"
-        answer = yield Request(endpoint=_ISSUE, method="PATCH", path=path, body={"state": state})
+        answer = yield Request(endpoint=ISSUE, method="PATCH", path=path, body={"state": state})
         if state == OPEN and self._config.source is Source.LABELS:
             yield from self._remove_labels(issue_id, wire.label_ids(answer.body), keep=None)
 
@@ -332,7 +313,7 @@ class ForgejoFlows:
         if label is None or self._config.source is Source.ISSUE:
             raise no_such_state(self.dialect.service, state, (*self._config.labels.by_state, OPEN, CLOSED))
         path = f"{self._config.path}/issues/{issue_id}/labels"
-        endpoint = f"{_ISSUE}/labels"
+        endpoint = f"{ISSUE}/labels"
         answer = yield Request(endpoint=endpoint, method="POST", path=path, body={"labels": [label]})
         labels = wire.label_ids({"labels": answer.body})
         if label.lower() not in {name.lower() for name in labels}:
@@ -345,7 +326,7 @@ class ForgejoFlows:
         for label in self._config.labels.of_status(labels):
             if keep is None or label.lower() != keep.lower():
                 yield Request(
-                    endpoint=f"{_ISSUE}/labels/{{}}",
+                    endpoint=f"{ISSUE}/labels/{{}}",
                     method="DELETE",
                     path=f"{self._config.path}/issues/{issue_id}/labels/{labels[label]}",
                     accept=_GONE,
@@ -353,28 +334,13 @@ class ForgejoFlows:
 
     def tools(self) -> tuple[ToolSpec, ...]:
         """`forgejo_api`, unless `scope` is `off`."""
-        if self._config.scope is Scope.OFF:
-            return ()
-        note = f"The repository is {self._config.owner}/{self._config.repo}."
-        return (rest_spec(_TOOL, self.dialect.service, _METHODS, note=note),)
+        return self._tool.specs()
 
     def call(self, name: str, arguments: Mapping[str, Any], *, issue: Issue) -> Flow[ToolResult]:
         """One raw request; a refusal of the server is an answer to the model."""
         del name
-        call = rest_call(arguments, _METHODS)
-        if isinstance(call, str):
-            return ToolResult.error(call)
-        problem = self._beyond(call, issue)
-        if problem is not None:
-            return ToolResult.error(problem)
-        return (yield from rest_flow(call, _TOOL))
+        return (yield from self._tool.call(arguments, lambda call: self._beyond(call, issue)))
 
     def _beyond(self, call: RestCall, issue: Issue) -> str | None:
         repo = ("repos", self._config.owner, self._config.repo)
-        match self._config.scope:
-            case Scope.ISSUE:
-                return beyond(call, (*repo, "issues", issue.id), scope=Scope.ISSUE)
-            case Scope.PROJECT:
-                return beyond(call, repo, scope=Scope.PROJECT)
-            case _:
-                return None
+        return within(call, self._config.scope, issue=[(*repo, "issues", issue.id)], project=[repo])

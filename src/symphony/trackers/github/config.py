@@ -1,6 +1,5 @@
 """What `tracker` means for GitHub; the keys of the reference, `states` and `scope` (TR10)."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 from symphony.trackers.provider import INSECURE_HTTP, SCOPE, ProviderReader
 from symphony.trackers.raw_tools import Scope
 from symphony.trackers.remote import Access
+from symphony.trackers.repository import REPOSITORY
 from symphony.trackers.status_labels import StatusLabels
 from symphony.workflow.settings import TrackerSettings
 
@@ -28,7 +28,6 @@ SECRET_NAMES = frozenset({"GITHUB_TOKEN"})
 DEFAULT_API_URL = "https://api.github.com"
 DEFAULT_FIELD = "Status"
 _API_VERSION = "2022-11-28"
-_REPO = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")
 _OWN_STATES = frozenset({"open", "closed"})
 
 
@@ -82,7 +81,7 @@ def read_config(settings: TrackerSettings, environment: Mapping[str, str]) -> Gi
     reader = ProviderReader("github", settings.provider, environment)
     token = reader.secret("token", variable="GITHUB_TOKEN")
     base = reader.address("api_url", DEFAULT_API_URL)
-    repo = reader.needed("repo", variable="GITHUB_REPO", rule=_REPO, must="be owner/name")
+    repo = reader.needed("repo", variable="GITHUB_REPO", rule=REPOSITORY, must="be owner/name")
     owner, _, name = repo.partition("/")
     if {owner, name} & {".", ".."}:
         reader.wrong("repo", "must be owner/name")

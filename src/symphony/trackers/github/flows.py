@@ -4,7 +4,6 @@ Every read of the REST API is conditional: what did not change is confirmed with
 counted against the limit.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -17,18 +16,16 @@ from symphony.trackers.github.config import GithubConfig, Source
 from symphony.trackers.github.dialect import GITHUB
 from symphony.trackers.graphql import graphql, question
 from symphony.trackers.http import Answer, Dialect, Flow, Request, Trail, malformed
-from symphony.trackers.raw_tools import RestCall, Scope, beyond, rest_call, rest_flow, rest_spec
-from symphony.trackers.reading import Listing, listing, mapping, snapshots, text, whole
+from symphony.trackers.raw_tools import RestCall, RestTool, within
+from symphony.trackers.reading import Listing, listing, mapping, snapshots, text
+from symphony.trackers.repository import ISSUE, NUMBER, Comments
 from symphony.trackers.status_labels import CLOSED, OPEN
 from symphony.trackers.wording import no_such_state, not_found
 
 __all__ = ["GithubFlows"]
 
 PAGE = "100"
-_TOOL = "github_api"
 _METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
-_ISSUE = "/repos/{}/issues/{}"
-_NUMBER = re.compile(r"[1-9]\d{0,17}")
 _GONE = frozenset({301, 404, 410})
 _REFUSED = frozenset({403, 404})
 _OK = 200
@@ -45,6 +42,14 @@ class GithubFlows:
         self._config = config
         self._terminal = frozenset(normalise_state(state) for state in (*config.terminal, CLOSED))
         self._me: str | None = None
+        self._comments = Comments(dialect=self.dialect, path=config.path)
+        self._tool = RestTool(
+            name="github_api",
+            service=self.dialect.service,
+            methods=_METHODS,
+            scope=config.scope,
+            note=f"The repository is {config.owner}/{config.repo}.",
+        )
 
     # --- reads -------------------------------------------------------------------------------------------
 
@@ -86,10 +91,10 @@ class GithubFlows:
 
     def by_ids(self, ids: Sequence[str]) -> Flow[Sequence[Issue]]:
         """As `Flows.by_ids`: one by one, since GitHub has no list by number; 404, 410 and 301 mean gone."""
-        numbers = [number for number in ids if _NUMBER.fullmatch(number)]
+        numbers = [number for number in ids if NUMBER.fullmatch(number)]
         records = []
         for number in numbers:
-            request = self._request(_ISSUE, f"/issues/{number}", accept=_GONE)
+            request = self._request(ISSUE, f"/issues/{number}", accept=_GONE)
             answer = yield request
             if answer.status == _OK:
                 records.append(answer.body)
@@ -115,9 +120,7 @@ class GithubFlows:
                 continue
             if wire.blocked_count(record) > 0:
                 path = f"{self._config.path}/issues/{number}/dependencies/blocked_by"
-                nodes = yield from self._pages(
-                    f"{_ISSUE}/dependencies/blocked_by", path, [("per_page", PAGE)]
-                )
+                nodes = yield from self._pages(f"{ISSUE}/dependencies/blocked_by", path, [("per_page", PAGE)])
                 found[number] = wire.blockers_of(nodes, self._config, self._terminal)
         return found
 
@@ -185,44 +188,19 @@ class GithubFlows:
     def comments(self, issue_id: str) -> Flow[Sequence[Comment]]:
         """As `Flows.comments`."""
         me = yield from self._login()
-        path = f"{self._config.path}/issues/{self._number(issue_id)}/comments"
-        records = yield from self._pages(f"{_ISSUE}/comments", path, [("per_page", PAGE)])
-        return tuple(
-            Comment(
-                id=str(record["id"]),
-                body=text(record.get("body")) or "",
-                mine=(text(mapping(record.get("user")).get("login")) or "").lower() == me.lower(),
-            )
-            for record in records
-            if whole(mapping(record).get("id")) is not None
-        )
+        path = f"{self._config.path}/issues/{self._comments.number(issue_id)}/comments"
+        records = yield from self._pages(f"{ISSUE}/comments", path, [("per_page", PAGE)])
+        return self._comments.read(records, login=me)
 
     def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
         """As `Flows.create_comment`; GitHub gives the id."""
         del key
-        path = f"{self._config.path}/issues/{self._number(issue_id)}/comments"
-        answer = yield Request(endpoint=f"{_ISSUE}/comments", method="POST", path=path, body={"body": body})
-        return self._written(answer)
+        return (yield from self._comments.create(issue_id, body))
 
     def edit_comment(self, issue_id: str, comment_id: str, body: str) -> Flow[None]:
         """As `Flows.edit_comment`."""
         del issue_id
-        path = f"{self._config.path}/issues/comments/{self._number(comment_id)}"
-        answer = yield Request(
-            endpoint="/repos/{}/issues/comments/{}", method="PATCH", path=path, body={"body": body}
-        )
-        self._written(answer)
-
-    def _written(self, answer: Answer) -> str:
-        comment_id = whole(mapping(answer.body).get("id"))
-        if comment_id is None:
-            raise malformed(self.dialect, "answered no comment to a comment")
-        return str(comment_id)
-
-    def _number(self, value: str) -> str:
-        if not _NUMBER.fullmatch(value):
-            raise not_found(self.dialect.service, f"issue or comment {value!r}")
-        return value
+        yield from self._comments.edit(comment_id, body)
 
     # --- moves and tools ---------------------------------------------------------------------------------
 
@@ -240,14 +218,14 @@ class GithubFlows:
         return (yield from self._one(issue_id)).state
 
     def _one(self, issue_id: str) -> Flow[Issue]:
-        found = yield from self.by_ids([self._number(issue_id)])
+        found = yield from self.by_ids([self._comments.number(issue_id)])
         if not found:
             raise not_found(self.dialect.service, f"issue {issue_id}")
         return found[0]
 
     def _set_own(self, issue_id: str, state: str) -> Flow[None]:
         path = f"{self._config.path}/issues/{issue_id}"
-        answer = yield Request(endpoint=_ISSUE, method="PATCH", path=path, body={"state": state})
+        answer = yield Request(endpoint=ISSUE, method="PATCH", path=path, body={"state": state})
         if state == OPEN:
             yield from self._remove_labels(issue_id, wire.label_names(answer.body))
 
@@ -261,18 +239,18 @@ class GithubFlows:
         if label is None:
             raise no_such_state(self.dialect.service, state, tuple(self._config.labels.by_state))
         path = f"{self._config.path}/issues/{issue_id}"
-        names = wire.label_names((yield Request(endpoint=_ISSUE, path=path)).body)
+        names = wire.label_names((yield Request(endpoint=ISSUE, path=path)).body)
         of_status = {name.lower() for name in self._config.labels.of_status(names)}
         kept = [name for name in names if name.lower() not in of_status]
         yield Request(
-            endpoint=f"{_ISSUE}/labels", method="PUT", path=f"{path}/labels", body={"labels": [*kept, label]}
+            endpoint=f"{ISSUE}/labels", method="PUT", path=f"{path}/labels", body={"labels": [*kept, label]}
         )
 
     def _remove_labels(self, issue_id: str, labels: Sequence[str]) -> Flow[None]:
         """Take the status labels away, one by one, so that nobody else's labels are touched."""
         for label in self._config.labels.of_status(labels):
             yield Request(
-                endpoint=f"{_ISSUE}/labels/{{}}",
+                endpoint=f"{ISSUE}/labels/{{}}",
                 method="DELETE",
                 path=f"{self._config.path}/issues/{issue_id}/labels/{quote(label, safe='')}",
                 accept=frozenset({404}),
@@ -280,28 +258,13 @@ class GithubFlows:
 
     def tools(self) -> tuple[ToolSpec, ...]:
         """`github_api`, unless `scope` is `off`."""
-        if self._config.scope is Scope.OFF:
-            return ()
-        note = f"The repository is {self._config.owner}/{self._config.repo}."
-        return (rest_spec(_TOOL, self.dialect.service, _METHODS, note=note),)
+        return self._tool.specs()
 
     def call(self, name: str, arguments: Mapping[str, Any], *, issue: Issue) -> Flow[ToolResult]:
         """One raw request; a refusal of GitHub is an answer to the model."""
         del name
-        call = rest_call(arguments, _METHODS)
-        if isinstance(call, str):
-            return ToolResult.error(call)
-        problem = self._beyond(call, issue)
-        if problem is not None:
-            return ToolResult.error(problem)
-        return (yield from rest_flow(call, _TOOL))
+        return (yield from self._tool.call(arguments, lambda call: self._beyond(call, issue)))
 
     def _beyond(self, call: RestCall, issue: Issue) -> str | None:
         repo = ("repos", self._config.owner, self._config.repo)
-        match self._config.scope:
-            case Scope.ISSUE:
-                return beyond(call, (*repo, "issues", issue.id), scope=Scope.ISSUE)
-            case Scope.PROJECT:
-                return beyond(call, repo, scope=Scope.PROJECT)
-            case _:
-                return None
+        return within(call, self._config.scope, issue=[(*repo, "issues", issue.id)], project=[repo])

@@ -13,7 +13,7 @@ from symphony.trackers.gitlab.dialect import GITLAB
 from symphony.trackers.gitlab.quick_actions import disarmed
 from symphony.trackers.graphql import graphql, question
 from symphony.trackers.http import Answer, Dialect, Flow, Request, Trail, malformed
-from symphony.trackers.raw_tools import RestCall, Scope, beyond, rest_call, rest_flow, rest_spec
+from symphony.trackers.raw_tools import RestCall, RestTool, within
 from symphony.trackers.reading import Listing, listing, mapping, snapshots, text, whole
 from symphony.trackers.status_labels import CLOSED
 from symphony.trackers.wording import no_such_state, not_found
@@ -21,7 +21,6 @@ from symphony.trackers.wording import no_such_state, not_found
 __all__ = ["BLOCKED", "PAGE", "GitlabFlows"]
 
 PAGE = 100
-_TOOL = "gitlab_api"
 _METHODS = ("GET", "POST", "PUT", "DELETE")
 _ISSUES = "/projects/{}/issues"
 _ISSUE = "/projects/{}/issues/{}"
@@ -44,6 +43,13 @@ class GitlabFlows:
         self._config = config
         self._terminal = frozenset(normalise_state(state) for state in (*config.terminal, CLOSED))
         self._me: tuple[int, str] | None = None
+        self._tool = RestTool(
+            name="gitlab_api",
+            service=self.dialect.service,
+            methods=_METHODS,
+            scope=config.scope,
+            note=f"The project is {config.project}: its paths begin with {config.path}/.",
+        )
 
     # --- reads -------------------------------------------------------------------------------------------
 
@@ -265,34 +271,23 @@ class GitlabFlows:
 
     def tools(self) -> tuple[ToolSpec, ...]:
         """`gitlab_api`, unless `scope` is `off`."""
-        if self._config.scope is Scope.OFF:
-            return ()
-        note = f"The project is {self._config.project}: its paths begin with {self._config.path}/."
-        return (rest_spec(_TOOL, self.dialect.service, _METHODS, note=note),)
+        return self._tool.specs()
 
     def call(self, name: str, arguments: Mapping[str, Any], *, issue: Issue) -> Flow[ToolResult]:
         """One raw request; a refusal of GitLab is an answer to the model."""
         del name
-        call = rest_call(arguments, _METHODS)
-        if isinstance(call, str):
-            return ToolResult.error(call)
-        problem = self._beyond(call, issue)
-        if problem is not None:
-            return ToolResult.error(problem)
-        return (yield from rest_flow(call, _TOOL))
+        return (yield from self._tool.call(arguments, lambda call: self._beyond(call, issue)))
 
     def _beyond(self, call: RestCall, issue: Issue) -> str | None:
         """The project may be named by its path or by its number."""
         number = whole(mapping(issue.native_ref).get("project_id"))
         names = [self._config.project, *([str(number)] if number is not None else [])]
-        match self._config.scope:
-            case Scope.ISSUE:
-                rows = [("projects", name, "issues", issue.id) for name in names]
-                return beyond(call, *rows, scope=Scope.ISSUE)
-            case Scope.PROJECT:
-                return beyond(call, *(("projects", name) for name in names), scope=Scope.PROJECT)
-            case _:
-                return None
+        return within(
+            call,
+            self._config.scope,
+            issue=[("projects", name, "issues", issue.id) for name in names],
+            project=[("projects", name) for name in names],
+        )
 
 
 def _batches(iids: Sequence[str]) -> Iterable[Sequence[str]]:

@@ -16,14 +16,13 @@ from symphony.trackers.http import Answer, Dialect, Flow, Request, Trail, malfor
 from symphony.trackers.jira import notes, wire
 from symphony.trackers.jira.config import JiraConfig
 from symphony.trackers.jira.dialect import JIRA
-from symphony.trackers.raw_tools import RestCall, Scope, beyond, rest_call, rest_flow, rest_spec
+from symphony.trackers.raw_tools import RestCall, RestTool, within
 from symphony.trackers.reading import Listing, items, listing, mapping, snapshots, text, whole
 from symphony.trackers.wording import no_way, not_found
 
 __all__ = ["PAGE", "JiraFlows"]
 
 PAGE = 100
-_TOOL = "jira_rest"
 _METHODS = ("GET", "POST", "PUT", "DELETE")
 _API = "/rest/api/3"
 _ISSUE = f"{_API}/issue/{{}}"
@@ -42,6 +41,14 @@ class JiraFlows:
         self._terminal = frozenset(normalise_state(state) for state in config.terminal)
         self._me: tuple[str, str] | None = None
         self._project_id: str | None = None
+        self._tool = RestTool(
+            name="jira_rest",
+            service=self.dialect.service,
+            methods=_METHODS,
+            scope=config.scope,
+            note=f"The project is {config.project}; paths begin with {_API}/, and rich text is ADF.",
+            below=f"{_API}/",
+        )
 
     # --- reads -------------------------------------------------------------------------------------------
 
@@ -258,36 +265,23 @@ class JiraFlows:
 
     def tools(self) -> tuple[ToolSpec, ...]:
         """`jira_rest`, unless `scope` is `off`."""
-        if self._config.scope is Scope.OFF:
-            return ()
-        note = f"The project is {self._config.project}; paths begin with {_API}/, and rich text is ADF."
-        return (rest_spec(_TOOL, self.dialect.service, _METHODS, note=note),)
+        return self._tool.specs()
 
     def call(self, name: str, arguments: Mapping[str, Any], *, issue: Issue) -> Flow[ToolResult]:
         """One raw request; a refusal of Jira is an answer to the model."""
         del name
-        call = rest_call(arguments, _METHODS, below=f"{_API}/")
-        if isinstance(call, str):
-            return ToolResult.error(call)
-        problem = self._beyond(call, issue)
-        if problem is not None:
-            return ToolResult.error(problem)
-        return (yield from rest_flow(call, _TOOL))
+        return (yield from self._tool.call(arguments, lambda call: self._beyond(call, issue)))
 
     def _beyond(self, call: RestCall, issue: Issue) -> str | None:
         """An issue of the project is known by its key; what only its number names is not, but our own."""
         api = tuple(_API.strip("/").split("/"))
-        rows = [(*api, "issue", issue.id), (*api, "issue", issue.identifier)]
-        match self._config.scope:
-            case Scope.ISSUE:
-                return beyond(call, *rows, scope=Scope.ISSUE)
-            case Scope.PROJECT:
-                project, named = self._config.project, call.steps[len(api) + 1 : len(api) + 2]
-                if named and re.fullmatch(rf"{project}-\d{{1,18}}", named[0], re.IGNORECASE):
-                    rows.append((*api, "issue", named[0]))
-                return beyond(call, *rows, (*api, "project", project), scope=Scope.PROJECT)
-            case _:
-                return None
+        own = [(*api, "issue", issue.id), (*api, "issue", issue.identifier)]
+        project, named = self._config.project, call.steps[len(api) + 1 : len(api) + 2]
+        known = named and re.fullmatch(rf"{project}-\d{{1,18}}", named[0], re.IGNORECASE)
+        others = [(*api, "issue", named[0])] if known else []
+        return within(
+            call, self._config.scope, issue=own, project=[*own, *others, (*api, "project", project)]
+        )
 
 
 def _quoted(value: str) -> str:

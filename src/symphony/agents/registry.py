@@ -1,7 +1,4 @@
-"""From the kind of an agent to its backend: the one place that knows which kinds exist (AG22).
-
-A backend is loaded when an agent of its kind is made: most daemons have one of four, and are waited for.
-"""
+"""From the kind of an agent to its backend: the one place that knows which kinds exist (AG22)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,12 +6,16 @@ from typing import Any, Final
 
 from symphony.agents.acp import posture as acp_posture
 from symphony.agents.acp import profiles as acp_profiles
+from symphony.agents.acp.backend import AcpBackend
 from symphony.agents.base import AgentBackend, AgentError, Surroundings
 from symphony.agents.claude import errors as claude_errors
 from symphony.agents.claude import posture as claude_posture
+from symphony.agents.claude.backend import ClaudeBackend
 from symphony.agents.codex import errors as codex_errors
 from symphony.agents.codex import posture as codex_posture
+from symphony.agents.codex.backend import CodexBackend
 from symphony.agents.command import posture as command_posture
+from symphony.agents.command.backend import CommandBackend
 from symphony.agents.command.profiles import command_of, profile_of
 from symphony.agents.enclosed import EnclosedBackend
 from symphony.agents.posture import Remark
@@ -61,8 +62,6 @@ class _Kind:
 
 
 def _make_codex(settings: CodexSettings, around: Surroundings, name: str) -> AgentBackend:
-    from symphony.agents.codex.backend import CodexBackend  # noqa: PLC0415 - as this module says
-
     return CodexBackend(settings=settings, around=around, name=name)
 
 
@@ -78,8 +77,6 @@ def _codex_program(settings: CodexSettings, section: str) -> Program:
 
 
 def _make_claude(settings: ClaudeSettings, around: Surroundings, name: str) -> AgentBackend:
-    from symphony.agents.claude.backend import ClaudeBackend  # noqa: PLC0415 - as this module says
-
     return ClaudeBackend(settings=settings, around=around, name=name)
 
 
@@ -95,8 +92,6 @@ def _claude_program(settings: ClaudeSettings, section: str) -> Program:
 
 
 def _make_command(settings: CommandSettings, around: Surroundings, name: str) -> AgentBackend:
-    from symphony.agents.command.backend import CommandBackend  # noqa: PLC0415 - as this module says
-
     return CommandBackend(settings=settings, around=around, name=name)
 
 
@@ -115,8 +110,6 @@ def _command_program(settings: CommandSettings, section: str) -> Program | None:
 
 
 def _make_acp(settings: AcpSettings, around: Surroundings, name: str) -> AgentBackend:
-    from symphony.agents.acp.backend import AcpBackend  # noqa: PLC0415 - as this module says
-
     return AcpBackend(settings=settings, around=around, name=name)
 
 

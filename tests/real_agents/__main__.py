@@ -65,7 +65,8 @@ def main(argv: list[str]) -> int:
     versions = {agent: version_of(os.environ.get(name, "")) for agent, name in _VARIABLES.items()}
     shown = table(recorder.results, versions, datetime.now(UTC).date().isoformat())
     sys.stdout.write(f"\n{shown}")
-    _PAGE.write_text(placed(_PAGE.read_text("utf-8"), shown, given.only), "utf-8")
+    if code in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:  # not of a run that was broken off
+        _PAGE.write_text(placed(_PAGE.read_text("utf-8"), shown, given.only), "utf-8")
     return int(code)
 
 

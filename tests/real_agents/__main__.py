@@ -52,7 +52,8 @@ def version_of(program: str) -> str:
 def _arguments(name: str) -> list[str]:
     marks = "real_codex or real_claude or real_aider or real_acp"
     own = f"--basetemp={Path(tempfile.gettempdir()) / name}"  # others may have left much
-    return [own, "-q", "-p", "no:cacheprovider", "-m", marks, str(_ROOT / "tests")]
+    places = [str(_ROOT / "tests" / kind) for kind in ("acceptance", "integration")]  # the others drive none
+    return [own, "-q", "-p", "no:cacheprovider", "-m", marks, *places]
 
 
 def main(argv: list[str]) -> int:

@@ -65,8 +65,8 @@ simulate: $(VENV)/.runtime ## Run RUNS random schedules in JOBS processes, or re
 bench: $(VENV)/.dev ## Measure beside a bare floor and write docs/PERFORMANCE.md (5 minutes)
 	@PYTHONPATH=tests $(BIN)/python -m bench
 
-agents: $(VENV)/.dev ## Install and drive every real agent there is, and write docs/agents.md (half an hour)
-	@eval "$$(.ci/install-agents)" && PYTHONPATH=tests $(BIN)/python -m real_agents
+agents: $(VENV)/.dev ## Install and drive every real agent, or AGENT=… alone, and write docs/agents.md (half an hour)
+	@eval "$$(.ci/install-agents)" && PYTHONPATH=tests $(BIN)/python -m real_agents $(if $(AGENT),--only $(AGENT))
 
 format: $(VENV)/.dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format src tests

@@ -6,6 +6,7 @@ What may block is listed here with its reason; each entry is bounded to well und
 from collections.abc import Iterator
 
 import pytest
+import structlog  # noqa: F401 - loading it asks for the current directory: a test by itself does so in the loop
 from blockbuster import BlockBuster, blockbuster_ctx
 from hypothesis import settings
 

@@ -47,6 +47,7 @@ PERMITTED = (
     Skip(reason="no codex-acp: `make agents` installs it, and names it in SYMPHONY_TEST_CODEX_ACP", why="a real agent that CI does not install"),
     Skip(reason="no claude-agent-acp: `make agents` installs it, and names it in SYMPHONY_TEST_CLAUDE_ACP", why="a real agent that CI does not install"),
     Skip(reason="its model judges what would be asked: the codex backend shows this", why="codex-acp asks otherwise"),
+    Skip(reason="the agent has no resume, as its capabilities say", why="Gemini CLI goes on with no session"),
     Skip(reason="no aider: put `aider` on PATH or name it in SYMPHONY_TEST_AIDER", why="a real agent that CI does not install"),
     Skip(reason="no bubblewrap: install it (apt install bubblewrap)", why="it is one of Debian's packages", required=True),
     Skip(reason="no permission for bubblewrap to make user namespaces on this machine", why="the case needs a host that permits them", required=True),

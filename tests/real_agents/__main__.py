@@ -49,28 +49,25 @@ def version_of(program: str) -> str:
     return spoken[0] if spoken else "unknown"
 
 
-def _arguments(only: str | None) -> list[str]:
-    marks, words = "real_codex or real_claude or real_aider or real_acp", []
-    if only in {"codex", "claude", "aider"}:
-        marks = f"real_{only}"
-    elif only is not None:
-        marks, words = "real_acp", ["-k", f"[{only}]"]
-    own = f"--basetemp={Path(tempfile.gettempdir()) / 'symphony-real-agents'}"  # others may have left much
-    return [own, "-q", "-p", "no:cacheprovider", "-m", marks, *words, str(_ROOT / "tests")]
+def _arguments(name: str) -> list[str]:
+    marks = "real_codex or real_claude or real_aider or real_acp"
+    own = f"--basetemp={Path(tempfile.gettempdir()) / name}"  # others may have left much
+    places = [str(_ROOT / "tests" / kind) for kind in ("acceptance", "integration")]  # the others drive none
+    return [own, "-q", "-p", "no:cacheprovider", "-m", marks, *places]
 
 
 def main(argv: list[str]) -> int:
     """Exit code 0 where nothing failed; skips are no failures, and stand in the table with their reasons."""
     parser = argparse.ArgumentParser(prog="real_agents", description=__doc__)
-    parser.add_argument("--only", choices=AGENTS, help="drive this agent alone, and write nothing")
+    parser.add_argument("--only", choices=AGENTS, help="drive this agent alone, and write its line")
     given = parser.parse_args(argv)
-    recorder = Recorder()
-    code = pytest.main(_arguments(given.only), plugins=[recorder])
+    recorder = Recorder(given.only)
+    code = pytest.main(_arguments(f"symphony-real-{given.only or 'agents'}"), plugins=[recorder])
     versions = {agent: version_of(os.environ.get(name, "")) for agent, name in _VARIABLES.items()}
     shown = table(recorder.results, versions, datetime.now(UTC).date().isoformat())
     sys.stdout.write(f"\n{shown}")
-    if given.only is None:
-        _PAGE.write_text(placed(_PAGE.read_text("utf-8"), shown), "utf-8")
+    if code in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:  # not of a run that was broken off
+        _PAGE.write_text(placed(_PAGE.read_text("utf-8"), shown, given.only), "utf-8")
     return int(code)
 
 

@@ -8,18 +8,23 @@ __all__ = ["Recorder"]
 
 
 class Recorder:
-    """Collects a result for each test that drives a real agent."""
+    """Collects a result for each test that drives a real agent; has no others run than those of `only`."""
 
-    def __init__(self) -> None:
+    def __init__(self, only: str | None = None) -> None:
+        self._only = only
         self.results: list[Result] = []
         self._agents: dict[str, str] = {}
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Learn which agent each test drives."""
         for item in items:
             agent = agent_of((mark.name, mark.args) for mark in item.iter_markers())
             if agent is not None:
                 self._agents[item.nodeid] = agent
+        if self._only is not None:
+            others = [item for item in items if self._agents.get(item.nodeid) != self._only]
+            config.hook.pytest_deselected(items=others)
+            items[:] = [item for item in items if item not in others]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the call, or what kept a test from being called."""

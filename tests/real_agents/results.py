@@ -55,14 +55,23 @@ def _words(test: str) -> str:
     return test.partition("[")[0].removeprefix("test_").replace("_", " ")
 
 
-def placed(page: str, shown: str) -> str:
-    """The page with the table between its marks.
+def placed(page: str, shown: str, only: str | None = None) -> str:
+    """The page with the table between its marks, or with the line of `only` one agent in the table it has.
 
     Raises:
         ValueError: the page has no such marks.
     """
     before, found, rest = page.partition(BEGIN)
-    _, ended, after = rest.partition(END)
+    earlier, ended, after = rest.partition(END)
     if not found or not ended:
         raise ValueError(f"the page has no place for the table: {BEGIN.strip()} … {END.strip()}")
+    if only is not None:
+        shown = _with_line(earlier, shown, f"| {only} |")
     return f"{before}{BEGIN}{shown}{END}{after}"
+
+
+def _with_line(earlier: str, shown: str, begin: str) -> str:
+    """The earlier table with the line of the new one that begins so."""
+    (new,) = [line for line in shown.splitlines(keepends=True) if line.startswith(begin)]
+    lines = earlier.splitlines(keepends=True)
+    return "".join(new if line.startswith(begin) else line for line in lines)

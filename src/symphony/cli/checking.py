@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import anyio
+from anyio import to_thread
 
 from symphony import skills
 from symphony.agents.enclosed import missing_enclosure
@@ -201,7 +202,7 @@ async def _surroundings(judgement: Judgement, environment: Mapping[str, str]) ->
             where = places.where(place_of(agent, "command", places))
             failures.append(replace(missing, where=where))
     if isinstance(workspace, WorkspaceSettings) and workspace.isolation != "none":
-        missing = missing_enclosure(environment)
+        missing = await to_thread.run_sync(missing_enclosure, environment)
         if missing is not None:
             failures.append(replace(missing, where=places.where(("workspace", "isolation"))))
     if isinstance(workspace, WorkspaceSettings) and (workspace.repo or "").startswith("/"):  # not a URL

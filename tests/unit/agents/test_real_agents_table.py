@@ -48,6 +48,17 @@ def test_the_page_has_a_place_for_the_table() -> None:
         placed("nothing", "| x |\n")
 
 
+def test_one_agent_alone_changes_its_own_line() -> None:
+    earlier = table([], dict.fromkeys(AGENTS, "1.0"), "2026-11-01")
+    page = placed(PAGE.read_text("utf-8"), earlier)
+    result = Result(agent="codex", test="test_x", outcome="passed")
+    shown = table([result], dict.fromkeys(AGENTS, "2.0"), "2026-11-21")
+    told = placed(page, shown, "codex")
+    assert "| codex | 2.0 | 2026-11-21 | 1 of 1 |  |\n" in told
+    assert "| codex-acp | 1.0 | 2026-11-01 | 0 of 0 |  |\n" in told
+    assert len(told.splitlines()) == len(page.splitlines())
+
+
 def test_a_version_is_that_of_the_package_or_what_the_program_says(tmp_path: Path) -> None:
     program = tmp_path / "package" / "bin" / "agent"
     program.parent.mkdir(parents=True)

@@ -102,6 +102,7 @@ def test_the_seed_comes_from_the_option_else_the_marker_else_the_name(inner: pyt
     assert any("named 9" in text for text in third)
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("options", "count"), [((), 25), (("--symphony-schedules", "3"), 3), (("--symphony-seed", "5"), 1)]
 )

@@ -96,7 +96,7 @@ class EnclosedBackend:
         argv = await to_thread.run_sync(partial(isolation.enclose, probe, cwd=own))
         env = child_environment(self._around.environ, run_id=run_id)
         try:
-            done = await self._around.host.run(argv, env=env, timeout_ms=_TIMEOUT_MS)
+            done = await self._around.host.run(argv, cwd=own, env=env, timeout_ms=_TIMEOUT_MS)
         except OSError as error:
             text = f"workspace.isolation: {self._isolation.program} cannot be started: {error}"
             raise preflight_failure(text, hint=MISSING_HINT) from error

@@ -112,7 +112,6 @@ class SessionRequest:
         own_skill_listing: the agent may list skills by itself, those that it brings along included.
         on_compacted: called when the agent has summed its conversation up, in order with the calls of tools:
             earlier than the event, which waits until somebody takes it.
-        verify: raises what speaks against the workspace; called in a thread right before the agent starts.
         resume: the thread of an earlier session to go on with; for a backend that can. `envelope` is told
             anew then: a thread remembers the one of its beginning.
     """
@@ -128,7 +127,6 @@ class SessionRequest:
     on_spawned: Callable[[Identity], None] | None = None
     own_skill_listing: bool = True
     on_compacted: Callable[[], None] | None = None
-    verify: Callable[[], None] | None = None
     resume: Thread | None = None
 
 

@@ -15,11 +15,10 @@ __all__ = ["resolve_workspace"]
 async def resolve_workspace(request: SessionRequest) -> tuple[Path, int]:
     """The workspace without links, checked to be a directory, since an agent may accept anything (AG5).
 
-    With it comes the size of the stderr file so far. All of it in one way to a thread, `verify` included.
+    With it comes the size of the stderr file so far: both in one way to a thread.
 
     Raises:
         AgentError: `invalid_workspace_cwd`.
-        SymphonyError: what `verify` raises.
     """
     try:
         resolved, stderr_start = await to_thread.run_sync(_looked_at, request)
@@ -31,10 +30,7 @@ async def resolve_workspace(request: SessionRequest) -> tuple[Path, int]:
 
 
 def _looked_at(request: SessionRequest) -> tuple[Path | None, int]:
-    start = size_of(request.stderr_path)
-    if request.verify is not None:
-        request.verify()
-    return _directory(request.cwd), start
+    return _directory(request.cwd), size_of(request.stderr_path)
 
 
 def _directory(cwd: Path) -> Path | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import structlog
+from anyio import to_thread
 
 from symphony.agents.base import AgentBackend, AgentSession, SessionRequest
 from symphony.agents.events import (
@@ -200,6 +201,7 @@ class Worker:
         catalog = await self._catalog(self._workspace)
         try:
             prompt = await rendered()
+            await to_thread.run_sync(self._bound.workspaces.verify_blocking, self._workspace)
             self._pulse.stage(RunStage.LAUNCHING_AGENT)
             fault(FaultPoint.BEFORE_SPAWN)
             await self._converse(self._workspace, catalog, prompt)
@@ -237,7 +239,6 @@ class Worker:
             envelope=briefing.envelope(catalog),
             tools=tools.specs,
             run_tool=partial(self._run_tool, tools),
-            verify=partial(self._bound.workspaces.verify_blocking, workspace),
             stderr_path=self._state_dir.stderr_log(run_id),
             secret_names=self._bound.secret_names,
             on_spawned=partial(self._on_agent, run_id),

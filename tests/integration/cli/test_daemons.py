@@ -4,8 +4,10 @@ import json
 import os
 import signal
 import socket
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import jsonschema
@@ -53,8 +55,10 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
-    return Host(tmp_path)
+def host() -> Iterator[Host]:
+    """Below a short path: that of a socket has a limit."""
+    with TemporaryDirectory(prefix="sym-", ignore_cleanup_errors=True) as place:
+        yield Host(Path(place))
 
 
 @pytest.fixture

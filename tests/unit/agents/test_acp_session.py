@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import pytest
 
-from symphony.agents.acp import session as session_module
+from symphony.agents import silence
 from symphony.agents.acp.profiles import profile_of
 from symphony.agents.acp.session import AcpSession
 from symphony.agents.base import AgentError, SessionRequest
@@ -180,7 +180,7 @@ async def test_after_a_question_the_turn_is_cancelled_and_its_end_waited_for() -
 
 
 async def test_a_machine_that_slept_is_not_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "_OVERSLEPT_S", -1.0)
+    monkeypatch.setattr(silence, "_OVERSLEPT_S", -1.0)
     process = MemoryProcess()
     session = made(process, turn_timeout_ms=1)
     await session.start()
@@ -189,7 +189,7 @@ async def test_a_machine_that_slept_is_not_silence(monkeypatch: pytest.MonkeyPat
     with anyio.move_on_after(0.05) as waited:
         await anext(running)
     assert waited.cancelled_caught
-    monkeypatch.setattr(session_module, "_OVERSLEPT_S", 10.0)
+    monkeypatch.setattr(silence, "_OVERSLEPT_S", 10.0)
     again = made(MemoryProcess(), turn_timeout_ms=1)
     await again.start()
     with pytest.raises(AgentError) as caught:

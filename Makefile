@@ -22,7 +22,7 @@ demo: $(VENV)/.runtime ## Watch four issues become commits (no account, no model
 test: $(VENV)/.dev ## Run every gate and every test, with coverage
 	@$(MAKE) --no-print-directory gates
 	@$(BIN)/coverage erase
-	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report= --conformance-results $(RESULTS) $(PYTEST_ARGS)
+	$(BIN)/pytest -n 3 --dist worksteal --cov --cov-report= --conformance-results $(RESULTS) $(PYTEST_ARGS)
 	$(BIN)/coverage report --fail-under=90 | tail -n 40
 	$(BIN)/coverage report --fail-under=100 --include='src/symphony/scheduler/*,src/symphony/skills/*,src/symphony/frontmatter*,src/symphony/workflow/*,src/symphony/workspace/layout.py,src/symphony/domain/*' | tail -n 12
 	@$(CONFORMANCE) --from $(RESULTS)

@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from harness.scheduling import Story, make_issue
+from symphony.scheduler import runs
 from symphony.scheduler.commands import RefreshIssues
 from symphony.scheduler.guard import GUARD_MS
 from symphony.scheduler.inputs import WakeAsked
+from symphony.scheduler.work import Work
 
 
 def full(*more: str, **settings: object) -> Story:
@@ -122,3 +124,15 @@ def test_nobody_is_asked_for_who_could_not_start_anyway() -> None:
     held.slow = True
     held.forget().turn_ends("1")
     assert asked(held) == [frozenset({"1", "3"})]
+
+
+def test_an_issue_whose_claim_changes_while_it_is_asked_for_ahead_is_asked_for_anew() -> None:
+    """It starts by a look of its own before the older question, which was asked ahead of it, is answered."""
+    story = full()
+    work = Work(story.state, story.now)
+    assert work.state.refresh is not None
+    assert work.state.refresh.ahead == {"2"}
+    runs.start(work, story.board["2"])
+    assert work.state.refresh is not None
+    assert work.state.refresh.ahead == frozenset()
+    assert work.state.refresh.ids == {"1", "2"}

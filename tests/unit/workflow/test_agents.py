@@ -72,6 +72,7 @@ def test_labels_and_states_of_rules_are_compared_without_case(parse: "Parse") ->
         ("agents:\n  a:\n    kind: claude", 5, 'agents.a.kind "claude" is not supported', "supported: codex"),
         ("agents:\n  a:\n    kind: codex\n    home: x", 6, "agents.a.home must be one of 'operator'", ""),
         ("agents:\n  a:\n    kind: codex\n    model: 7", 6, "agents.a.model must be text, not a number", ""),
+        ("codex:\n  env: [1X]", 4, "codex.env[0] must be the name of an environment variable", ""),
         ("agent:\n  kind: fast", 4, 'agent.kind "fast" is not supported', "supported: codex"),
         ("agent:\n  fallback: codx", 4, 'agent.fallback "codx" is no agent of this file', 'mean "codex"'),
         ("agent:\n  fallback: codex", 4, 'agent.fallback "codex" is the agent itself', "another"),
@@ -146,3 +147,10 @@ def test_a_key_of_an_agent_is_placed_where_it_stands(parse: "Parse") -> None:
     assert line("a", "model") == 6  # nowhere: the agent itself
     codex = named_agents(workflow.settings)["codex"]
     assert workflow.places.line(place_of(codex, "command", workflow.places)) == 4
+
+
+def test_variables_that_an_agent_gets_besides_are_named(parse: "Parse") -> None:
+    assert parse(f"{HEAD}codex:\n  env: [MODEL_REGION, _X]\n---\nx").settings.codex.env == (
+        "MODEL_REGION",
+        "_X",
+    )

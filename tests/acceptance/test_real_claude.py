@@ -3,8 +3,6 @@
 import json
 import shlex
 import signal
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +71,7 @@ def test_a_real_session_does_the_whole_job(project: Project, claude: dict[str, A
     assert "do-not-show-this-value" not in everything
     ended = daemon.wait_for("run_ended", issue_identifier="SYM-1", outcome="succeeded")
     assert (ended["turns"], ended["commits"]) == (1, 1)
-    assert _tokens(project) == [550], "five answers of the model"
+    assert project.tokens() == [550], "five answers of the model"
     assert daemon.wait_for("turn_ended")["cost_usd"] > 0
 
 
@@ -90,7 +88,7 @@ def test_after_kill_9_the_same_conversation_goes_on(project: Project, claude: di
         project.environment.update(home.env)
         with project.daemon() as first:
             server.wait_for(2)
-            until(lambda: _tokens(project) == [110] or None, first.log.read_text)
+            until(lambda: project.tokens() == [110] or None, first.log.read_text)
             first.signal(signal.SIGKILL)
             first.end()
         with project.daemon("--once") as second:
@@ -112,10 +110,3 @@ def test_a_missing_login_is_said_before_anything_is_claimed(
     assert done.returncode == 4
     assert "Claude Code is not logged in" in done.stderr
     assert "claude auth login" in done.stderr
-
-
-def _tokens(project: Project) -> list[int]:
-    """The tokens of each run in the journal, oldest first."""
-    query = "SELECT record FROM runs ORDER BY started_wall_ms"
-    with closing(sqlite3.connect(project.state_dir / "journal.db")) as connection:
-        return [json.loads(text).get("total_tokens", 0) for (text,) in connection.execute(query)]

@@ -4,9 +4,7 @@ import json
 import os
 import shlex
 import signal
-import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +92,7 @@ def test_after_kill_9_the_same_thread_goes_on_and_every_token_counts_once(
         project.environment.update(home.env)
         with project.daemon() as first:
             server.wait_for(2)
-            until(lambda: _tokens(project) == [110] or None, first.log.read_text)
+            until(lambda: project.tokens() == [110] or None, first.log.read_text)
             first.signal(signal.SIGKILL)
             first.end()
         with project.daemon("--once") as second:
@@ -109,15 +107,7 @@ def test_after_kill_9_the_same_thread_goes_on_and_every_token_counts_once(
     assert project.state("SYM-1") == "Done"
     assert project.branch_log("SYM-1") == ["Say hello"]
     assert project.git("show", "symphony/SYM-1:hello.txt") == "hello from before"
-    assert _tokens(project) == [110, 330], "one answer of the model before, three after"
-
-
-def _tokens(project: Project) -> list[int]:
-    """The tokens of each run in the journal, oldest first."""
-    journal = project.state_dir / "journal.db"
-    query = "SELECT record FROM runs ORDER BY started_wall_ms"
-    with closing(sqlite3.connect(journal)) as connection:
-        return [json.loads(text).get("total_tokens", 0) for (text,) in connection.execute(query)]
+    assert project.tokens() == [110, 330], "one answer of the model before, three after"
 
 
 def test_secrets_and_siblings_are_out_of_reach(project: Project, codex: Path) -> None:

@@ -1,33 +1,17 @@
 """Sessions of the claude backend on a workspace, for the scripted speaker and for the real one."""
 
-import json
-import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-import symphony
-from symphony.agents.base import SessionRequest, Surroundings
+from harness.sessions import COMMENT, SOURCE, SessionBench
 from symphony.agents.claude.backend import ClaudeBackend
 from symphony.agents.claude.session import ClaudeSession
-from symphony.agents.events import AgentEvent
-from symphony.domain.tools import ToolResult, ToolSpec
-from symphony.hosts.base import Identity
-from symphony.hosts.local import LocalHost
 from symphony.testing.scripted_agent import claude_command
 from symphony.workflow.settings import ClaudeSettings
 
-__all__ = ["ClaudeBench", "scripted_claude"]
-
-SOURCE = Path(symphony.__file__).parents[1]
-COMMENT = ToolSpec(
-    name="board_comment",
-    description="Comment on the issue.",
-    input_schema={"type": "object", "properties": {"text": {"type": "string"}}},
-)
+__all__ = ["COMMENT", "ClaudeBench", "scripted_claude"]
 
 
 def scripted_claude(*switches: str) -> str:
@@ -36,76 +20,16 @@ def scripted_claude(*switches: str) -> str:
 
 
 @dataclass
-class ClaudeBench:
-    """Opens sessions of `command`; what tools were called and who was spawned is remembered."""
+class ClaudeBench(SessionBench):
+    """Opens sessions of `command`."""
 
-    command: str
-    root: Path
-    environ: dict[str, str]
-    tools: tuple[ToolSpec, ...] = ()
-    envelope: str | None = None
-    secret_names: frozenset[str] = frozenset()
-    grace_ms: int = 2_000
-    host: LocalHost = field(default_factory=LocalHost)
-    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    spawned: list[Identity] = field(default_factory=list)
-    run_id: str = field(default_factory=lambda: f"test-{uuid4().hex}")
-
-    @property
-    def workspace(self) -> Path:
-        return self.root / "MT-1"
-
-    @property
-    def stderr(self) -> Path:
-        return self.root.parent / "stderr.log"
-
-    def make(self) -> "ClaudeBench":
-        self.workspace.mkdir(parents=True)
-        self.git("init", "--quiet", "--initial-branch=main")
-        self.git("config", "user.name", "Test")
-        self.git("config", "user.email", "test@example.invalid")
-        self.git("commit", "--quiet", "--allow-empty", "--message", "start")
-        return self
-
-    def git(self, *arguments: str) -> str:
-        argv = ["git", *arguments]
-        done = subprocess.run(argv, cwd=self.workspace, check=True, capture_output=True, text=True)
-        return done.stdout.strip()
-
-    @staticmethod
-    def script(*steps: Mapping[str, Any]) -> str:
-        """A prompt that makes the scripted speaker take these steps."""
-        return f"Work.\n\n```scripted\n{json.dumps([list(steps)])}\n```\n"
-
-    async def run_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        self.calls.append((name, dict(arguments)))
-        return ToolResult.of({"ok": True, "echo": dict(arguments)})
+    command: str = field(kw_only=True)
 
     def backend(self, *, around: Mapping[str, Any] | None = None, **settings: Any) -> ClaudeBackend:
-        surroundings: dict[str, Any] = {
-            "host": self.host,
-            "environ": self.environ,
-            "secret_names": frozenset(),
-            "homes": self.root.parent / "homes",
-            "grace_ms": self.grace_ms,
-        }
         return ClaudeBackend(
             settings=ClaudeSettings(**{"command": self.command, "read_timeout_ms": 30_000, **settings}),
-            around=Surroundings(**{**surroundings, **(around or {})}),
+            around=self.surroundings(**(around or {})),
         )
-
-    def request(self, **changes: Any) -> SessionRequest:
-        values: dict[str, Any] = {
-            "run_id": self.run_id,
-            "cwd": self.workspace,
-            "envelope": self.envelope,
-            "tools": self.tools,
-            "run_tool": self.run_tool,
-            "stderr_path": self.stderr,
-            "secret_names": self.secret_names,
-            "on_spawned": self.spawned.append,
-        }
-        return SessionRequest(**{**values, **changes})
 
     @asynccontextmanager
     async def session(
@@ -113,11 +37,3 @@ class ClaudeBench:
     ) -> AsyncIterator[ClaudeSession]:
         async with self.backend(**settings).open(self.request(**(changes or {}))) as session:
             yield session
-
-    @staticmethod
-    async def turn(session: ClaudeSession, prompt: str) -> list[AgentEvent]:
-        return [event async for event in session.run_turn(prompt, title="MT-1: try")]
-
-    def living(self) -> tuple[Identity, ...]:
-        """Whatever still carries the run id."""
-        return self.host.find_marked([self.run_id])

@@ -9,7 +9,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,16 +19,13 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
-import symphony
 from harness.acp_agents import DRIVEN, Driven, furnish
 from harness.acp_agents import place as acp_place
 from harness.real import require_acp, require_claude, require_codex
-from symphony.agents.base import AgentBackend, AgentSession, Capabilities, SessionRequest, Surroundings
+from harness.sessions import COMMENT, SOURCE, SessionBench
+from symphony.agents.base import AgentBackend, AgentSession, Capabilities
 from symphony.agents.events import AgentEvent
 from symphony.agents.registry import create_backend
-from symphony.domain.tools import ToolResult, ToolSpec
-from symphony.hosts.base import Identity
-from symphony.hosts.local import LocalHost
 from symphony.testing.claude_home import claude_home
 from symphony.testing.codex_home import codex_home
 from symphony.testing.model_server import Answer, ModelServer, Scenario, say, tool
@@ -39,12 +35,6 @@ from symphony.workflow.agents import AGENT_KINDS, NamedAgent
 
 __all__ = ["COMMENT", "PLAYERS", "Act", "Player"]
 
-SOURCE = Path(symphony.__file__).parents[1]
-COMMENT = ToolSpec(
-    name="board_comment",
-    description="Comment on the issue.",
-    input_schema={"type": "object", "properties": {"text": {"type": "string"}}},
-)
 _HANG = "echo begun > begun; sleep 600"
 ActKind = Literal["say", "skill", "run", "tool", "approve", "ask", "fail", "exit", "hang"]
 
@@ -61,46 +51,23 @@ class Act:
 
 
 @dataclass
-class Player:
+class Player(SessionBench):
     """One agent in one place. `real` means that no script of ours answers, but the agent itself."""
 
-    name: str
-    kind: str
-    top: Path
-    environ: Mapping[str, str]
-    settings: Mapping[str, Any]
-    prompt: Callable[[Sequence[Act]], str]
+    name: str = field(kw_only=True)
+    kind: str = field(kw_only=True)
+    settings: Mapping[str, Any] = field(kw_only=True)
+    prompt: Callable[[Sequence[Act]], str] = field(kw_only=True)
     faulty: Callable[[Sequence[str]], str] | None = None
     server: ModelServer | None = None
-    host: LocalHost = field(default_factory=LocalHost)
-    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    spawned: list[Identity] = field(default_factory=list)
-    run_id: str = field(default_factory=lambda: f"test-{uuid4().hex}")
 
     @property
     def real(self) -> bool:
         return self.server is not None
 
     @property
-    def workspace(self) -> Path:
-        return self.top / "root" / "MT-1"
-
-    @property
     def able(self) -> Capabilities:
         return self.backend().capabilities
-
-    def make(self) -> "Player":
-        self.workspace.mkdir(parents=True)
-        self.git("init", "--quiet", "--initial-branch=main")
-        self.git("config", "user.name", "Test")
-        self.git("config", "user.email", "test@example.invalid")
-        self.git("commit", "--quiet", "--allow-empty", "--message", "start")
-        return self
-
-    def git(self, *arguments: str) -> str:
-        argv = ["git", *arguments]
-        done = subprocess.run(argv, cwd=self.workspace, check=True, capture_output=True, text=True)
-        return done.stdout.strip()
 
     def backend(self, *, faults: Sequence[str] = (), grace_ms: int = 2_000, **settings: Any) -> AgentBackend:
         given = {**self.settings, **settings}
@@ -108,18 +75,8 @@ class Player:
             assert self.faulty is not None
             given["command"] = self.faulty(faults)
         section = AGENT_KINDS[self.kind].model_validate(given, strict=False)
-        around = Surroundings(
-            host=self.host,
-            environ=self.environ,
-            secret_names=frozenset({"LINEAR_API_KEY"}),
-            homes=self.top / "homes",
-            grace_ms=grace_ms,
-        )
+        around = self.surroundings(secret_names=frozenset({"LINEAR_API_KEY"}), grace_ms=grace_ms)
         return create_backend(NamedAgent(name=self.kind, kind=self.kind, settings=section), around)
-
-    async def run_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        self.calls.append((name, dict(arguments)))
-        return ToolResult.of({"ok": True})
 
     def open(
         self,
@@ -129,25 +86,11 @@ class Player:
         **changes: Any,
     ) -> Any:
         """A session; `changes` are of its request."""
-        values: dict[str, Any] = {
-            "run_id": self.run_id,
-            "cwd": self.workspace,
-            "envelope": None,
-            "tools": (),
-            "run_tool": self.run_tool,
-            "stderr_path": self.top / "stderr.log",
-            "on_spawned": self.spawned.append,
-        }
-        request = SessionRequest(**{**values, **changes})
-        return self.backend(faults=faults, **(settings or {})).open(request)
+        return self.backend(faults=faults, **(settings or {})).open(self.request(**changes))
 
     async def play(self, session: AgentSession, *acts: Act) -> list[AgentEvent]:
         """One turn in which the agent does this, and all that it reports."""
-        return [event async for event in session.run_turn(self.prompt(acts), title="MT-1: try")]
-
-    def living(self) -> tuple[Identity, ...]:
-        """Whatever still carries the run id."""
-        return self.host.find_marked([self.run_id])
+        return await self.turn(session, self.prompt(acts))
 
 
 # --- scripted --------------------------------------------------------------------------------------------
@@ -183,15 +126,15 @@ def _scripted(kind: str) -> Iterator[Player]:
 
     with _place() as top:
         switches = ["--threads", str(top / "threads")]
-        yield Player(
-            f"scripted-{kind}",
-            kind,
+        yield Player.at(
             top,
             _plain(top),
-            {"command": spoken(switches), "read_timeout_ms": 20_000},
-            _script,
+            name=f"scripted-{kind}",
+            kind=kind,
+            settings={"command": spoken(switches), "read_timeout_ms": 20_000},
+            prompt=_script,
             faulty=lambda faults: spoken([*switches, *faults]),
-        ).make()
+        )
 
 
 def _shell_script(acts: Sequence[Act]) -> str:
@@ -218,7 +161,8 @@ def _line(act: Act) -> str:
 def _one_shot() -> Iterator[Player]:
     with _place() as top:
         settings = {"command": "SYSTEM={envelope_file} sh {prompt_file}"}
-        yield Player("one-shot", "command", top, _plain(top), settings, _shell_script).make()
+        told = {"name": "one-shot", "kind": "command", "settings": settings, "prompt": _shell_script}
+        yield Player.at(top, _plain(top), **told)
 
 
 # --- real ------------------------------------------------------------------------------------------------
@@ -257,7 +201,8 @@ def _codex() -> Iterator[Player]:
         home = stack.enter_context(codex_home(server.base_url))
         prompt = partial(_scenario, server, codex_shell, lambda text: tool(COMMENT.name, {"text": text}))
         settings = {"command": f"{binary} app-server", "read_timeout_ms": 20_000}
-        yield Player("codex", "codex", home.path.parent, home.env, settings, prompt, server=server).make()
+        told = {"name": "codex", "kind": "codex", "settings": settings, "prompt": prompt}
+        yield Player.at(home.path.parent, dict(home.env), server=server, **told)
 
 
 @contextmanager
@@ -275,7 +220,8 @@ def _claude() -> Iterator[Player]:
 
         prompt = partial(_scenario, server, run, call)
         settings = {"command": str(binary), "on_approval": "accept"}
-        yield Player("claude", "claude", home.path, home.env, settings, prompt, server=server).make()
+        told = {"name": "claude", "kind": "claude", "settings": settings, "prompt": prompt}
+        yield Player.at(home.path, dict(home.env), server=server, **told)
 
 
 @contextmanager
@@ -288,7 +234,8 @@ def _acp(driven: Driven) -> Iterator[Player]:
         )
         settings = {"profile": driven.profile, "on_approval": "accept", **driven.settings}
         given = {**settings, "command": command, "start_timeout_ms": 120_000}
-        yield Player(driven.profile, "acp", top, environ, given, prompt, server=server).make()
+        told = {"name": driven.profile, "kind": "acp", "settings": given, "prompt": prompt}
+        yield Player.at(top, environ, server=server, **told)
 
 
 PLAYERS: Mapping[str, Callable[[], AbstractContextManager[Player]]] = {

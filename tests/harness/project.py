@@ -4,12 +4,13 @@ import json
 import os
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -155,6 +156,12 @@ class Project:
 
     def branch_log(self, name: str) -> list[str]:
         return self.git("log", "--format=%s", f"main..symphony/{name}").splitlines()
+
+    def tokens(self) -> list[int]:
+        """The tokens of each run in the journal, oldest first."""
+        query = "SELECT record FROM runs ORDER BY started_wall_ms"
+        with closing(sqlite3.connect(self.state_dir / "journal.db")) as connection:
+            return [json.loads(text).get("total_tokens", 0) for (text,) in connection.execute(query)]
 
     # --- the command line ---
 

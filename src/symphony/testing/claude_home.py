@@ -8,10 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from symphony.testing.binaries import NpmProgram
+
 __all__ = ["KEY", "ClaudeHome", "claude_home", "find_claude"]
 
 KEY = "not-a-secret"
-_NATIVE = "claude-code-*/claude"
+_PROGRAM = NpmProgram(
+    name="claude",
+    variable="SYMPHONY_TEST_CLAUDE",
+    package="@anthropic-ai/claude-code",
+    native="claude-code-*/claude",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,23 +47,5 @@ def claude_home(base_url: str) -> Iterator[ClaudeHome]:
 
 
 def find_claude(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The binary: `SYMPHONY_TEST_CLAUDE`, else `claude` on `PATH`; null where there is none.
-
-    The npm package puts a Node program on `PATH`; the native binary beside it is preferred, because signals
-    and process ids then are those of Claude Code itself.
-    """
-    named = environ.get("SYMPHONY_TEST_CLAUDE")
-    if named:
-        return Path(named) if os.access(named, os.X_OK) else None
-    found = shutil.which("claude", path=environ.get("PATH", os.defpath))
-    return None if found is None else _native(Path(found).resolve())
-
-
-def _native(program: Path) -> Path:
-    """The native binary of the npm package to which `program` belongs, else `program` itself."""
-    for scope in program.parents:
-        if scope.name == "@anthropic-ai":
-            nested = scope / "claude-code/node_modules/@anthropic-ai"
-            binaries = [*sorted(nested.glob(_NATIVE)), *sorted(scope.glob(_NATIVE))]
-            return binaries[0] if binaries else program
-    return program
+    """The binary: `SYMPHONY_TEST_CLAUDE`, else `claude` on `PATH` (the native one first), else null."""
+    return _PROGRAM.find(environ)

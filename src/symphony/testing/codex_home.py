@@ -8,9 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from symphony.testing.binaries import NpmProgram
+
 __all__ = ["CodexHome", "codex_home", "find_codex"]
 
-_NATIVE = "codex-*/vendor/*/bin/codex"
+_PROGRAM = NpmProgram(
+    name="codex", variable="SYMPHONY_TEST_CODEX", package="@openai/codex", native="codex-*/vendor/*/bin/codex"
+)
 _CONFIG = """\
 model = "{model}"
 model_provider = "local"
@@ -54,26 +58,8 @@ def codex_home(base_url: str, *, model: str = "gpt-5.5", more: str = "") -> Iter
 
 
 def find_codex(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The Codex binary: `SYMPHONY_TEST_CODEX`, else `codex` on `PATH`; null where there is none.
-
-    The npm package puts a Node program on `PATH`; the native binary beside it is preferred, because signals
-    and process ids then are those of Codex itself.
-    """
-    named = environ.get("SYMPHONY_TEST_CODEX")
-    if named:
-        return Path(named) if os.access(named, os.X_OK) else None
-    found = shutil.which("codex", path=environ.get("PATH", os.defpath))
-    return None if found is None else _native(Path(found).resolve())
-
-
-def _native(program: Path) -> Path:
-    """The native binary of the npm package to which `program` belongs, else `program` itself."""
-    for scope in program.parents:
-        if scope.name == "@openai":
-            nested = scope / "codex/node_modules/@openai"
-            binaries = [*sorted(nested.glob(_NATIVE)), *sorted(scope.glob(_NATIVE))]
-            return binaries[0] if binaries else program
-    return program
+    """The Codex binary: `SYMPHONY_TEST_CODEX`, else `codex` on `PATH` (the native one first), else null."""
+    return _PROGRAM.find(environ)
 
 
 def _env(home: Path, temp: Path) -> Mapping[str, str]:

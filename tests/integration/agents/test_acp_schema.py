@@ -68,9 +68,8 @@ async def test_every_message_of_a_turn_fits_the_schema(
     home = tmp_path / "home"
     home.mkdir()
     environ = {"HOME": str(home), "PATH": os.environ["PATH"]}
-    bench = AcpBench(
-        tmp_path, environ, {"command": scripted_acp(), "mode": "careful", "model": "large"}
-    ).make()
+    settings = {"command": scripted_acp(), "mode": "careful", "model": "large"}
+    bench = AcpBench.at(tmp_path, environ, settings=settings)
     steps = (
         {"write": "a", "text": "b"},
         {"ask_approval": "true"},

@@ -13,7 +13,7 @@ import pytest
 from anyio import to_thread
 
 from harness.real import require_bubblewrap
-from integration.agents.conftest import SOURCE, git
+from harness.sessions import SOURCE, git
 from symphony.agents.base import AgentError, Surroundings
 from symphony.agents.events import Text, TurnEnded, TurnStatus, Usage
 from symphony.agents.isolation import Isolation

@@ -80,9 +80,7 @@ def real(driven: Driven) -> Iterator[Make]:
             server = stack.enter_context(ModelServer(scenarios(driven, top)))
             environ = furnish(driven, top, server.base_url)
             values = {"profile": driven.profile, "command": command, **settings}
-            bench = Bench(top, environ, values, grace_ms=10_000, server=server)
-            bench.make()
-            return bench
+            return Bench.at(top, environ, settings=values, grace_ms=10_000, server=server)
 
         yield make
 

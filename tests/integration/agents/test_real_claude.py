@@ -72,8 +72,8 @@ def real() -> Iterator[Make]:
         def make(scenarios: Mapping[str, Scenario], **changes: Any) -> tuple[ClaudeBench, ModelServer]:
             server = stack.enter_context(ModelServer(scenarios))
             home = stack.enter_context(claude_home(server.base_url))
-            bench = ClaudeBench(str(binary), home.path / "root", dict(home.env), **changes)
-            return bench.make(), server
+            bench = ClaudeBench.at(home.path, dict(home.env), command=str(binary), **changes)
+            return bench, server
 
         yield make
 

@@ -50,7 +50,7 @@ def bench(tmp_path: Path) -> AcpBench:
     home.mkdir()
     path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
     environ = {"HOME": str(home), "PATH": path, "LANG": "C.UTF-8"}
-    return AcpBench(tmp_path, environ, {"command": scripted_acp()}, grace_ms=GRACE_MS).make()
+    return AcpBench.at(tmp_path, environ, settings={"command": scripted_acp()}, grace_ms=GRACE_MS)
 
 
 def ended(events: Sequence[AgentEvent]) -> TurnEnded:

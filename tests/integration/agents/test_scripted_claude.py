@@ -54,7 +54,7 @@ def make(tmp_path: Path) -> Make:
         path = f"{sys.exec_prefix}/bin:/usr/local/bin:/usr/bin:/bin"
         environ = {"HOME": str(home), "PATH": path, "LANG": "C.UTF-8"}
         settings = {"grace_ms": 300, "command": scripted_claude(*switches), **changes}
-        return ClaudeBench(root=tmp_path / "root", environ=environ, **settings).make()
+        return ClaudeBench.at(tmp_path, environ, **settings)
 
     return build
 

@@ -89,7 +89,7 @@ async def test_the_shell_of_a_claude_sees_its_own_key_and_no_other(tmp_path: Pat
     own = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
     planted = plant(tmp_path / "home", own=own)
     environ = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"], **planted.environ}
-    bench = ClaudeBench(scripted_claude(), tmp_path / "root", environ, tools=(COMMENT,)).make()
+    bench = ClaudeBench.at(tmp_path, environ, command=scripted_claude(), tools=(COMMENT,))
     around = {"secret_names": TRACKER_SECRETS}
     async with bench.backend(around=around).open(bench.request()) as session:
         steps = {"run": ["sh", "-c", f"({PROBE}) > shown.txt"]}
@@ -106,7 +106,7 @@ async def test_the_shell_of_the_real_claude_sees_its_own_key_and_no_other() -> N
     with ModelServer({"work": (probe, say("Done."))}) as server, claude_home(server.base_url) as home:
         own = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
         planted = plant(home.path, own=own)
-        bench = ClaudeBench(str(program), home.path / "root", {**planted.environ, **home.env}).make()
+        bench = ClaudeBench.at(home.path, {**planted.environ, **home.env}, command=str(program))
         around = {"secret_names": TRACKER_SECRETS}
         backend = bench.backend(around=around, on_approval="accept")
         async with backend.open(bench.request()) as session:

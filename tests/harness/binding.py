@@ -109,9 +109,9 @@ class FakeWorkspaces:
     answer: Removal = field(default_factory=lambda: Removal(removed=True))
     removed: list[WorkspaceRecord] = field(default_factory=list)
 
-    async def enter(self, issue: Issue, attempt: int | None, *, run_id: str) -> NoReturn:
+    async def enter(self, issue: Issue, attempt: int | None, look: object, *, run_id: str) -> NoReturn:
         await anyio.lowlevel.checkpoint()
-        raise AssertionError((issue, attempt, run_id))
+        raise AssertionError((issue, attempt, look, run_id))
 
     async def locate(self, issue_id: str, identifier: str) -> WorkspaceRecord:
         return WorkspaceRecord(

@@ -2,27 +2,37 @@
 
 import json
 import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
 import symphony
-from symphony.agents.base import AgentSession, SessionRequest, Surroundings
+from symphony.agents.base import AgentSession, Briefing, SessionRequest, Surroundings
 from symphony.agents.events import AgentEvent
 from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.hosts.base import Identity
 from symphony.hosts.local import LocalHost
 
-__all__ = ["COMMENT", "SOURCE", "SessionBench", "git", "make_repository"]
+__all__ = ["COMMENT", "SOURCE", "SessionBench", "briefed", "git", "make_repository"]
 
 SOURCE = Path(symphony.__file__).parents[1]
+_BRIEFING = frozenset(each.name for each in fields(Briefing))
 COMMENT = ToolSpec(
     name="board_comment",
     description="Comment on the issue.",
     input_schema={"type": "object", "properties": {"text": {"type": "string"}}},
 )
+
+
+def briefed(briefing: Briefing) -> Callable[[], Awaitable[Briefing]]:
+    """What a session is told, ready when it is asked for."""
+
+    async def ready() -> Briefing:
+        return briefing
+
+    return ready
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -96,17 +106,19 @@ class SessionBench:
         return Surroundings(**{**values, **changes})
 
     def request(self, **changes: Any) -> SessionRequest:
+        """A request; `changes` are of it or of its briefing."""
+        given: dict[str, Any] = {"envelope": self.envelope, "tools": self.tools, **changes}
+        briefing = Briefing(**{name: given.pop(name) for name in _BRIEFING & given.keys()})
         values: dict[str, Any] = {
             "run_id": self.run_id,
             "cwd": self.workspace,
-            "envelope": self.envelope,
-            "tools": self.tools,
+            "briefing": briefed(briefing),
             "run_tool": self.run_tool,
             "stderr_path": self.stderr,
             "secret_names": self.secret_names,
             "on_spawned": self.spawned.append,
         }
-        return SessionRequest(**{**values, **changes})
+        return SessionRequest(**{**values, **given})
 
     @staticmethod
     async def turn(session: AgentSession, prompt: str) -> list[AgentEvent]:

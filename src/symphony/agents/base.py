@@ -17,8 +17,10 @@ __all__ = [
     "AgentBackend",
     "AgentError",
     "AgentSession",
+    "Briefing",
     "Capabilities",
     "OwnSkillRoots",
+    "Place",
     "Preflight",
     "SessionRequest",
     "Surroundings",
@@ -97,37 +99,65 @@ class OwnSkillRoots:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Briefing:
+    """What a session is told and given at its start, besides its prompt.
+
+    Attributes:
+        envelope: the system-level text to add, or null when there is nothing to add.
+        tools: client tools to advertise.
+        own_skill_listing: the agent may list skills by itself, those that it brings along included.
+    """
+
+    envelope: str | None = None
+    tools: tuple[ToolSpec, ...] = ()
+    own_skill_listing: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a session runs, as the disk showed it.
+
+    Attributes:
+        cwd: the workspace, absolute and without links; it is a directory.
+        stderr_start: how much of the file for its stderr is of others, in bytes.
+    """
+
+    cwd: Path
+    stderr_start: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRequest:
     """All that a session is bound to for its whole life (AG19).
 
     Attributes:
         run_id: travels to the child as `SYMPHONY_RUN_ID`, by which a successor finds it (DESIGN 10).
         cwd: the issue's workspace, checked by the caller to exist below the root.
-        envelope: the system-level text to add, or null when there is nothing to add.
-        tools: client tools to advertise; `run_tool` executes one on our side.
+        briefing: gives what the session is told and given; it may be in the making while the process starts,
+            so ask for it as late as the agent's protocol allows, and once.
+        run_tool: executes a tool of the briefing on our side.
         extra_env: variables to add to the allow-listed environment of the child.
         secret_names: variables that the child must never see, not even through a login profile (AG20).
         stderr_path: the file that receives the child's stderr.
         on_spawned: called with the child's identity as soon as it exists, before anything is sent to it.
-        own_skill_listing: the agent may list skills by itself, those that it brings along included.
         on_compacted: called when the agent has summed its conversation up, in order with the calls of tools:
             earlier than the event, which waits until somebody takes it.
-        resume: the thread of an earlier session to go on with; for a backend that can. `envelope` is told
+        resume: the thread of an earlier session to go on with; for a backend that can. The envelope is told
             anew then: a thread remembers the one of its beginning.
+        place: where it runs, as the caller has just seen it; null for the backend to look.
     """
 
     run_id: str
     cwd: Path
-    envelope: str | None
-    tools: tuple[ToolSpec, ...]
+    briefing: Callable[[], Awaitable[Briefing]]
     run_tool: ToolRunner
     stderr_path: Path
     secret_names: frozenset[str] = frozenset()
     extra_env: Mapping[str, str] = field(default_factory=dict)
     on_spawned: Callable[[Identity], None] | None = None
-    own_skill_listing: bool = True
     on_compacted: Callable[[], None] | None = None
     resume: Thread | None = None
+    place: Place | None = None
 
 
 class AgentSession(Protocol):

@@ -4,38 +4,38 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from symphony.agents.base import AgentError, SessionRequest
+from symphony.agents.base import AgentError, Place, SessionRequest
 from symphony.agents.process import size_of
 from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
 
-__all__ = ["resolve_workspace"]
+__all__ = ["look", "resolve_workspace"]
 
 
-async def resolve_workspace(request: SessionRequest) -> tuple[Path, int]:
-    """The workspace without links, checked to be a directory, since an agent may accept anything (AG5).
+async def resolve_workspace(request: SessionRequest) -> Place:
+    """Where the session runs, by a look of the caller's a moment ago, or of ours.
 
-    With it comes the size of the stderr file so far: both in one way to a thread.
+    Raises:
+        AgentError: `invalid_workspace_cwd`.
+    """
+    if request.place is not None:
+        return request.place
+    return await to_thread.run_sync(look, request.cwd, request.stderr_path)
+
+
+def look(cwd: Path, stderr_path: Path) -> Place:
+    """The workspace without links, checked to be a directory, since an agent may accept anything; blocking.
 
     Raises:
         AgentError: `invalid_workspace_cwd`.
     """
     try:
-        resolved, stderr_start = await to_thread.run_sync(_looked_at, request)
+        resolved = cwd.resolve(strict=True)
+        if cwd.is_absolute() and resolved.is_dir():
+            return Place(cwd=resolved, stderr_start=size_of(stderr_path))
     except OSError as error:
-        raise AgentError(_invalid_cwd(request.cwd)) from error
-    if resolved is None:
-        raise AgentError(_invalid_cwd(request.cwd))
-    return resolved, stderr_start
-
-
-def _looked_at(request: SessionRequest) -> tuple[Path | None, int]:
-    return _directory(request.cwd), size_of(request.stderr_path)
-
-
-def _directory(cwd: Path) -> Path | None:
-    resolved = cwd.resolve(strict=True)
-    return resolved if cwd.is_absolute() and resolved.is_dir() else None
+        raise AgentError(_invalid_cwd(cwd)) from error
+    raise AgentError(_invalid_cwd(cwd))
 
 
 def _invalid_cwd(cwd: Path) -> Failure:

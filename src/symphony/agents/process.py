@@ -8,7 +8,7 @@ end, and its last words may hold the final token totals.
 
 import re
 import signal
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -275,11 +275,11 @@ class AgentProcess:
 
         Not shielded; a second call finds nothing left to do.
         """
-        self._record()
+        self._record(self._child.offspring())
         await self._child.close_stdin()
         for number in (None, signal.SIGTERM, signal.SIGKILL):
             if number is not None:
-                self._record()
+                self._record(self._child.descendants())
                 self._child.signal(number, self._addressed(number))
             if await self._ended(sink):
                 break
@@ -292,8 +292,9 @@ class AgentProcess:
         inside = [member for member in self._family if member != self._child.identity]
         return tuple(inside if self._enclosed and inside and number is signal.SIGTERM else self._family)
 
-    def _record(self) -> None:
-        self._family.update(dict.fromkeys(self._child.descendants()))
+    def _record(self, found: Iterable[Identity]) -> None:
+        """Remember who belongs to it; who left it is found before a signal and by the sweep."""
+        self._family.update(dict.fromkeys(found))
 
     async def _ended(self, sink: Sink) -> bool:
         with anyio.move_on_after(self._grace_s):

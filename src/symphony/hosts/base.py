@@ -73,6 +73,10 @@ class HostProcess(Protocol):
         """
         ...
 
+    def offspring(self) -> tuple[Identity, ...]:
+        """The child and every process below it, which costs far less to find than those that left it."""
+        ...
+
     def signal(self, number: int, targets: Sequence[Identity]) -> None:
         """Send a signal to those of `targets` that still are who they were."""
         ...
@@ -124,7 +128,10 @@ class Host(Protocol):
         ...
 
     def find_marked(self, run_ids: Sequence[str]) -> tuple[Identity, ...]:
-        """Every live process of this user whose environment carries `SYMPHONY_RUN_ID` of one of the runs."""
+        """Every live process of this user whose environment carries `SYMPHONY_RUN_ID` of one of the runs.
+
+        With them all that is below each, whatever their environment.
+        """
         ...
 
     def find_left(self) -> tuple[Identity, ...]:

@@ -64,6 +64,10 @@ class LocalProcess:
         """The child, all below it, and all that carry the `SYMPHONY_RUN_ID` it was started with."""
         return self._table.family(self._identity.pid, self._run_id)
 
+    def offspring(self) -> tuple[Identity, ...]:
+        """The child and all below it."""
+        return self._table.family(self._identity.pid)
+
     def signal(self, number: int, targets: Sequence[Identity]) -> None:
         """Send a signal to those of `targets` that still are who they were."""
         self._table.send(number, targets)
@@ -157,7 +161,7 @@ class LocalHost:
         return self._table.lineage(pid)
 
     def find_marked(self, run_ids: Sequence[str]) -> tuple[Identity, ...]:
-        """Every live process of this user, but this one, that belongs to one of the runs."""
+        """Every live process of this user, but this one, that belongs to one of the runs, and all below."""
         return self._table.marked(run_ids)
 
     def find_left(self) -> tuple[Identity, ...]:

@@ -50,18 +50,19 @@ class ProcessTable:
 
     def family(self, pid: int, run_id: str | None = None) -> tuple[Identity, ...]:
         """The process, all below it, and all of the run with all below them; the process first."""
-        pids = dict.fromkeys([pid, *self._below(pid)])
-        for marked in self._marked_pids([] if run_id is None else [run_id]):
-            pids.update(dict.fromkeys([marked, *self._below(marked)]))
-        return self._living(pids)
+        marked = self._with_all_below(self._marked_pids([] if run_id is None else [run_id]))
+        return self._living(dict.fromkeys([pid, *self._below(pid), *marked]))
 
     def lineage(self, pid: int) -> tuple[Identity, ...]:
         """Who lives of a process and those above it, nearest first: a child cannot choose its parents."""
         return self._living([pid, *self._above(pid)])
 
     def marked(self, run_ids: Iterable[str]) -> tuple[Identity, ...]:
-        """Every live process of this user that carries one of the run ids or is in the group of one."""
-        return self._living(self._marked_pids(run_ids))
+        """Every live process of this user that carries one of the run ids or is in the group of one.
+
+        With them all that is below each, whatever it carries.
+        """
+        return self._living(self._with_all_below(self._marked_pids(run_ids)))
 
     def left_by(self, instance: str) -> tuple[Identity, ...]:
         """Every live process of this user that carries the mark of an instance, and all below each.
@@ -70,11 +71,9 @@ class ProcessTable:
         Never this process nor one above it: a daemon may be started from a session of its own predecessor.
         """
         spared = {os.getpid(), *self._above(os.getpid())}
-        pids: dict[int, None] = {}
         grouped = () if self._groups is None else self._groups.members()
-        for marked in (*self._marked_pids([instance], INSTANCE_VARIABLE), *grouped):
-            if marked not in spared:
-                pids.update(dict.fromkeys([marked, *self._below(marked)]))
+        marked = (*self._marked_pids([instance], INSTANCE_VARIABLE), *grouped)
+        pids = self._with_all_below(pid for pid in marked if pid not in spared)
         return self._living(pid for pid in pids if pid not in spared and self._is_ours(pid))
 
     def group(self, group_id: int) -> tuple[Identity, ...]:
@@ -131,6 +130,10 @@ class ProcessTable:
     def _living(self, pids: Iterable[int]) -> tuple[Identity, ...]:
         found = (self._look(pid) for pid in pids)
         return tuple(one[0] for one in found if one is not None and not one[1])
+
+    def _with_all_below(self, pids: Iterable[int]) -> dict[int, None]:
+        """These and all below each, without repetition."""
+        return dict.fromkeys(found for pid in pids for found in (pid, *self._below(pid)))
 
     def _below(self, pid: int) -> list[int]:
         below = self._fs.below(pid) if self._fs.mounted() else None

@@ -7,14 +7,15 @@ first moment on.
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Final, TypeVar, cast
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
 import anyio
 from anyio import CapacityLimiter, to_thread
 
-__all__ = ["begin", "start_threads"]
+__all__ = ["Ahead", "start_threads"]
 
 T = TypeVar("T")
 
@@ -41,27 +42,36 @@ async def start_threads() -> None:
             tasks.start_soon(one)
 
 
-def begin(work: Callable[[], T]) -> Callable[[], Awaitable[T]]:
-    """Begin blocking work in a thread; what is returned waits for its end, and gives or raises what it did.
+class Ahead(Generic[T]):
+    """Work that may begin before anybody waits for it, and is done once."""
 
-    Nobody has to wait: then the work ends unheard.
-    """
-    task = asyncio.get_running_loop().create_task(_outcome(work))
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
 
-    async def end() -> T:
-        value, error = await task
-        if error is not None:
-            raise error
-        return cast("T", value)
+    @classmethod
+    def in_thread(cls, work: Callable[[], T]) -> "Ahead[T]":
+        """Blocking work, in one of the threads."""
+        return cls(partial(to_thread.run_sync, work))
 
-    return end
+    def begin(self) -> None:
+        """Begin, unless that was done."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._work())
 
+    async def result(self) -> T:
+        """Wait for its end; gives or raises what it did. Who is cancelled while waiting cancels it."""
+        self.begin()
+        assert self._task is not None  # noqa: S101 - made by the line above
+        return await self._task
 
-async def _outcome(work: Callable[[], T]) -> tuple[T | None, Exception | None]:
-    try:
-        return await to_thread.run_sync(work), None
-    except Exception as error:  # noqa: BLE001 - raised again where somebody waits for it
-        return None, error
+    async def drop(self) -> None:
+        """Nobody will wait for it: cancel what is not done; its end is heard by nobody."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            if not self._task.cancelled():
+                self._task.exception()
 
 
 def _meet(together: threading.Barrier) -> None:

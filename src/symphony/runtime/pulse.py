@@ -23,6 +23,7 @@ from symphony.scheduler.inputs import AgentReported, Input, RunReport, RunStage,
 __all__ = ["Later", "Pending", "Pulse", "on_the_loop"]
 
 INTERVAL_MS = 250
+MOMENT_MS = 20
 # A piece of work that begins may be followed by minutes of silence, so it is told at once.
 _MILESTONES = (SessionStarted, ItemStarted, ToolCalled, TurnEnded, InputRequired)
 
@@ -75,11 +76,12 @@ class Pulse:
         self._due = False
         self._later = later
         self._owed: Pending | None = None
+        self._is_news = False
 
     def place(self, workspace_path: str, branch: str | None) -> None:
         """The workspace exists."""
         self._workspace_path, self._branch = workspace_path, branch
-        self._beat_soon()
+        self._beat_presently()
 
     def resumes(self, thread: Thread) -> None:
         """The session goes on with a thread: what it had used before is not counted again."""
@@ -94,13 +96,13 @@ class Pulse:
     def launched(self, pid: int) -> None:
         """The agent process exists; 0 for an agent that starts one with each turn."""
         self._pid = pid or None
-        self._beat_soon()
+        self._beat_presently()
 
     def stage(self, stage: RunStage) -> None:
         """The attempt entered a stage."""
         if stage is not self._stage:
             self._stage = stage
-            self._beat_soon()
+            self._beat_presently()
 
     def new_turn(self) -> None:
         """A continuation turn begins: tool calls are counted per turn."""
@@ -122,6 +124,14 @@ class Pulse:
         elif self._owed is None and self._later is not None:
             self._owed = self._later((INTERVAL_MS - since_ms) / 1000, self.beat)
 
+    def _beat_presently(self) -> None:
+        """Report in a moment, together with what follows until then: a start has half a dozen such steps."""
+        if self._later is None:
+            self._beat_soon()
+        elif not self._due:
+            self._forget_owed()
+            self._owed, self._is_news = self._later(MOMENT_MS / 1000, self.beat), True
+
     def _beat_soon(self) -> None:
         """Report when whoever is at work now has had its turn: what it has to say in one go is one report."""
         if not self._due:
@@ -133,11 +143,13 @@ class Pulse:
             self.beat()
 
     def end(self) -> None:
-        """Report what is due, and nothing more by itself."""
-        self._beat_if_due()
+        """Report what is due or new, and nothing more by itself."""
+        if self._due or self._is_news:
+            self.beat()
         self._forget_owed()
 
     def _forget_owed(self) -> None:
+        self._is_news = False
         if self._owed is not None:
             self._owed.cancel()
             self._owed = None

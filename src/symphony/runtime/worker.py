@@ -1,13 +1,17 @@
 """One run attempt, from workspace to delivery (specification 16.5; AG6-AG8, WS10).
 
-    workspace -> before_run -> skills -> prompt -> agent -> turn, turn ... -> stop -> after_run -> deliver
+    workspace -> before_run -> prompt -> agent -> turn, turn ... -> stop -> after_run -> deliver
+                                         skills
+
+The prompt is rendered and skills are loaded beside what takes its time anyway: the making of the workspace,
+and the start of the agent's process, which is told of skills when it has come up.
 
 The worker decides nothing about scheduling: after each turn it waits for a directive, it may be cancelled at
 any await, and it answers with exactly one `RunEnded` when none of its processes is alive any more.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,7 +20,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.agents.base import AgentBackend, AgentSession, SessionRequest
+from symphony.agents.base import AgentBackend, AgentSession, Briefing, Place, SessionRequest
 from symphony.agents.events import (
     AgentEvent,
     InputRequired,
@@ -25,6 +29,7 @@ from symphony.agents.events import (
     TurnEnded,
     TurnStatus,
 )
+from symphony.agents.place import look
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.fault_points import FaultPoint
 from symphony.domain.issue import Issue
@@ -33,18 +38,15 @@ from symphony.hosts.base import Identity
 from symphony.observability.history import RunSkills
 from symphony.runtime import briefing
 from symphony.runtime.bound import Bound
-from symphony.runtime.catalog import RunCatalog, skill_threads
-from symphony.runtime.pool import begin
+from symphony.runtime.pool import Ahead
 from symphony.runtime.pulse import Pulse, on_the_loop
-from symphony.runtime.session_tools import SessionTools
-from symphony.runtime.sightings import Sightings
-from symphony.runtime.skill_source import skills_of_run
+from symphony.runtime.session_skills import SessionSkills
 from symphony.runtime.state_dir import StateDirectory
 from symphony.runtime.turn_ends import kind_of, needs_person, turn_failure
 from symphony.scheduler.commands import ContinueRun, FinishRun, StartRun
 from symphony.scheduler.inputs import Input, Outcome, OutcomeKind, RunEnded, RunStage, Thread
 from symphony.scheduler.inputs import TurnEnded as TurnDone
-from symphony.skills import Problem, Skill
+from symphony.skills import Problem
 from symphony.workflow.prompts import continuation_prompt
 from symphony.workspace.model import ProgressMark, Workspace
 
@@ -89,7 +91,6 @@ class Worker:
         self._state_dir = state_dir
         self._post = post
         self._report_problems = report_problems
-        self._on_skills = partial(on_skills, command.issue.id, command.run_id)
         self._on_agent = on_agent
         self._pulse = Pulse(
             command.run_id,
@@ -107,8 +108,9 @@ class Worker:
         self._before: ProgressMark | None = None
         self._needs: Failure | None = None
         self._question: str | None = None
-        self._sightings: Sightings | None = None
-        self._problems: tuple[Problem, ...] | None = None
+        self._skills = SessionSkills(
+            bound, command.agent, partial(on_skills, command.issue.id, command.run_id)
+        )
         self._session_id = "n/a"
 
     # --- what the scheduler may say ----------------------------------------------------------------------
@@ -192,63 +194,67 @@ class Worker:
         workspaces = self._bound.workspaces
         fault = self._bound.fault
         fault(FaultPoint.BEFORE_PREPARE)
-        self._workspace, self._before = await workspaces.enter(issue, attempt, run_id=run_id)
+        rendered = Ahead.in_thread(self._render)
+        rendered.begin()
+        entered = await workspaces.enter(issue, attempt, self._look, run_id=run_id)
+        self._workspace, self._before, place = entered
         fault(FaultPoint.AFTER_PREPARE)
         self._pulse.place(str(self._workspace.path), self._workspace.branch)
         await workspaces.before_run(self._workspace, issue, attempt, run_id=run_id)
         self._pulse.stage(RunStage.BUILDING_PROMPT)
-        rendered = begin(self._render)
-        catalog = await self._catalog(self._workspace)
-        try:
-            prompt = await rendered()
-            await to_thread.run_sync(self._bound.workspaces.verify_blocking, self._workspace)
-            self._pulse.stage(RunStage.LAUNCHING_AGENT)
-            fault(FaultPoint.BEFORE_SPAWN)
-            await self._converse(self._workspace, catalog, prompt)
-        finally:
-            self._tell_problems()
+        prompt = await rendered.result()
+        if place is None:
+            place = await to_thread.run_sync(self._look, self._workspace)
+        self._pulse.stage(RunStage.LAUNCHING_AGENT)
+        fault(FaultPoint.BEFORE_SPAWN)
+        await self._converse(self._workspace, place, prompt)
 
     def _render(self) -> str:
         command = self._command
         return briefing.prompt_blocking(self._bound, self._issue, command.attempt, command.resume)
 
-    async def _catalog(self, workspace: Workspace) -> RunCatalog:
-        catalog = await skills_of_run(self._bound, workspace, self._command.agent)
-        self._on_skills(catalog.skills)
-        self._problems = catalog.problems if catalog.complete else None
-        self._sightings = Sightings(catalog, workspace.path)
-        if catalog.listed:
-            digests = {skill.name: catalog.sha256.get(skill.path) for skill in catalog.listed}
-            _log.info("skills_listed", names=catalog.names, sha256=digests, commit=catalog.commit)
-        return catalog
+    def _look(self, workspace: Workspace) -> Place:
+        """The last look before the launch (WS4, WS6)."""
+        self._bound.workspaces.verify_blocking(workspace)
+        return look(workspace.path, self._state_dir.stderr_log(self._command.run_id))
 
     def _tell_problems(self) -> None:
         """Say on the issue what is wrong with skills: once, and not while the agent has yet to be started."""
-        problems, self._problems = self._problems, None
+        problems = self._skills.take_problems()
         if problems is not None:
             self._report_problems(self._issue, problems)
 
     # --- the session -------------------------------------------------------------------------------------
 
-    async def _converse(self, workspace: Workspace, catalog: RunCatalog, prompt: str) -> None:
-        run_id, tracker, agent = self._command.run_id, self._bound.tracker, self._agent
-        tools = SessionTools(tracker, catalog.offer, limiter=skill_threads(), on_activated=self._activated)
+    async def _converse(self, workspace: Workspace, place: Place, prompt: str) -> None:
+        told = Ahead(partial(self._skills.brief, workspace))
         request = SessionRequest(
-            run_id=run_id,
+            run_id=self._command.run_id,
             cwd=workspace.path,
-            envelope=briefing.envelope(catalog),
-            tools=tools.specs,
-            run_tool=partial(self._run_tool, tools),
-            stderr_path=self._state_dir.stderr_log(run_id),
+            place=place,
+            briefing=told.result,
+            run_tool=self._run_tool,
+            stderr_path=self._state_dir.stderr_log(self._command.run_id),
             secret_names=self._bound.secret_names,
-            on_spawned=partial(self._on_agent, run_id),
-            own_skill_listing=catalog.own_listing,
-            on_compacted=tools.forget,
+            on_spawned=partial(self._spawned, told),
+            on_compacted=self._skills.forget,
             resume=self._thread(workspace),
         )
-        async with agent.open(request) as session:
+        try:
+            await self._session(request, told, prompt)
+        except SymphonyError:
+            await told.result()  # an agent that does not start is no reason to keep quiet about skills
+            raise
+        finally:
+            with anyio.CancelScope(shield=True):
+                await told.drop()
+            self._tell_problems()
+
+    async def _session(self, request: SessionRequest, told: Ahead[Briefing], prompt: str) -> None:
+        async with self._agent.open(request) as session:
             self._bound.fault(FaultPoint.AFTER_SPAWN)
             self._pulse.launched(session.pid)
+            await told.result()
             self._tell_problems()
             try:
                 await self._turns(session, self._resumed(session, request.resume) or prompt)
@@ -256,6 +262,11 @@ class Worker:
                 with anyio.CancelScope(shield=True):
                     for event in await session.stop():
                         self._pulse.feel(event)
+
+    def _spawned(self, told: Ahead[Briefing], agent: Identity) -> None:
+        """While the program comes up there is time for skills."""
+        self._on_agent(self._command.run_id, agent)
+        told.begin()
 
     def _thread(self, workspace: Workspace) -> Thread | None:
         """The thread to go on with: none in a new workspace, which holds nothing of what the thread tells."""
@@ -302,7 +313,7 @@ class Worker:
         async for event in session.run_turn(prompt, title=title):
             self._pulse.feel(event)
             if isinstance(event, ItemStarted):
-                self._sight(event.arguments)
+                self._skills.sight(event.arguments)
             last = event
             if isinstance(event, SessionStarted):
                 self._session_id = event.session_id
@@ -325,31 +336,15 @@ class Worker:
             case _:
                 raise SymphonyError(turn_failure(last))
 
-    async def _run_tool(self, tools: SessionTools, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+    async def _run_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Run a tool; the call may come from a task that began before the session had a name."""
         with structlog.contextvars.bound_contextvars(session_id=self._session_id):
             self._pulse.tool_begins()
             self._bound.fault(FaultPoint.BEFORE_TOOL)
-            result = await tools.run(name, arguments, issue=self._issue)
+            result = await self._skills.run_tool(name, arguments, issue=self._issue)
             self._bound.fault(FaultPoint.AFTER_TOOL)
             _log.info("tool_called", tool=name, success=result.success)
             return result
-
-    def _sight(self, arguments: str) -> None:
-        """Note the skills whose files a tool call names."""
-        if self._sightings is not None:
-            self._saw(self._sightings, self._sightings.named_in(arguments))
-
-    def _activated(self, name: str) -> None:
-        """Note a skill whose body the session was given."""
-        if self._sightings is not None:
-            self._saw(self._sightings, self._sightings.activated(name))
-
-    def _saw(self, sightings: Sightings, seen: Sequence[Skill]) -> None:
-        for skill in seen:
-            _log.info("skill_seen", name=skill.name, path=skill.path)
-        if seen:
-            self._on_skills(sightings.skills)
 
     # --- the end -----------------------------------------------------------------------------------------
 

@@ -129,7 +129,7 @@ def on_polled(work: Work, answer: Polled) -> None:
     if work.state.cycle_request != answer.request:
         return
     weather.on_success(work)
-    guard.forget_all(work)
+    before = work.state.candidates
     newest = {issue.id: issue for issue in answer.issues}
     candidates = {issue.id: issue for issue in sorted(newest.values(), key=policy.sort_key)}
     work.update(
@@ -138,6 +138,7 @@ def on_polled(work: Work, answer: Polled) -> None:
         last_poll_failure=None,
         skipped=answer.skipped[:MOST_SKIPPED],
     )
+    guard.forget_changed(work, before)
     _end(work)
 
 

@@ -3,19 +3,20 @@
 An issue starts only on an answer by id. Where a run is about to end, the issues that may follow it are asked
 for together with its own, so that a slot that becomes free is filled at once. Such an answer is good for
 `GUARD_MS`, counted from the question: no older than what a tracker behind a network tells anyway. It is good
-for nothing if the claim on the issue changed hands since it was asked, or somebody told us that something
-changed at the tracker.
+for nothing if the claim on the issue changed hands since it was asked, if a poll tells something else of the
+issue, or if somebody told us that something changed at the tracker.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from symphony.domain.issue import Issue
 from symphony.scheduler import policy
 from symphony.scheduler.policy import Eligible, ReasonCode
 from symphony.scheduler.state import State
 from symphony.scheduler.work import Work
 
-__all__ = ["GUARD_MS", "forget_all", "is_fresh", "likely_next", "saw"]
+__all__ = ["GUARD_MS", "forget_all", "forget_changed", "is_fresh", "likely_next", "saw"]
 
 GUARD_MS = 250
 _MOST_LOOKED_AT = 64
@@ -45,12 +46,21 @@ def forget_all(work: Work) -> None:
         work.update(refresh=replace(under_way, ahead=frozenset()))
 
 
+def forget_changed(work: Work, before: Mapping[str, Issue]) -> None:
+    """A poll told of candidates anew: what it tells as it was seen by id stays seen."""
+    looked, now = work.state.looked, work.state.candidates
+    kept = {key: at for key, at in looked.items() if key in now and now[key] == before.get(key)}
+    forget_all(work)
+    if kept:
+        work.update(looked=kept)
+
+
 def likely_next(state: State) -> frozenset[str]:
     """The candidates that would follow the runs whose turn has ended, as far as they wait for a slot alone.
 
-    Those runs may go on as well: then a few ids were asked for in vain, in a request that was sent anyway.
+    Some of those runs may go on: then a few ids were asked for in vain, in a request that was sent anyway.
     """
-    ending = sum(run.awaiting for run in state.running.values())
+    ending = sum(run.awaiting or run.finishing is not None for run in state.running.values())
     if not ending:
         return frozenset()
     found: set[str] = set()

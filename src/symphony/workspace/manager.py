@@ -1,7 +1,7 @@
 """`WorkspaceManager`: the life of a workspace, from making it to letting it go (WS1-WS16)."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.domain.failures import Blame, Category
+from symphony.domain.failures import Blame, Category, SymphonyError
 from symphony.domain.fault_points import Fault, FaultPoint, no_fault
 from symphony.domain.issue import Issue
 from symphony.hosts.base import Host
@@ -115,18 +115,21 @@ class WorkspaceManager:
         Raises:
             WorkspaceError: unsafe key, containment, repository or hook. A new directory is gone then (RT8).
         """
-        key = key_of(issue.identifier)
-        found = await to_thread.run_sync(self._find, issue, key)
-        return await self._made(found, issue, attempt, run_id)
+        workspace, _, _ = await self.enter(issue, attempt, lambda _: None, run_id=run_id)
+        return workspace
 
     async def enter(
-        self, issue: Issue, attempt: int | None, *, run_id: str | None = None
-    ) -> tuple[Workspace, ProgressMark]:
-        """`prepare` and then `mark`, in one go where there is nothing to populate. Raises as `prepare`."""
-        key = key_of(issue.identifier)
-        found, mark = await to_thread.run_sync(self._find_marked, issue, key)
+        self, issue: Issue, attempt: int | None, look: Callable[[Workspace], _T], *, run_id: str | None = None
+    ) -> tuple[Workspace, ProgressMark, _T | None]:
+        """`prepare` and then `mark`, in one go where there is nothing to populate; and what `look` gives.
+
+        `look` is called in a thread, as the last thing before the launch: so not where `before_run` or
+        something else comes in between, nor for what it refuses; null then. Raises as `prepare`.
+        """
+        find = partial(self._find_marked, issue, key_of(issue.identifier), look)
+        found, mark, seen = await to_thread.run_sync(find)
         workspace = await self._made(found, issue, attempt, run_id)
-        return workspace, mark or await self.mark(workspace)
+        return workspace, mark or await self.mark(workspace), seen
 
     def verify_blocking(self, workspace: Workspace) -> None:
         """Check right before an agent is launched that the workspace is where it has to be (WS4, WS6).
@@ -302,9 +305,15 @@ class WorkspaceManager:
             raise cannot_be_made(path, error) from error
         return Found(layout, path, None, existed=False)
 
-    def _find_marked(self, issue: Issue, key: str) -> tuple[Found, ProgressMark | None]:
-        found = self._find(issue, key)
-        return found, None if found.entry is None else plain_mark(found.entry, found.path)
+    def _find_marked(
+        self, issue: Issue, key: str, look: Callable[[Workspace], _T]
+    ) -> tuple[Found, ProgressMark | None, _T | None]:
+        found, seen = self._find(issue, key), None
+        mark = None if found.entry is None else plain_mark(found.entry, found.path)
+        if found.entry is not None and mark is not None and not self._hooks.has(Hook.BEFORE_RUN):
+            with suppress(SymphonyError):  # whoever looks again hears of it
+                seen = look(found.workspace(found.entry))
+        return found, mark, seen
 
     async def _made(self, found: Found, issue: Issue, attempt: int | None, run_id: str | None) -> Workspace:
         entry = found.entry

@@ -15,7 +15,8 @@ import pytest
 
 from harness.real import require_bubblewrap
 from harness.secrets_probe import PROBE, TRACKER_SECRETS, plant
-from symphony.agents.base import AgentError, SessionRequest, Surroundings
+from harness.sessions import briefed
+from symphony.agents.base import AgentError, Briefing, SessionRequest, Surroundings
 from symphony.agents.command import papers as papers_module
 from symphony.agents.command import preflight as preflight_module
 from symphony.agents.command.backend import CommandBackend
@@ -75,8 +76,7 @@ class Bench:
         values: dict[str, Any] = {
             "run_id": self.run_id,
             "cwd": self.workspace,
-            "envelope": envelope,
-            "tools": (),
+            "briefing": briefed(Briefing(envelope=envelope)),
             "run_tool": no_tool,
             "stderr_path": self.root / "stderr.log",
             "on_spawned": self.spawned.append,

@@ -10,7 +10,8 @@ from uuid import uuid4
 import pytest
 
 from harness.real import require_aider, require_bubblewrap
-from symphony.agents.base import SessionRequest, Surroundings
+from harness.sessions import briefed
+from symphony.agents.base import Briefing, SessionRequest, Surroundings
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.command.profiles import PROFILES
 from symphony.agents.events import AgentEvent, Text, TurnEnded, TurnStatus
@@ -90,8 +91,7 @@ async def work(
     request = SessionRequest(
         run_id=f"test-{uuid4().hex}",
         cwd=workspace,
-        envelope="## Available skills\n\n- greet — when greeting",
-        tools=(),
+        briefing=briefed(Briefing(envelope="## Available skills\n\n- greet — when greeting")),
         run_tool=no_tool,
         stderr_path=workspace.parent / "stderr.log",
     )

@@ -12,7 +12,8 @@ from uuid import uuid4
 import pytest
 
 from harness.real import require_codex
-from symphony.agents.base import SessionRequest, Surroundings
+from harness.sessions import briefed
+from symphony.agents.base import Briefing, SessionRequest, Surroundings
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.events import Text, TurnEnded, TurnStatus
 from symphony.domain.tools import ToolResult
@@ -73,8 +74,7 @@ async def test_codex_exec_commits_in_its_sandbox(workspace: Path) -> None:
         request = SessionRequest(
             run_id=f"test-{uuid4().hex}",
             cwd=workspace,
-            envelope="## Available skills",
-            tools=(),
+            briefing=briefed(Briefing(envelope="## Available skills")),
             run_tool=no_tool,
             stderr_path=workspace.parent / "stderr.log",
         )

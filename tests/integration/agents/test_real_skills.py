@@ -11,6 +11,8 @@ import pytest
 from anyio import CapacityLimiter, to_thread
 
 from harness.binding import FakeTracker
+from harness.sessions import briefed
+from symphony.agents.base import Briefing
 from symphony.agents.codex.home import skill_roots
 from symphony.agents.envelope import assemble
 from symphony.agents.events import ContextCompacted, TurnEnded, TurnStatus
@@ -71,10 +73,14 @@ async def session(
 
     request = replace(
         bench.request(),
-        envelope=assemble(skills_block=block),
-        tools=tools.specs,
+        briefing=briefed(
+            Briefing(
+                envelope=assemble(skills_block=block),
+                tools=tools.specs,
+                own_skill_listing=plan.listing,
+            )
+        ),
         run_tool=run_tool,
-        own_skill_listing=plan.listing,
         on_compacted=tools.forget,
     )
     async with bench.backend(bench.command).open(request) as opened:

@@ -20,7 +20,8 @@ import pytest
 from anyio.abc import SocketStream
 
 from harness.real import require_bubblewrap
-from symphony.agents.base import AgentError, SessionRequest, Surroundings
+from harness.sessions import briefed
+from symphony.agents.base import AgentError, Briefing, SessionRequest, Surroundings
 from symphony.agents.events import ToolCalled
 from symphony.agents.isolation import Isolation
 from symphony.agents.mcp import relay
@@ -68,8 +69,7 @@ class Desk:
         request = SessionRequest(
             run_id=self.run_id,
             cwd=self.directory,
-            envelope=None,
-            tools=(ECHO,),
+            briefing=briefed(Briefing(tools=(ECHO,))),
             run_tool=self.run_tool,
             stderr_path=self.directory / "stderr.log",
             on_spawned=self.spawned.append,
@@ -80,7 +80,7 @@ class Desk:
             secret_names=frozenset(),
             homes=self.directory / "homes",
         )
-        async with tool_bridge(request, around, on_called=self.told.append) as bridge:
+        async with tool_bridge(request, (ECHO,), around, on_called=self.told.append) as bridge:
             yield bridge
 
     async def spawn(self, *argv: str) -> HostProcess:

@@ -264,7 +264,7 @@ async def test_a_crash_in_a_run_is_answered_once_and_costs_one_attempt(
             raise RuntimeError("a bug of ours")
         return await skills_of_run(*arguments)
 
-    monkeypatch.setattr("symphony.runtime.worker.skills_of_run", breaks_once)
+    monkeypatch.setattr("symphony.runtime.session_skills.skills_of_run", breaks_once)
     project.workflow()
     project.issue("SYM-1", [*WORK, DONE])
     with capture_logs() as logs:

@@ -16,7 +16,7 @@ from harness.binding import NoOwnSkills
 from harness.project import Project
 from harness.scheduling import make_failure
 from harness.serving import serving
-from symphony.agents.base import Capabilities, Preflight, SessionRequest
+from symphony.agents.base import Briefing, Capabilities, Preflight, SessionRequest
 from symphony.agents.events import AgentEvent, SessionStarted, TurnEnded, TurnStatus
 from symphony.domain.failures import Category, Failure
 from symphony.scheduler.inputs import RunEnded, SettingsChanged
@@ -34,6 +34,7 @@ class Listener(NoOwnSkills):
 
     def __init__(self) -> None:
         self.requests: list[SessionRequest] = []
+        self.briefings: list[Briefing] = []
         self.answers: list[ToolResult] = []
         self.opened, self.go = anyio.Event(), anyio.Event()
 
@@ -44,6 +45,7 @@ class Listener(NoOwnSkills):
     @asynccontextmanager
     async def open(self, request: SessionRequest) -> AsyncIterator["Listener"]:
         self.requests.append(request)
+        self.briefings.append(await request.briefing())
         self.opened.set()
         yield self
 
@@ -79,7 +81,11 @@ async def test_a_session_gets_its_workspace_and_the_tools_of_its_tracker_for_its
         await served.watcher.until_seen(RunEnded)
     (request,) = listener.requests
     assert request.cwd == project.workspaces / "SYM-1"
-    assert {spec.name for spec in request.tools} == {"board_show", "board_comment", "board_move"}
+    assert {spec.name for spec in listener.briefings[0].tools} == {
+        "board_show",
+        "board_comment",
+        "board_move",
+    }
     assert [answer.success for answer in listener.answers] == [True]
     assert await to_thread.run_sync(project.state, "SYM-1") == "Done"
     assert await to_thread.run_sync(project.state, "SYM-2") == "Backlog", (
@@ -96,14 +102,14 @@ async def test_a_reload_during_a_session_changes_neither_its_tools_nor_their_tra
     (project.root / "other").mkdir()
     async with serving(project) as served:
         await listener.opened.wait()
-        told = listener.requests[0].tools
+        told = listener.briefings[0].tools
         other = {"provider": {"path": str(project.root / "other")}, "active_states": ["In Progress"]}
         await to_thread.run_sync(lambda: project.workflow(tracker=other))
         await served.watcher.until_seen(SettingsChanged)
         listener.go.set()
         await served.watcher.until_seen(RunEnded)
     assert [answer.success for answer in listener.answers] == [True]
-    assert listener.requests[0].tools is told
+    assert (await listener.requests[0].briefing()).tools is told
     assert "state: Done" in await anyio.Path(project.repo / ".symphony/issues/SYM-1.md").read_text()
 
 

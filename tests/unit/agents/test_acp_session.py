@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import pytest
 
+from harness.sessions import briefed
 from symphony.agents import silence
 from symphony.agents.acp.profiles import profile_of
 from symphony.agents.acp.session import AcpSession
-from symphony.agents.base import AgentError, SessionRequest
+from symphony.agents.base import AgentError, Briefing, SessionRequest
 from symphony.agents.events import (
     AgentEvent,
     InputRequired,
@@ -87,13 +88,14 @@ def made(process: MemoryProcess, **values: Any) -> AcpSession:
     profile = profile_of(settings)
     assert profile is not None
     request = SessionRequest(
-        run_id="r", cwd=Path("/ws"), envelope=None, tools=(), run_tool=run_tool, stderr_path=Path("/e")
+        run_id="r", cwd=Path("/ws"), briefing=briefed(Briefing()), run_tool=run_tool, stderr_path=Path("/e")
     )
     return AcpSession(
         cast("AgentProcess", process),
         settings=settings,
         profile=profile,
         request=request,
+        briefing=Briefing(),
         cwd=Path("/ws"),
         events=EventQueue(),
     )

@@ -9,8 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
+from harness.sessions import briefed
 from symphony.agents import silence
-from symphony.agents.base import AgentError, SessionRequest
+from symphony.agents.base import AgentError, Briefing, SessionRequest
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.events import (
     Activity,
@@ -98,6 +99,9 @@ class MemoryChild:
     async def wait(self) -> int:
         await self._ended.wait()
         return self.exit_code or 0
+
+    def offspring(self) -> tuple[Identity, ...]:
+        return self.descendants()
 
     def descendants(self) -> tuple[Identity, ...]:
         return (ME,)
@@ -199,8 +203,9 @@ async def open_session(
     request = SessionRequest(
         run_id="r",
         cwd=tmp_path,
-        envelope=envelope,
-        tools=(ToolSpec(name="board", description="", input_schema={}),),
+        briefing=briefed(
+            Briefing(envelope=envelope, tools=(ToolSpec(name="board", description="", input_schema={}),))
+        ),
         run_tool=run_tool,
         stderr_path=tmp_path / "stderr",
         on_compacted=on_compacted,

@@ -16,7 +16,7 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.domain.redaction import MASK, Redaction
-from symphony.runtime.pulse import INTERVAL_MS, Pulse
+from symphony.runtime.pulse import INTERVAL_MS, MOMENT_MS, Pulse
 from symphony.scheduler.inputs import AgentReported, Input, RunReport, RunStage
 
 STARTED = SessionStarted(session_id="t-1", thread_id="t", turn_id="1")
@@ -133,6 +133,7 @@ def test_streamed_text_without_words_is_a_sign_of_life(patient: Patient) -> None
 
 def test_the_interval_counts_from_the_last_report_of_any_cause(patient: Patient) -> None:
     patient.pulse.launched(42)
+    patient.wait(MOMENT_MS)
     patient.now += INTERVAL_MS - 1
     patient.pulse.feel(Text(message="early"))
     assert len(patient.reports) == 1
@@ -143,10 +144,42 @@ def test_the_interval_counts_from_the_last_report_of_any_cause(patient: Patient)
 
 def test_a_stage_is_reported_once_when_it_is_entered(patient: Patient) -> None:
     patient.pulse.stage(RunStage.PREPARING_WORKSPACE)
+    patient.wait(MOMENT_MS)
     assert patient.reports == []
     patient.pulse.stage(RunStage.BUILDING_PROMPT)
     patient.pulse.stage(RunStage.BUILDING_PROMPT)
+    patient.wait(MOMENT_MS)
+    patient.pulse.stage(RunStage.BUILDING_PROMPT)
+    patient.wait(MOMENT_MS)
     assert [report.stage for report in patient.reports] == [RunStage.BUILDING_PROMPT]
+
+
+def test_the_steps_of_a_start_that_follow_each_other_closely_make_one_report(patient: Patient) -> None:
+    patient.pulse.place("/w/SYM-1", None)
+    patient.pulse.stage(RunStage.BUILDING_PROMPT)
+    patient.wait(MOMENT_MS - 1)
+    patient.pulse.stage(RunStage.LAUNCHING_AGENT)
+    patient.pulse.launched(42)
+    patient.wait(MOMENT_MS - 1)
+    assert patient.reports == []
+    patient.wait(1)
+    assert [(one.stage, one.pid) for one in patient.reports] == [(RunStage.LAUNCHING_AGENT, 42)]
+    patient.wait(60_000)
+    assert len(patient.reports) == 1
+
+
+def test_a_milestone_takes_the_steps_before_it_along(patient: Patient) -> None:
+    patient.pulse.stage(RunStage.STREAMING_TURN)
+    patient.pulse.feel(STARTED)
+    patient.wait(60_000)
+    assert [(one.stage, one.session_id) for one in patient.reports] == [(RunStage.STREAMING_TURN, "t-1")]
+
+
+def test_a_run_that_ends_at_once_has_told_where_its_workspace_is(patient: Patient) -> None:
+    patient.pulse.place("/w/SYM-1", None)
+    patient.pulse.end()
+    patient.wait(60_000)
+    assert [one.workspace_path for one in patient.reports] == ["/w/SYM-1"]
 
 
 def test_entering_a_stage_brings_along_what_was_felt_a_moment_before(patient: Patient) -> None:
@@ -155,6 +188,7 @@ def test_entering_a_stage_brings_along_what_was_felt_a_moment_before(patient: Pa
     patient.pulse.feel(usage)
     assert patient.last.total_tokens == 0
     patient.pulse.stage(RunStage.FINISHING)
+    patient.wait(MOMENT_MS)
     report = patient.last
     assert (report.input_tokens, report.output_tokens, report.total_tokens) == (10, 5, 15)
 

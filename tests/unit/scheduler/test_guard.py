@@ -75,6 +75,31 @@ def test_news_from_the_tracker_make_it_worthless(when: str) -> None:
     assert story.started() == []
 
 
+def test_the_question_that_follows_news_asks_for_the_next_issue_again() -> None:
+    story = full()
+    story.answer_refresh()
+    assert story.state.running["1"].finishing is not None, "its end takes a moment"
+    story.forget().tell(WakeAsked(reason="webhook"))
+    assert asked(story) == [frozenset({"1", "2"})]
+    story.answer_refresh()
+    story.forget().ends("1")
+    assert story.started() == ["SYM-2"]
+
+
+@pytest.mark.parametrize(("changed", "started"), [(False, ["SYM-2"]), (True, [])], ids=["same", "changed"])
+def test_a_poll_spoils_only_what_it_tells_otherwise(started: list[str], *, changed: bool) -> None:
+    story = full()
+    story.tell(WakeAsked(reason="webhook"))
+    story.answer_refresh()
+    story.answer_refresh()
+    assert story.state.looked.keys() == {"2"}
+    if changed:
+        story.put("2", title="Another title")
+    story.answer_poll()
+    story.forget().ends("1")
+    assert story.started() == started
+
+
 def test_a_run_that_goes_on_leaves_nothing_behind() -> None:
     story = full()
     story.put("1", state="Todo")

@@ -16,6 +16,7 @@ from symphony.agents.acp.profiles import Profile, command_of, profile_of
 from symphony.agents.acp.session import AcpSession
 from symphony.agents.base import (
     AgentError,
+    Briefing,
     Capabilities,
     OwnSkillRoots,
     Preflight,
@@ -95,29 +96,30 @@ class AcpBackend:
             AgentError: `invalid_workspace_cwd`, `agent_not_found`, `agent_auth`, `response_timeout`,
                 `response_error` or `port_exit`; nothing of the agent is left running.
         """
-        cwd, stderr_start = await resolve_workspace(request)
+        place, briefing = await resolve_workspace(request), await request.briefing()
         async with AsyncExitStack() as stack:
             events = EventQueue()
-            envelope_file = await self._envelope_file(stack, request.envelope)
-            bridge = await self._bridge(stack, request, events)
+            envelope_file = await self._envelope_file(stack, briefing.envelope)
+            bridge = await self._bridge(stack, request, briefing, events)
             reachable = () if envelope_file is None else (envelope_file.parent,)
             process = await self._launcher.start(
                 run_id=request.run_id,
-                cwd=cwd,
+                cwd=place.cwd,
                 stderr_path=request.stderr_path,
                 envelope_file=envelope_file,
                 reachable=reachable if bridge is None else (*reachable, *bridge.paths),
                 extra_env=request.extra_env,
                 secret_names=request.secret_names,
                 on_spawned=request.on_spawned if bridge is None else bridge.on_spawned,
-                stderr_start=stderr_start,
+                stderr_start=place.stderr_start,
             )
             session = AcpSession(
                 process,
                 settings=self._settings,
                 profile=self._profile,
                 request=request,
-                cwd=cwd,
+                briefing=briefing,
+                cwd=place.cwd,
                 events=events,
                 bridge=bridge,
                 expected=self._checked,
@@ -130,12 +132,13 @@ class AcpBackend:
         self._checked = agent
 
     async def _bridge(
-        self, stack: AsyncExitStack, request: SessionRequest, events: EventQueue
+        self, stack: AsyncExitStack, request: SessionRequest, briefing: Briefing, events: EventQueue
     ) -> Bridge | None:
         """Our tools for the agent; null where there are none to offer."""
-        if not request.tools:
+        if not briefing.tools:
             return None
-        return await stack.enter_async_context(tool_bridge(request, self._around, on_called=events.emit))
+        bridge = tool_bridge(request, briefing.tools, self._around, on_called=events.emit)
+        return await stack.enter_async_context(bridge)
 
     async def _envelope_file(self, stack: AsyncExitStack, envelope: str | None) -> Path | None:
         """The envelope in a file for this user alone, where the profile's configuration names one."""

@@ -18,7 +18,7 @@ from symphony.agents.acp.policy import decide, own_tool
 from symphony.agents.acp.profiles import Profile
 from symphony.agents.acp.updates import Updates
 from symphony.agents.acp.usage import usage_in
-from symphony.agents.base import SessionRequest
+from symphony.agents.base import Briefing, SessionRequest
 from symphony.agents.envelope import in_front
 from symphony.agents.events import (
     Malformed,
@@ -61,6 +61,7 @@ class AcpSession(Conversation[Message]):
         settings: AcpSettings,
         profile: Profile,
         request: SessionRequest,
+        briefing: Briefing,
         cwd: Path,
         events: EventQueue,
         bridge: Bridge | None = None,
@@ -73,6 +74,7 @@ class AcpSession(Conversation[Message]):
         self._settings = settings
         self._profile = profile
         self._request = request
+        self._briefing = briefing
         self._cwd = cwd
         self._bridge = bridge
         self._expected = expected
@@ -107,7 +109,7 @@ class AcpSession(Conversation[Message]):
         travels = self._profile.system_text != "prompt" and (
             self._profile.tells_on_resume or not opened.resumed
         )
-        self._prefix = None if travels else self._request.envelope
+        self._prefix = None if travels else self._briefing.envelope
         self._session = opened
         self._opening = False
         self._updates.forget()
@@ -136,7 +138,7 @@ class AcpSession(Conversation[Message]):
         return None, Failure(category=Category.RESPONSE_ERROR, blame=Blame.AGENT, message=text)
 
     def _asked(self, session: str | None) -> dict[str, Any]:
-        envelope = self._request.envelope
+        envelope = self._briefing.envelope
         by_meta = envelope is not None and self._profile.system_text == "meta"
         extra = params.filled(self._profile.system_meta, "envelope", envelope or "") if by_meta else {}
         servers = () if self._bridge is None else ((self._bridge.name, self._bridge.argv),)
@@ -244,7 +246,7 @@ class AcpSession(Conversation[Message]):
         events, title = self._updates.permission(call if isinstance(call, dict) else {})
         for event in events:
             self._events.emit(event)
-        return own_tool(title, {spec.name for spec in self._request.tools})
+        return own_tool(title, {spec.name for spec in self._briefing.tools})
 
     @override
     async def _interrupt(self) -> None:

@@ -10,6 +10,7 @@ import anyio
 
 from symphony.agents.base import (
     AgentError,
+    Briefing,
     Capabilities,
     OwnSkillRoots,
     Preflight,
@@ -80,43 +81,45 @@ class ClaudeBackend:
                 `response_error` or `port_exit`; nothing of the agent is left running.
         """
         events = EventQueue()
-        if not request.tools:
-            async with self._session(request, events, None) as session:
+        briefing = await request.briefing()
+        if not briefing.tools:
+            async with self._session(request, briefing, events, None) as session:
                 yield session
             return
         async with (
-            tool_bridge(request, self._launcher.around, on_called=events.emit) as bridge,
-            self._session(request, events, bridge) as session,
+            tool_bridge(request, briefing.tools, self._launcher.around, on_called=events.emit) as bridge,
+            self._session(request, briefing, events, bridge) as session,
         ):
             yield session
 
     @asynccontextmanager
     async def _session(
-        self, request: SessionRequest, events: EventQueue, bridge: Bridge | None
+        self, request: SessionRequest, briefing: Briefing, events: EventQueue, bridge: Bridge | None
     ) -> AsyncIterator[ClaudeSession]:
-        session = await self._opened(request, events, bridge)
+        session = await self._opened(request, briefing, events, bridge)
         try:
             yield session
         finally:
             await session.stop()
 
     async def _opened(
-        self, request: SessionRequest, events: EventQueue, bridge: Bridge | None
+        self, request: SessionRequest, briefing: Briefing, events: EventQueue, bridge: Bridge | None
     ) -> ClaudeSession:
         """A session on the conversation asked for; where the agent cannot go on with it, on a new one."""
         refused = None
         if request.resume is not None:
             try:
-                return await self._begun(request, events, bridge, resume=request.resume.thread_id)
+                return await self._begun(request, briefing, events, bridge, resume=request.resume.thread_id)
             except AgentError as error:
                 if error.failure.category not in _CANNOT_RESUME:
                     raise
                 refused = error.failure
-        return await self._begun(request, events, bridge, refused=refused)
+        return await self._begun(request, briefing, events, bridge, refused=refused)
 
     async def _begun(
         self,
         request: SessionRequest,
+        briefing: Briefing,
         events: EventQueue,
         bridge: Bridge | None,
         *,
@@ -124,7 +127,7 @@ class ClaudeBackend:
         refused: Failure | None = None,
     ) -> ClaudeSession:
         thread_id = resume or str(uuid.uuid4())
-        start = await self._start(request, bridge, thread_id, resumed=resume is not None)
+        start = await self._start(request, briefing, bridge, thread_id, resumed=resume is not None)
         process = await self._launcher.start(start)
         session = ClaudeSession(
             process,
@@ -146,25 +149,31 @@ class ClaudeBackend:
         return session
 
     async def _start(
-        self, request: SessionRequest, bridge: Bridge | None, thread_id: str, *, resumed: bool
+        self,
+        request: SessionRequest,
+        briefing: Briefing,
+        bridge: Bridge | None,
+        thread_id: str,
+        *,
+        resumed: bool,
     ) -> Start:
-        cwd, stderr_start = await resolve_workspace(request)
+        place = await resolve_workspace(request)
         return Start(
             run_id=request.run_id,
-            cwd=cwd,
+            cwd=place.cwd,
             arguments=session_arguments(
                 self._settings,
-                cwd=cwd,
+                cwd=place.cwd,
                 thread_id=thread_id,
                 resumed=resumed,
-                envelope=request.envelope,
+                envelope=briefing.envelope,
                 server=None if bridge is None else bridge.argv,
-                own_skill_listing=request.own_skill_listing,
+                own_skill_listing=briefing.own_skill_listing,
             ),
             stderr_path=request.stderr_path,
             extra_env=request.extra_env,
             secret_names=request.secret_names,
             on_spawned=request.on_spawned if bridge is None else bridge.on_spawned,
-            stderr_start=stderr_start,
+            stderr_start=place.stderr_start,
             reachable=() if bridge is None else bridge.paths,
         )

@@ -65,22 +65,22 @@ class CodexBackend:
             AgentError: `invalid_workspace_cwd`, `codex_not_found`, `response_timeout`, `response_error` or
                 `port_exit`; nothing of the agent is left running.
         """
-        cwd, stderr_start = await resolve_workspace(request)
+        place = await resolve_workspace(request)
         credentials = await self._launcher.credentials()
         process = await self._launcher.start(
             run_id=request.run_id,
-            cwd=cwd,
+            cwd=place.cwd,
             stderr_path=request.stderr_path,
             extra_env=request.extra_env,
             secret_names=request.secret_names,
             on_spawned=request.on_spawned,
-            stderr_start=stderr_start,
+            stderr_start=place.stderr_start,
         )
         session = CodexSession(
             process,
             settings=self._settings,
             request=request,
-            cwd=cwd,
+            cwd=place.cwd,
             credentials=credentials - request.extra_env.keys(),
             wall_clock=self._wall_clock,
             checked_version=self._checked_version,

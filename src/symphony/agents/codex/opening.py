@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from symphony.agents.base import AgentError, SessionRequest
+from symphony.agents.base import AgentError, Briefing
 from symphony.agents.codex import params
 from symphony.agents.wire.connection import RefusedError
 from symphony.domain.failures import Blame, Category, Failure
+from symphony.scheduler.inputs import Thread
 from symphony.workflow.settings import CodexSettings
 
 __all__ = ["Call", "Opened", "id_in", "open_thread"]
@@ -27,21 +28,27 @@ class Opened:
 
 
 async def open_thread(
-    call: Call, settings: CodexSettings, request: SessionRequest, *, cwd: Path, credentials: Collection[str]
+    call: Call,
+    settings: CodexSettings,
+    briefing: Briefing,
+    *,
+    resume: Thread | None,
+    cwd: Path,
+    credentials: Collection[str],
 ) -> Opened:
-    """Resume the request's thread or start one; a thread that is refused is answered by a new one.
+    """Resume that thread or start one; a thread that is refused is answered by a new one.
 
     Raises:
         AgentError: see `Connection.call`; also when the answer names no thread.
     """
     refused = None
-    if request.resume is not None:
+    if resume is not None:
         asked = params.thread_resume(
             settings,
-            thread_id=request.resume.thread_id,
+            thread_id=resume.thread_id,
             cwd=cwd,
             credentials=credentials,
-            own_skill_listing=request.own_skill_listing,
+            own_skill_listing=briefing.own_skill_listing,
         )
         try:
             return Opened(thread_id=id_in(await call("thread/resume", asked), "thread"), resumed=True)
@@ -50,10 +57,10 @@ async def open_thread(
     asked = params.thread_start(
         settings,
         cwd=cwd,
-        envelope=request.envelope,
-        tools=request.tools,
+        envelope=briefing.envelope,
+        tools=briefing.tools,
         credentials=credentials,
-        own_skill_listing=request.own_skill_listing,
+        own_skill_listing=briefing.own_skill_listing,
     )
     return Opened(thread_id=id_in(await call("thread/start", asked), "thread"), refused=refused)
 

@@ -69,7 +69,7 @@ class CodexSession(Conversation[Message]):
         self._policy = Policy(
             approval_policy=settings.approval_policy,
             on_approval=settings.on_approval,
-            tool_names=frozenset(spec.name for spec in request.tools),
+            tool_names=frozenset(),
         )
         self._thread_id: str | None = None
         self._envelope: str | None = None
@@ -89,18 +89,26 @@ class CodexSession(Conversation[Message]):
     async def start(self) -> None:
         """The handshake and the thread (AG4): the one to resume, or a new one, also where that is refused.
 
+        What the session is told is asked for between the two: it may be made while the program starts.
+
         Raises:
             AgentError: see `Connection.call`.
         """
         self._compare(await self._call("initialize", params.initialize()))
         await self._connection.tell("initialized")
-        request = self._request
+        briefing = await self._request.briefing()
+        self._policy = replace(self._policy, tool_names=frozenset(tool.name for tool in briefing.tools))
         opened = await open_thread(
-            self._call, self._settings, request, cwd=self._cwd, credentials=self._credentials
+            self._call,
+            self._settings,
+            briefing,
+            resume=self._request.resume,
+            cwd=self._cwd,
+            credentials=self._credentials,
         )
         self._thread_id, self._resume_refused = opened.thread_id, opened.refused
         self._named = opened.resumed
-        self._envelope = request.envelope if opened.resumed else None
+        self._envelope = briefing.envelope if opened.resumed else None
 
     def _compare(self, greeting: Mapping[str, Any]) -> None:
         """A program that was replaced since the check before the first dispatch works or fails by itself."""

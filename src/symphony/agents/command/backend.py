@@ -79,17 +79,20 @@ class CommandBackend:
         Raises:
             AgentError: `invalid_workspace_cwd`, `state_directory`.
         """
-        cwd, _ = await resolve_workspace(request)
+        place, briefing = await resolve_workspace(request), await request.briefing()
         async with papers() as made:
 
             async def start(values: Mapping[str, str]) -> AgentProcess:
-                return await self._launcher.start(request, cwd=cwd, values=values, papers=made.directory)
+                return await self._launcher.start(
+                    request, cwd=place.cwd, values=values, papers=made.directory
+                )
 
             session = CommandSession(
                 start,
                 settings=self._settings,
                 profile=self._profile,
                 request=request,
+                envelope=briefing.envelope or "",
                 papers=made,
                 separate=self._separate,
             )

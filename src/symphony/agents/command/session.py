@@ -46,6 +46,7 @@ class CommandSession(Turns):
         settings: CommandSettings,
         profile: Profile,
         request: SessionRequest,
+        envelope: str,
         papers: Papers,
         separate: bool,
     ) -> None:
@@ -54,6 +55,7 @@ class CommandSession(Turns):
         self._settings = settings
         self._profile = profile
         self._request = request
+        self._envelope = envelope
         self._papers = papers
         self._separate = separate
         self._process: AgentProcess | None = None
@@ -80,11 +82,10 @@ class CommandSession(Turns):
         self._turn += 1
         self._output, self._signs = Output(), Signs(self._profile)
         self._events.forget_ends()
-        envelope = self._request.envelope or ""
         told = self._told(prompt)
-        if not self._separate and envelope:
-            told = f"{envelope.rstrip()}\n\n{told}"
-        await self._papers.write(prompt=told, envelope=envelope)
+        if not self._separate and self._envelope:
+            told = f"{self._envelope.rstrip()}\n\n{told}"
+        await self._papers.write(prompt=told, envelope=self._envelope)
         self._process = await self._start(self._values(title))
         with suppress(OSError):
             await self._process.close_input()

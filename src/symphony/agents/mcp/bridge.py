@@ -34,6 +34,7 @@ from symphony.agents.mcp import relay
 from symphony.agents.mcp.connection import Caller, ClientConnection
 from symphony.agents.mcp.protocol import SERVER_NAME
 from symphony.domain.failures import Blame, Category, Failure
+from symphony.domain.tools import ToolSpec
 from symphony.hosts.base import Host, Identity
 
 __all__ = ["Bridge", "peer_pid", "tool_bridge"]
@@ -84,11 +85,12 @@ class Bridge:
 @asynccontextmanager
 async def tool_bridge(
     request: SessionRequest,
+    tools: tuple[ToolSpec, ...],
     around: Surroundings,
     *,
     on_called: Callable[[ToolCalled], None] | None = None,
 ) -> AsyncIterator[Bridge]:
-    """Serve the tools of a session while the context lasts; enter and leave it in one task.
+    """Serve these tools to a session while the context lasts; enter and leave it in one task.
 
     `on_called` is told of each call when it has been answered: `EventQueue.emit` of the session.
 
@@ -97,7 +99,7 @@ async def tool_bridge(
     """
     listener, path = await to_thread.run_sync(_listen, around.environ)
     try:
-        caller = Caller(request.tools, request.run_tool, on_called)
+        caller = Caller(tools, request.run_tool, on_called)
         bridge = Bridge(path, caller, request.on_spawned)
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:

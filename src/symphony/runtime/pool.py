@@ -9,7 +9,6 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import anyio
@@ -48,11 +47,6 @@ class Ahead(Generic[T]):
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._work = work
         self._task: asyncio.Task[T] | None = None
-
-    @classmethod
-    def in_thread(cls, work: Callable[[], T]) -> "Ahead[T]":
-        """Blocking work, in one of the threads."""
-        return cls(partial(to_thread.run_sync, work))
 
     def begin(self) -> None:
         """Begin, unless that was done."""

@@ -3,8 +3,7 @@
     workspace -> before_run -> prompt -> agent -> turn, turn ... -> stop -> after_run -> deliver
                                          skills
 
-The prompt is rendered and skills are loaded beside what takes its time anyway: the making of the workspace,
-and the start of the agent's process, which is told of skills when it has come up.
+Skills are loaded while the agent's process starts, which is told of them when it has come up.
 
 The worker decides nothing about scheduling: after each turn it waits for a directive, it may be cancelled at
 any await, and it answers with exactly one `RunEnded` when none of its processes is alive any more.
@@ -194,29 +193,25 @@ class Worker:
         workspaces = self._bound.workspaces
         fault = self._bound.fault
         fault(FaultPoint.BEFORE_PREPARE)
-        rendered = Ahead.in_thread(self._render)
-        rendered.begin()
-        entered = await workspaces.enter(issue, attempt, self._look, run_id=run_id)
-        self._workspace, self._before, place = entered
+        entered = await workspaces.enter(issue, attempt, self._ready, run_id=run_id)
+        self._workspace, self._before, ready = entered
         fault(FaultPoint.AFTER_PREPARE)
         self._pulse.place(str(self._workspace.path), self._workspace.branch)
         await workspaces.before_run(self._workspace, issue, attempt, run_id=run_id)
         self._pulse.stage(RunStage.BUILDING_PROMPT)
-        prompt = await rendered.result()
-        if place is None:
-            place = await to_thread.run_sync(self._look, self._workspace)
+        if ready is None:
+            ready = await to_thread.run_sync(self._ready, self._workspace)
+        place, prompt = ready
         self._pulse.stage(RunStage.LAUNCHING_AGENT)
         fault(FaultPoint.BEFORE_SPAWN)
         await self._converse(self._workspace, place, prompt)
 
-    def _render(self) -> str:
+    def _ready(self, workspace: Workspace) -> tuple[Place, str]:
+        """The prompt, and the last look before the launch (WS4, WS6); blocking."""
         command = self._command
-        return briefing.prompt_blocking(self._bound, self._issue, command.attempt, command.resume)
-
-    def _look(self, workspace: Workspace) -> Place:
-        """The last look before the launch (WS4, WS6)."""
+        prompt = briefing.prompt_blocking(self._bound, self._issue, command.attempt, command.resume)
         self._bound.workspaces.verify_blocking(workspace)
-        return look(workspace.path, self._state_dir.stderr_log(self._command.run_id))
+        return look(workspace.path, self._state_dir.stderr_log(command.run_id)), prompt
 
     def _tell_problems(self) -> None:
         """Say on the issue what is wrong with skills: once, and not while the agent has yet to be started."""

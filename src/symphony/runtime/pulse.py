@@ -6,6 +6,7 @@ word before a long silence is the one that people want to read.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from symphony.agents.events import (
@@ -23,9 +24,9 @@ from symphony.scheduler.inputs import AgentReported, Input, RunReport, RunStage,
 __all__ = ["Later", "Pending", "Pulse", "on_the_loop"]
 
 INTERVAL_MS = 250
-MOMENT_MS = 20
+MOMENT_MS = 100
 # A piece of work that begins may be followed by minutes of silence, so it is told at once.
-_MILESTONES = (SessionStarted, ItemStarted, ToolCalled, TurnEnded, InputRequired)
+_MILESTONES = (SessionStarted, ItemStarted, TurnEnded, InputRequired)
 
 
 class Pending(Protocol):
@@ -72,6 +73,7 @@ class Pulse:
         self._tool_calls = 0
         self._told_limits: Mapping[str, Any] | None = None
         self._told_ms = 0
+        self._told: RunReport | None = None
         self._soon = soon
         self._due = False
         self._later = later
@@ -121,6 +123,8 @@ class Pulse:
         since_ms = self._now_ms() - self._told_ms
         if isinstance(event, _MILESTONES) or since_ms >= INTERVAL_MS:
             self._beat_soon()
+        elif isinstance(event, ToolCalled):
+            self._beat_presently()
         elif self._owed is None and self._later is not None:
             self._owed = self._later((INTERVAL_MS - since_ms) / 1000, self.beat)
 
@@ -143,9 +147,12 @@ class Pulse:
             self.beat()
 
     def end(self) -> None:
-        """Report what is due or new, and nothing more by itself."""
+        """Report what is due or new, and nothing more by itself; that it is finishing is no news any more."""
         if self._due or self._is_news:
-            self.beat()
+            report = self._report()
+            if self._told is None or replace(self._told, stage=report.stage) != report:
+                self._tell(report)
+        self._due = False
         self._forget_owed()
 
     def _forget_owed(self) -> None:
@@ -156,13 +163,20 @@ class Pulse:
 
     def beat(self) -> None:
         """Report now."""
+        self._tell(self._report())
+
+    def _tell(self, report: RunReport) -> None:
         self._forget_owed()
         self._due = False
         self._told_ms = self._now_ms()
+        self._told = report
+        self._post(AgentReported(run_id=self._run_id, report=report))
+
+    def _report(self) -> RunReport:
         now = self._progress.snapshot()
         limits = now.rate_limits if now.rate_limits is not self._told_limits else None
         self._told_limits = now.rate_limits
-        report = RunReport(
+        return RunReport(
             stage=self._stage,
             workspace_path=self._workspace_path,
             branch=self._branch,
@@ -179,4 +193,3 @@ class Pulse:
             total_tokens=now.tokens.total_tokens,
             rate_limits=limits,
         )
-        self._post(AgentReported(run_id=self._run_id, report=report))

@@ -23,7 +23,6 @@ STARTED = SessionStarted(session_id="t-1", thread_id="t", turn_id="1")
 TOOL = ToolCalled(name="board_move", success=True)
 MILESTONES: list[AgentEvent] = [
     STARTED,
-    TOOL,
     TurnEnded(status=TurnStatus.COMPLETED),
     InputRequired(reason="which one?"),
 ]
@@ -96,6 +95,22 @@ def test_a_milestone_is_reported_at_once(patient: Patient, event: AgentEvent) ->
     patient.pulse.feel(event)
     assert len(patient.reports) == 2
     assert patient.last.signs == 2
+
+
+def test_the_end_of_a_tool_call_is_told_in_a_moment(patient: Patient) -> None:
+    patient.pulse.tool_begins()
+    patient.pulse.feel(TOOL)
+    assert len(patient.reports) == 1
+    patient.wait(MOMENT_MS)
+    assert [one.signs for one in patient.reports] == [0, 1]
+
+
+def test_that_a_run_is_finishing_is_no_news_at_its_end(patient: Patient) -> None:
+    patient.pulse.feel(TurnEnded(status=TurnStatus.COMPLETED))
+    patient.pulse.stage(RunStage.FINISHING)
+    patient.pulse.end()
+    patient.wait(60_000)
+    assert len(patient.reports) == 1
 
 
 def test_the_last_word_before_a_silence_is_told_when_its_time_has_come(patient: Patient) -> None:
@@ -206,6 +221,7 @@ def test_a_tool_call_is_told_when_it_begins_and_counted_per_turn(patient: Patien
     patient.pulse.tool_begins()
     assert patient.last.tool_calls == 1
     patient.pulse.feel(TOOL)
+    patient.wait(MOMENT_MS)
     assert patient.last.tool_calls == 1, "its end is no second call"
     patient.pulse.tool_begins()
     assert patient.last.tool_calls == 2

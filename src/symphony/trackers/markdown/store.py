@@ -2,7 +2,7 @@
 
 A file is parsed again only when its metadata changed. A file changed a moment ago is never remembered,
 because a second change in the same clock tick would leave the metadata as it was: for a fifth of a second
-where the file system tells fractions of seconds, whose ticks are 10 ms at most, and for two seconds elsewhere.
+where the file system tells fractions of seconds, whose ticks are 10 ms at most, else for two seconds.
 Total bounds: 20,000 issue files and 256 MB per reading; beyond them the reading fails rather than showing
 less.
 """

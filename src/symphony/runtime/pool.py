@@ -1,8 +1,8 @@
 """The threads for short work on files: a bounded number of them, started before the work and not during it.
 
 The library starts a thread when none is idle, and ends those that were idle for a while: their number then
-follows chance and not the sessions. Started all at once, they are what the daemon holds at most, from its
-first moment on.
+follows chance and not the sessions. Started all at once, they are what the daemon holds at most. That takes as
+long as a tenth of a launch, so it is done when the first agents had their head start.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 import anyio
 from anyio import CapacityLimiter, to_thread
 
-__all__ = ["Ahead", "start_threads"]
+__all__ = ["Ahead", "bound_threads", "start_threads"]
 
 T = TypeVar("T")
 
@@ -24,9 +24,19 @@ _OTHERS: Final = 10  # that others have for themselves: readers of skills and of
 _WAIT_S: Final = 5.0
 
 
-async def start_threads() -> None:
-    """Bound the threads of this event loop, and start as many as there may ever be."""
+def bound_threads() -> None:
+    """Let this event loop have no more threads for work of every kind than there shall be."""
     to_thread.current_default_thread_limiter().total_tokens = THREADS
+
+
+async def start_threads(*, head_start_s: float = 0.0) -> None:
+    """Start as many threads as there may ever be, after a pause."""
+    await anyio.sleep(head_start_s)
+    with anyio.CancelScope(shield=True):  # those that wait for each other wait for all
+        await _start_all()
+
+
+async def _start_all() -> None:
     together = threading.Barrier(THREADS + _OTHERS)
     limiter = CapacityLimiter(together.parties)
 

@@ -31,7 +31,7 @@ from symphony.runtime.memory import Memory, remembering, wall_ms
 from symphony.runtime.notify import Notifier
 from symphony.runtime.observer import Observer
 from symphony.runtime.operator import ServiceOperator
-from symphony.runtime.pool import start_threads
+from symphony.runtime.pool import bound_threads, start_threads
 from symphony.runtime.reachable import reachable
 from symphony.runtime.recovery import left_workspaces, reap_predecessor
 from symphony.runtime.retention import keep_bounded
@@ -58,6 +58,7 @@ from symphony.workflow.values import Reload
 __all__ = ["Observer", "Service"]
 
 _RECHECK_S = 1.0
+_HEAD_START_S = 0.25
 _REFUSED_AGAIN_MS = 30_000
 _log = structlog.get_logger(__name__)
 
@@ -162,7 +163,7 @@ class Service:
         """
         self._starting = anyio.CancelScope()
         check_wall_clock(self._wall_ms())
-        await start_threads()
+        bound_threads()
         await to_thread.run_sync(self._state_dir.create)
         with self._put, self._inbox, self._locked():
             self._fault(FaultPoint.LOCKED)
@@ -239,6 +240,7 @@ class Service:
                 notes=self._hooks.heard(memory.comments, memory.commented),
                 now_ms=self._now_ms,
             )
+            tasks.start_soon(partial(start_threads, head_start_s=_HEAD_START_S))
             tasks.start_soon(self._timers.run)
             tasks.start_soon(self._watch_workflow)
             tasks.start_soon(self._recheck_workflow)

@@ -9,7 +9,7 @@ from anyio import to_thread
 from typing_extensions import override
 
 from symphony.runtime import pool
-from symphony.runtime.pool import start_threads
+from symphony.runtime.pool import bound_threads, start_threads
 
 pytestmark = pytest.mark.asyncio
 
@@ -19,6 +19,7 @@ def _workers() -> set[threading.Thread]:
 
 
 async def test_they_are_all_there_before_the_work_begins() -> None:
+    bound_threads()
     await start_threads()
     before = _workers()
     together = threading.Barrier(pool.THREADS)

@@ -236,15 +236,8 @@ def _walk(root: Path) -> Iterator[os.DirEntry[str]]:
         try:
             with os.scandir(pending.pop()) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
+            trees = [entry for entry in found if entry.is_dir(follow_symlinks=False)]
         except OSError:
             continue
-        trees = [entry for entry in found if _is_tree(entry)]
         yield from (entry for entry in found if entry.name != ".git" or entry not in trees)
         pending += [entry.path for entry in trees if entry.name != ".git"]
-
-
-def _is_tree(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir(follow_symlinks=False)
-    except OSError:
-        return False

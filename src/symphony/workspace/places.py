@@ -23,7 +23,7 @@ from symphony.workspace.files import (
     make_directory,
     move_aside,
 )
-from symphony.workspace.layout import Layout, contained, resolve
+from symphony.workspace.layout import Layout, contained, resolve, unreadable
 from symphony.workspace.locks import (
     Tenancy,
     clear_abandoned_locks,
@@ -102,19 +102,19 @@ def clear_leftovers(layout: Layout, repository: Path | None) -> Tenancy | None:
 def checked(layout: Layout, key: str) -> tuple[Path, os.stat_result | None]:
     """The workspace's path after the containment check (WS6), and what is there; null for nothing.
 
-    A name right below the root leads out of it only by a link, so that anything else need not be resolved.
-    Raises `WorkspaceError`.
+    Right below the root only a link leads out of it, so that nothing else has to be followed.
+
+    Raises:
+        WorkspaceError: the key is unsafe, or as `contained`.
     """
-    path, there = layout.workspace(key), None
+    path = layout.workspace(key)
     try:
         there = os.lstat(path)
     except FileNotFoundError:
-        plain = True
-    except OSError:
-        plain = False
-    else:
-        plain = not stat.S_ISLNK(there.st_mode)
-    if not plain or not path.is_absolute():
+        there = None
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if not path.is_absolute() or (there is not None and stat.S_ISLNK(there.st_mode)):
         contained(path, layout.root)
     return path, there
 

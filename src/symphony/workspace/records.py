@@ -71,7 +71,9 @@ def read_entry(layout: Layout, key: str) -> Entry | None:
     """
     path = layout.record(key)
     entry = _parse(path, content) if (content := _content(path)) is not None else None
-    if entry is not None and entry.key != key and entry.key.lower() == key.lower():
+    if entry is None or entry.key == key:
+        return entry
+    if entry.key.lower() == key.lower():
         raise WorkspaceError.of(
             Category.WORKSPACE_UNSAFE_KEY,
             f"workspace {key} would be the one of {entry.key}: the file system makes no difference by case",

@@ -9,7 +9,7 @@ from symphony.agents.process import size_of
 from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
 
-__all__ = ["look", "resolve_workspace"]
+__all__ = ["look", "place_of", "resolve_workspace"]
 
 
 async def resolve_workspace(request: SessionRequest) -> Place:
@@ -32,10 +32,15 @@ def look(cwd: Path, stderr_path: Path) -> Place:
     try:
         resolved = cwd.resolve(strict=True)
         if cwd.is_absolute() and resolved.is_dir():
-            return Place(cwd=resolved, stderr_start=size_of(stderr_path))
+            return place_of(resolved, stderr_path)
     except OSError as error:
         raise AgentError(_invalid_cwd(cwd)) from error
     raise AgentError(_invalid_cwd(cwd))
+
+
+def place_of(real: Path, stderr_path: Path) -> Place:
+    """The place of a session in what was just found to be a real directory, without links; blocking."""
+    return Place(cwd=real, stderr_start=size_of(stderr_path))
 
 
 def _invalid_cwd(cwd: Path) -> Failure:

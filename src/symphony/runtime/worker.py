@@ -28,7 +28,7 @@ from symphony.agents.events import (
     TurnEnded,
     TurnStatus,
 )
-from symphony.agents.place import look
+from symphony.agents.place import place_of
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.fault_points import FaultPoint
 from symphony.domain.issue import Issue
@@ -211,7 +211,7 @@ class Worker:
         command = self._command
         prompt = briefing.prompt_blocking(self._bound, self._issue, command.attempt, command.resume)
         self._bound.workspaces.verify_blocking(workspace)
-        return look(workspace.path, self._state_dir.stderr_log(command.run_id)), prompt
+        return place_of(workspace.path, self._state_dir.stderr_log(command.run_id)), prompt
 
     def _tell_problems(self) -> None:
         """Say on the issue what is wrong with skills: once, and not while the agent has yet to be started."""

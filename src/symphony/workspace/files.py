@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "make_directory",
     "make_read_only",
     "move_aside",
+    "read_present",
     "read_regular",
     "stat_line",
     "write_atomic",
@@ -38,6 +40,12 @@ _DRAFT = ".new-"
 def read_regular(path: Path, limit: int) -> bytes | None:
     """The content of a regular file of at most `limit` bytes; null for anything else."""
     found = _read(path, limit)
+    return None if found is None else found[0]
+
+
+def read_present(path: Path, limit: int) -> bytes | None:
+    """`read_regular` of what has to be there: raises `OSError` where nothing can be opened."""
+    found = _content(_open(path), limit)
     return None if found is None else found[0]
 
 
@@ -59,10 +67,11 @@ def write_atomic(path: Path, data: bytes) -> None:
     """Replace a file as a whole: a reader sees the old content or the new one, also after a crash."""
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=_DRAFT)
     try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            _write(fd, data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -90,31 +99,38 @@ def is_empty(path: Path) -> bool:
 
 
 def move_aside(path: Path, trash: Path) -> Path:
-    """Take something out of its place in one step; returns what to delete. Raises `OSError`."""
+    """Take something out of its place in one step; where it is then, in a directory of its own.
+
+    Raises `OSError`.
+    """
     make_directory(trash)
-    holder = Path(tempfile.mkdtemp(dir=trash))
-    path.rename(holder / "tree")
-    return holder
+    return path.rename(Path(tempfile.mkdtemp(dir=trash), "tree"))
 
 
 def delete_tree(path: Path) -> None:
     """Delete a tree, also one with read-only directories or nested without end. Raises `OSError`.
 
     Agents can nest deeper than Python recurses and than a path is long. So every directory is first moved to
-    the top of the tree and is then as shallow as any other.
+    the top of the tree and is then as shallow as any other. Of a link only the link itself goes.
     """
+    with suppress(OSError):  # many are empty, and then this is all
+        path.rmdir()
+        return
+    if not is_directory(path):
+        path.unlink()
+        return
+    path.chmod(_OWNER_ONLY)
     lifted = f".{secrets.token_hex(8)}-"
     pending, number = [path], 0
     while pending:
         directory = pending.pop()
-        directory.chmod(_OWNER_ONLY)
         with os.scandir(directory) as found:
             entries = [(Path(entry.path), entry.is_dir(follow_symlinks=False)) for entry in found]
         for entry, is_tree in entries:
             if not is_tree:
                 entry.unlink()
             else:
-                entry.chmod(_OWNER_ONLY)  # one that cannot be written cannot be moved either
+                entry.chmod(_OWNER_ONLY)  # one that cannot be written can be neither moved nor emptied
                 number += 1
                 pending.append(entry.rename(path / f"{lifted}{number}"))
         if directory != path:
@@ -124,7 +140,7 @@ def delete_tree(path: Path) -> None:
 
 def make_read_only(root: Path) -> None:
     """Take the right to write from a tree of our own; what could be executed still can. Raises `OSError`."""
-    for path in (*_walk(root), root):
+    for path in (*(Path(entry.path) for entry in _walk(root)), root):
         mode = path.lstat().st_mode
         if stat.S_ISDIR(mode):
             path.chmod(0o555)
@@ -160,11 +176,9 @@ def clear_drafts(directory: Path, *, older_than_s: float) -> None:
 
 def fingerprint(root: Path, *, max_entries: int) -> str:
     """A hash over name, kind, size and modification time of what lies below, `.git` directories left out."""
-    digest = hashlib.sha256()
-    for number, path in enumerate(_walk(root)):
-        if number >= max_entries:
-            break
-        digest.update(stat_line(path, os.path.relpath(path, root).encode("utf-8", "surrogateescape")))
+    digest, above = hashlib.sha256(), len(os.fspath(root)) + 1
+    for entry in islice(_walk(root), max_entries):
+        digest.update(stat_line(entry.path, entry.path[above:].encode("utf-8", "surrogateescape")))
     return digest.hexdigest()
 
 
@@ -182,25 +196,48 @@ def stat_line(path: str | Path, name: bytes) -> bytes:
 
 def _read(path: Path, limit: int) -> tuple[bytes, os.stat_result] | None:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = _open(path)
     except OSError:
         return None
-    info = os.fstat(fd)
-    if not stat.S_ISREG(info.st_mode) or info.st_size > limit:
+    return _content(fd, limit)
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _content(fd: int, limit: int) -> tuple[bytes, os.stat_result] | None:
+    """What an open file holds, which is closed then. A buffered file would ask the system twice as much."""
+    try:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode) or info.st_size > limit:
+            return None
+        data = b""
+        while len(data) < info.st_size and (part := os.read(fd, info.st_size - len(data))):
+            data += part
+        return data, info
+    finally:
         os.close(fd)
-        return None
-    with os.fdopen(fd, "rb") as file:
-        return file.read(limit), info
 
 
-def _walk(root: Path) -> Iterator[Path]:
-    """Everything below, in an order that depends on names alone; without recursion, as trees may be deep."""
-    pending = [root]
+def _write(fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def _walk(root: Path) -> Iterator[os.DirEntry[str]]:
+    """Everything below, in an order that depends on names alone; without recursion, as trees may be deep.
+
+    Of what kind an entry is was told with its name: nothing is asked of the disk for each.
+    """
+    pending = [os.fspath(root)]
     while pending:
         try:
-            found = sorted(pending.pop().iterdir())
+            with os.scandir(pending.pop()) as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
+            trees = [entry for entry in found if entry.is_dir(follow_symlinks=False)]
         except OSError:
             continue
-        kept = [path for path in found if path.name != ".git" or not is_directory(path)]
-        yield from kept
-        pending += [path for path in kept if is_directory(path)]
+        yield from (entry for entry in found if entry.name != ".git" or entry not in trees)
+        pending += [entry.path for entry in trees if entry.name != ".git"]

@@ -22,7 +22,7 @@ from symphony.domain.failures import Category
 from symphony.domain.ids import UnsafeKeyError, workspace_key
 from symphony.workspace.model import WorkspaceError
 
-__all__ = ["Layout", "check_key", "contained", "key_of", "resolve"]
+__all__ = ["Layout", "check_key", "contained", "key_of", "resolve", "unreadable"]
 
 _METADATA = ".symphony"
 # `.git` would make the root itself look like a repository to every git command below it.
@@ -42,32 +42,32 @@ class Layout:
     @property
     def mirrors(self) -> Path:
         """The bare repositories."""
-        return self.root / _METADATA / "mirrors"
+        return self.root / f"{_METADATA}/mirrors"
 
     @property
     def records(self) -> Path:
         """The records, one file each."""
-        return self.root / _METADATA / "records"
+        return self.root / f"{_METADATA}/records"
 
     @property
     def staging(self) -> Path:
         """Half-made things, which never are where a finished one is looked for."""
-        return self.root / _METADATA / "staging"
+        return self.root / f"{_METADATA}/staging"
 
     @property
     def trash(self) -> Path:
         """Things already taken away, waiting to be deleted."""
-        return self.root / _METADATA / "trash"
+        return self.root / f"{_METADATA}/trash"
 
     @property
     def tenants(self) -> Path:
         """The file that every daemon at this root holds a lock on."""
-        return self.root / _METADATA / "tenants"
+        return self.root / f"{_METADATA}/tenants"
 
     @property
     def pins(self) -> Path:
         """The files of base commits, one directory per commit and choice of paths."""
-        return self.root / _METADATA / "pinned"
+        return self.root / f"{_METADATA}/pinned"
 
     def pinned(self, commit: str, paths: Iterable[str]) -> Path:
         """Where these files of a commit are, the same for whoever asks."""
@@ -82,7 +82,7 @@ class Layout:
         name = check_key(key)
         if len(name) > _MAX_NAME_BYTES - _SUFFIX_ROOM:
             name = _digest(name)
-        return self.records / f"{name}.json"
+        return self.root / f"{_METADATA}/records/{name}.json"
 
     def mirror(self, repository: str) -> Path:
         """The bare mirror of a repository, named by a hash of its address."""
@@ -120,6 +120,11 @@ def contained(path: Path, root: Path) -> Path:
     if path.is_relative_to(root) and ".." not in path.parts:
         raise _refused(Category.WORKSPACE_SYMLINK_ESCAPE, f"{path} is a symlink out of {root}: {real_path}")
     raise _refused(Category.WORKSPACE_OUTSIDE_ROOT, f"{path} is not below the workspace root {root}")
+
+
+def unreadable(path: Path, error: OSError) -> WorkspaceError:
+    """The error of a path that cannot be followed to its end."""
+    return _refused(Category.WORKSPACE_PATH_UNREADABLE, f"{path} cannot be resolved: {error.strerror}")
 
 
 def resolve(path: Path) -> Path:
@@ -166,9 +171,7 @@ def _resolved(path: Path) -> Path:
     try:
         return resolve(path)
     except OSError as error:
-        raise _refused(
-            Category.WORKSPACE_PATH_UNREADABLE, f"{path} cannot be resolved: {error.strerror}"
-        ) from error
+        raise unreadable(path, error) from error
 
 
 def _refused(category: Category, message: str) -> WorkspaceError:

@@ -1,7 +1,8 @@
 """What a look at a workspace tells, each in one go: all blocking, run in a thread."""
 
+import hashlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from symphony.workspace.files import fingerprint
 from symphony.workspace.layout import Layout
@@ -9,7 +10,10 @@ from symphony.workspace.model import Delivery, ProgressMark, Workspace
 from symphony.workspace.records import Entry, read_entry
 from symphony.workspace.shadow import MAX_ENTRIES, Glance, glance
 
-__all__ = ["Found", "left", "plain_mark", "recorded", "seen_and_walked", "walked"]
+__all__ = ["Found", "left", "recorded", "seen_and_walked", "walked"]
+
+_UNTOUCHED: Final = ProgressMark(head=None, tree=hashlib.sha256().hexdigest())
+"""The mark of an empty directory."""
 
 
 class Found(NamedTuple):
@@ -30,6 +34,12 @@ class Found(NamedTuple):
             created_now=not self.existed,
         )
 
+    def mark(self) -> ProgressMark | None:
+        """Where the work stands; null where it has to be made first, or git has to be asked."""
+        if self.entry is None:
+            return None
+        return _plain_mark(self.entry, self.path) if self.existed else _UNTOUCHED
+
 
 def recorded(path: Path) -> tuple[Layout, Entry | None, Delivery | None]:
     """The layout and the record of a workspace; what there is to tell where nothing can be delivered."""
@@ -46,25 +56,20 @@ def seen_and_walked(layout: Layout, path: Path) -> tuple[Entry | None, Glance, s
     return entry, *_seen(entry, path)
 
 
-def plain_mark(entry: Entry, path: Path) -> ProgressMark | None:
-    """Where the work stands; null where git has to be asked for it."""
-    seen, tree = _seen(entry, path)
-    return None if tree is None else ProgressMark(head=seen.head, tree=tree)
-
-
-def left(path: Path) -> tuple[ProgressMark | None, Delivery | None]:
-    """Where the work stands at the end of an attempt, and its delivery: null for what needs git."""
-    entry = read_entry(Layout(path.parent), path.name)
-    seen, tree = _seen(entry, path)
-    return (
-        None if tree is None else ProgressMark(head=seen.head, tree=tree),
-        None if _is_delivered(entry) else Delivery(branch=None, head=seen.head),
-    )
+def left(path: Path) -> tuple[ProgressMark, Delivery]:
+    """Where the work stands at the end of an attempt, and its delivery, of a workspace without a branch."""
+    head = glance(path, None).head
+    return ProgressMark(head=head, tree=walked(path)), Delivery(branch=None, head=head)
 
 
 def walked(path: Path) -> str:
     """What stands for the files of a workspace, as far as a walk over them tells."""
     return fingerprint(path, max_entries=MAX_ENTRIES)
+
+
+def _plain_mark(entry: Entry, path: Path) -> ProgressMark | None:
+    seen, tree = _seen(entry, path)
+    return None if tree is None else ProgressMark(head=seen.head, tree=tree)
 
 
 def _seen(entry: Entry | None, path: Path) -> tuple[Glance, str | None]:

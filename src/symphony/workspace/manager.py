@@ -11,7 +11,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.domain.failures import Blame, Category, SymphonyError
+from symphony.domain.failures import Category, SymphonyError
 from symphony.domain.fault_points import Fault, FaultPoint, no_fault
 from symphony.domain.issue import Issue
 from symphony.hosts.base import Host
@@ -19,12 +19,13 @@ from symphony.workflow.settings import HooksSettings, WorkspaceSettings
 from symphony.workspace.checkout import Checkout
 from symphony.workspace.delivery import Courier, Parcel, local_repository
 from symphony.workspace.files import is_directory
+from symphony.workspace.finding import Finder
 from symphony.workspace.forecast import NOT_POPULATED, Forecast, Foresight
 from symphony.workspace.git import Git, GitError
 from symphony.workspace.guard import Guard
 from symphony.workspace.hooks import Hook, HookCall, HookRunner
-from symphony.workspace.layout import Layout, key_of, resolve
-from symphony.workspace.looks import Found, left, plain_mark, recorded, seen_and_walked, walked
+from symphony.workspace.layout import Layout, key_of
+from symphony.workspace.looks import Found, left, recorded, seen_and_walked, walked
 from symphony.workspace.mirror import Mirror, base_of
 from symphony.workspace.model import (
     Delivery,
@@ -34,22 +35,15 @@ from symphony.workspace.model import (
     WorkspaceError,
     WorkspaceRecord,
     cannot_be_made,
-    invalid_cwd,
 )
 from symphony.workspace.pinned import Pinned, Pins
 from symphony.workspace.places import (
-    adopt,
     checked,
     clear_leftovers,
-    clear_way,
     complete,
     discard,
     forget,
     is_whole,
-    launchable,
-    make_empty,
-    open_root,
-    ours,
     remove_at_once,
     remove_plain,
     take_back,
@@ -84,6 +78,8 @@ class WorkspaceManager:
         self._fault = fault
         self._git = Git(host, environment, secret_names)
         self._hooks = HookRunner(host, hooks, environment, secret_names)
+        hooked = self._hooks.has(Hook.AFTER_CREATE)
+        self._finder = Finder(settings=settings, hooked=hooked, fault=fault)
         self._mirrors: dict[Path, Mirror] = {}
         self._tenancy: object = None  # kept for as long as this manager may use the root
 
@@ -93,8 +89,8 @@ class WorkspaceManager:
         Raises:
             WorkspaceError: `workspace_prepare_failed`, blame `config`, with a hint.
         """
-        layout = await self._root()
-        await to_thread.run_sync(self._on_disk, lambda: try_writing(layout))
+        layout = await to_thread.run_sync(self._finder.root)
+        await to_thread.run_sync(self._finder.on_disk, lambda: try_writing(layout))
         repository = local_repository(self._settings.repo or "")
         self._tenancy = await to_thread.run_sync(clear_leftovers, layout, repository)
 
@@ -139,13 +135,7 @@ class WorkspaceManager:
         Raises:
             WorkspaceError: `invalid_workspace_cwd` with the sub-reason.
         """
-        layout = self._open_root()
-        try:
-            real = launchable(workspace.path, layout.root)
-        except WorkspaceError as error:
-            raise invalid_cwd(workspace.path, error.failure.category.value) from error
-        if not real:
-            raise invalid_cwd(workspace.path, "it is no directory")
+        self._finder.verify(workspace)
 
     async def before_run(
         self, workspace: Workspace, issue: Issue, attempt: int | None, *, run_id: str | None = None
@@ -180,8 +170,9 @@ class WorkspaceManager:
 
     async def leave(self, workspace: Workspace) -> tuple[ProgressMark, Delivery]:
         """`mark` and then `deliver`, in one way to a thread where git has no part in it."""
-        mark, delivery = await to_thread.run_sync(left, workspace.path)
-        return mark or await self.mark(workspace), delivery or await self.deliver(workspace)
+        if workspace.branch is None:
+            return await to_thread.run_sync(left, workspace.path)
+        return await self.mark(workspace), await self.deliver(workspace)
 
     async def deliver(self, workspace: Workspace) -> Delivery:
         """Bring the committed work into the mirror, a local repository, and origin if `push` says so.
@@ -193,13 +184,13 @@ class WorkspaceManager:
 
     async def recorded(self) -> tuple[WorkspaceRecord, ...]:
         """Every workspace remembered under the root, which need not exist; unreadable records are skipped."""
-        layout = await to_thread.run_sync(self._on_disk, lambda: Layout(resolve(self._settings.root)))
+        layout = await to_thread.run_sync(self._finder.known_root)
         entries = await to_thread.run_sync(read_entries, layout)
         return tuple(entry.record(layout) for entry in entries)
 
     async def locate(self, issue_id: str, identifier: str) -> WorkspaceRecord:
         """Where the issue's workspace is under the current root, whether it exists or not (WS13)."""
-        layout = await self._root()
+        layout = await to_thread.run_sync(self._finder.root)
         key = key_of(identifier)
         return WorkspaceRecord(issue_id=issue_id, identifier=identifier, key=key, path=layout.workspace(key))
 
@@ -216,11 +207,11 @@ class WorkspaceManager:
             WorkspaceError: what would fail an attempt as well: an unsafe key, containment, the repository.
         """
         key, repo = key_of(identifier), self._settings.repo
-        layout = await to_thread.run_sync(self._on_disk, lambda: Layout(resolve(self._settings.root)))
-        path = await to_thread.run_sync(checked, layout, key)
+        layout = await to_thread.run_sync(self._finder.known_root)
+        path, there = await to_thread.run_sync(checked, layout, key)
         entry = await to_thread.run_sync(read_entry, layout, key)
-        whole = partial(is_whole, path, entry, populated=repo is not None)
-        if not base and await to_thread.run_sync(self._on_disk, whole):
+        whole = partial(is_whole, path, there, entry, populated=repo is not None)
+        if not base and await to_thread.run_sync(self._finder.on_disk, whole):
             yield Foresight(path=path, exists=True, tree=path)
         elif repo is None:
             yield Foresight(path=path, exists=False, tree=None, note=NOT_POPULATED)
@@ -236,7 +227,7 @@ class WorkspaceManager:
         Raises:
             WorkspaceError: `workspace_repository`.
         """
-        layout, repo = await self._root(), self._settings.repo
+        layout, repo = await to_thread.run_sync(self._finder.root), self._settings.repo
         if repo is None:
             raise WorkspaceError.of(Category.WORKSPACE_REPOSITORY, "there is no workspace.repo")
         return await Pins(
@@ -257,7 +248,7 @@ class WorkspaceManager:
         """
         hooked = self._hooks.has(Hook.BEFORE_REMOVE)
         remove = partial(remove_at_once, record.path, only_look=hooked, fault=self._fault)
-        layout, path, entry, existed, removal = await to_thread.run_sync(remove)
+        (layout, path, entry, existed, _), removal = await to_thread.run_sync(remove)
         if removal is not None:
             return removal
         if existed:
@@ -284,32 +275,11 @@ class WorkspaceManager:
                 return f"it cannot be deleted: {error}"
         return reason
 
-    def _find(self, issue: Issue, key: str) -> Found:
-        """Where the workspace of a key is, its record up to date, and whether it existed as a whole.
-
-        Without a record one still has to be made; where nothing has to be populated that is done here.
-        Blocking, and in one go: each way to a thread and back costs more than what is done here.
-        """
-        layout = self._open_root()
-        path = checked(layout, key)
-        known = read_entry(layout, key)
-        try:
-            ours(path, known)
-            if clear_way(layout, path, known, populated=self._settings.repo is not None):
-                return Found(
-                    layout, path, adopt(layout, issue, key, known, self._settings.repo), existed=True
-                )
-            if self._settings.repo is None and not self._hooks.has(Hook.AFTER_CREATE):
-                return Found(layout, path, make_empty(layout, path, issue, self._fault), existed=False)
-        except OSError as error:
-            raise cannot_be_made(path, error) from error
-        return Found(layout, path, None, existed=False)
-
     def _find_marked(
         self, issue: Issue, key: str, look: Callable[[Workspace], _T]
     ) -> tuple[Found, ProgressMark | None, _T | None]:
-        found, seen = self._find(issue, key), None
-        mark = None if found.entry is None else plain_mark(found.entry, found.path)
+        found, seen = self._finder.find(issue, key), None
+        mark = found.mark()
         if found.entry is not None and mark is not None and not self._hooks.has(Hook.BEFORE_RUN):
             with suppress(SymphonyError):  # whoever looks again hears of it
                 seen = look(found.workspace(found.entry))
@@ -323,25 +293,6 @@ class WorkspaceManager:
             except OSError as error:
                 raise cannot_be_made(found.path, error) from error
         return found.workspace(entry)
-
-    async def _root(self) -> Layout:
-        """The layout below the resolved root, made if need be."""
-        return await to_thread.run_sync(self._open_root)
-
-    def _open_root(self) -> Layout:
-        return self._on_disk(lambda: open_root(self._settings.root))
-
-    def _on_disk(self, step: Callable[[], _T]) -> _T:
-        """A blocking step that needs a writable root."""
-        try:
-            return step()
-        except OSError as error:
-            raise WorkspaceError.of(
-                Category.WORKSPACE_PREPARE_FAILED,
-                f"workspace.root {self._settings.root} cannot be written: {error.strerror or error}",
-                hint="make the directory writable for this user or set workspace.root to another one",
-                blame=Blame.CONFIG,
-            ) from error
 
     def _mirror(self, layout: Layout, repository: str) -> Mirror:
         path = layout.mirror(repository)

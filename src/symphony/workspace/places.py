@@ -1,11 +1,12 @@
 """The steps by which a workspace directory comes and goes on disk; all blocking, run in a thread."""
 
 import os
+import stat
 import tempfile
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -22,7 +23,7 @@ from symphony.workspace.files import (
     make_directory,
     move_aside,
 )
-from symphony.workspace.layout import Layout, contained, resolve
+from symphony.workspace.layout import Layout, contained, resolve, unreadable
 from symphony.workspace.locks import (
     Tenancy,
     clear_abandoned_locks,
@@ -34,6 +35,7 @@ from symphony.workspace.records import Entry, read_entry, write_entry
 from symphony.workspace.seal import seal
 
 __all__ = [
+    "Examined",
     "adopt",
     "checked",
     "clear_leftovers",
@@ -97,39 +99,49 @@ def clear_leftovers(layout: Layout, repository: Path | None) -> Tenancy | None:
     return tenancy
 
 
-def checked(layout: Layout, key: str) -> Path:
-    """The workspace's path after the containment check (WS6). Raises `WorkspaceError`."""
+def checked(layout: Layout, key: str) -> tuple[Path, os.stat_result | None]:
+    """The workspace's path after the containment check (WS6), and what is there; null for nothing.
+
+    Right below the root only a link leads out of it, so that nothing else has to be followed.
+
+    Raises:
+        WorkspaceError: the key is unsafe, or as `contained`.
+    """
     path = layout.workspace(key)
-    contained(path, layout.root)
-    return path
+    try:
+        there = os.lstat(path)
+    except FileNotFoundError:
+        there = None
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if not path.is_absolute() or (there is not None and stat.S_ISLNK(there.st_mode)):
+        contained(path, layout.root)
+    return path, there
 
 
 def launchable(path: Path, root: Path) -> bool:
-    """Whether an agent may be started there: a real directory strictly below the root (WS4).
+    """Whether an agent may be started there: a real directory strictly below the resolved root (WS4).
 
     Raises:
         WorkspaceError: the containment check failed.
     """
+    if path.parent == root and path.name != ".." and is_directory(path):
+        return True  # nothing on the way can be a link
     return contained(path, root) == path and is_directory(path)
 
 
-def foreign(path: Path, entry: Entry | None) -> str | None:
-    """Whose place it is if it is somebody else's; null where it is ours, or there is nothing.
+def foreign(there: os.stat_result, entry: Entry | None) -> str | None:
+    """Whose place it is if it is somebody else's; null where it is ours.
 
-    Ours is what still belongs to its owner as it was made: a hook of root's may have given it away. Raises
-    `OSError`.
+    Ours is what still belongs to its owner as it was made: a hook of root's may have given it away.
     """
-    try:
-        owner = path.lstat().st_uid
-    except FileNotFoundError:
-        return None
     expected = os.geteuid() if entry is None or entry.owner is None else entry.owner
-    return None if owner == expected else f"it belongs to another user (uid {owner})"
+    return None if there.st_uid == expected else f"it belongs to another user (uid {there.st_uid})"
 
 
-def ours(path: Path, entry: Entry | None) -> None:
-    """See that a workspace is nobody else's. Raises `OSError`, or `WorkspaceError`: it may be given back."""
-    if reason := foreign(path, entry):
+def ours(path: Path, there: os.stat_result, entry: Entry | None) -> None:
+    """See that a workspace is nobody else's. Raises `WorkspaceError`: it may be given back."""
+    if reason := foreign(there, entry):
         raise WorkspaceError.of(
             Category.WORKSPACE_PREPARE_FAILED,
             f"{path} cannot be worked in: {reason}",
@@ -137,8 +149,10 @@ def ours(path: Path, entry: Entry | None) -> None:
         )
 
 
-def clear_way(layout: Layout, path: Path, entry: Entry | None, *, populated: bool) -> bool:
-    """Whether a workspace is there; room is made for one otherwise (WS3).
+def clear_way(
+    layout: Layout, path: Path, there: os.stat_result, entry: Entry | None, *, populated: bool
+) -> bool:
+    """Whether what is there is a workspace; room is made for one otherwise (WS3).
 
     A plain file and a half-made workspace, in which no agent has ever been, are replaced. An empty directory
     counts as a workspace only where the daemon does not populate it.
@@ -146,48 +160,63 @@ def clear_way(layout: Layout, path: Path, entry: Entry | None, *, populated: boo
     Raises:
         WorkspaceError: `workspace_path_not_directory`.
     """
-    if path.is_symlink() or (path.exists() and not path.is_dir() and not path.is_file()):
+    is_file = stat.S_ISREG(there.st_mode)
+    if not is_file and not stat.S_ISDIR(there.st_mode):
         raise WorkspaceError.of(
             Category.WORKSPACE_PATH_NOT_DIRECTORY,
             f"{path} is neither a directory nor a plain file",
             hint="move it out of the workspace root",
             retryable=False,
         )
-    if is_whole(path, entry, populated=populated):
+    if is_whole(path, there, entry, populated=populated):
         return True
-    if path.is_file():
+    if is_file:
         path.unlink()
-    elif path.is_dir() and entry is not None and not entry.ready:
+    elif entry is not None and not entry.ready:
         discard(layout, path)
     return False
 
 
-def is_whole(path: Path, entry: Entry | None, *, populated: bool) -> bool:
+def is_whole(path: Path, there: os.stat_result | None, entry: Entry | None, *, populated: bool) -> bool:
     """Whether a workspace is there that an attempt would go on in. Raises `OSError`."""
-    if not is_directory(path) or (entry is not None and not entry.ready):
+    if not _is_directory(there) or (entry is not None and not entry.ready):
         return False
     return not populated or not is_empty(path)
 
 
-def examined(recorded: Path) -> tuple[Layout, Path, Entry | None, bool]:
+class Examined(NamedTuple):
     """Of a workspace under any root: the layout there, the checked path, the record, and whether it exists.
+
+    `foreign` says whose one that exists is, if it is somebody else's.
+    """
+
+    layout: Layout
+    path: Path
+    entry: Entry | None
+    existed: bool
+    foreign: str | None
+
+
+def examined(recorded: Path) -> Examined:
+    """Look at a workspace once.
 
     Raises:
         WorkspaceError: the path fails containment.
     """
-    path = checked(Layout(recorded.parent), recorded.name)
-    layout = Layout(path.parent)
-    return layout, path, read_entry(layout, path.name), is_directory(path)
+    layout = Layout(recorded.parent)
+    path, there = checked(layout, recorded.name)
+    entry = read_entry(layout, path.name)
+    existed = _is_directory(there)
+    whose = foreign(there, entry) if there is not None and existed else None
+    return Examined(layout, path, entry, existed, whose)
 
 
 def make_empty(layout: Layout, path: Path, issue: Issue, fault: Fault = no_fault) -> Entry:
-    """A workspace that nobody has to populate: its record, then its directory. Raises `OSError`.
+    """A workspace that nobody has to populate, where nothing is: its record, then its directory.
 
-    Between the two there is nothing that a crash could leave half-made.
+    Between the two there is nothing that a crash could leave half-made. Raises `OSError`.
     """
-    entry = Entry(
-        issue_id=issue.id, identifier=issue.identifier, key=path.name, ready=True, sealed=seal(path / ".git")
-    )
+    entry = Entry(issue_id=issue.id, identifier=issue.identifier, key=path.name, ready=True, sealed={})
     try:
         write_entry(layout, entry)
         fault(FaultPoint.WORKSPACE_RECORDED)
@@ -213,21 +242,17 @@ def remove_plain(layout: Layout, path: Path, entry: Entry | None, fault: Fault =
     return Removal(removed=True)
 
 
-def remove_at_once(
-    recorded: Path, *, only_look: bool, fault: Fault
-) -> tuple[Layout, Path, Entry | None, bool, Removal | None]:
+def remove_at_once(recorded: Path, *, only_look: bool, fault: Fault) -> tuple[Examined, Removal | None]:
     """`examined`, and the end of it where one look will do; else the removal is null.
 
     With `only_look` nothing is removed, because a hook runs before. Raises as `examined`.
     """
-    layout, path, entry, existed = examined(recorded)
-    removal = None
-    if existed:
-        if reason := foreign(path, entry):
-            removal = Removal(removed=False, kept_reason=reason)
-        elif not only_look:
-            removal = remove_plain(layout, path, entry, fault)
-    return layout, path, entry, existed, removal
+    seen = examined(recorded)
+    if seen.foreign:
+        return seen, Removal(removed=False, kept_reason=seen.foreign)
+    if only_look or not seen.existed:
+        return seen, None
+    return seen, remove_plain(seen.layout, seen.path, seen.entry, fault)
 
 
 def discard(layout: Layout, path: Path, fault: Fault = no_fault) -> None:
@@ -236,10 +261,12 @@ def discard(layout: Layout, path: Path, fault: Fault = no_fault) -> None:
     Raises:
         OSError: it could not be taken away, and is still there as it was.
     """
-    holder = move_aside(path, layout.trash)
+    moved = move_aside(path, layout.trash)
+    holder = moved.parent
     fault(FaultPoint.MOVED_ASIDE)
     try:
-        delete_tree(holder)
+        delete_tree(moved)
+        holder.rmdir()
     except OSError as error:
         _log.warning("trash_not_emptied", path=str(holder), error=str(error))
 
@@ -281,3 +308,7 @@ def adopt(layout: Layout, issue: Issue, key: str, entry: Entry | None, repo: str
     if current != entry:
         write_entry(layout, current)
     return current
+
+
+def _is_directory(there: os.stat_result | None) -> bool:
+    return there is not None and stat.S_ISDIR(there.st_mode)

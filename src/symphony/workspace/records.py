@@ -12,7 +12,13 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from symphony.domain.failures import Category
-from symphony.workspace.files import is_directory, make_directory, read_regular, write_atomic
+from symphony.workspace.files import (
+    is_directory,
+    make_directory,
+    read_present,
+    read_regular,
+    write_atomic,
+)
 from symphony.workspace.layout import Layout, check_key
 from symphony.workspace.model import WorkspaceError, WorkspaceRecord
 
@@ -64,8 +70,10 @@ def read_entry(layout: Layout, key: str) -> Entry | None:
         WorkspaceError: the file system knows no case, and the record is that of a key in another case.
     """
     path = layout.record(key)
-    entry = _parse(path) if path.exists() else None
-    if entry is not None and entry.key != key and entry.key.lower() == key.lower():
+    entry = _parse(path, content) if (content := _content(path)) is not None else None
+    if entry is None or entry.key == key:
+        return entry
+    if entry.key.lower() == key.lower():
         raise WorkspaceError.of(
             Category.WORKSPACE_UNSAFE_KEY,
             f"workspace {key} would be the one of {entry.key}: the file system makes no difference by case",
@@ -78,19 +86,33 @@ def read_entry(layout: Layout, key: str) -> Entry | None:
 def read_entries(layout: Layout) -> tuple[Entry, ...]:
     """Every readable record; the others are skipped with a warning each."""
     paths = sorted(layout.records.glob("*.json")) if is_directory(layout.records) else []
-    entries = (_own(layout, path, _parse(path)) for path in paths)
+    entries = (_own(layout, path, _parse(path, read_regular(path, _MAX_BYTES) or b"")) for path in paths)
     return tuple(entry for entry in entries if entry is not None)
 
 
 def write_entry(layout: Layout, entry: Entry) -> None:
     """Write a record as a whole. Raises `OSError`."""
-    make_directory(layout.records)
-    write_atomic(layout.record(entry.key), _FORMAT.dump_json(entry, indent=1))
-
-
-def _parse(path: Path) -> Entry | None:
+    path, data = layout.record(entry.key), _FORMAT.dump_json(entry, indent=1)
     try:
-        entry = _FORMAT.validate_json(read_regular(path, _MAX_BYTES) or b"", strict=True)
+        write_atomic(path, data)
+    except FileNotFoundError:  # the directory, and there nearly always is one
+        make_directory(path.parent)
+        write_atomic(path, data)
+
+
+def _content(path: Path) -> bytes | None:
+    """What a record holds, which is nothing where it is no plain file; null where there is none."""
+    try:
+        return read_present(path, _MAX_BYTES) or b""
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return b"" if path.exists() else None
+
+
+def _parse(path: Path, content: bytes) -> Entry | None:
+    try:
+        entry = _FORMAT.validate_json(content, strict=True)
         check_key(entry.key)
     except (ValidationError, WorkspaceError) as error:
         _log.warning("workspace_record_skipped", path=str(path), error=str(error).splitlines()[0])

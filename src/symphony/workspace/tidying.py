@@ -10,7 +10,7 @@ from symphony.workflow.settings import WorkspaceSettings
 from symphony.workspace.git import Git
 from symphony.workspace.guard import Guard
 from symphony.workspace.mirror import Mirror
-from symphony.workspace.places import examined, foreign
+from symphony.workspace.places import examined
 
 __all__ = ["reason_to_stay"]
 
@@ -30,9 +30,9 @@ async def reason_to_stay(
     Raises:
         WorkspaceError: the path fails containment.
     """
-    layout, path, entry, existed = await to_thread.run_sync(examined, path)
-    if existed and (reason := await to_thread.run_sync(foreign, path, entry)):
-        return reason
+    layout, path, entry, existed, foreign = await to_thread.run_sync(examined, path)
+    if foreign:
+        return foreign
     if not existed or (entry is not None and not entry.ready):
         return None
     git = Git(host, environment, secret_names)

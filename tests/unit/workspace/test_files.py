@@ -35,6 +35,27 @@ def test_anything_else_reads_as_none_at_once(tmp_path: Path, kind: str) -> None:
     assert not files.copy_regular(path, tmp_path / "copy", 100)
 
 
+def test_a_file_is_read_and_written_to_its_end_however_little_goes_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, write = os.read, os.write
+    monkeypatch.setattr(os, "read", lambda fd, count: read(fd, min(count, 3)))
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:3]))
+
+    files.write_atomic(tmp_path / "file", b"0123456789")
+
+    assert files.read_regular(tmp_path / "file", 10) == b"0123456789"
+
+
+def test_what_has_to_be_there_and_is_not_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"1234")
+
+    assert files.read_present(tmp_path / "file", 4) == b"1234"
+    assert files.read_present(tmp_path / "file", 3) is None
+    with pytest.raises(FileNotFoundError):
+        files.read_present(tmp_path / "missing", 4)
+
+
 def test_a_copy_keeps_the_modification_time(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     os.utime(tmp_path / "file", ns=(1, 1_234_567_890_123_456_789))
@@ -86,6 +107,19 @@ def test_deleting_never_follows_a_link(tmp_path: Path) -> None:
 
     assert (tmp_path / "precious" / "file").exists()
     assert not (tmp_path / "tree").exists()
+
+
+def test_of_a_link_only_the_link_is_deleted(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("x")
+    (tmp_path / "precious").chmod(0o555)
+    (tmp_path / "link").symlink_to(tmp_path / "precious")
+
+    files.delete_tree(tmp_path / "link")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+    assert (tmp_path / "precious").stat().st_mode & 0o777 == 0o555
+    assert (tmp_path / "precious" / "file").exists()
 
 
 def test_emptying_spares_what_is_young_and_survives_what_cannot_go(

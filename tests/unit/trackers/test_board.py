@@ -199,11 +199,14 @@ def test_what_is_known_of_the_names_holds_until_one_of_them_changes(board: Board
     assert not board.store.unfinished
     half = board.config.path / f".symphony-{'0' * 16}.tmp"
     half.touch()
+    (board.config.path / "SYM-1" / "comments").mkdir(parents=True)
     assert board.store.listing() is known
     assert board.store.unfinished
     half.rename(board.config.path / "SYM-2.md")
     assert board.store.listing().ids == ("SYM-1", "SYM-2")
     assert not board.store.unfinished
+    (board.config.path / "SYM-1.md").unlink()
+    assert board.store.listing().ids == ("SYM-2",)
 
 
 def test_whether_an_issue_is_there_is_asked_of_its_file(

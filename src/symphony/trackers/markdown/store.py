@@ -41,10 +41,10 @@ _Known = tuple[object, Fields]
 class Listing:
     """The issue files of one moment by id, and those ids whose name alone makes them unusable.
 
-    `names` are those of everything in the folder that does not begin with a dot; `ids` are sorted, and
-    `files` tells their files. `twins` are those that cannot be told from another, with the name of the
-    other's file; `unusable` are these, and what cannot be an id. `by_name` tells the id of a name without
-    case. `finished` are ids (case folded) that are over and elsewhere.
+    `names` are of all that was in the folder when issue files last came or went, but for what begins with a
+    dot. `ids` are sorted, and `files` tells their files. `twins` are ids that cannot be told from another,
+    with the name of the other's file; `unusable` are these, and what cannot be an id. `by_name` tells the id
+    of a name without case. `finished` are ids (case folded) that are over and elsewhere.
     """
 
     names: frozenset[str] = frozenset()
@@ -134,10 +134,9 @@ class Store:
             raise unreachable(self.folder, error) from error
         listing = self._listing
         unlike = listing.names.symmetric_difference(names)
-        hidden = [name for name in unlike if name.startswith(".")]
-        self.unfinished = any(map(files.is_temporary, hidden))
-        if len(hidden) < len(unlike) or finished != listing.finished:  # hardly ever; all else is known
-            shown = frozenset(names).difference(hidden)
+        self.unfinished = any(map(files.is_temporary, unlike))
+        if self._layout.files(unlike) or finished != listing.finished:  # hardly ever; all else is known
+            shown = frozenset(name for name in names if not name.startswith("."))
             listing = Listing.of(shown, layout=self._layout, finished=finished)
             self._forget(listing)
             self._listing = listing

@@ -192,6 +192,37 @@ def test_an_unchanged_file_is_parsed_once_and_a_changed_one_again(
     assert board.all().issues == ()
 
 
+def test_what_is_known_of_the_names_holds_until_one_of_them_changes(board: Board, write: Write) -> None:
+    write("SYM-1")
+    (board.config.path / ".gitkeep").touch()
+    known = board.store.listing()
+    assert not board.store.unfinished
+    half = board.config.path / f".symphony-{'0' * 16}.tmp"
+    half.touch()
+    (board.config.path / "SYM-1" / "comments").mkdir(parents=True)
+    assert board.store.listing() is known
+    assert board.store.unfinished
+    half.rename(board.config.path / "SYM-2.md")
+    assert board.store.listing().ids == ("SYM-1", "SYM-2")
+    assert not board.store.unfinished
+    (board.config.path / "SYM-1.md").unlink()
+    assert board.store.listing().ids == ("SYM-2",)
+
+
+def test_whether_an_issue_is_there_is_asked_of_its_file(
+    board: Board, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not board.store.holds("SYM-1")
+    path = write("SYM-1")
+    assert board.store.holds("SYM-1")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", lambda _: pytest.fail("listed again"))
+        assert board.store.holds("SYM-1")
+    path.unlink()
+    assert not board.store.holds("SYM-1")
+    assert not board.store.holds("../issues/SYM-1")
+
+
 def test_a_fresh_file_is_read_again_even_if_its_metadata_is_the_same(board: Board, write: Write) -> None:
     path = write("SYM-1", state="Todo")
     before = path.stat()
@@ -246,6 +277,27 @@ def test_a_move_to_where_it_is_writes_nothing(board: Board, write: Write) -> Non
     before = path.stat()
     assert board.move("SYM-1", "Todo").before == "Todo"
     assert path.stat() == before
+
+
+def test_a_move_reads_its_own_file_only(board: Board, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, read, seen = write("SYM-1", blocked_by="[SYM-2]"), files.read, set[Path]()
+    write("SYM-2")
+
+    def noted(path: Path, *, root: Path) -> bytes:
+        seen.add(path)
+        return read(path, root=root)
+
+    monkeypatch.setattr(files, "read", noted)
+    board.move("SYM-1", "Done")
+    assert seen == {path}
+
+
+def test_a_move_is_refused_where_the_name_makes_the_issue_unusable(board: Board, write: Write) -> None:
+    paths = {write("SYM-1"), write("sym-1")}
+    before = {path: path.read_bytes() for path in paths}
+    with pytest.raises(TrackerError, match="differs only by case"):
+        board.move("SYM-1", "Done")
+    assert {path: path.read_bytes() for path in paths} == before
 
 
 def test_a_move_is_refused_for_unknown_states_and_issues(board: Board, write: Write) -> None:

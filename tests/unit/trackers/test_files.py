@@ -22,6 +22,32 @@ def test_exactly_one_megabyte_is_read_and_one_byte_more_is_not(tmp_path: Path) -
         files.read(path, root=tmp_path)
 
 
+def test_a_file_that_grows_while_it_is_read_is_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, fstat = tmp_path / "a.md", os.fstat
+    path.write_bytes(b"one")
+
+    def growing(descriptor: int) -> os.stat_result:
+        seen = fstat(descriptor)
+        path.write_bytes(b"one, two and three")
+        return seen
+
+    monkeypatch.setattr(os, "fstat", growing)
+    assert files.read(path, root=tmp_path) == b"one, two and three"
+
+
+def test_a_file_system_that_reads_and_writes_piece_by_piece_is_served_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, write = os.read, os.write
+    monkeypatch.setattr(os, "read", lambda descriptor, size: read(descriptor, min(size, 2)))
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:2]))
+    assert files.create(tmp_path / "a.md", b"seven..")
+    assert files.replace(tmp_path / "a.md", b"eleven.....", expected=b"seven..", root=tmp_path)
+    assert files.read(tmp_path / "a.md", root=tmp_path) == b"eleven....."
+
+
 def test_a_link_within_the_folder_is_followed_and_one_that_leaves_it_is_not(tmp_path: Path) -> None:
     board = tmp_path / "board"
     board.mkdir()

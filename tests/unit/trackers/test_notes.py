@@ -24,6 +24,35 @@ def test_an_issue_without_a_folder_has_no_comments(notes: Notes) -> None:
     assert notes.of("SYM-1") == ([], [])
 
 
+def test_nothing_is_looked_for_below_a_folder_that_is_not_there(
+    notes: Notes, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lstat, looked = os.lstat, list[Path]()
+
+    def noted(path: Path) -> os.stat_result:
+        looked.append(path)
+        return lstat(path)
+
+    monkeypatch.setattr(os, "lstat", noted)
+    monkeypatch.setattr(os, "listdir", lambda _: pytest.fail("listed"))
+    assert notes.of("SYM-1") == ([], [])
+    assert looked == [folder / "SYM-1"]
+
+
+def test_comments_that_are_removed_while_we_look_are_none(
+    notes: Notes, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes.add("SYM-1", "x", author="ann")
+    listdir = os.listdir
+
+    def late(place: Path) -> list[str]:
+        shutil.rmtree(folder / "SYM-1")
+        return listdir(place)
+
+    monkeypatch.setattr(os, "listdir", late)
+    assert notes.of("SYM-1") == ([], [])
+
+
 def test_a_comment_is_a_file_that_people_can_read(notes: Notes, folder: Path) -> None:
     note_id = notes.add("SYM-1", "Fine by me.\n", author="Ann O'Neil")
     assert note_id.startswith("20261127T101500Z-Ann_O_Neil-")
@@ -177,8 +206,11 @@ def test_a_disk_that_fails_is_told(notes: Notes, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(TrackerError, match="Read-only"):
             notes.of("SYM-1")
     (folder / "SYM-2").write_text("a file in the way", encoding="utf-8")
-    with pytest.raises(TrackerError, match="Not a directory"):
-        notes.of("SYM-2")
+    (folder / "SYM-3").mkdir()
+    (folder / "SYM-3" / "comments").write_text("another one", encoding="utf-8")
+    for issue_id in ("SYM-2", "SYM-3"):
+        with pytest.raises(TrackerError, match="Not a directory"):
+            notes.of(issue_id)
 
 
 def test_a_comment_that_changes_meanwhile_is_read_again(

@@ -72,7 +72,7 @@ class Board:
             TrackerError: the folder cannot be read.
         """
         listing = self.store.listing()
-        wanted = [issue_id for issue_id in dict.fromkeys(ids) if issue_id in listing.present]
+        wanted = [issue_id for issue_id in dict.fromkeys(ids) if issue_id in listing.files]
         return self._snapshot(self._closure(listing, wanted), listing, wanted)
 
     def find(self, text: str) -> Issue:
@@ -82,9 +82,7 @@ class Board:
             TrackerError: it is not there, or its file is malformed.
         """
         listing = self.store.listing()
-        issue_id = listing.named(text)
-        if issue_id is None:
-            raise missing(f"there is no issue {text[:80]!r} in {self.config.path}")
+        issue_id = self._named(text, listing)
         snapshot = self._snapshot(self._closure(listing, (issue_id,)), listing, (issue_id,))
         for problem in snapshot.problems.values():
             raise problem
@@ -116,18 +114,20 @@ class Board:
             TrackerError: no such issue or state, a malformed file, or a file that others keep changing.
         """
         target = self.legal_state(state)
-        found = self.find(issue_id)
-        path = self.store.path(found.id)
+        listing = self.store.listing()
+        found = self._named(issue_id, listing)
+        self.store.check_name(found, listing)
+        path = self.store.path(found)
         try:
             with files.locked(self.config.path):
                 if self.store.unfinished:
                     files.sweep(self.config.path)
-                before = self._rewrite_state(found.id, path, target)
+                before = self._rewrite_state(found, path, target)
         except FileNotFoundError as error:
-            raise missing(f"there is no issue {found.id!r} in {self.config.path} any more") from error
+            raise missing(f"there is no issue {found!r} in {self.config.path} any more") from error
         except OSError as error:
             raise unreachable(path, error) from error
-        return Moved(issue_id=found.id, before=before, after=target)
+        return Moved(issue_id=found, before=before, after=target)
 
     def legal_state(self, text: str) -> str:
         """The configured spelling of a state. Raises `TrackerError` that lists the states."""
@@ -135,6 +135,12 @@ class Board:
         if state is None:
             raise refused(f"there is no state {text[:80]!r}", hint=f"states: {', '.join(self.config.states)}")
         return state
+
+    def _named(self, text: str, listing: Listing) -> str:
+        issue_id = listing.named(text)
+        if issue_id is None:
+            raise missing(f"there is no issue {text[:80]!r} in {self.config.path}")
+        return issue_id
 
     def _rendered(self, draft: Draft) -> bytes:
         self.legal_state(draft.state)
@@ -192,7 +198,7 @@ class Board:
 
     def _snapshot(self, scan: Scan, listing: Listing, wanted: Iterable[str]) -> Snapshot:
         if listing is not self._made_of:
-            self._made = {name: one for name, one in self._made.items() if name in listing.present}
+            self._made = {name: one for name, one in self._made.items() if name in listing.files}
             self._made_of = listing
         judge = Judge(scan, listing, self.config, made=self._made)
         ids = list(wanted)

@@ -68,7 +68,7 @@ def read(path: Path, *, root: Path) -> bytes:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode):
             raise RefusedFileError("not a regular file")
-        data = _all(descriptor, min(info.st_size, MAX_FILE_BYTES) + 1)
+        data = _all(descriptor, info.st_size)
     finally:
         os.close(descriptor)
     if len(data) > MAX_FILE_BYTES:
@@ -100,17 +100,21 @@ def replace(path: Path, data: bytes, *, expected: bytes, root: Path) -> bool:
         RefusedFileError: the file is a link, which a rename would turn into a file.
         OSError: the file is gone, or could not be written.
     """
-    if path.is_symlink():
+    mode = os.lstat(path).st_mode
+    if stat.S_ISLNK(mode):
         raise RefusedFileError("a link is not written to")
-    temporary = _write_temporary(path.parent, data, mode=stat.S_IMODE(path.stat().st_mode))
+    temporary = _write_temporary(path.parent, data, mode=stat.S_IMODE(mode))
+    replaced = False
     try:
-        if read(path, root=root) != expected:
-            return False
-        temporary.replace(path)
+        if read(path, root=root) == expected:
+            temporary.replace(path)
+            replaced = True
     finally:
-        temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
-    return True
+        if not replaced:
+            temporary.unlink(missing_ok=True)
+    if replaced:
+        _sync_folder(path.parent)
+    return replaced
 
 
 @contextmanager
@@ -153,9 +157,11 @@ def _open(path: Path, root: Path) -> int:
     return os.open(target, flags)
 
 
-def _all(descriptor: int, expected: int) -> bytes:
+def _all(descriptor: int, size: int) -> bytes:
     """At most one byte more than we take; a file may grow while it is read."""
-    data = os.read(descriptor, expected)
+    data = os.read(descriptor, min(size, MAX_FILE_BYTES) + 1)
+    if len(data) == size:  # and not the one byte more that was asked for: this was the end
+        return data
     while data and len(data) <= MAX_FILE_BYTES and (more := os.read(descriptor, MAX_FILE_BYTES + 1)):
         data += more
     return data
@@ -192,15 +198,17 @@ def _write_temporary(folder: Path, data: bytes, *, mode: int | None) -> Path:
         temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666
     )
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            if mode is not None:
-                os.fchmod(descriptor, mode)
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
+        if mode is not None:
+            os.fchmod(descriptor, mode)
+        written = 0
+        while written < len(data):
+            written += os.write(descriptor, data[written:])
+        os.fsync(descriptor)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(descriptor)
     return temporary
 
 

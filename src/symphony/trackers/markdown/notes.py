@@ -8,8 +8,10 @@ comment ours; a file of ours copied to another issue is not ours either.
 """
 
 import hashlib
+import os
 import re
 import secrets
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -117,9 +119,11 @@ class Notes:
         return note_id
 
     def _paths(self, issue_id: str) -> list[Path]:
-        place = self._place(issue_id)
+        place, stands = self._place(issue_id)
+        if not stands:
+            return []
         try:
-            names = sorted(path.name for path in place.iterdir())
+            names = sorted(os.listdir(place))  # noqa: PTH208 - names are all that is needed
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -129,21 +133,28 @@ class Notes:
             raise refused(f"{issue_id} has {len(names)} comments, more than {MAX_NOTES}")
         return [place / name for name in names]
 
-    def _place(self, issue_id: str) -> Path:
-        """The folder of an issue's comments, which must not be reached through a link."""
+    def _place(self, issue_id: str) -> tuple[Path, bool]:
+        """The folder of an issue's comments, not to be reached through a link, and whether it is there."""
         if "/" in issue_id or issue_id in {"", ".", ".."} or id_problem(issue_id) is not None:
             raise missing(f"there is no issue {issue_id[:80]!r} in {self.folder}")
         place = self.folder / issue_id / "comments"
         for step in (place.parent, place):
-            if step.is_symlink():
+            try:
+                mode = os.lstat(step).st_mode
+            except FileNotFoundError:
+                return place, False
+            except OSError as error:
+                raise unreachable(place, error) from error
+            if stat.S_ISLNK(mode):
                 raise malformed(step, 1, "a link is not followed here", hint="replace it by a folder")
-        return place
+        return place, True
 
     def _create(self, issue_id: str, body: str, *, author: str, key: str | None) -> str:
         data = self._rendered(body, author=author, key=key)
-        place = self._place(issue_id)
+        place, stands = self._place(issue_id)
         try:
-            place.mkdir(parents=True, exist_ok=True)
+            if not stands:
+                place.mkdir(parents=True, exist_ok=True)
             with files.locked(place):
                 files.sweep(place)
                 found = None if key is None else self._keyed(issue_id, key)
@@ -164,7 +175,7 @@ class Notes:
         raise busy(place, _ATTEMPTS)
 
     def _edit(self, issue_id: str, note_id: str, body: str) -> None:
-        path = self._place(issue_id) / f"{note_id}{COMMENT_SUFFIX}"
+        path = self._place(issue_id)[0] / f"{note_id}{COMMENT_SUFFIX}"
         _checked(body)
         try:
             with files.locked(path.parent):

@@ -8,9 +8,11 @@ less.
 """
 
 import os
+import stat
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Self
 
@@ -29,33 +31,47 @@ _SECOND_NS = 1_000_000_000
 _SETTLED_NS = _SECOND_NS // 5
 _COARSELY_SETTLED_NS = 2 * _SECOND_NS
 
-Signature = tuple[int, int, int, int, int]
+_signature = attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
+"""What differs once a file has changed."""
+_Known = tuple[object, Fields]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
     """The issue files of one moment by id, and those ids whose name alone makes them unusable.
 
-    `twins` are those that cannot be told from another, with the name of the other's file. `present` is the
-    same as `ids`, to look one up in; `by_name` tells the id of a name without case. `finished` are ids (case
-    folded) that are over and elsewhere.
+    `names` are of all that was in the folder when issue files last came or went, but for what begins with a
+    dot. `ids` are sorted, and `files` tells their files. `twins` are ids that cannot be told from another,
+    with the name of the other's file; `unusable` are these, and what cannot be an id. `by_name` tells the id
+    of a name without case. `finished` are ids (case folded) that are over and elsewhere.
     """
 
+    names: frozenset[str] = frozenset()
     ids: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
     twins: Mapping[str, str] = field(default_factory=dict)
-    present: frozenset[str] = frozenset()
+    unusable: frozenset[str] = frozenset()
     by_name: Mapping[str, str] = field(default_factory=dict)
     finished: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, ids: tuple[str, ...], *, twins: Mapping[str, str], finished: frozenset[str]) -> Self:
+    def of(cls, names: frozenset[str], *, layout: Layout, finished: frozenset[str]) -> Self:
         """What follows from the names of the files."""
-        by_name = {issue_id.casefold(): issue_id for issue_id in ids}
-        return cls(ids=ids, twins=twins, present=frozenset(ids), by_name=by_name, finished=finished)
+        found = layout.files(names)
+        ids, twins = tuple(sorted(found)), layout.twins(found)
+        return cls(
+            names=names,
+            ids=ids,
+            files=found,
+            twins=twins,
+            unusable=frozenset(issue_id for issue_id in ids if issue_id in twins or id_problem(issue_id)),
+            by_name={issue_id.casefold(): issue_id for issue_id in ids},
+            finished=finished,
+        )
 
     def named(self, text: str) -> str | None:
         """The id that a person means, whatever its case."""
-        if text in self.present:
+        if text in self.files:
             return text
         return next((issue_id for issue_id in self.ids if issue_id.casefold() == text.casefold()), None)
 
@@ -85,18 +101,24 @@ class Store:
         self.folder = folder
         self._layout = layout
         self._place = f"{folder}{os.sep}"
-        self._files: dict[str, str] = {}
-        self._known: dict[str, tuple[Signature, Fields]] = {}
+        self._known: dict[str, _Known] = {}
         self.unfinished = False
-        self._names: list[str] | None = None
         self._listing = Listing()
 
     def path(self, issue_id: str) -> Path:
         """The file of an issue; only for ids that came out of a listing or were made by us."""
-        return self.folder / self._name(issue_id)
+        return self.folder / self._listing.files.get(issue_id, f"{issue_id}.md")
 
-    def _name(self, issue_id: str) -> str:
-        return self._files.get(issue_id) or f"{issue_id}.md"
+    def holds(self, issue_id: str) -> bool:
+        """Whether there is a file of this issue now; the folder is listed only where its name is not known.
+
+        Raises:
+            TrackerError: as `listing`.
+        """
+        name = self._listing.files.get(issue_id)
+        if name is not None and os.path.lexists(f"{self._place}{name}"):
+            return True
+        return issue_id in self.listing().files
 
     def listing(self) -> Listing:
         """List the folder.
@@ -109,16 +131,14 @@ class Store:
             finished = self._layout.finished(self.folder)
         except OSError as error:
             raise unreachable(self.folder, error) from error
-        hidden = [name for name in names if name.startswith(".")]
-        self.unfinished = any(map(files.is_temporary, hidden))
-        shown = [name for name in names if not name.startswith(".")] if hidden else names
-        if shown != self._names or finished != self._listing.finished:  # hardly ever; all else is known
-            found = self._layout.files(shown)
-            self._forget(found)
-            self._files, self._names = found, shown
-            ids, twins = tuple(sorted(found)), self._layout.twins(found)
-            self._listing = Listing.of(ids, twins=twins, finished=finished)
         listing = self._listing
+        unlike = listing.names.symmetric_difference(names)
+        self.unfinished = any(map(files.is_temporary, unlike))
+        if self._layout.files(unlike) or finished != listing.finished:  # hardly ever; all else is known
+            shown = frozenset(name for name in names if not name.startswith("."))
+            listing = Listing.of(shown, layout=self._layout, finished=finished)
+            self._forget(listing)
+            self._listing = listing
         if len(listing.ids) > MAX_FILES:
             raise refused(f"{self.folder} holds {len(listing.ids)} issues, more than {MAX_FILES}")
         return listing
@@ -131,7 +151,7 @@ class Store:
         """
         reading = _Reading()
         for issue_id in dict.fromkeys(wanted):
-            if issue_id in listing.present:
+            if issue_id in listing.files:
                 self._take(issue_id, listing, reading)
         return Scan(issues=reading.issues, problems=reading.problems)
 
@@ -158,8 +178,12 @@ class Store:
 
     def _take(self, issue_id: str, listing: Listing, reading: _Reading) -> None:
         try:
-            self._check_name(issue_id, listing)
-            reading.issues[issue_id] = self._fields(issue_id, reading)
+            self.check_name(issue_id, listing)
+            seen = os.lstat(f"{self._place}{listing.files[issue_id]}")  # asked for every file at every poll
+            signature, known = _signature(seen), self._known.get(issue_id)
+            if known is None or known[0] != signature:
+                known = self._read(issue_id, seen, reading)
+            reading.issues[issue_id] = known[1]
         except FileNotFoundError:
             return
         except TrackerError as error:
@@ -169,33 +193,30 @@ class Store:
         if reading.bytes_read > MAX_TOTAL_BYTES:
             raise refused(f"{self.folder} holds more than {MAX_TOTAL_BYTES} bytes of issues")
 
-    def _check_name(self, issue_id: str, listing: Listing) -> None:
-        problem = id_problem(issue_id)
+    def check_name(self, issue_id: str, listing: Listing) -> None:
+        """Whether the name alone makes an issue unusable. Raises `TrackerError` that says why."""
+        if issue_id not in listing.unusable:
+            return
+        own, problem = listing.files[issue_id], id_problem(issue_id)
         if problem is not None:
-            raise malformed(self.path(issue_id), 1, problem, issue_id=issue_id, hint="rename the file")
-        if issue_id in listing.twins:
-            own, other = self._name(issue_id), listing.twins[issue_id]
-            how = "differs only by case" if own.casefold() == other.casefold() else "has it too"
-            problem = f"duplicate id: {self.folder / other} {how}"
-            raise malformed(self.path(issue_id), 1, problem, issue_id=issue_id)
+            raise malformed(self.folder / own, 1, problem, issue_id=issue_id, hint="rename the file")
+        other = listing.twins[issue_id]
+        how = "differs only by case" if own.casefold() == other.casefold() else "has it too"
+        problem = f"duplicate id: {self.folder / other} {how}"
+        raise malformed(self.folder / own, 1, problem, issue_id=issue_id)
 
-    def _fields(self, issue_id: str, reading: _Reading) -> Fields:
-        seen = os.lstat(f"{self._place}{self._name(issue_id)}")  # asked for every file at every poll
-        signature = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
-        known = self._known.get(issue_id)
-        if known is not None and known[0] == signature:
-            return known[1]
+    def _read(self, issue_id: str, seen: os.stat_result, reading: _Reading) -> _Known:
         started_ns = time.time_ns()
         data = self.bytes_of(issue_id)
         reading.bytes_read += len(data)
-        fields = self.parse(issue_id, data)
-        if not self.path(issue_id).is_symlink() and _is_settled(seen, started_ns):
-            self._known[issue_id] = (signature, fields)
-        return fields
+        now_known = _signature(seen), self.parse(issue_id, data)
+        if not stat.S_ISLNK(seen.st_mode) and _is_settled(seen, started_ns):
+            self._known[issue_id] = now_known
+        return now_known
 
-    def _forget(self, files: Mapping[str, str]) -> None:
+    def _forget(self, now: Listing) -> None:
         for known in tuple(self._known):
-            if files.get(known) != self._files.get(known):
+            if now.files.get(known) != self._listing.files.get(known):
                 self._known.pop(known, None)
 
 

@@ -131,7 +131,7 @@ class MarkdownTracker:
         return self._notes.of(issue_id)
 
     def _present(self, issue_id: str) -> None:
-        if issue_id not in self._board.store.listing().ids:
+        if not self._board.store.holds(issue_id):
             raise missing(f"there is no issue {issue_id[:80]!r} in {self.config.path}")
 
     def _tell(self, scope: str, problems: Iterable[TrackerError]) -> None:

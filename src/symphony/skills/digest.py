@@ -59,7 +59,7 @@ def digests_of(workspace: Path, files: Iterable[Skill | Problem], options: Skill
 
 
 class _Shelf:
-    """Opens files below an anchor; the directory two steps above the last one stays open for its neighbours."""
+    """Opens files below an anchor; the one that holds the directory of the last stays open."""
 
     __slots__ = ("_anchor", "_descriptor", "_parts")
 

@@ -30,6 +30,7 @@ __all__ = ["MAX_EVENT_CHARS", "MAX_HISTORY", "Backlog", "Batch", "Mirror", "key_
 MAX_EVENT_CHARS = 32 * 1024 * 1024
 MAX_HISTORY = 2_000
 _EVENT_CHARS = 300
+_UNSPENT = Spent()
 Key = tuple[str, ...]
 
 
@@ -64,7 +65,7 @@ def _is_history(record: Record) -> bool:
 
 def _is_nothing(record: Record) -> bool:
     """Whether it says that there is nothing to know: no claim, nothing used up."""
-    return isinstance(record, ClaimGone) or (isinstance(record, IssueSpent) and record.spent == Spent())
+    return isinstance(record, ClaimGone) or (isinstance(record, IssueSpent) and record.spent == _UNSPENT)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -148,9 +149,11 @@ class Mirror:
     def add(self, records: Iterable[Record]) -> None:
         """Follow one put."""
         for record in records:
+            if isinstance(record, EventRecord):
+                continue
             if _is_nothing(record) or _is_history(record):
                 self._held.pop(key_of(record), None)
-            elif not isinstance(record, EventRecord):
+            else:
                 self._held[key_of(record)] = record
 
     def copy(self) -> tuple[Record, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,6 +19,8 @@ __all__ = ["CodecError", "column", "decode", "encode", "plain", "restored"]
 _T = TypeVar("_T")
 _MAX_CHARS = 8 * 1024 * 1024
 _MAX_INTEGER = 2**63
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+_WRITER = json.JSONEncoder(separators=(",", ":"))
 
 
 class CodecError(ValueError):
@@ -26,13 +29,14 @@ class CodecError(ValueError):
 
 def plain(value: Any, *, whole: tuple[type, ...] = ()) -> Any:
     """JSON of a value, sets sorted; what equals its default is left out, except in the `whole` types."""
-    if isinstance(value, Enum):
-        return value.value
+    if type(value) in _PLAIN:
+        return value
     if is_dataclass(value) and not isinstance(value, type):
-        given = ((field, getattr(value, field.name)) for field in fields(value))
         every = isinstance(value, whole)
         return {
-            field.name: plain(held, whole=whole) for field, held in given if every or held != field.default
+            name: plain(held, whole=whole)
+            for name, default in _fields(type(value))
+            if (held := getattr(value, name)) != default or every
         }
     if isinstance(value, frozenset | set):
         return sorted(value)
@@ -40,7 +44,15 @@ def plain(value: Any, *, whole: tuple[type, ...] = ()) -> Any:
         return {key: plain(held, whole=whole) for key, held in sorted(value.items())}
     if isinstance(value, tuple | list):
         return [plain(held, whole=whole) for held in value]
+    if isinstance(value, Enum):
+        value = value.value
     return value.isoformat() if isinstance(value, datetime) else value
+
+
+@lru_cache(maxsize=256)
+def _fields(kind: type) -> tuple[tuple[str, object], ...]:
+    """The names and defaults of a dataclass, which `dataclasses.fields` would gather for each value."""
+    return tuple((field.name, field.default) for field in fields(kind))
 
 
 def encode(value: object) -> str:
@@ -50,7 +62,7 @@ def encode(value: object) -> str:
         CodecError: it holds what JSON does not know, or is larger than 8 MB.
     """
     try:
-        text = json.dumps(plain(value), separators=(",", ":"))
+        text = _WRITER.encode(plain(value))
     except (TypeError, ValueError, RecursionError) as error:
         raise CodecError(f"{type(value).__name__}: {error}") from error
     if len(text) > _MAX_CHARS:
@@ -91,13 +103,15 @@ def column(value: object) -> str | int | float | None:
         CodecError: it is of another type, or a number of more than 64 bits.
     """
     match value:
+        case str():
+            return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
+        case None | float():
+            return value
         case bool():
             return int(value)
         case int() if not -_MAX_INTEGER <= value < _MAX_INTEGER:
             raise CodecError(f"a number of {value.bit_length()} bits is too large")
-        case str() if not value.isascii():
-            return value.encode("utf-8", "backslashreplace").decode("utf-8")
-        case str() | int() | float() | None:
+        case int():
             return value
         case _:
             raise CodecError(f"a column cannot hold a {type(value).__name__}")

@@ -8,7 +8,7 @@ of one step belong together: a claim that became another kind of claim is never 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from symphony.hosts.base import Identity
 from symphony.journal.claims import Now, claim_record, essence
@@ -99,7 +99,7 @@ class Keeper:
         commands: tuple[Command, ...],
         now: Now,
     ) -> Iterator[Record]:
-        reported = _run(before, fact.run_id) if isinstance(fact, AgentReported) else None
+        reported = self._run(before, fact.run_id) if isinstance(fact, AgentReported) else None
         if isinstance(fact, Recovered):
             yield from self._end_left(now)
         for issue_id in [reported.issue.id] if reported else _claims_changed(before, after):
@@ -133,12 +133,12 @@ class Keeper:
     # --- runs --------------------------------------------------------------------------------------------
 
     def _reported(self, was: Running, after: State, now: Now) -> Iterator[Record]:
-        run, row = after.running.get(was.issue.id), self._rows.get(was.run_id)
-        if run is None or row is None:
+        run, row = after.running.get(was.issue.id), self._rows[was.run_id]
+        if run is None:
             return
         old, new = was.report, run.report
         current = _updated(row, new)
-        if current != row:
+        if current is not row:
             self._rows[run.run_id] = current
             yield current
         if new.last_message is not None and new.last_message != old.last_message:
@@ -152,7 +152,7 @@ class Keeper:
             )
 
     def _ended(self, before: State, fact: RunEnded, now: Now) -> Iterator[Record]:
-        row, run = self._rows.pop(fact.run_id, None), _run(before, fact.run_id)
+        run, row = self._run(before, fact.run_id), self._rows.pop(fact.run_id, None)
         if row is None or run is None:
             return
         yield replace(
@@ -163,6 +163,12 @@ class Keeper:
             progress=fact.outcome.progress,
             commits=fact.outcome.commits,
         )
+
+    def _run(self, state: State, run_id: str) -> Running | None:
+        """The run of that name, if it is one of ours and still the one that its issue has."""
+        row = self._rows.get(run_id)
+        run = None if row is None else state.running.get(row.issue_id)
+        return run if run is not None and run.run_id == run_id else None
 
     def _end_left(self, now: Now) -> Iterator[Record]:
         for row in self._left:
@@ -189,10 +195,6 @@ class Keeper:
             event=notice.event,
             message=self._mask(words(notice)),
         )
-
-
-def _run(state: State, run_id: str) -> Running | None:
-    return next((run for run in state.running.values() if run.run_id == run_id), None)
 
 
 def _entry(state: State, issue_id: str) -> Entry | None:
@@ -230,17 +232,18 @@ def _row(run: Running, *, started_wall_ms: int) -> RunRecord:
 
 
 def _updated(row: RunRecord, report: RunReport) -> RunRecord:
-    return replace(
-        row,
-        turns=report.turn_count,
-        session_id=report.session_id,
-        thread_id=report.thread_id,
-        input_tokens=report.input_tokens,
-        output_tokens=report.output_tokens,
-        total_tokens=report.total_tokens,
-        workspace_path=report.workspace_path or row.workspace_path,
-        branch=report.branch,
-    )
+    """The row with what the report says; the very same where that is nothing new, as it mostly is."""
+    news: dict[str, Any] = {
+        "turns": report.turn_count,
+        "session_id": report.session_id,
+        "thread_id": report.thread_id,
+        "input_tokens": report.input_tokens,
+        "output_tokens": report.output_tokens,
+        "total_tokens": report.total_tokens,
+        "workspace_path": report.workspace_path or row.workspace_path,
+        "branch": report.branch,
+    }
+    return row if all(getattr(row, name) == new for name, new in news.items()) else replace(row, **news)
 
 
 def _why(run: Running, fact: RunEnded) -> str | None:

@@ -39,6 +39,7 @@ __all__ = [
 
 MAX_MESSAGE_CHARS = 2_000
 _MAX_NAME_CHARS = 200
+_UNSPENT = Spent()
 Row = tuple[str | int | float | None, ...]
 Statement = tuple[str, Row]
 _T = TypeVar("_T")
@@ -87,7 +88,7 @@ def statements(record: Record, *, now_wall_ms: int) -> Sequence[Statement]:
             made = [("REPLACE INTO comments VALUES (?, ?, ?, ?, ?)", _comment(record))]
         case SkillsRecord():
             made = list(_skills(record, now_wall_ms))
-        case IssueSpent(issue_id=issue_id, spent=spent) if spent == Spent():
+        case IssueSpent(issue_id=issue_id, spent=spent) if spent == _UNSPENT:
             made = [("DELETE FROM spent WHERE issue_id = ?", _row(issue_id))]
         case IssueSpent(issue_id=issue_id, spent=spent):
             row = _row(issue_id, spent.tokens, spent.turns, now_wall_ms)

@@ -128,9 +128,11 @@ class SqliteJournal:
         with self._changed:
             if self._closing:
                 return
+            wakes = not self._backlog  # else the writer knows that there is something, and lingers for more
             self._backlog.add(records)
             self._mirror.add(records)
-            self._changed.notify()
+            if wakes:
+                self._changed.notify()
 
     async def flush(self) -> None:
         """Wait until what was put is written, or known to be unwritable."""
@@ -188,20 +190,27 @@ class SqliteJournal:
 
     def _write(self) -> None:
         """Write the backlog; what cannot be written returns to it."""
+        database = self._in_place()
         with self._changed:
-            batch, truth = self._backlog.take(), self._mirror.copy()
+            batch, truth = self._backlog.take(), () if database else self._mirror.copy()
         try:
-            self._notices.extend(self._written(batch, truth))
+            if database is None:
+                self._notices.extend(self._begun_anew(batch, truth))
+            elif batch:
+                self._notices.extend(database.write(batch, now_wall_ms=self._now_wall_ms()))
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one batch, the thread must live on
             self._failed(error, batch)
         else:
             self._recovered()
             self._on_written(batch.records)
 
-    def _written(self, batch: Batch, truth: tuple[Record, ...]) -> tuple[Failure, ...]:
+    def _in_place(self) -> Database | None:
+        """The open file, as long as its name means it."""
+        return self._database if self._database is not None and self._database.in_place else None
+
+    def _begun_anew(self, batch: Batch, truth: tuple[Record, ...]) -> tuple[Failure, ...]:
+        """Open the file, which may be another one by now, and tell it the truth before the batch."""
         now_wall_ms = self._now_wall_ms()
-        if self._database is not None and self._database.in_place:
-            return self._database.write(batch, now_wall_ms=now_wall_ms) if batch else ()
         removed = self._database is not None
         self._let_go()
         opened = open_database(self._path, now_wall_ms=now_wall_ms, busy_ms=_LATER_BUSY_MS)

@@ -187,7 +187,8 @@ async def read_catalog(
     if catalog is None:
         _log.warning("skills_timed_out", deadline_s=deadline_s)
         return RunCatalog()
-    return replace(catalog, sha256=await _digests(tree or workspace, options, catalog))
+    digests = await _digests(tree or workspace, options, catalog)
+    return replace(catalog, sha256=digests) if digests else catalog
 
 
 async def _digests(tree: Path, options: SkillOptions, catalog: RunCatalog) -> dict[str, str]:

@@ -70,8 +70,11 @@ def _open_real(workspace: Path, parts: Sequence[str], flags: int) -> int:
 
 
 def _walk(base: Path, parts: Sequence[str], flags: int) -> int:
-    descriptor = os.open(base, _BASE)
-    for index, part in enumerate(parts, start=1):
+    """Step by step, no step through a link; the base itself may be reached through some."""
+    if not parts:
+        return os.open(base, _BASE)
+    descriptor = os.open(f"{base}/{parts[0]}", flags if len(parts) == 1 else _DIRECTORY)
+    for index, part in enumerate(parts[1:], start=2):
         parent = descriptor
         try:
             descriptor = os.open(part, flags if index == len(parts) else _DIRECTORY, dir_fd=parent)

@@ -69,6 +69,8 @@ def render(skill_set: SkillSet, options: SkillOptions, *, native: Collection[str
     the names alone have more, those at the end go as well. With more than `search_above` skills none is
     listed: the block says how to search them. `native` are names that the agent lists itself.
     """
+    if not skill_set.skills:
+        return Block(text=None)
     reasons = _reasons(skill_set.skills, options, native)
     wanted = [skill for skill, reason in zip(skill_set.skills, reasons, strict=True) if reason is None]
     if options.search_above is not None and len(wanted) > options.search_above:
@@ -148,13 +150,14 @@ class _Written(NamedTuple):
 
 def _write(whole: Page, options: SkillOptions) -> _Written:
     room = options.max_prompt_chars + 1 - sum(len(one) + 1 for one in (*whole.before, *whole.after))
-    lines, limit = _fit(whole.lines, room)
-    rendered = [*whole.before, *(line.render(limit) for line in lines), *whole.after]
-    return _Written(
-        text="\n".join(rendered) if lines else None,
-        kept=len(lines),
-        shortened=tuple(index for index, line in enumerate(lines) if line.longest() > limit),
-    )
+    shown = [line.render(MAX_FIELD) for line in whole.lines]
+    shortened: tuple[int, ...] = ()
+    if sum(len(one) + 1 for one in shown) > room:
+        lines, limit = _fit(whole.lines, room)
+        shown = [line.render(limit) for line in lines]
+        shortened = tuple(index for index, line in enumerate(lines) if line.longest() > limit)
+    text = "\n".join([*whole.before, *shown, *whole.after]) if shown else None
+    return _Written(text=text, kept=len(shown), shortened=shortened)
 
 
 def _fit(lines: Sequence[Line], room: int) -> tuple[Sequence[Line], int]:

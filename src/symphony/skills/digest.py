@@ -4,6 +4,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -29,14 +30,15 @@ def digests(workspace: Path, paths: Iterable[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     room = MAX_TOTAL_BYTES
-    for path in dict.fromkeys(paths):
-        try:
-            read, digest = _digest(workspace.absolute(), path, min(room, MAX_FILE_BYTES))
-        except (OSError, ValueError, beneath.OutsideWorkspaceError):
-            continue
-        room -= read
-        if digest is not None:
-            found[path] = digest
+    with closing(_Shelf(workspace.absolute())) as shelf:
+        for path in dict.fromkeys(paths):
+            try:
+                read, digest = _digest(shelf, path, min(room, MAX_FILE_BYTES))
+            except (OSError, ValueError, beneath.OutsideWorkspaceError):
+                continue
+            room -= read
+            if digest is not None:
+                found[path] = digest
     return found
 
 
@@ -56,16 +58,47 @@ def digests_of(workspace: Path, files: Iterable[Skill | Problem], options: Skill
     }
 
 
-def _digest(workspace: Path, path: str, limit: int) -> tuple[int, str | None]:
+class _Shelf:
+    """Opens files below an anchor; the one that holds the directory of the last stays open."""
+
+    __slots__ = ("_anchor", "_descriptor", "_parts")
+
+    def __init__(self, anchor: Path) -> None:
+        self._anchor = anchor
+        self._parts: tuple[str, ...] | None = None
+        self._descriptor = -1
+
+    def open(self, parts: tuple[str, ...]) -> int:
+        """A descriptor, as `beneath.open_file`."""
+        root = self._root(parts[:-2])
+        if len(parts) == 1:
+            return beneath.open_file(self._anchor, root, parts)
+        directory = beneath.open_child(self._anchor, root, parts[:-1])
+        try:
+            return beneath.open_file(self._anchor, directory, parts)
+        finally:
+            os.close(directory)
+
+    def _root(self, parts: tuple[str, ...]) -> int:
+        if parts != self._parts:
+            self.close()
+            self._descriptor = beneath.open_directory(self._anchor, parts)
+            self._parts = parts
+        return self._descriptor
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        if self._parts is not None:
+            os.close(self._descriptor)
+            self._parts = None
+
+
+def _digest(shelf: _Shelf, path: str, limit: int) -> tuple[int, str | None]:
     """How many bytes were read, and the digest if that was the whole of a regular file."""
-    pure = PurePosixPath(path)
-    if pure.is_absolute() or ".." in pure.parts or not pure.parts:
+    parts = PurePosixPath(path).parts
+    if path.startswith("/") or ".." in parts or not parts:
         return 0, None
-    directory = beneath.open_directory(workspace, pure.parts[:-1])
-    try:
-        descriptor = beneath.open_file(workspace, directory, pure.parts)
-    finally:
-        os.close(directory)
+    descriptor = shelf.open(parts)
     try:
         return _read(descriptor, limit)
     finally:
@@ -79,8 +112,8 @@ def _read(descriptor: int, limit: int) -> tuple[int, str | None]:
     digest, size = hashlib.sha256(), 0
     while size <= limit:
         data = os.read(descriptor, _CHUNK)
-        if not data:
-            return size, digest.hexdigest()
         size += len(data)
         digest.update(data)
+        if not data or size == status.st_size:
+            return size, digest.hexdigest()
     return size, None

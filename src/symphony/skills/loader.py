@@ -103,7 +103,9 @@ class _Shelf:
     def _unknown(self, skills: tuple[Skill, ...]) -> list[Problem]:
         """A malformed file is known by its directory: its error says enough."""
         choices = {"disabled_skills": self._options.disabled_skills, "include": self._options.include}
-        known = {skill.name for skill in skills} | self._directories if any(choices.values()) else set()
+        if not any(choices.values()):
+            return []
+        known = {skill.name for skill in skills} | self._directories
         return [
             problem(
                 Code.UNKNOWN_SKILL,

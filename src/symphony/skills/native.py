@@ -42,11 +42,14 @@ def settle(skill_set: SkillSet, workspace: Path, roots: Sequence[Path]) -> Nativ
         workspace: where the agent, and this comparison, finds the files of the workspace.
         roots: absolute directories that the agent scans, links to directories included.
     """
+    if not skill_set.skills:
+        return Native()
     shown = frozenset(real for root in roots for real in _shown_below(root))
-    if not shown or not skill_set.skills:
+    if not shown:
         return Native()
     ours = {skill: _file(skill_set, skill, workspace) for skill in skill_set.skills}
-    if all(_is_ours(one, ours.values(), _roots(skill_set, workspace)) for one in shown):
+    files, directories = frozenset(ours.values()), _roots(skill_set, workspace)
+    if all(_is_ours(one, files, directories) for one in shown):
         return Native(listing=False)
     odd = {one.path for one in skill_set.problems if one.code in _REFUSED_ELSEWHERE}
     return Native(
@@ -79,6 +82,8 @@ def _real(path: Path | str) -> Path:
 
 def _shown_below(root: Path) -> Iterator[Path]:
     """The real paths of what an agent finds: level by level, hidden directories and linked files left out."""
+    if not os.path.isdir(root):  # noqa: PTH112 - raises nothing; most are not there, and one question says so
+        return
     level, seen = [_real(root)], set[Path]()
     for _ in range(_MAX_DEPTH + 1):
         below: list[Path] = []
@@ -94,17 +99,19 @@ def _shown_below(root: Path) -> Iterator[Path]:
 
 
 def _look(directory: Path) -> tuple[bool, list[Path]]:
-    """Whether it holds a skill file, and the real paths of what may be a directory in it."""
+    """Whether it holds a skill file, and the real paths of what may be a directory in it; its own is real."""
     found, inner = False, []
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
                 if entry.name == FILE_NAME:
                     found = entry.is_file(follow_symlinks=False)
-                elif not entry.name.startswith(".") and (
-                    entry.is_symlink() or entry.is_dir(follow_symlinks=False)
-                ):
+                elif entry.name.startswith("."):
+                    continue
+                elif entry.is_symlink():
                     inner.append(_real(entry.path))
+                elif entry.is_dir(follow_symlinks=False):
+                    inner.append(directory / entry.name)
     except OSError:
         return False, []
     return found, inner

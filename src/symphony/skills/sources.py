@@ -52,17 +52,18 @@ def sources(workspace: Path, options: SkillOptions, root: Path | None) -> Iterat
 
 
 def _below(base: Path, named: Path, path: str, scope: Scope, key: str) -> Source | Problem:
-    pure = PurePosixPath(path)
-    if not _is_sane(path) or pure.is_absolute() or ".." in pure.parts:
+    parts = PurePosixPath(path).parts
+    if not _is_sane(path) or path.startswith("/") or ".." in parts:
         message = f"`agent.skills.{key}` is not a relative path inside the workspace."
         return problem(Code.OUTSIDE_WORKSPACE, ".", message=message, scope=scope)
+    shown = "/".join(parts)
     return Source(
         scope=scope,
         base=base,
-        parts=pure.parts,
-        root=named.joinpath(*pure.parts),
-        shown="/".join(pure.parts),
-        optional=scope is Scope.PROJECT and "/".join(pure.parts) == DEFAULT_PATH,
+        parts=parts,
+        root=named / shown,
+        shown=shown,
+        optional=scope is Scope.PROJECT and shown == DEFAULT_PATH,
     )
 
 

@@ -38,6 +38,8 @@ def one_line(text: str) -> str:
 
 def clean(text: str) -> str:
     """The text on one line, without what only steers the display."""
+    if text.isascii() and text.isprintable():  # as most are: nothing but spaces could be too much
+        return " ".join(text.split())
     return _BLANKS.sub(" ", _SHAPING_RUN.sub(r"\1", _SILENT.sub("", text))).strip()
 
 
@@ -48,7 +50,7 @@ def shorten(line: str, limit: int) -> str:
 
 def escape(line: str) -> str:
     """The line with every `<` written out that could begin a tag."""
-    return _TAG.sub("&lt;", line)
+    return _TAG.sub("&lt;", line) if "<" in line else line
 
 
 def escape_xml(line: str) -> str:

@@ -222,9 +222,12 @@ def test_a_run_that_is_not_known_is_nothing() -> None:
 
 
 def test_a_run_that_a_report_ends_is_not_reported_on() -> None:
-    before = _at_work().state
+    story = _at_work()
+    before, after = story.state, altered(story.state, {"running": {}})
     reported = AgentReported(run_id=before.running["1"].run_id, report=before.running["1"].report)
-    assert _steps(before, altered(before, {"running": {}}), reported) == (ClaimGone(issue_id="1"),)
+    for keeper in (story.keeper, Keeper(US)):
+        told = keeper.step(before, reported, after, (), now_ms=0, wall_ms=WALL_MS)
+        assert told == (ClaimGone(issue_id="1"),)
 
 
 def test_runs_that_a_predecessor_left_end_with_the_first_step() -> None:

@@ -1,5 +1,8 @@
+import asyncio
 import sqlite3
+from collections.abc import Iterable
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
@@ -10,10 +13,12 @@ from symphony.journal.model import (
     Health,
     HealthState,
     IssueSpent,
+    Record,
     Remembered,
     SettingRecord,
     SkillUse,
 )
+from symphony.journal.store import open_journal
 from symphony.scheduler.inputs import ClaimKind, Spent
 
 
@@ -87,6 +92,22 @@ async def test_nothing_is_taken_after_the_end(tmp_path: Path) -> None:
     await journal.flush()
     await journal.close()
     assert rows(path, "SELECT count(*) FROM claims") == [(0,)]
+
+
+def test_what_is_put_is_written_without_being_asked_for(tmp_path: Path) -> None:
+    """The second of two puts wakes nobody: the writer knows of the first, and takes both or comes again."""
+    written: Queue[Record] = Queue()
+
+    def seen(records: Iterable[Record]) -> None:
+        for record in records:
+            written.put(record)
+
+    journal = open_journal(tmp_path / "journal.db", now_wall_ms=lambda: NOW, on_written=seen)
+    for number in range(5):
+        journal.put(claim(number))
+        journal.put(run(number))
+        assert [written.get(timeout=10), written.get(timeout=10)] == [claim(number), run(number)]
+    asyncio.run(journal.close())
 
 
 @pytest.mark.asyncio

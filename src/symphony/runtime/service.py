@@ -31,7 +31,7 @@ from symphony.runtime.memory import Memory, remembering, wall_ms
 from symphony.runtime.notify import Notifier
 from symphony.runtime.observer import Observer
 from symphony.runtime.operator import ServiceOperator
-from symphony.runtime.pool import bound_threads, start_threads
+from symphony.runtime.pool import Ahead, bound_threads, start_threads
 from symphony.runtime.reachable import reachable
 from symphony.runtime.recovery import left_workspaces, reap_predecessor
 from symphony.runtime.retention import keep_bounded
@@ -58,7 +58,7 @@ from symphony.workflow.values import Reload
 __all__ = ["Observer", "Service"]
 
 _RECHECK_S = 1.0
-_HEAD_START_S = 0.25
+_HEAD_START_S = 0.01
 _REFUSED_AGAIN_MS = 30_000
 _log = structlog.get_logger(__name__)
 
@@ -216,7 +216,12 @@ class Service:
         _warn(bound.workflow)
         await bound.workspaces.check_root()
         await bound.workspaces.check_repository()
-        await ask_agents(bound, bound.agents)
+        threads = Ahead(partial(start_threads, head_start_s=_HEAD_START_S))
+        threads.begin()  # agents take longer to come up
+        try:
+            await ask_agents(bound, bound.agents)
+        finally:
+            await threads.result()
 
     async def _serve(self, bound: Bound, memory: Memory) -> None:
         self._bound = bound
@@ -240,7 +245,6 @@ class Service:
                 notes=self._hooks.heard(memory.comments, memory.commented),
                 now_ms=self._now_ms,
             )
-            tasks.start_soon(partial(start_threads, head_start_s=_HEAD_START_S))
             tasks.start_soon(self._timers.run)
             tasks.start_soon(self._watch_workflow)
             tasks.start_soon(self._recheck_workflow)

@@ -4,6 +4,7 @@ Every effect answers the scheduler or logs; none lets an exception out, because 
 the daemon down.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -124,8 +125,8 @@ class Effects:
             case MoveIssue():
                 self._moves.ask(command)
                 self._beside(self._moves.make, self.bound, command)
-            case Notify():
-                _notify(command)
+            case Notify():  # people can wait until what begins has begun
+                asyncio.get_running_loop().call_soon(_notify, command)
             case Exit():
                 self._tasks.start_soon(self._exit)
             case _:

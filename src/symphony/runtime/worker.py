@@ -222,7 +222,7 @@ class Worker:
     # --- the session -------------------------------------------------------------------------------------
 
     async def _converse(self, workspace: Workspace, place: Place, prompt: str) -> None:
-        told = Ahead(partial(self._skills.brief, workspace))
+        told = Ahead(partial(self._brief, workspace))
         request = SessionRequest(
             run_id=self._command.run_id,
             cwd=workspace.path,
@@ -258,8 +258,12 @@ class Worker:
                     for event in await session.stop():
                         self._pulse.feel(event)
 
+    async def _brief(self, workspace: Workspace) -> Briefing:
+        await self._bound.workspaces.keep(workspace)
+        return await self._skills.brief(workspace)
+
     def _spawned(self, told: Ahead[Briefing], agent: Identity) -> None:
-        """While the program comes up there is time for skills."""
+        """While the program comes up there is time for the disk and for skills."""
         self._on_agent(self._command.run_id, agent)
         told.begin()
 

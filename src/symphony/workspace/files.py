@@ -30,6 +30,7 @@ __all__ = [
     "read_present",
     "read_regular",
     "stat_line",
+    "sync",
     "write_atomic",
 ]
 
@@ -63,13 +64,17 @@ def copy_regular(source: Path, target: Path, limit: int) -> bool:
     return True
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Replace a file as a whole: a reader sees the old content or the new one, also after a crash."""
+def write_atomic(path: Path, data: bytes, *, synced: bool = True) -> None:
+    """Replace a file as a whole: a reader sees the old content or the new one, also after a crash.
+
+    One that is not `synced` may be empty after the machine lost its power, until `sync`.
+    """
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=_DRAFT)
     try:
         try:
             _write(fd, data)
-            os.fsync(fd)
+            if synced:
+                os.fsync(fd)
         finally:
             os.close(fd)
         Path(name).replace(path)
@@ -90,6 +95,15 @@ def is_directory(path: Path) -> bool:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except OSError:
         return False
+
+
+def sync(path: Path) -> None:
+    """Wait until a file is on the disk. Raises `OSError`."""
+    fd = _open(path)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def is_empty(path: Path) -> bool:

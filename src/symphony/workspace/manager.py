@@ -18,7 +18,7 @@ from symphony.hosts.base import Host
 from symphony.workflow.settings import HooksSettings, WorkspaceSettings
 from symphony.workspace.checkout import Checkout
 from symphony.workspace.delivery import Courier, Parcel, local_repository
-from symphony.workspace.files import is_directory
+from symphony.workspace.files import is_directory, sync
 from symphony.workspace.finding import Finder
 from symphony.workspace.forecast import NOT_POPULATED, Forecast, Foresight
 from symphony.workspace.git import Git, GitError
@@ -126,6 +126,18 @@ class WorkspaceManager:
         found, mark, seen = await to_thread.run_sync(find)
         workspace = await self._made(found, issue, attempt, run_id)
         return workspace, mark or await self.mark(workspace), seen
+
+    async def keep(self, workspace: Workspace) -> None:
+        """See that the record of a new workspace is on the disk, before anybody works in it.
+
+        Raises:
+            WorkspaceError: `workspace_prepare_failed`.
+        """
+        if workspace.created_now and workspace.branch is None:
+            try:
+                await to_thread.run_sync(sync, Layout(workspace.path.parent).record(workspace.key))
+            except OSError as error:
+                raise cannot_be_made(workspace.path, error) from error
 
     def verify_blocking(self, workspace: Workspace) -> None:
         """Check right before an agent is launched that the workspace is where it has to be (WS4, WS6).

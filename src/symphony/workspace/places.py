@@ -214,11 +214,12 @@ def examined(recorded: Path) -> Examined:
 def make_empty(layout: Layout, path: Path, issue: Issue, fault: Fault = no_fault) -> Entry:
     """A workspace that nobody has to populate, where nothing is: its record, then its directory.
 
-    Between the two there is nothing that a crash could leave half-made. Raises `OSError`.
+    Between the two there is nothing that a crash could leave half-made. The record does not outlive the
+    machine before it is synced, for which there is time while an agent comes up. Raises `OSError`.
     """
     entry = Entry(issue_id=issue.id, identifier=issue.identifier, key=path.name, ready=True, sealed={})
     try:
-        write_entry(layout, entry)
+        write_entry(layout, entry, synced=False)
         fault(FaultPoint.WORKSPACE_RECORDED)
         path.mkdir()
     except BaseException:

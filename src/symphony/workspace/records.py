@@ -90,14 +90,14 @@ def read_entries(layout: Layout) -> tuple[Entry, ...]:
     return tuple(entry for entry in entries if entry is not None)
 
 
-def write_entry(layout: Layout, entry: Entry) -> None:
-    """Write a record as a whole. Raises `OSError`."""
+def write_entry(layout: Layout, entry: Entry, *, synced: bool = True) -> None:
+    """Write a record as a whole; with `synced` it also outlives the machine. Raises `OSError`."""
     path, data = layout.record(entry.key), _FORMAT.dump_json(entry, indent=1)
     try:
-        write_atomic(path, data)
+        write_atomic(path, data, synced=synced)
     except FileNotFoundError:  # the directory, and there nearly always is one
         make_directory(path.parent)
-        write_atomic(path, data)
+        write_atomic(path, data, synced=synced)
 
 
 def _content(path: Path) -> bytes | None:

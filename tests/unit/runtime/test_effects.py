@@ -427,6 +427,7 @@ async def test_a_notification_is_a_log_line_of_its_level_without_empty_fields(tm
             fields = {"reason": None, "turns": 0}
             desk.effects.carry_out(Notify(level="warning", event="run_ended", fields=fields))
             desk.effects.carry_out(Notify(level="info", event="x", issue_id="1", issue_identifier="SYM-1"))
+            await anyio.wait_all_tasks_blocked()
     assert logs == [
         {"event": "run_ended", "log_level": "warning", "turns": 0},
         {"event": "x", "log_level": "info", "issue_id": "1", "issue_identifier": "SYM-1"},

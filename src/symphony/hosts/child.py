@@ -6,18 +6,22 @@ own, after which the number of its process group may belong to somebody else. He
 and its group ours, until `reap`.
 """
 
+import fcntl
 import math
 import os
 import subprocess
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 from anyio import to_thread
 from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 
-__all__ = ["Child", "ReadEnd", "WriteEnd", "start"]
+__all__ = ["PIPE_BYTES", "Child", "ReadEnd", "WriteEnd", "start"]
+
+PIPE_BYTES = 131_072
 
 
 class ReadEnd:
@@ -111,6 +115,7 @@ def start(argv: Sequence[str], *, cwd: Path | None, env: Mapping[str, str], stde
     child_stdin, our_stdin = os.pipe()
     our_stdout, child_stdout = os.pipe()
     stdin, stdout = WriteEnd(our_stdin), ReadEnd(our_stdout)
+    _widen(our_stdout)
     try:
         popen = subprocess.Popen(
             list(argv),
@@ -125,6 +130,13 @@ def start(argv: Sequence[str], *, cwd: Path | None, env: Mapping[str, str], stde
         os.close(child_stdin)
         os.close(child_stdout)
     return Child(popen, stdin, stdout)
+
+
+def _widen(fd: int) -> None:
+    """Let a pipe hold twice as much, where one may: a read costs as much as the events that it brings."""
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        with suppress(OSError):  # a user may have so much in pipes, and no more
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
 async def _readable_once(fd: int) -> None:

@@ -10,7 +10,7 @@ import anyio
 from anyio import to_thread
 
 from symphony.hosts.base import Completed, HostProcess, Identity
-from symphony.hosts.child import Child, ReadEnd, WriteEnd, start
+from symphony.hosts.child import PIPE_BYTES, Child, ReadEnd, WriteEnd, start
 from symphony.hosts.groups import RunGroups, own_group
 from symphony.hosts.processes import INSTANCE_VARIABLE, RUN_ID_VARIABLE, ProcessTable
 from symphony.hosts.tether import Tether, startable
@@ -20,8 +20,8 @@ __all__ = ["LocalHost", "LocalProcess"]
 _GROUP_GRACE_MS: Final = 500
 _LAST_BYTES_S: Final = 0.5
 _KILL_WAIT_S: Final = 2.0
-# What a pipe holds. A larger buffer is mapped and unmapped by every read, which costs more than the reading.
-_CHUNK_BYTES: Final = 65_536
+# Nearly what a pipe holds: a larger buffer is mapped and unmapped by every read, which costs more than it.
+_CHUNK_BYTES: Final = PIPE_BYTES - 1_024
 
 
 class LocalProcess:

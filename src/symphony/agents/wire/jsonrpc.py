@@ -164,13 +164,20 @@ class Codec:
         return self._read(self._lines.close())
 
     def _read(self, lines: list[bytes | Garbled]) -> list[Message]:
+        """Once for each event of a stream: what is muted costs no call but that of the decoder."""
         found: list[Message | None] = []
-        muted = 0
+        muted, silent, decode = 0, self._muted, _decoder.decode
         for line in lines:
-            envelope = None if isinstance(line, Garbled) else _envelope(line)
-            if envelope is not None and envelope.method in self._muted and envelope.id is None:
-                muted += 1
-                continue
+            envelope = None
+            if isinstance(line, bytes):
+                try:
+                    envelope = decode(line)
+                except UNREADABLE:
+                    pass  # no message
+                else:
+                    if envelope.method in silent and envelope.id is None:
+                        muted += 1
+                        continue
             if muted:
                 found.append(Muted(muted))
                 muted = 0
@@ -197,11 +204,3 @@ class Codec:
 
     def _line(self, message: Mapping[str, Any]) -> bytes:
         return encoded({**self._stamp, **message})
-
-
-def _envelope(line: bytes) -> _Envelope | None:
-    """The envelope in a line; null when it is no message."""
-    try:
-        return _decoder.decode(line)
-    except UNREADABLE:
-        return None

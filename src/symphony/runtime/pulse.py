@@ -101,10 +101,13 @@ class Pulse:
         self._beat_presently()
 
     def stage(self, stage: RunStage) -> None:
-        """The attempt entered a stage."""
+        """The attempt entered a stage. That a turn begins is told before it does: a drain lets turns end."""
         if stage is not self._stage:
             self._stage = stage
-            self._beat_presently()
+            if stage is RunStage.STREAMING_TURN:
+                self._beat_soon()
+            else:
+                self._beat_presently()
 
     def new_turn(self) -> None:
         """A continuation turn begins: tool calls are counted per turn."""

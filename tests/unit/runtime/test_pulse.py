@@ -184,10 +184,17 @@ def test_the_steps_of_a_start_that_follow_each_other_closely_make_one_report(pat
 
 
 def test_a_milestone_takes_the_steps_before_it_along(patient: Patient) -> None:
-    patient.pulse.stage(RunStage.STREAMING_TURN)
+    patient.pulse.stage(RunStage.LAUNCHING_AGENT)
     patient.pulse.feel(STARTED)
     patient.wait(60_000)
-    assert [(one.stage, one.session_id) for one in patient.reports] == [(RunStage.STREAMING_TURN, "t-1")]
+    assert [(one.stage, one.session_id) for one in patient.reports] == [(RunStage.LAUNCHING_AGENT, "t-1")]
+
+
+def test_that_a_turn_begins_is_told_at_once(patient: Patient) -> None:
+    """A drain that comes then stops what has not begun to work, and lets what has come to its end."""
+    patient.pulse.stage(RunStage.LAUNCHING_AGENT)
+    patient.pulse.stage(RunStage.STREAMING_TURN)
+    assert [one.stage for one in patient.reports] == [RunStage.STREAMING_TURN]
 
 
 def test_a_run_that_ends_at_once_has_told_where_its_workspace_is(patient: Patient) -> None:

@@ -111,8 +111,8 @@ class WorkspaceManager:
         Raises:
             WorkspaceError: unsafe key, containment, repository or hook. A new directory is gone then (RT8).
         """
-        workspace, _, _ = await self.enter(issue, attempt, lambda _: None, run_id=run_id)
-        return workspace
+        found = await to_thread.run_sync(self._finder.find, issue, key_of(issue.identifier))
+        return await self._made(found, issue, attempt, run_id)
 
     async def enter(
         self, issue: Issue, attempt: int | None, look: Callable[[Workspace], _T], *, run_id: str | None = None

@@ -31,6 +31,8 @@ CONNECT_S: Final = 2.0
 ANSWER_S: Final = 10.0
 PROMPT_S: Final = 60.0
 _MAX_BYTES: Final = 64 * 1024 * 1024
+# A connection that is used again may be one that the daemon closes at this moment; a new one costs nothing.
+_ONE_QUESTION_EACH: Final = httpx.Limits(max_keepalive_connections=0)
 _CREDENTIALS: Final = struct.Struct("3i")
 _NOT_FOUND: Final = 404
 _UNAVAILABLE: Final = 503
@@ -74,9 +76,9 @@ class Client:
         self._answer_s = answer_s
         self._prompt_s = prompt_s
         self._http = httpx.Client(
-            transport=httpx.HTTPTransport(uds=str(control.socket)),
+            transport=httpx.HTTPTransport(uds=str(control.socket), limits=_ONE_QUESTION_EACH),
             base_url="http://symphony",
-            headers={"accept": "application/json", "accept-encoding": "identity"},
+            headers={"accept": "application/json", "accept-encoding": "identity", "connection": "close"},
             timeout=httpx.Timeout(answer_s, connect=CONNECT_S),
             follow_redirects=False,
             trust_env=False,

@@ -392,6 +392,26 @@ def test_what_a_daemon_does_not_know_is_null_or_another_version(state_dir: Path,
             client.refresh()
 
 
+def test_each_question_has_a_connection_of_its_own(state_dir: Path, listen: Listen) -> None:
+    """One that is used again could be one that the daemon closes at this moment."""
+    after: list[bytes] = []
+
+    def stay(connection: socket.socket, head: str) -> None:
+        answer({"running": []})(connection, head)
+        connection.settimeout(30)
+        after.append(connection.recv(1))
+
+    listener = listen(stay)
+    note(state_dir)
+    control = found(state_dir)
+    assert control is not None
+    with Client(control) as client:
+        for _ in range(3):
+            assert client.state() == {"running": []}
+    listener.close()
+    assert after == [b""] * 3
+
+
 # --- orders ---
 
 

@@ -5,7 +5,7 @@ for plugins, and loads for that what reads the descriptions of packages, the par
 python-liquid loads babel, with the calendars of the world, for filters that only its own set of extras has:
 no environment of ours takes those. It also loads what reads any date, for a filter: that comes with the first
 date. The collector of cycles finds nothing in modules: it is at rest meanwhile, and does not look at them
-again. Dataclasses compile late (`late_methods`).
+again. Dataclasses compile late (`late_methods`), and so do two costly patterns (`late_patterns`).
 """
 
 import gc
@@ -20,6 +20,7 @@ from typing import Any
 from typing_extensions import override
 
 from symphony.cli.late_methods import late_methods
+from symphony.cli.late_patterns import late_patterns
 
 __all__ = ["lean_imports"]
 
@@ -53,7 +54,7 @@ def lean_imports() -> Iterator[None]:
     collecting = gc.isenabled()
     gc.disable()
     try:
-        with late_methods():
+        with late_methods(), late_patterns():
             yield
     finally:
         gc.freeze()

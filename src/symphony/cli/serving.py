@@ -9,6 +9,7 @@ from typing import TextIO
 import anyio
 import structlog
 
+from symphony.cli.lean import lean_imports
 from symphony.cli.uncommitted import unseen_skills
 from symphony.hosts.local import LocalHost
 from symphony.hosts.secrets import EXPOSED_HINT, Secrets, read_secrets
@@ -162,4 +163,5 @@ def open_store(path: Path, environment: Mapping[str, str], *, acknowledged: bool
     def parse(file: WorkflowFile) -> Workflow:
         return admit(file, environment=environment, acknowledged=acknowledged)
 
-    return WorkflowStore(path, parse)
+    with lean_imports():  # what the file names is loaded as it is judged: a tracker, kinds of agents
+        return WorkflowStore(path, parse)

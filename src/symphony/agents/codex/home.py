@@ -1,6 +1,5 @@
 """Codex's home directory: where it is, what else it reads at home, which variables it asks for."""
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -80,6 +79,8 @@ def provider_variables(config: str) -> frozenset[str]:
     The operator named them for Codex, and a provider cannot work without them. A file that cannot be read
     names none; Codex itself complains about it.
     """
+    import tomllib  # noqa: PLC0415 - only a configuration that there is needs it
+
     try:
         providers = tomllib.loads(config).get("model_providers")
     except tomllib.TOMLDecodeError:

@@ -167,7 +167,7 @@ class Launcher:
             found = await self.host.run(argv, env=dict(self.environ), timeout_ms=_CONFIG_TIMEOUT_MS)
         except OSError:
             return frozenset()
-        return provider_variables(found.stdout.decode("utf-8", "replace"))
+        return provider_variables(found.stdout.decode("utf-8", "replace")) if found.stdout else frozenset()
 
 
 def _read_schemas(folder: Path) -> Mapping[str, Any]:

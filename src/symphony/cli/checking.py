@@ -7,6 +7,7 @@ no network and changes nothing: the repository, the agent's program, the skills 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 
@@ -284,6 +285,8 @@ def _effective(workflow: Workflow, environment: Mapping[str, str], redaction: Re
                 return {key: shown(value) for key, value in node.items()}
             case list() | tuple():
                 return [shown(value) for value in node]
+            case float() if not isfinite(node):
+                return None  # JSON has no word for it
             case _:
                 return node
 

@@ -1,15 +1,13 @@
 """Loads what serves a workflow without what its libraries load along and the daemon never uses.
 
-structlog loads rich for tracebacks that we do not let it draw. pydantic looks through every installed package
-for plugins, and loads for that what reads the descriptions of packages, the parser of mails and all.
-python-liquid loads babel, with the calendars of the world, for filters that only its own set of extras has:
-no environment of ours takes those. It also loads what reads any date, for a filter: that comes with the first
-date. The collector of cycles finds nothing in modules: it is at rest meanwhile, and does not look at them
-again. Dataclasses compile late (`late_methods`).
+structlog loads rich for tracebacks that we do not let it draw. pydantic's engine loads the types of all that
+it reads, for whoever checks types. python-liquid loads babel, with the calendars of the world, for filters
+that only its own set of extras has: no environment of ours takes those. It also loads what reads any date,
+for a filter: that comes with the first date. The collector of cycles finds nothing in modules: it is at rest
+meanwhile, and does not look at them again. Dataclasses compile late (`late_methods`).
 """
 
 import gc
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,33 +21,30 @@ from symphony.cli.late_methods import late_methods
 
 __all__ = ["lean_imports"]
 
-_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
-_STAND_INS = {
-    "babel": (),
-    "babel.messages": ("Catalog",),
-    "liquid.extra.filters.babel": ("Currency", "DateTime", "Number", "Unit"),
-}
+_STAND_INS = (
+    ("liquid", {"babel", "babel.messages", "liquid.extra.filters.babel"}),
+    ("pydantic_core", {"pydantic_core.core_schema"}),
+)
+"""Who loads, and what is spared; nothing is where the one or the other is there already."""
 
 
 @contextmanager
 def lean_imports() -> Iterator[None]:
-    """While it lasts rich looks as if it were not installed, and pydantic is told to have no plugins.
+    """While it lasts rich looks as if it were not installed, and so do parts of other libraries.
 
-    Both are ways that these libraries document; afterwards everything is as it was, but for python-liquid's
-    four filters by locale and its catalogs of messages: where it is loaded here for the first time, it stays
-    without them.
+    Afterwards everything is as it was, but for what a library took along as null where it is loaded here for
+    the first time: python-liquid stays without its four filters by locale and its catalogs of messages, and
+    pydantic's engine without its names for types, which are null in it and can be loaded from their module.
     """
     modules: dict[str, ModuleType | None] = sys.modules  # type: ignore[assignment]  # null: not to be found
     spared = "rich" not in modules
-    asked = os.environ.get(_PLUGINS)
-    os.environ.setdefault(_PLUGINS, "__all__")
     if spared:
         modules["rich"] = None
-    stand_ins = {name: _stand_in(name) for name in _STAND_INS if not {"liquid", "babel"} & modules.keys()}
+    absent = [names for user, names in _STAND_INS if not {user, *names} & modules.keys()]
+    stand_ins = {name: _StandIn(name) for names in absent for name in names}
     modules.update(stand_ins)
-    late = (_Metadata("importlib.metadata"), _Late("dateutil.parser"))
-    for module in late:
-        modules.setdefault(module.__name__, module)
+    late = _Late("dateutil.parser")
+    modules.setdefault(late.__name__, late)
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -61,19 +56,18 @@ def lean_imports() -> Iterator[None]:
             gc.enable()
         for name in stand_ins:
             del modules[name]
-        for module in late:
-            module.leave()
+        late.leave()
         if spared:
             del modules["rich"]
-        if asked is None:
-            del os.environ[_PLUGINS]
 
 
-def _stand_in(name: str) -> ModuleType:
-    """A module whose names can be imported, and are null."""
-    module = ModuleType(name)
-    vars(module).update(dict.fromkeys(_STAND_INS[name]))
-    return module
+class _StandIn(ModuleType):
+    """A module of which anything can be imported, and is null."""
+
+    @override
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):  # what the import system asks of every module
+            raise AttributeError(name)
 
 
 class _Late(ModuleType):
@@ -93,11 +87,3 @@ class _Late(ModuleType):
     def _module(self) -> ModuleType:
         self.leave()
         return import_module(self.__name__)
-
-
-class _Metadata(_Late):
-    """As pydantic takes one function along by its name, and calls it later or never."""
-
-    def entry_points(self, **chosen: Any) -> Any:
-        """The function of this name."""
-        return self._module().entry_points(**chosen)

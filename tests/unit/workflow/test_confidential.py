@@ -35,6 +35,21 @@ def test_other_keys_do_not(name: str) -> None:
     assert not is_secret_key(name)
 
 
+def test_every_form_of_a_secret_is_a_mask() -> None:
+    secret = Secret(SECRET)
+    assert (str(secret), f"{secret}", repr(secret)) == ("*" * 10, "*" * 10, f"Secret('{'*' * 10}')")
+    assert str(Secret("")) == "", "that there is none may be seen"
+    assert secret.reveal() == SECRET
+    with pytest.raises(TypeError):
+        json.dumps(secret)
+
+
+def test_secrets_are_equal_by_their_text() -> None:
+    assert {Secret(SECRET), Secret(SECRET)} == {Secret(SECRET)}
+    assert Secret(SECRET) != Secret("other")
+    assert Secret(SECRET) != SECRET
+
+
 def test_literals_below_a_secret_key_are_masked_and_nothing_else() -> None:
     found = masked(
         {"api_key": SECRET, "token": "$NAME", "a": {"secrets": [SECRET, 7, None]}, "use_token": True}

@@ -32,6 +32,7 @@ from symphony.testing.model_server import Answer, ModelServer, Scenario, say, to
 from symphony.testing.model_server.scenario import shell as codex_shell
 from symphony.testing.scripted_agent import acp_command, claude_command, command
 from symphony.workflow.agents import AGENT_KINDS, NamedAgent
+from symphony.workflow.engine import typed
 
 __all__ = ["COMMENT", "PLAYERS", "Act", "Player"]
 
@@ -74,7 +75,7 @@ class Player(SessionBench):
         if faults:
             assert self.faulty is not None
             given["command"] = self.faulty(faults)
-        section = AGENT_KINDS[self.kind].model_validate(given, strict=False)
+        section = typed(AGENT_KINDS[self.kind], given)
         around = self.surroundings(secret_names=frozenset({"LINEAR_API_KEY"}), grace_ms=grace_ms)
         return create_backend(NamedAgent(name=self.kind, kind=self.kind, settings=section), around)
 

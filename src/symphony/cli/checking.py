@@ -7,6 +7,7 @@ no network and changes nothing: the repository, the agent's program, the skills 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,11 +27,14 @@ from symphony.runtime.admission import judge
 from symphony.runtime.bound import provider_redaction, redaction_for, skill_options
 from symphony.trackers.registry import with_default_states
 from symphony.workflow.agent_review import place_of
+from symphony.workflow.confidential import Secret
 from symphony.workflow.document import Judgement, Workflow, read_workflow_file
+from symphony.workflow.engine import names_of
 from symphony.workflow.errors import WarningCode, WorkflowError, WorkflowWarning
 from symphony.workflow.review import Places
 from symphony.workflow.settings import (
     HooksSettings,
+    Section,
     Settings,
     TrackerSettings,
     WorkspaceSettings,
@@ -192,8 +196,9 @@ async def _surroundings(judgement: Judgement, environment: Mapping[str, str]) ->
     workspace = known.get("workspace")
     for agent in judgement.agents.values():
         # What is left of a section has its default for a wrong command, which says nothing of the one meant.
-        told = agent.kind in judgement.sections or "command" in agent.settings.model_fields_set
-        started = program(agent) if told and agent.kind in KINDS else None
+        told = agent.own | judgement.told.get(agent.kind, frozenset())
+        sure = agent.kind in judgement.sections or "command" in told
+        started = program(agent) if sure and agent.kind in KINDS else None
         if started is None:
             continue
         command, wanted = started.command, started.wanted
@@ -268,17 +273,21 @@ def _effective(workflow: Workflow, environment: Mapping[str, str], redaction: Re
     tracker = with_default_states(
         workflow.settings.tracker, base_dir=workflow.path.parent, environment=environment
     )
-    settings = workflow.settings.model_copy(update={"tracker": tracker})
+    settings = replace(workflow.settings, tracker=tracker)
 
     def shown(node: Any) -> Any:
         match node:
-            case str():
-                return redaction.text(node)
+            case str() | Path() | Secret():
+                return redaction.text(str(node))
+            case Section():
+                return {key: shown(getattr(node, key)) for key in names_of(type(node))}
             case dict():
                 return {key: shown(value) for key, value in node.items()}
-            case list():
+            case list() | tuple():
                 return [shown(value) for value in node]
+            case float() if not isfinite(node):
+                return None  # JSON has no word for it
             case _:
                 return node
 
-    return {key: shown(value) for key, value in settings.model_dump(mode="json").items()}
+    return {key: shown(getattr(settings, key)) for key in names_of(Settings)}

@@ -1,15 +1,14 @@
 """Loads what serves a workflow without what its libraries load along and the daemon never uses.
 
-structlog loads rich for tracebacks that we do not let it draw. pydantic looks through every installed package
-for plugins, and loads for that what reads the descriptions of packages, the parser of mails and all.
-python-liquid loads babel, with the calendars of the world, for filters that only its own set of extras has:
-no environment of ours takes those. It also loads what reads any date, for a filter: that comes with the first
-date. The collector of cycles finds nothing in modules: it is at rest meanwhile, and does not look at them
-again. Dataclasses compile late (`late_methods`), and so do two costly patterns (`late_patterns`).
+structlog loads rich for tracebacks that we do not let it draw. pydantic's engine loads the types of all that
+it reads, for whoever checks types. python-liquid loads its own set of extras, with the calendars of the world
+for four filters, what reads templates out of packages, and a catalog of messages: no environment of ours
+takes those. What reads any date and what takes tags out of HTML come with the first use of their filters.
+The collector of cycles finds nothing in modules: it is at rest meanwhile, and does not look at them again.
+Dataclasses compile late (`late_methods`), and so do costly patterns (`late_patterns`).
 """
 
 import gc
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,33 +23,35 @@ from symphony.cli.late_patterns import late_patterns
 
 __all__ = ["lean_imports"]
 
-_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
-_STAND_INS = {
-    "babel": (),
-    "babel.messages": ("Catalog",),
-    "liquid.extra.filters.babel": ("Currency", "DateTime", "Number", "Unit"),
-}
+_STAND_INS = (
+    ("liquid", {"liquid.extra", "liquid.messages", "liquid.builtin.loaders.package_loader"}),
+    ("pydantic_core", {"pydantic_core.core_schema"}),
+)
+"""Who loads, and what is spared; nothing is where the one or the other is there already."""
+
+_LATE_FUNCTIONS = (("liquid", "liquid.utils.html"),)
+"""Who loads, and what is used by its functions alone."""
 
 
 @contextmanager
 def lean_imports() -> Iterator[None]:
-    """While it lasts rich looks as if it were not installed, and pydantic is told to have no plugins.
+    """While it lasts rich looks as if it were not installed, and so do parts of other libraries.
 
-    Both are ways that these libraries document; afterwards everything is as it was, but for python-liquid's
-    four filters by locale and its catalogs of messages: where it is loaded here for the first time, it stays
-    without them.
+    Afterwards everything is as it was, but for what a library took along as null where it is loaded here for
+    the first time: python-liquid stays without its set of extras and its catalogs of messages, and pydantic's
+    engine without its names for types, which are null in it and can be loaded from their module.
     """
     modules: dict[str, ModuleType | None] = sys.modules  # type: ignore[assignment]  # null: not to be found
     spared = "rich" not in modules
-    asked = os.environ.get(_PLUGINS)
-    os.environ.setdefault(_PLUGINS, "__all__")
     if spared:
         modules["rich"] = None
-    stand_ins = {name: _stand_in(name) for name in _STAND_INS if not {"liquid", "babel"} & modules.keys()}
+    absent = [names for user, names in _STAND_INS if not {user, *names} & modules.keys()]
+    stand_ins: dict[str, ModuleType] = {name: _StandIn(name) for names in absent for name in names}
+    functions = [name for user, name in _LATE_FUNCTIONS if not {user, name} & modules.keys()]
+    stand_ins.update({name: _LateFunctions(name) for name in functions})
     modules.update(stand_ins)
-    late = (_Metadata("importlib.metadata"), _Late("dateutil.parser"))
-    for module in late:
-        modules.setdefault(module.__name__, module)
+    late = _Late("dateutil.parser")
+    modules.setdefault(late.__name__, late)
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -62,19 +63,32 @@ def lean_imports() -> Iterator[None]:
             gc.enable()
         for name in stand_ins:
             del modules[name]
-        for module in late:
-            module.leave()
+        late.leave()
         if spared:
             del modules["rich"]
-        if asked is None:
-            del os.environ[_PLUGINS]
 
 
-def _stand_in(name: str) -> ModuleType:
-    """A module whose names can be imported, and are null."""
-    module = ModuleType(name)
-    vars(module).update(dict.fromkeys(_STAND_INS[name]))
-    return module
+class _StandIn(ModuleType):
+    """A module of which anything can be imported, and is null."""
+
+    @override
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):  # what the import system asks of every module
+            raise AttributeError(name)
+
+
+class _LateFunctions(ModuleType):
+    """A module of which functions can be imported, which load it when they are called."""
+
+    @override
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def late(*arguments: Any) -> Any:
+            return getattr(import_module(self.__name__), name)(*arguments)
+
+        return late
 
 
 class _Late(ModuleType):
@@ -94,11 +108,3 @@ class _Late(ModuleType):
     def _module(self) -> ModuleType:
         self.leave()
         return import_module(self.__name__)
-
-
-class _Metadata(_Late):
-    """As pydantic takes one function along by its name, and calls it later or never."""
-
-    def entry_points(self, **chosen: Any) -> Any:
-        """The function of this name."""
-        return self._module().entry_points(**chosen)

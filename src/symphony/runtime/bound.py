@@ -4,7 +4,7 @@ A reload makes a new `Bound`; runs that started with an earlier one keep it to t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from symphony.agents.base import AgentBackend, Surroundings
@@ -165,7 +165,7 @@ def scheduler_settings(bound: Bound) -> SchedulerSettings:
         on_return=settings.tracker.on_start or next(iter(bound.active_states), None),
         agent=settings.agent.kind,
         fallback=settings.agent.fallback,
-        rules=tuple(Rule(**rule.model_dump()) for rule in settings.agent.rules),
+        rules=tuple(Rule(**asdict(rule)) for rule in settings.agent.rules),
         agents={name: _facts(agent) for name, agent in bound.named.items()},
     )
 

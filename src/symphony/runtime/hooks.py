@@ -117,7 +117,7 @@ class Webhooks:
         if bound is None or bound.settings.tracker.kind not in SCHEMES:
             return None
         found = resolve_secret(bound.settings.tracker.webhook_secret, environment=self._environment)
-        return None if found is None else found.get_secret_value()
+        return None if found is None else found.reveal()
 
     def _is_new(self, delivery: Delivery) -> bool:
         if any(name in self._seen for name in delivery.names):

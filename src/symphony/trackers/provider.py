@@ -5,14 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr
-
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import normalise_state
 from symphony.trackers.base import ConfigProblem, TrackerConfigError
 from symphony.trackers.http.model import origin_of
 from symphony.trackers.http.transport import is_loopback
-from symphony.workflow.confidential import resolve_secret
+from symphony.workflow.confidential import Secret, resolve_secret
 from symphony.workflow.resolve import reference_name
 
 __all__ = ["INSECURE_HTTP", "SCOPE", "ProviderReader"]
@@ -67,8 +65,8 @@ class ProviderReader:
     def text(self, key: str, *, variable: str | None = None, default: str | None = None) -> str | None:
         """A text, `$NAME` resolved; where it is left out or unset, `variable`, then the default."""
         value = self._provider.get(key)
-        if isinstance(value, SecretStr):
-            value = value.get_secret_value()
+        if isinstance(value, Secret):
+            value = value.reveal()
         if isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
         if value is not None and not isinstance(value, str):
@@ -97,7 +95,7 @@ class ProviderReader:
     def secret(self, key: str, *, variable: str) -> str:
         """The credential: of the file, by `$NAME`, or of the documented variable (CF4)."""
         value = self._provider.get(key)
-        if value is not None and not isinstance(value, str | SecretStr):
+        if value is not None and not isinstance(value, str | Secret):
             self.wrong(key, "must be a text")
             return ""
         found = resolve_secret(value, environment=self._environment, fallback=variable)
@@ -106,7 +104,7 @@ class ProviderReader:
             hint = f"set {name} where the daemon starts, and write ${name} here"
             self.wrong(key, "has no credential", hint=hint, secret=True)
             return ""
-        secret = found.get_secret_value()
+        secret = found.reveal()
         if _CONTROL.search(secret) or not secret.isascii():
             self.wrong(key, "holds characters that no credential has", secret=True)
         return secret

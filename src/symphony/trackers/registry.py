@@ -1,7 +1,7 @@
 """Which tracker kinds there are, and how one is made from `tracker` settings (TR7, TR10)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,7 +93,7 @@ def _markdown(settings: TrackerSettings, place: _Place) -> Tracker:
 
 def _markdown_states(settings: TrackerSettings, place: _Place) -> TrackerSettings:
     config = _board(settings, place)
-    return settings.model_copy(update={"active_states": config.active, "terminal_states": config.terminal})
+    return replace(settings, active_states=config.active, terminal_states=config.terminal)
 
 
 def _memory(settings: TrackerSettings, place: _Place) -> Tracker:
@@ -106,7 +106,7 @@ def _memory_states(settings: TrackerSettings, place: _Place) -> TrackerSettings:
     memory.issues_of(settings.provider)
     active = memory.DEFAULT_ACTIVE if settings.active_states is None else settings.active_states
     terminal = memory.DEFAULT_TERMINAL if settings.terminal_states is None else settings.terminal_states
-    return settings.model_copy(update={"active_states": active, "terminal_states": terminal})
+    return replace(settings, active_states=active, terminal_states=terminal)
 
 
 def _remote(kind: "RemoteKind[Any]") -> _Kind:
@@ -115,9 +115,7 @@ def _remote(kind: "RemoteKind[Any]") -> _Kind:
 
     def with_states(settings: TrackerSettings, place: _Place) -> TrackerSettings:
         config = kind.configure(settings, place.environment)
-        return settings.model_copy(
-            update={"active_states": config.active, "terminal_states": config.terminal}
-        )
+        return replace(settings, active_states=config.active, terminal_states=config.terminal)
 
     return _Kind(create=create, with_states=with_states, provider_keys=kind.provider_keys)
 

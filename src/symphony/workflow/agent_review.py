@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic_core import ValidationError
 
 from symphony.workflow.agents import AGENT_KINDS, NamedAgent, asked_for, named_agent
+from symphony.workflow.engine import names_of, typed
 from symphony.workflow.errors import WarningCode, did_you_mean, quoted
 from symphony.workflow.review import Location, Places, Review, dotted
 from symphony.workflow.settings import (
@@ -61,7 +62,7 @@ def _check_named(review: Review, name: str, values: object, kinds: Collection[st
         return
     kind = values.get("kind")
     if isinstance(kind, str) and kind in kinds:
-        _leave_out_unknown(review, values, {"kind", *AGENT_KINDS[kind].model_fields}, at)
+        _leave_out_unknown(review, values, {"kind", *names_of(AGENT_KINDS[kind])}, at)
         _check_values(review, values, kind, at)
     elif kind is None:
         review.fail((*at, "kind"), "is required", hint=_supported(kinds))
@@ -89,7 +90,7 @@ def _leave_out_unknown(review: Review, values: dict[str, Any], known: Collection
 
 def _check_values(review: Review, values: Mapping[str, Any], kind: str, at: Location) -> None:
     try:
-        AGENT_KINDS[kind].model_validate({key: value for key, value in values.items() if key != "kind"})
+        typed(AGENT_KINDS[kind], values)
     except ValidationError as error:
         for problem in error.errors(include_url=False):
             text, hint = wording(problem)
@@ -110,7 +111,7 @@ def _check_choice(review: Review, agent: Mapping[str, Any], known: Collection[st
 
 
 def _check_rule(review: Review, at: Location, rule: dict[str, Any], known: Collection[str]) -> None:
-    _leave_out_unknown(review, rule, AgentRule.model_fields.keys(), at)
+    _leave_out_unknown(review, rule, names_of(AgentRule), at)
     _check_exists(review, (*at, "use"), rule.get("use"), known)
     _check_fallback(review, at, rule.get("use"), rule.get("fallback"), known)
     if "label" not in rule and "state" not in rule:

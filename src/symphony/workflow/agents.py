@@ -5,9 +5,10 @@ its own keys over them.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from symphony.workflow.engine import names_of, typed
 from symphony.workflow.settings import (
     AcpSettings,
     AgentSettings,
@@ -40,11 +41,12 @@ AGENT_KINDS: Final[Mapping[str, type[AgentSection]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedAgent:
-    """One agent that an issue may be given to; `settings` are of its `kind`."""
+    """One agent that an issue may be given to; `settings` are of its `kind`, and `own` names its own keys."""
 
     name: str
     kind: str
     settings: AgentSection
+    own: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
     @property
     def section(self) -> str:
@@ -56,18 +58,18 @@ def named_agent(name: str, values: Mapping[str, Any], base: AgentSection) -> Nam
     """One of `agents`: its own values over those of its kind's section.
 
     Raises:
-        pydantic.ValidationError: a value is wrong, which the review of the file tells before.
+        pydantic_core.ValidationError: a value is wrong, which the review of the file tells before.
     """
-    own = {key: value for key, value in values.items() if key != "kind"}
-    merged = {**base.model_dump(exclude_unset=True), **own}
-    return NamedAgent(name=name, kind=values["kind"], settings=type(base).model_validate(merged))
+    judged = typed(type(base), values)
+    own = {key: getattr(judged, key) for key in names_of(type(base)) if key in values}
+    return NamedAgent(name=name, kind=values["kind"], settings=replace(base, **own), own=frozenset(own))
 
 
 def named_agents(settings: Settings) -> Mapping[str, NamedAgent]:
     """All agents that a workflow knows, the kinds among them, by name.
 
     Raises:
-        pydantic.ValidationError: as `named_agent`.
+        pydantic_core.ValidationError: as `named_agent`.
     """
     kinds = {kind: NamedAgent(name=kind, kind=kind, settings=getattr(settings, kind)) for kind in AGENT_KINDS}
     named = {

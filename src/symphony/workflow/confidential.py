@@ -4,16 +4,45 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pydantic import SecretStr
+from typing_extensions import override
 
 from symphony.domain.redaction import holds_credential
 from symphony.workflow.resolve import reference_name, referenced_variables
 
-__all__ = ["is_secret_key", "literal_secrets", "masked", "resolve_secret", "secret_values"]
+__all__ = ["Secret", "is_secret_key", "literal_secrets", "masked", "resolve_secret", "secret_values"]
 
 _SECRET_KEY: Final = re.compile(
     r"(?i)(?:.*[_-])?(?:token|secret|passw(?:or)?d|pat|(?:api|access|private)[_-]?key|credentials?)s?"
 )
+
+
+class Secret:
+    """A text that is shown nowhere: only `reveal` tells it, any form of it is a mask. Equal by its text."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The secret itself."""
+        return self._text
+
+    @override
+    def __str__(self) -> str:
+        return "**********" if self._text else ""
+
+    @override
+    def __repr__(self) -> str:
+        return f"Secret({str(self)!r})"
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return self._text == other._text if isinstance(other, Secret) else NotImplemented
+
+    @override
+    def __hash__(self) -> int:
+        return hash(self._text)
 
 
 def is_secret_key(name: str) -> bool:
@@ -22,7 +51,7 @@ def is_secret_key(name: str) -> bool:
 
 
 def masked(node: Any, *, secret: bool = False) -> Any:
-    """A copy in which every literal below a secret key is a `SecretStr`; references stay what they are."""
+    """A copy in which every literal below a secret key is a `Secret`; references stay what they are."""
     match node:
         case Mapping():
             return {key: masked(value, secret=secret or is_secret_key(key)) for key, value in node.items()}
@@ -31,14 +60,14 @@ def masked(node: Any, *, secret: bool = False) -> Any:
         case bool():
             return node
         case str() | int() | float() if secret and reference_name(node) is None:
-            return SecretStr(str(node))
+            return Secret(str(node))
         case _:
             return node
 
 
 def resolve_secret(
     value: object, *, environment: Mapping[str, str], fallback: str | None = None
-) -> SecretStr | None:
+) -> Secret | None:
     """The secret that an adapter's setting means, or null where there is none (CF4).
 
     Args:
@@ -47,8 +76,8 @@ def resolve_secret(
         fallback: the variable that the adapter documents for a setting that is left out, or refers to a
             variable that is not set. One that is set but empty is a missing secret, no reason to fall back.
     """
-    if isinstance(value, SecretStr):
-        value = value.get_secret_value()
+    if isinstance(value, Secret):
+        value = value.reveal()
     name = reference_name(value)
     if isinstance(value, str) and name is None:
         return _secret(value)
@@ -57,8 +86,8 @@ def resolve_secret(
     return None if fallback is None else _secret(environment.get(fallback, ""))
 
 
-def _secret(text: str) -> SecretStr | None:
-    return SecretStr(text.strip()) if text.strip() else None
+def _secret(text: str) -> Secret | None:
+    return Secret(text.strip()) if text.strip() else None
 
 
 def secret_values(node: object, environment: Mapping[str, str]) -> frozenset[str]:
@@ -69,8 +98,8 @@ def secret_values(node: object, environment: Mapping[str, str]) -> frozenset[str
 
 def _literals(node: object) -> Iterator[str]:
     match node:
-        case SecretStr():
-            yield node.get_secret_value()
+        case Secret():
+            yield node.reveal()
         case Mapping():
             for value in node.values():
                 yield from _literals(value)

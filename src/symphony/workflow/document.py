@@ -140,8 +140,8 @@ class Judgement:
     """All that can be said about a file: `workflow` is there if, and only if, there are no failures.
 
     `sections` are those that are sound in themselves, whatever is wrong elsewhere; `remains` is what is left
-    of the others without their wrong keys. `failures` and `warnings` stand in the order of the file, those of
-    the prompt at the end.
+    of the others without their wrong keys, and `told` which keys of those the file has. `failures` and
+    `warnings` stand in the order of the file, those of the prompt at the end.
     """
 
     places: Places
@@ -150,6 +150,7 @@ class Judgement:
     sections: Mapping[str, Section]
     workflow: Workflow | None
     remains: Mapping[str, Section] = field(default_factory=dict)
+    told: Mapping[str, frozenset[str]] = field(default_factory=dict)
     agents: Mapping[str, NamedAgent] = field(default_factory=dict)
 
 
@@ -220,6 +221,7 @@ def judge_workflow(
         sections={} if review is None else review.sections,
         workflow=None if failures else _workflow(file, review, template),
         remains={} if review is None else review.remains,
+        told={} if review is None else review.told,
         agents={} if review is None else review.agents,
     )
 

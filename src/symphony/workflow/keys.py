@@ -1,11 +1,10 @@
 """Every key of the front matter as one table, made from the models: name, shape, default, reload class."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
-from pydantic.fields import FieldInfo
-
+from symphony.workflow.engine import marks_of, section_in
 from symphony.workflow.settings import Section, Settings
 from symphony.workflow.values import DefaultText, Reload, Shape
 
@@ -35,50 +34,52 @@ class Key:
 
 def section_of(model: type[Section], name: str) -> type[Section] | None:
     """The section that a field holds; null where it holds a value, or there is no such field."""
-    field = model.model_fields.get(name)
-    match field.annotation if field else None:
-        case type() as annotation if issubclass(annotation, Section):
-            return annotation
-        case _:
-            return None
+    return next((section_in(field.type) for field in fields(model) if field.name == name), None)
 
 
 def _walk(model: type[Section], prefix: str = "") -> Iterator[Key]:
-    for name, field in model.model_fields.items():
-        if section := section_of(model, name):
-            yield from _walk(section, f"{prefix}{name}.")
+    for field in fields(model):
+        if section := section_in(field.type):
+            yield from _walk(section, f"{prefix}{field.name}.")
         else:
-            yield _key(f"{prefix}{name}", field)
+            yield _key(f"{prefix}{field.name}", field)
 
 
-def _key(name: str, field: FieldInfo) -> Key:
-    computed = _last(field, DefaultText)
-    reload = _last(field, Reload)
+def _key(name: str, field: Field[Any]) -> Key:
+    plain, marks = marks_of(field.type)
+    computed = _last(marks, DefaultText)
+    reload = _last(marks, Reload)
     assert reload is not None, f"{name} does not say when a change takes effect"  # noqa: S101 - seen at import
     return Key(
         name=name,
-        shape=_shape(field),
-        default=computed.text if computed else None if field.is_required() else _written(_default(field)),
-        required=field.is_required() and computed is None,
+        shape=_shape(plain, marks),
+        default=computed.text if computed else _written(_default(field)),
+        required=_is_required(field) and computed is None,
         reload=reload,
     )
 
 
-def _last(field: FieldInfo, kind: type[T]) -> T | None:
+def _last(marks: Sequence[object], kind: type[T]) -> T | None:
     """The outermost mark of a kind: an alias may carry one that the field overrides."""
-    return next((mark for mark in reversed(field.metadata) if isinstance(mark, kind)), None)
+    return next((mark for mark in reversed(marks) if isinstance(mark, kind)), None)
 
 
-def _shape(field: FieldInfo) -> str:
-    if get_origin(field.annotation) is Literal:
-        return ", ".join(f"`{value}`" for value in get_args(field.annotation))
-    shape = _last(field, Shape)
-    assert shape is not None, field  # noqa: S101 - seen at import
+def _shape(plain: Any, marks: Sequence[object]) -> str:
+    if get_origin(plain) is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(plain))
+    shape = _last(marks, Shape)
+    assert shape is not None, plain  # noqa: S101 - seen at import
     return shape.text
 
 
-def _default(field: FieldInfo) -> Any:
-    return field.get_default(call_default_factory=True, validated_data={})
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _default(field: Field[Any]) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return None if field.default is MISSING else field.default
 
 
 def _written(value: object) -> str | None:

@@ -57,13 +57,14 @@ class Review:
 
     `sections` holds those sections that are sound in themselves, so that a mistake in one of them does not
     hide what an adapter has to say about another; `remains` holds the others without their wrong keys, the
-    defaults in their place. `agents` are those that an issue may be given to, as far as they can be told.
-    `settings` is there only where nothing is wrong at all.
+    defaults in their place, and `told` which keys of those the file has. `agents` are those that an issue may
+    be given to, as far as they can be told. `settings` is there only where nothing is wrong at all.
     """
 
     source: FrontMatter
     sections: dict[str, Section] = field(default_factory=dict)
     remains: dict[str, Section] = field(default_factory=dict)
+    told: dict[str, frozenset[str]] = field(default_factory=dict)
     agents: dict[str, NamedAgent] = field(default_factory=dict)
     settings: Settings | None = None
     warnings: list[WorkflowWarning] = field(default_factory=list)

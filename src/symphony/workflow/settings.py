@@ -1,15 +1,15 @@
 """Typed settings of the front matter (specification section 5.3; CF table; DESIGN section 11).
 
 Only shapes, defaults, bounds and when a change takes effect. Reading the file, `$VAR`, paths and the wording
-of errors are `document`, `resolve` and `validate`; the kinds of values are `values`. Durations end in `_ms`.
-Every model is frozen: a reload makes a new `Settings`.
+of errors are `document`, `resolve` and `validate`; the kinds of values are `values`, and who judges them is
+`engine`. Durations end in `_ms`. Every section is frozen: a reload makes a new `Settings`.
 """
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from symphony.workflow.engine import Section
 from symphony.workflow.values import (
     DefaultText,
     EnvNames,
@@ -73,37 +73,34 @@ _SESSION: Final = Reload.SESSION
 _RESTART: Final = Reload.RESTART
 
 
-class Section(BaseModel):
-    """Frozen and strict; unknown keys are warned about by `validate` (CF13), not refused."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, hide_input_in_errors=True)
-
-
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerSettings(Section):
     """`tracker`: which board, and which of its states mean what. `provider` belongs to the adapter.
 
-    Secrets that stand in `provider` literally are held as `SecretStr`, whose text form is masked (CF13).
+    Secrets that stand in `provider` literally are held as `Secret`, whose text form is masked (CF13).
     States are null where the file does not name them: then the adapter's defaults hold, if it has any.
     `on_start` and `on_block` are states that the daemon moves issues to. `webhook_secret` switches webhooks
     on; it is `$NAME` or, against all advice, the secret itself, and no part of the text form.
     """
 
     kind: Annotated[Name, _LIVE]
-    provider: Annotated[dict[str, Any], Shape("map"), _LIVE] = Field(default_factory=dict)
+    provider: Annotated[dict[str, Any], Shape("map"), _LIVE] = field(default_factory=dict)
     required_labels: Annotated[Labels, _LIVE] = ()
     active_states: Annotated[States, _LIVE] = None
     terminal_states: Annotated[States, _LIVE] = None
     on_start: Annotated[Name | None, Shape("text"), _LIVE] = None
     on_block: Annotated[Name | None, Shape("text"), _LIVE] = None
-    webhook_secret: Annotated[Name | None, Shape("text"), Field(repr=False), _LIVE] = None
+    webhook_secret: Annotated[Name | None, Shape("text"), _LIVE] = field(default=None, repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PollingSettings(Section):
     """`polling`."""
 
     interval_ms: Annotated[Positive, _LIVE] = 30_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceSettings(Section):
     """`workspace`: where workspaces live, what populates them, and what holds an agent inside.
 
@@ -112,7 +109,7 @@ class WorkspaceSettings(Section):
     """
 
     root: Annotated[Path, Shape("path"), DefaultText("<temp>/symphony_workspaces"), _LIVE]
-    repo: Annotated[GitName | None, Shape("path or URL"), Field(repr=False), _LIVE] = None
+    repo: Annotated[GitName | None, Shape("path or URL"), _LIVE] = field(default=None, repr=False)
     base_branch: Annotated[GitName | None, Shape("text"), _LIVE] = None
     push: Annotated[Literal["never", "origin"], _LIVE] = "never"
     keep_dirty: Annotated[Flag, _LIVE] = True
@@ -120,6 +117,7 @@ class WorkspaceSettings(Section):
     network: Annotated[Literal["open", "closed"], _SESSION] = "open"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HooksSettings(Section):
     """`hooks`: shell scripts around a run, null where there is none; `timeout_ms` holds for each."""
 
@@ -130,6 +128,7 @@ class HooksSettings(Section):
     timeout_ms: Annotated[Positive, _LIVE] = 60_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetSettings(Section):
     """`agent.budget`: what an issue, and a day, may use up before a person is asked; null is without limit.
 
@@ -142,6 +141,7 @@ class BudgetSettings(Section):
     max_attempts_without_progress: Annotated[Positive, _LIVE] = 5
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SkillsSettings(Section):
     """`agent.skills`: the catalog of skills in the envelope.
 
@@ -168,6 +168,7 @@ class SkillsSettings(Section):
     source: Annotated[Literal["workspace", "base_branch"], _LIVE] = "workspace"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRule(Section):
     """One of `agent.rules`: `use` an agent for issues with a label, in a state, or both (all that is told).
 
@@ -180,6 +181,7 @@ class AgentRule(Section):
     fallback: Name | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings(Section):
     """`agent`: limits of scheduling, and which agent runs.
 
@@ -191,18 +193,19 @@ class AgentSettings(Section):
 
     kind: Annotated[Name, _SESSION] = "codex"
     fallback: Annotated[Name | None, Shape("name of an agent"), _SESSION] = None
-    rules: Annotated[tuple[AgentRule, ...], Field(strict=False), Shape("list of rules"), _SESSION] = ()
+    rules: Annotated[tuple[AgentRule, ...], Shape("list of rules"), _SESSION] = ()
     max_concurrent_agents: Annotated[Positive, _LIVE] = 10
     max_turns: Annotated[Positive, _SESSION] = 20
     max_retry_backoff_ms: Annotated[Positive, _LIVE] = 300_000
     max_concurrent_agents_by_state: Annotated[
         dict[str, Positive], Shape("map of state to number > 0"), _LIVE
-    ] = Field(default_factory=dict)
+    ] = field(default_factory=dict)
     drain_timeout_ms: Annotated[NonNegative, _LIVE] = 30_000
-    budget: BudgetSettings = Field(default_factory=BudgetSettings)
-    skills: SkillsSettings = Field(default_factory=SkillsSettings)
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
+    skills: SkillsSettings = field(default_factory=SkillsSettings)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CodexSettings(Section):
     """`codex`: the app-server backend.
 
@@ -224,6 +227,7 @@ class CodexSettings(Section):
     stall_timeout_ms: Annotated[Whole, _LIVE] = 300_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClaudeSettings(Section):
     """`claude`: Claude Code over stream-json.
 
@@ -245,6 +249,7 @@ class ClaudeSettings(Section):
     stall_timeout_ms: Annotated[Whole, _LIVE] = 300_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AcpSettings(Section):
     """`acp`: any agent that speaks the Agent Client Protocol.
 
@@ -265,7 +270,7 @@ class AcpSettings(Section):
     ] = None
     on_approval: Annotated[Literal["decline", "accept", "block"], _SESSION] = "decline"
     env: Annotated[EnvNames, _SESSION] = ()
-    env_values: Annotated[EnvValues, _SESSION] = Field(default_factory=dict)
+    env_values: Annotated[EnvValues, _SESSION] = field(default_factory=dict)
     system_meta: Annotated[OpaqueMap, _SESSION] = None
     usage: Annotated[
         Literal["turn", "last_call", "none"] | None, Shape("`turn`, `last_call`, `none`"), _SESSION
@@ -278,6 +283,7 @@ class AcpSettings(Section):
     stall_timeout_ms: Annotated[Whole, _LIVE] = 300_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSettings(Section):
     """`command`: a one-shot program per turn, whose exit code and changed tree are the result.
 
@@ -294,6 +300,7 @@ class CommandSettings(Section):
     stall_timeout_ms: Annotated[Whole, _LIVE] = 300_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings(Section):
     """`server`: the HTTP API on TCP. A port, 0 for a free one, switches it on (AP2)."""
 
@@ -301,6 +308,7 @@ class ServerSettings(Section):
     host: Annotated[Host, _RESTART] = "127.0.0.1"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings(Section):
     """`worker`: other machines to run sessions on; none means this one (SW1).
 
@@ -312,6 +320,7 @@ class WorkerSettings(Section):
     max_concurrent_agents_per_host: Annotated[Positive | None, Shape("number > 0"), _LIVE] = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObservabilitySettings(Section):
     """`observability`: the reference's live view in a terminal, which this version does not have."""
 
@@ -320,6 +329,7 @@ class ObservabilitySettings(Section):
     render_interval_ms: Annotated[Positive, _RESTART] = 16
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionSettings(Section):
     """`retention`: how much of what ended runs left is kept; the newest stays, and all of live runs.
 
@@ -332,6 +342,7 @@ class RetentionSettings(Section):
     max_journal_bytes: Annotated[Positive, _LIVE] = 268_435_456
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(Section):
     """The whole front matter, typed and resolved.
 
@@ -340,17 +351,17 @@ class Settings(Section):
 
     tracker: TrackerSettings
     workspace: WorkspaceSettings
-    polling: PollingSettings = Field(default_factory=PollingSettings)
-    hooks: HooksSettings = Field(default_factory=HooksSettings)
-    agent: AgentSettings = Field(default_factory=AgentSettings)
-    agents: Annotated[dict[str, Any], Shape("map of name to settings"), _SESSION] = Field(
+    polling: PollingSettings = field(default_factory=PollingSettings)
+    hooks: HooksSettings = field(default_factory=HooksSettings)
+    agent: AgentSettings = field(default_factory=AgentSettings)
+    agents: Annotated[dict[str, Any], Shape("map of name to settings"), _SESSION] = field(
         default_factory=dict
     )
-    codex: CodexSettings = Field(default_factory=CodexSettings)
-    claude: ClaudeSettings = Field(default_factory=ClaudeSettings)
-    acp: AcpSettings = Field(default_factory=AcpSettings)
-    command: CommandSettings = Field(default_factory=CommandSettings)
-    server: ServerSettings = Field(default_factory=ServerSettings)
-    worker: WorkerSettings = Field(default_factory=WorkerSettings)
-    observability: ObservabilitySettings = Field(default_factory=ObservabilitySettings)
-    retention: RetentionSettings = Field(default_factory=RetentionSettings)
+    codex: CodexSettings = field(default_factory=CodexSettings)
+    claude: ClaudeSettings = field(default_factory=ClaudeSettings)
+    acp: AcpSettings = field(default_factory=AcpSettings)
+    command: CommandSettings = field(default_factory=CommandSettings)
+    server: ServerSettings = field(default_factory=ServerSettings)
+    worker: WorkerSettings = field(default_factory=WorkerSettings)
+    observability: ObservabilitySettings = field(default_factory=ObservabilitySettings)
+    retention: RetentionSettings = field(default_factory=RetentionSettings)

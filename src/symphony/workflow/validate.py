@@ -1,16 +1,17 @@
 """From the front matter's map to `Settings`, telling all that is wrong with it at once (WF8, CF1-CF13)."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from pydantic import ValidationError
+from pydantic_core import ValidationError
 
 from symphony.domain.failures import Category
 from symphony.workflow.agent_review import check_agents, keep_agents
 from symphony.workflow.confidential import literal_secrets, masked
+from symphony.workflow.engine import names_of, typed
 from symphony.workflow.errors import WarningCode, did_you_mean, quoted
 from symphony.workflow.keys import section_of
 from symphony.workflow.legacy import adopt_aliases
@@ -124,7 +125,7 @@ def _without_nulls(value: Any, location: Location) -> Any:
 
 
 def _warn_unknown(review: Review, raw: Mapping[str, Any], model: type[Section], at: Location) -> None:
-    known = model.model_fields.keys()
+    known = names_of(model)
     for key, value in raw.items():
         if key not in known:
             what = "key" if at else "section"
@@ -268,28 +269,34 @@ def _check_skills_source(review: Review, settings: Settings | None) -> None:
 
 
 def _typed(review: Review, raw: Mapping[str, Any], *, skip: Location) -> Settings | None:
-    _keep_sections(review, raw)
     try:
-        return Settings.model_validate(raw)
+        settings = typed(Settings, raw)
     except ValidationError as error:
         for problem in error.errors(include_url=False):
             if problem["loc"] != skip:
                 text, hint = wording(problem)
                 review.fail(problem["loc"], text, hint=hint)
-    return None
+        _keep_sections(review, raw)
+        return None
+    review.sections.update({name: getattr(settings, name) for name, _ in _sections()})
+    return settings
+
+
+def _sections() -> Iterator[tuple[str, type[Section]]]:
+    for name in names_of(Settings):
+        if model := section_of(Settings, name):
+            yield name, model
 
 
 def _keep_sections(review: Review, raw: Mapping[str, Any]) -> None:
     """The sections that are right in themselves, and what is left of the others."""
-    for name in Settings.model_fields:
-        model = section_of(Settings, name)
-        if model is None:
-            continue
+    for name, model in _sections():
         values = raw.get(name, {})
         try:
-            review.sections[name] = model.model_validate(values)
+            review.sections[name] = typed(model, values)
         except ValidationError as error:
             wrong = {problem["loc"][0] for problem in error.errors(include_url=False) if problem["loc"]}
             with suppress(ValidationError, AttributeError):  # the latter for what is no map at all
                 left = {key: value for key, value in values.items() if key not in wrong}
-                review.remains[name] = model.model_validate(left)
+                review.remains[name] = typed(model, left)
+                review.told[name] = frozenset(left)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from symphony.workflow.engine import AfterCheck, BeforeCheck, Bounds
 
 __all__ = [
     "MAX_NUMBER",
@@ -141,7 +141,7 @@ def _home_or_absolute(text: str) -> str:
 
 def _text_or_map(value: object) -> object:
     if not isinstance(value, str | dict):
-        raise ValueError("must be text or a map")  # noqa: TRY004 - pydantic reports ValueError only
+        raise ValueError("must be text or a map")  # noqa: TRY004 - the engine reports ValueError only
     return value
 
 
@@ -154,31 +154,31 @@ def _json_safe(value: str | dict[str, Any] | None) -> str | dict[str, Any] | Non
     return value
 
 
-Text = Annotated[str, AfterValidator(_without_nul), Shape("text")]
-Name = Annotated[Text, AfterValidator(_not_blank)]
-LowerName = Annotated[Name, AfterValidator(_folded)]
-GitName = Annotated[Name, AfterValidator(_no_option)]
-Host = Annotated[Name, AfterValidator(_one_word)]
-VariableName = Annotated[Text, AfterValidator(_variable)]
-Script = Annotated[Text | None, AfterValidator(_blank_to_null), Shape("script")]
-SkillsPath = Annotated[Text, AfterValidator(_inside_workspace), Shape("relative path")]
-UserPath = Annotated[Name, AfterValidator(_home_or_absolute), Shape("absolute path")]
+Text = Annotated[str, AfterCheck(_without_nul), Shape("text")]
+Name = Annotated[Text, AfterCheck(_not_blank)]
+LowerName = Annotated[Name, AfterCheck(_folded)]
+GitName = Annotated[Name, AfterCheck(_no_option)]
+Host = Annotated[Name, AfterCheck(_one_word)]
+VariableName = Annotated[Text, AfterCheck(_variable)]
+Script = Annotated[Text | None, AfterCheck(_blank_to_null), Shape("script")]
+SkillsPath = Annotated[Text, AfterCheck(_inside_workspace), Shape("relative path")]
+UserPath = Annotated[Name, AfterCheck(_home_or_absolute), Shape("absolute path")]
 Flag = Annotated[bool, Shape("true or false")]
-Whole = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER), Shape("number")]
-Positive = Annotated[int, Field(gt=0, le=MAX_NUMBER), Shape("number > 0")]
-NonNegative = Annotated[int, Field(ge=0, le=MAX_NUMBER), Shape("number ≥ 0")]
-Port = Annotated[int, Field(ge=0, le=65_535), Shape("number 0 to 65535")]
+Whole = Annotated[int, Bounds(ge=-MAX_NUMBER, le=MAX_NUMBER), Shape("number")]
+Positive = Annotated[int, Bounds(gt=0, le=MAX_NUMBER), Shape("number > 0")]
+NonNegative = Annotated[int, Bounds(ge=0, le=MAX_NUMBER), Shape("number ≥ 0")]
+Port = Annotated[int, Bounds(ge=0, le=65_535), Shape("number 0 to 65535")]
 
-_Names = Annotated[tuple[Text, ...], Field(strict=False), Shape("list of text")]
-States = Annotated[_Names | None, AfterValidator(_trimmed), Shape("list of text")]
-Labels = Annotated[_Names, AfterValidator(_labels)]
-Hosts = Annotated[_Names, AfterValidator(_unique)]
-EnvNames = Annotated[tuple[VariableName, ...], Field(strict=False), Shape("list of variable names")]
+_Names = Annotated[tuple[Text, ...], Shape("list of text")]
+States = Annotated[_Names | None, AfterCheck(_trimmed), Shape("list of text")]
+Labels = Annotated[_Names, AfterCheck(_labels)]
+Hosts = Annotated[_Names, AfterCheck(_unique)]
+EnvNames = Annotated[tuple[VariableName, ...], Shape("list of variable names")]
 EnvValues = Annotated[dict[VariableName, Text], Shape("map of variable name to text")]
-SkillNames = Annotated[tuple[Name, ...], Field(strict=False), Shape("list of text")]
-SkillsPaths = Annotated[tuple[SkillsPath, ...], Field(strict=False), Shape("list of relative paths")]
+SkillNames = Annotated[tuple[Name, ...], Shape("list of text")]
+SkillsPaths = Annotated[tuple[SkillsPath, ...], Shape("list of relative paths")]
 
-OpaqueMap = Annotated[dict[str, Any] | None, AfterValidator(_json_safe), Shape("map")]
+OpaqueMap = Annotated[dict[str, Any] | None, AfterCheck(_json_safe), Shape("map")]
 OpaqueTextOrMap = Annotated[
-    str | dict[str, Any], BeforeValidator(_text_or_map), AfterValidator(_json_safe), Shape("text or map")
+    str | dict[str, Any], BeforeCheck(_text_or_map), AfterCheck(_json_safe), Shape("text or map")
 ]

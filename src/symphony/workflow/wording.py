@@ -8,10 +8,10 @@ __all__ = ["wording"]
 
 _EXPECTED: Final = {
     "bool_type": ("true or false", "write true or false, without quotes"),
+    "dataclass_type": ("a map", "write its keys indented below it"),
     "dict_type": ("a map", "write its keys indented below it"),
     "int_type": ("a whole number", "write digits only, without quotes"),
     "is_instance_of": ("a path", "put the value in quotes"),
-    "model_type": ("a map", "write its keys indented below it"),
     "string_type": ("text", "put the value in quotes"),
     "tuple_type": ("a list", "write it as [first, second]"),
 }
@@ -22,7 +22,7 @@ _BOUNDS: Final = {
     "greater_than_equal": ("must be {} or more", "ge"),
     "less_than_equal": ("must be {} or less", "le"),
 }
-"""Per kind of bound: the phrase, and where pydantic keeps the number."""
+"""Per kind of bound: the phrase, and where the engine keeps the number."""
 
 _KINDS: Final[tuple[tuple[type, str], ...]] = (
     (bool, "true or false"),
@@ -37,7 +37,7 @@ _KINDS: Final[tuple[tuple[type, str], ...]] = (
 
 
 def wording(problem: ErrorDetails) -> tuple[str, str | None]:
-    """The phrase and the hint for one error of pydantic; never shows the value of a key."""
+    """The phrase and the hint for one error of the engine; never shows the value of a key."""
     kind, context = problem["type"], problem.get("ctx", {})
     if kind in _EXPECTED:
         expected, hint = _EXPECTED[kind]

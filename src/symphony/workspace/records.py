@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import structlog
-from pydantic import TypeAdapter, ValidationError
 
 from symphony.domain.failures import Category
 from symphony.workspace.files import (
@@ -25,6 +25,7 @@ from symphony.workspace.model import WorkspaceError, WorkspaceRecord
 __all__ = ["Entry", "read_entries", "read_entry", "write_entry"]
 
 _MAX_BYTES = 1024 * 1024
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, WorkspaceError)
 _log = structlog.get_logger(__name__)
 
 
@@ -60,9 +61,6 @@ class Entry:
         return WorkspaceRecord(issue_id=self.issue_id, identifier=self.identifier, key=self.key, path=path)
 
 
-_FORMAT = TypeAdapter(Entry)
-
-
 def read_entry(layout: Layout, key: str) -> Entry | None:
     """The record of a key; null where there is none that can be read, which is logged.
 
@@ -92,7 +90,7 @@ def read_entries(layout: Layout) -> tuple[Entry, ...]:
 
 def write_entry(layout: Layout, entry: Entry, *, synced: bool = True) -> None:
     """Write a record as a whole; with `synced` it also outlives the machine. Raises `OSError`."""
-    path, data = layout.record(entry.key), _FORMAT.dump_json(entry, indent=1)
+    path, data = layout.record(entry.key), msgspec.json.format(msgspec.json.encode(entry), indent=1)
     try:
         write_atomic(path, data, synced=synced)
     except FileNotFoundError:  # the directory, and there nearly always is one
@@ -112,9 +110,9 @@ def _content(path: Path) -> bytes | None:
 
 def _parse(path: Path, content: bytes) -> Entry | None:
     try:
-        entry = _FORMAT.validate_json(content, strict=True)
+        entry = msgspec.json.decode(content, type=Entry)
         check_key(entry.key)
-    except (ValidationError, WorkspaceError) as error:
+    except _UNREADABLE as error:
         _log.warning("workspace_record_skipped", path=str(path), error=str(error).splitlines()[0])
         return None
     return entry

@@ -17,6 +17,7 @@ from symphony.agents.codex.backend import CodexBackend
 from symphony.agents.events import ItemFinished, TurnEnded, TurnStatus
 from symphony.testing.claude_home import claude_home
 from symphony.testing.model_server import ModelServer, say, shell, tool
+from symphony.workflow.engine import typed
 from symphony.workflow.settings import CodexSettings
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ CODEX = frozenset({"OPENAI_API_KEY", "CODEX_API_KEY"})
 
 def backend(bench: Bench, command: str, **settings: object) -> CodexBackend:
     return CodexBackend(
-        settings=CodexSettings.model_validate({"command": command, "read_timeout_ms": 20_000, **settings}),
+        settings=typed(CodexSettings, {"command": command, "read_timeout_ms": 20_000, **settings}),
         around=Surroundings(
             host=bench.host,
             environ=bench.environ,

@@ -8,6 +8,7 @@ import pytest
 from symphony.domain.fault_points import Fault, no_fault
 from symphony.domain.issue import Issue
 from symphony.hosts.local import LocalHost
+from symphony.workflow.engine import typed
 from symphony.workflow.settings import HooksSettings, WorkspaceSettings
 from symphony.workspace.manager import WorkspaceManager
 
@@ -93,7 +94,7 @@ def make_manager(root: Path, environment: dict[str, str]) -> MakeManager:
     ) -> WorkspaceManager:
         return WorkspaceManager(
             LocalHost(),
-            WorkspaceSettings.model_validate({"root": root, **settings}),
+            typed(WorkspaceSettings, {"root": root, **settings}),
             hooks or HooksSettings(),
             {**base, **(environment or {})},
             frozenset({"TRACKER_TOKEN"}),

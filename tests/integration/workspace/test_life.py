@@ -1,3 +1,4 @@
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -677,14 +678,35 @@ class TestRecords:
             "other": good,
             "unsafe": good.replace('"MT-1"', '".."'),
             "partial": "{}",
+            "strict": good.replace("true", "1"),
+            "latin": good.replace("MT-1", "MT-\xe9"),
+            "deep": '{"x":' + "[" * 100_000,
         }.items():
-            (root / ".symphony" / "records" / f"{name}.json").write_text(content)
+            (root / ".symphony" / "records" / f"{name}.json").write_text(content, encoding="latin-1")
 
         with capture_logs() as logs:
             records = await manager.recorded()
 
         assert [record.key for record in records] == ["MT-1"]
-        assert [line["event"] for line in logs] == ["workspace_record_skipped"] * 5
+        assert [line["event"] for line in logs] == ["workspace_record_skipped"] * 8
+
+    async def test_a_record_is_plain_json_with_every_key(
+        self, make_manager: Make, root: Path, issue: MakeIssue
+    ) -> None:
+        await make_manager().prepare(issue("MT-1"), None)
+        text = (root / ".symphony" / "records" / "MT-1.json").read_text()
+        assert text.startswith('{\n "issue_id": ')
+        assert list(json.loads(text)) == [
+            "issue_id",
+            "identifier",
+            "key",
+            "ready",
+            "repo",
+            "branch",
+            "base_commit",
+            "owner",
+            "sealed",
+        ]
 
     async def test_long_keys_have_records_too(self, make_manager: Make, issue: MakeIssue) -> None:
         manager = make_manager()

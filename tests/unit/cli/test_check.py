@@ -76,6 +76,21 @@ def test_the_effective_settings_are_told_with_every_key(project: Project) -> Non
     assert settings["workspace"]["repo"] == str(project.repo)
 
 
+def test_the_effective_settings_are_plain_json_without_secrets(project: Project) -> None:
+    agent = "agent: {rules: [{label: x, use: codex}]}\ncodex: {command: bash, env: [A_B]}\n"
+    given = "{path: issues, token: hunter22, odd: [.nan, 1.5, {api_key: $KEY}]}"
+    project.write("WORKFLOW.md", f"---\ntracker: {{kind: markdown, provider: {given}}}\n{agent}---\nx\n")
+    settings = as_json()["settings"]
+    assert settings["tracker"]["provider"] == {
+        "path": "issues",
+        "token": "**********",
+        "odd": [None, 1.5, {"api_key": "$KEY"}],
+    }
+    assert settings["agent"]["rules"] == [{"use": "codex", "label": "x", "state": None, "fallback": None}]
+    assert settings["codex"]["env"] == ["A_B"]
+    assert isinstance(settings["workspace"]["root"], str)
+
+
 def test_everything_wrong_is_told_at_once_errors_first_in_the_order_of_the_file(project: Project) -> None:
     path = project.write(
         "WORKFLOW.md",

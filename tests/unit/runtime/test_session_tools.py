@@ -21,7 +21,8 @@ from symphony.runtime.bound import Bound
 from symphony.runtime.session_tools import SessionTools, missing_tools, session_options
 from symphony.runtime.skill_source import skills_of_run
 from symphony.skills import ActivationMode, Offer, SkillOptions, load, render
-from symphony.workflow.settings import Settings
+from symphony.workflow.engine import typed
+from symphony.workflow.settings import AgentSettings
 
 if TYPE_CHECKING:
     from symphony.workspace.manager import WorkspaceManager
@@ -256,9 +257,7 @@ class TestWhatCannotBeOffered:
     ) -> Bound:
         specs = tuple(ToolSpec(name=name, description="", input_schema={}) for name in taken)
         made = make_bound(tmp_path, ToolTracker(specs=specs))
-        settings = Settings.model_validate(
-            {**made.settings.model_dump(exclude_unset=True), "agent": {"skills": skills}}
-        )
+        settings = replace(made.settings, agent=typed(AgentSettings, {"skills": skills}))
         return replace(
             made,
             workflow=replace(made.workflow, settings=settings),

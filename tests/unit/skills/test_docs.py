@@ -15,6 +15,7 @@ from symphony.cli import main as symphony
 from symphony.skills import ActivationMode, DropReason, Format, Scope, SkillOptions, Validation, load
 from symphony.skills.codes import MEANINGS
 from symphony.skills.command import main
+from symphony.workflow.engine import names_of, typed
 from symphony.workflow.settings import SkillsSettings
 
 ROOT = Path(__file__).parents[3]
@@ -123,8 +124,8 @@ def test_the_yaml_shown_is_yaml() -> None:
     (hook,) = [one for one in shown if "repos" in one]
     (action,) = [one for one in shown if "jobs" in one]
     (settings,) = [one for one in shown if "agent" in one]
-    assert SkillsSettings.model_validate(settings["agent"]["skills"]).source == "base_branch"
-    assert settings["agent"]["skills"].keys() <= SkillsSettings.model_fields.keys()
+    assert typed(SkillsSettings, settings["agent"]["skills"]).source == "base_branch"
+    assert settings["agent"]["skills"].keys() <= set(names_of(SkillsSettings))
     assert hook["repos"][0]["hooks"][0]["pass_filenames"] is False
     assert action["jobs"]["skills"]["steps"][-1]["run"].endswith("--format github")
     assert {"check --strict", "check --format github"} <= {

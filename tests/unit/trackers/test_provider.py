@@ -2,11 +2,11 @@ import re
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
 from symphony.domain.failures import Category
 from symphony.trackers.base import TrackerConfigError
 from symphony.trackers.provider import ProviderReader
+from symphony.workflow.confidential import Secret
 
 ENVIRONMENT = {"TOKEN": "secret-1", "OTHER": "secret-2", "EMPTY": "", "WHO": "ann"}
 
@@ -30,7 +30,7 @@ def problems(made: ProviderReader) -> list[str]:
         (None, "secret-1"),
         ("$OTHER", "secret-2"),
         ("$UNSET", "secret-1"),
-        (SecretStr("literal"), "literal"),
+        (Secret("literal"), "literal"),
         ("literal", "literal"),
     ],
 )
@@ -61,7 +61,7 @@ def test_a_missing_credential_says_which_variable_to_set() -> None:
 
 @pytest.mark.conformance("C-3")
 def test_texts_resolve_variables_and_fall_back() -> None:
-    made = reader(a="$WHO", b="$UNSET", c=" x ", d=5, e=SecretStr("y"), f=[1])
+    made = reader(a="$WHO", b="$UNSET", c=" x ", d=5, e=Secret("y"), f=[1])
     assert made.text("a") == "ann"
     assert made.text("b", variable="WHO") == "ann"
     assert made.text("b", default="z") == "z"

@@ -2,16 +2,16 @@
 
 import json
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import SecretStr
 
 from symphony.domain.redaction import holds_credential
-from symphony.workflow.confidential import is_secret_key, masked, resolve_secret, secret_values
+from symphony.workflow.confidential import Secret, is_secret_key, masked, resolve_secret, secret_values
 from symphony.workflow.document import Stamp, Workflow, WorkflowFile, parse_workflow
 from symphony.workflow.errors import WarningCode, WorkflowError
 
@@ -35,14 +35,29 @@ def test_other_keys_do_not(name: str) -> None:
     assert not is_secret_key(name)
 
 
+def test_every_form_of_a_secret_is_a_mask() -> None:
+    secret = Secret(SECRET)
+    assert (str(secret), f"{secret}", repr(secret)) == ("*" * 10, "*" * 10, f"Secret('{'*' * 10}')")
+    assert str(Secret("")) == "", "that there is none may be seen"
+    assert secret.reveal() == SECRET
+    with pytest.raises(TypeError):
+        json.dumps(secret)
+
+
+def test_secrets_are_equal_by_their_text() -> None:
+    assert {Secret(SECRET), Secret(SECRET)} == {Secret(SECRET)}
+    assert Secret(SECRET) != Secret("other")
+    assert Secret(SECRET) != SECRET
+
+
 def test_literals_below_a_secret_key_are_masked_and_nothing_else() -> None:
     found = masked(
         {"api_key": SECRET, "token": "$NAME", "a": {"secrets": [SECRET, 7, None]}, "use_token": True}
     )
     assert found == {
-        "api_key": SecretStr(SECRET),
+        "api_key": Secret(SECRET),
         "token": "$NAME",
-        "a": {"secrets": [SecretStr(SECRET), SecretStr("7"), None]},
+        "a": {"secrets": [Secret(SECRET), Secret("7"), None]},
         "use_token": True,
     }
 
@@ -60,8 +75,8 @@ def test_literals_below_a_secret_key_are_masked_and_nothing_else() -> None:
         (None, {"FALLBACK": SECRET}, SECRET),
         (None, {}, None),
         (f" {SECRET} ", {"FALLBACK": "other"}, SECRET),
-        (SecretStr(SECRET), {}, SECRET),
-        (SecretStr("$KEY"), {"KEY": SECRET}, SECRET),
+        (Secret(SECRET), {}, SECRET),
+        (Secret("$KEY"), {"KEY": SECRET}, SECRET),
         ("", {"FALLBACK": "other"}, None),
         ("env:KEY", {"KEY": "other"}, "env:KEY"),
         ("${KEY}", {"KEY": "other"}, "${KEY}"),
@@ -72,7 +87,7 @@ def test_a_secret_is_the_value_of_its_variable_or_the_fallback(
     value: object, environment: dict[str, str], expected: str | None
 ) -> None:
     found = resolve_secret(value, environment=environment, fallback="FALLBACK")
-    assert (found and found.get_secret_value()) == expected
+    assert (found and found.reveal()) == expected
     assert SECRET not in repr(found)
 
 
@@ -81,7 +96,7 @@ def test_without_a_documented_fallback_there_is_none() -> None:
 
 
 def test_what_must_be_masked_is_known() -> None:
-    node = {"a": SecretStr(SECRET), "b": ["$NAME", {"c": "$UNSET"}], "d": "plain"}
+    node = {"a": Secret(SECRET), "b": ["$NAME", {"c": "$UNSET"}], "d": "plain"}
     assert secret_values(node, {"NAME": "its value"}) == {SECRET, "its value"}
 
 
@@ -136,7 +151,7 @@ FORMS = ("{token: %s}", "{api_key: [%s]}", "{more: {client_secret: {value: %s}}}
 )
 def test_no_text_form_of_a_workflow_holds_its_secret(secret: str, form: str) -> None:
     workflow = _parsed(form % json.dumps(secret))
-    dumped = json.dumps(workflow.settings.model_dump(mode="json"))
+    dumped = json.dumps(asdict(workflow.settings), default=str)
     forms = (repr(workflow), str(workflow.settings), f"{workflow.settings!r}", dumped, str(workflow.warnings))
     assert not [form for form in forms if secret in form]
     assert secret_values(workflow.settings.tracker.provider, {}) == {secret}

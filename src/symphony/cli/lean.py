@@ -70,13 +70,12 @@ class _StandIn(ModuleType):
             raise AttributeError(name)
 
 
-class _Late(ModuleType):
+class _Late(_StandIn):
     """Stands for a module until something of it is used, also later for whoever took it along."""
 
     @override
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what the import system asks of every module
-            raise AttributeError(name)
+        super().__getattr__(name)
         return getattr(self._module(), name)
 
     def leave(self) -> None:

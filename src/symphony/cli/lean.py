@@ -46,7 +46,7 @@ def lean_imports() -> Iterator[None]:
     if spared:
         modules["rich"] = None
     absent = [names for user, names in _STAND_INS if not {user, *names} & modules.keys()]
-    stand_ins: dict[str, ModuleType] = {name: _StandIn(name) for names in absent for name in names}
+    stand_ins: dict[str, _StandIn] = {name: _StandIn(name) for names in absent for name in names}
     functions = [name for user, name in _LATE_FUNCTIONS if not {user, name} & modules.keys()]
     stand_ins.update({name: _LateFunctions(name) for name in functions})
     modules.update(stand_ins)
@@ -71,40 +71,35 @@ def lean_imports() -> Iterator[None]:
 class _StandIn(ModuleType):
     """A module of which anything can be imported, and is null."""
 
-    @override
-    def __getattr__(self, name: str) -> None:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # what the import system asks of every module
             raise AttributeError(name)
+        return self._given(name)
+
+    def _given(self, _: str) -> Any:
+        return None
 
 
-class _LateFunctions(ModuleType):
+class _LateFunctions(_StandIn):
     """A module of which functions can be imported, which load it when they are called."""
 
     @override
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-
+    def _given(self, name: str) -> Any:
         def late(*arguments: Any) -> Any:
             return getattr(import_module(self.__name__), name)(*arguments)
 
         return late
 
 
-class _Late(ModuleType):
+class _Late(_StandIn):
     """Stands for a module until something of it is used, also later for whoever took it along."""
 
     @override
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what the import system asks of every module
-            raise AttributeError(name)
-        return getattr(self._module(), name)
+    def _given(self, name: str) -> Any:
+        self.leave()
+        return getattr(import_module(self.__name__), name)
 
     def leave(self) -> None:
         """From now on others find the module itself."""
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
-
-    def _module(self) -> ModuleType:
-        self.leave()
-        return import_module(self.__name__)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from typing_extensions import override
 
@@ -22,15 +22,6 @@ from symphony.cli.late_methods import late_methods
 from symphony.cli.late_patterns import late_patterns
 
 __all__ = ["lean_imports"]
-
-_STAND_INS = (
-    ("liquid", {"liquid.extra", "liquid.messages", "liquid.builtin.loaders.package_loader"}),
-    ("pydantic_core", {"pydantic_core.core_schema"}),
-)
-"""Who loads, and what is spared; nothing is where the one or the other is there already."""
-
-_LATE_FUNCTIONS = (("liquid", "liquid.utils.html"),)
-"""Who loads, and what is used by its functions alone."""
 
 
 @contextmanager
@@ -45,10 +36,8 @@ def lean_imports() -> Iterator[None]:
     spared = "rich" not in modules
     if spared:
         modules["rich"] = None
-    absent = [names for user, names in _STAND_INS if not {user, *names} & modules.keys()]
-    stand_ins: dict[str, _StandIn] = {name: _StandIn(name) for names in absent for name in names}
-    functions = [name for user, name in _LATE_FUNCTIONS if not {user, name} & modules.keys()]
-    stand_ins.update({name: _LateFunctions(name) for name in functions})
+    absent = [(kind, names) for user, kind, names in _SPARED if not {user, *names} & modules.keys()]
+    stand_ins = {name: kind(name) for kind, names in absent for name in names}
     modules.update(stand_ins)
     late = _Late("dateutil.parser")
     modules.setdefault(late.__name__, late)
@@ -71,6 +60,7 @@ def lean_imports() -> Iterator[None]:
 class _StandIn(ModuleType):
     """A module of which anything can be imported, and is null."""
 
+    @override
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # what the import system asks of every module
             raise AttributeError(name)
@@ -103,3 +93,15 @@ class _Late(_StandIn):
         """From now on others find the module itself."""
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
+
+
+_SPARED: Final[tuple[tuple[str, type[_StandIn], frozenset[str]], ...]] = (
+    (
+        "liquid",
+        _StandIn,
+        frozenset({"liquid.extra", "liquid.messages", "liquid.builtin.loaders.package_loader"}),
+    ),
+    ("liquid", _LateFunctions, frozenset({"liquid.utils.html"})),
+    ("pydantic_core", _StandIn, frozenset({"pydantic_core.core_schema"})),
+)
+"""Who loads, and what is spared how; nothing is where the one or the other is there already."""

@@ -4,6 +4,7 @@ Processes are found by the marks in their environment and by recorded identity, 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import anyio
 import structlog
@@ -15,7 +16,7 @@ from symphony.runtime.bound import Bound
 from symphony.runtime.state_dir import LiveRun, StateDirectory, StateDirectoryError
 from symphony.scheduler.inputs import WorkspaceRef
 
-__all__ = ["left_workspaces", "reap_predecessor"]
+__all__ = ["Glance", "glance", "left_workspaces", "reap_predecessor"]
 
 _GRACE_MS = 2_000
 _SWEEPS = 20
@@ -23,7 +24,35 @@ _EXEC_S = 0.01
 _log = structlog.get_logger(__name__)
 
 
-async def reap_predecessor(state_dir: StateDirectory, host: Host, *, agents: Sequence[Identity] = ()) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glance:
+    """A look at what a predecessor left: in the middle of an `exec` marks hide, so that one is not enough.
+
+    Attributes:
+        runs: those that files of earlier versions tell of.
+        alive: the processes that were seen.
+        at_s: when they were looked for, by the clock of the event loop.
+    """
+
+    runs: tuple[LiveRun, ...]
+    alive: frozenset[Identity]
+    at_s: float
+
+
+async def glance(state_dir: StateDirectory, host: Host) -> Glance:
+    """Look once; there is time for other work until the next look is worth something."""
+
+    def look() -> tuple[tuple[LiveRun, ...], frozenset[Identity]]:
+        runs = state_dir.left_runs()
+        return runs, frozenset(_alive(runs, (), host))
+
+    runs, alive = await to_thread.run_sync(look)
+    return Glance(runs=runs, alive=alive, at_s=anyio.current_time())
+
+
+async def reap_predecessor(
+    state_dir: StateDirectory, host: Host, first: Glance, *, agents: Sequence[Identity] = ()
+) -> int:
     """End every process that a predecessor left; returns how many were found.
 
     That is what carries the mark of our instance, however little is left of the state directory, and besides
@@ -34,18 +63,17 @@ async def reap_predecessor(state_dir: StateDirectory, host: Host, *, agents: Seq
         StateDirectoryError: category `predecessor_alive`: some could not be ended. Their issues must not get
             a second session beside them, so this start is given up.
     """
-    left = await to_thread.run_sync(state_dir.left_runs)
     found: set[Identity] = set()
-    alive = await _alive_twice(left, agents, host)
+    alive = await _alive_since(first, agents, host)
     for sweep in range(_SWEEPS):  # a process may fork between the look and the signal
         if not alive:
             break
         found |= alive
         await host.end(tuple(alive), grace_ms=0 if sweep else _GRACE_MS)
-        alive = await _alive_twice(left, agents, host)
+        alive = await _alive_since(await glance(state_dir, host), agents, host)
     if found:
-        _log.warning("predecessor_reaped", runs=len(left) + len(agents), processes=len(found))
-    for run in left:
+        _log.warning("predecessor_reaped", runs=len(first.runs) + len(agents), processes=len(found))
+    for run in first.runs:
         if not alive or not _alive_of([run], host):
             state_dir.remove_run(run.run_id)
     if alive:
@@ -65,13 +93,11 @@ def _survivors(alive: set[Identity]) -> StateDirectoryError:
     )
 
 
-async def _alive_twice(left: Sequence[LiveRun], agents: Sequence[Identity], host: Host) -> set[Identity]:
-    """What is alive. Where nothing seems to be, by a second look: in the middle of an `exec` marks hide."""
-    alive = await to_thread.run_sync(_alive, left, agents, host)
-    if not alive:
-        await anyio.sleep(_EXEC_S)
-        alive = await to_thread.run_sync(_alive, left, agents, host)
-    return alive
+async def _alive_since(first: Glance, agents: Sequence[Identity], host: Host) -> set[Identity]:
+    """What is alive; where nothing seemed to be, by a second look, as long after the first as an `exec`."""
+    if not first.alive:
+        await anyio.sleep_until(first.at_s + _EXEC_S)
+    return {*first.alive, *await to_thread.run_sync(_alive, first.runs, agents, host)}
 
 
 def _alive(left: Sequence[LiveRun], agents: Sequence[Identity], host: Host) -> set[Identity]:

@@ -33,7 +33,7 @@ from symphony.runtime.observer import Observer
 from symphony.runtime.operator import ServiceOperator
 from symphony.runtime.pool import Ahead, bound_threads, start_threads
 from symphony.runtime.reachable import reachable
-from symphony.runtime.recovery import left_workspaces, reap_predecessor
+from symphony.runtime.recovery import glance, left_workspaces, reap_predecessor
 from symphony.runtime.retention import keep_bounded
 from symphony.runtime.state_dir import StateDirectory
 from symphony.scheduler.commands import Command
@@ -167,6 +167,7 @@ class Service:
         await to_thread.run_sync(self._state_dir.create)
         with self._put, self._inbox, self._locked():
             self._fault(FaultPoint.LOCKED)
+            first = await glance(self._state_dir, self._host)
             opened = remembering(
                 self._state_dir.path,
                 owner=self._host.identify(os.getpid()),
@@ -178,7 +179,7 @@ class Service:
             async with opened as self._memory:
                 self._notifier.starting("ending what a predecessor left")
                 agents = self._memory.left_agents
-                await reap_predecessor(self._state_dir, self._host, agents=agents)
+                await reap_predecessor(self._state_dir, self._host, first, agents=agents)
                 self._fault(FaultPoint.REAPED)
                 await to_thread.run_sync(self._state_dir.trim_logs)
                 bound = self._bind(self._store.current())

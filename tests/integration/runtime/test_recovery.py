@@ -10,7 +10,7 @@ from anyio import to_thread
 
 from harness.left_runs import leave_run
 from symphony.hosts.local import LocalHost
-from symphony.runtime.recovery import reap_predecessor
+from symphony.runtime.recovery import glance, reap_predecessor
 from symphony.runtime.state_dir import LiveRun, StateDirectory
 
 pytestmark = pytest.mark.asyncio
@@ -58,7 +58,7 @@ async def test_what_carries_the_mark_of_a_left_run_ends_and_nothing_else_does(st
         leave_run(state, LiveRun(run_id="left-2", issue_id="2", issue_identifier="SYM-2", agent=agent))
         assert living(marked)
         assert living(recorded)
-        assert await reap_predecessor(state, host) == 2
+        assert await reap_predecessor(state, host, await glance(state, host)) == 2
         await to_thread.run_sync(marked.wait, 5)
         await to_thread.run_sync(recorded.wait, 5)
         assert living(other), "not ours to end"

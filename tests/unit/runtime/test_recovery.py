@@ -9,7 +9,7 @@ from harness.left_runs import leave_run
 from symphony.domain.failures import Category
 from symphony.hosts.base import Completed, HostProcess, Identity
 from symphony.hosts.local import LocalHost
-from symphony.runtime.recovery import reap_predecessor
+from symphony.runtime.recovery import glance, reap_predecessor
 from symphony.runtime.state_dir import LiveRun, StateDirectory, StateDirectoryError
 
 pytestmark = pytest.mark.asyncio
@@ -84,8 +84,12 @@ def files(state: StateDirectory) -> list[str]:
     return sorted(path.stem for path in state.runs.glob("*.json"))
 
 
+async def reap(state: StateDirectory, machine: Machine) -> int:
+    return await reap_predecessor(state, machine, await glance(state, machine))
+
+
 async def test_without_a_predecessor_nobody_is_looked_for(state: StateDirectory) -> None:
-    assert await reap_predecessor(state, Machine({"x": [who(1)]})) == 0
+    assert await reap(state, Machine({"x": [who(1)]})) == 0
 
 
 async def test_marked_and_recorded_processes_end_and_others_do_not(state: StateDirectory) -> None:
@@ -94,7 +98,7 @@ async def test_marked_and_recorded_processes_end_and_others_do_not(state: StateD
     machine = Machine({"e-1": [who(11)], "e-2": [who(12)], "other": [who(13)]})
     machine.recorded = {who(10), who(14)}
     with capture_logs() as logs:
-        assert await reap_predecessor(state, machine) == 3
+        assert await reap(state, machine) == 3
     assert machine.ended == [{who(10), who(11), who(12)}]
     assert machine.alive(who(13))
     assert machine.alive(who(14))
@@ -110,7 +114,7 @@ async def test_what_carries_the_mark_of_the_instance_ends_although_no_file_tells
     machine = Machine({})
     machine.left = {who(10), who(11)}
     with capture_logs() as logs:
-        assert await reap_predecessor(state, machine) == 2
+        assert await reap(state, machine) == 2
     assert machine.ended == [{who(10), who(11)}]
     assert [(line["event"], line["runs"], line["processes"]) for line in logs] == [
         ("predecessor_reaped", 0, 2)
@@ -123,15 +127,34 @@ async def test_a_recorded_process_number_that_somebody_else_has_now_is_left_alon
     left(state, "e-1", agent=who(10))
     machine = Machine({})
     with capture_logs() as logs:
-        assert await reap_predecessor(state, machine) == 0
+        assert await reap(state, machine) == 0
     assert (machine.ended, files(state), logs) == ([], [], [])
+
+
+async def test_what_was_seen_once_ends_although_it_hides_from_the_next_look(state: StateDirectory) -> None:
+    machine = Machine({})
+    machine.left = {who(10)}
+    first = await glance(state, machine)
+    machine.left = set()
+    assert await reap_predecessor(state, machine, first) == 1
+    assert machine.ended == [{who(10)}]
+
+
+async def test_what_hid_from_the_first_look_ends_and_so_does_what_the_journal_tells_of(
+    state: StateDirectory,
+) -> None:
+    machine = Machine({})
+    first = await glance(state, machine)
+    machine.left, machine.recorded = {who(10)}, {who(11), who(12)}
+    assert await reap_predecessor(state, machine, first, agents=[who(11), who(13)]) == 2
+    assert machine.ended == [{who(10), who(11)}]
 
 
 async def test_a_child_born_between_look_and_signal_is_found_by_the_next_look(state: StateDirectory) -> None:
     left(state, "e-1")
     machine = Machine({"e-1": [who(1)]})
     machine.forks = [("e-1", who(2))]
-    assert await reap_predecessor(state, machine) == 2
+    assert await reap(state, machine) == 2
     assert files(state) == []
 
 
@@ -140,7 +163,7 @@ async def test_what_survives_even_the_kill_ends_the_start_and_keeps_its_file(sta
     left(state, "e-2")
     machine = Machine({"e-1": [who(1)], "e-2": [who(2)]}, immortal=[who(1)])
     with pytest.raises(StateDirectoryError, match=r"survive even SIGKILL: pid 1$") as refused:
-        await reap_predecessor(state, machine)
+        await reap(state, machine)
     assert refused.value.failure.category is Category.PREDECESSOR_ALIVE
     assert files(state) == ["e-1"]
 
@@ -150,6 +173,6 @@ async def test_processes_that_fork_faster_than_the_sweeps_keep_their_file(state:
     machine = Machine({"e-1": [who(1)]})
     machine.forks = [("e-1", who(pid)) for pid in range(2, 22)]
     with pytest.raises(StateDirectoryError, match=r"pid 21$"):
-        await reap_predecessor(state, machine)
+        await reap(state, machine)
     assert machine.alive(who(21))
     assert files(state) == ["e-1"], "the next start must find it again"

@@ -54,7 +54,7 @@ def preflight_failure(message: str, *, hint: str, blame: Blame = Blame.HOST) -> 
 async def _run(host: Host, environ: Mapping[str, str], argv: Sequence[str]) -> None:
     hint = "workspace.root must be a directory that the daemon can write to"
     try:
-        done = await host.run(argv, env=dict(environ), timeout_ms=_TIMEOUT_MS)
+        done = await host.run(argv, env=dict(environ), timeout_ms=_TIMEOUT_MS, tethered=False)
     except OSError as error:
         raise preflight_failure(f"{argv[0]}: {error}", hint=hint, blame=Blame.WORKSPACE) from error
     if done.exit_code != 0:

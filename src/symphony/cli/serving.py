@@ -13,6 +13,7 @@ from symphony.cli.lean import lean_imports
 from symphony.cli.uncommitted import unseen_skills
 from symphony.hosts.local import LocalHost
 from symphony.hosts.secrets import EXPOSED_HINT, Secrets, read_secrets
+from symphony.hosts.tether import Tether
 from symphony.observability.logs import configure
 from symphony.observability.sinks import LogFile
 from symphony.observability.tally import Tally
@@ -67,7 +68,8 @@ def serve(
     notifier, secrets = Notifier.of(environment), read_secrets(without_manager(environment))
     environment = secrets.environment
     store, tally = open_store(workflow_path, environment, acknowledged=acknowledged), Tally()
-    with _sink(log_path) as stream, _file(logs_root) as file, _deciding(record, store, environment) as decide:
+    deciding = _deciding(record, store, environment)
+    with Tether() as tether, _sink(log_path) as stream, _file(logs_root) as file, deciding as decide:
         log = _Log(
             store=store, environment=environment, stream=stream, file=file, form=log_format, level=log_level
         )
@@ -77,7 +79,7 @@ def serve(
         service = Service(
             store=store,
             state_dir=StateDirectory(place),
-            host=LocalHost(instance=instance_of(place)),
+            host=LocalHost(instance=instance_of(place), tether=tether),
             environment=environment,
             once=once,
             observers=(log, tally, *observers) if once else (log, *observers),

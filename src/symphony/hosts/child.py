@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import anyio
-from anyio import to_thread
+from anyio import to_thread, wait_readable, wait_writable
 from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 __all__ = ["PIPE_BYTES", "Child", "ReadEnd", "WriteEnd", "start"]
@@ -45,7 +45,7 @@ class ReadEnd:
             try:
                 data = os.read(self._fd, max_bytes)
             except BlockingIOError:
-                await anyio.wait_readable(self._fd)
+                await wait_readable(self._fd)
                 self._waited = True
                 continue
             if not data:
@@ -72,7 +72,7 @@ class WriteEnd:
             try:
                 rest = rest[os.write(self._fd, rest) :]
             except BlockingIOError:
-                await anyio.wait_writable(self._fd)
+                await wait_writable(self._fd)
 
 
 class Child:
@@ -141,7 +141,7 @@ def _widen(fd: int) -> None:
 
 async def _readable_once(fd: int) -> None:
     try:
-        await anyio.wait_readable(fd)
+        await wait_readable(fd)
     finally:
         os.close(fd)
 

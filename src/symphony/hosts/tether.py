@@ -15,8 +15,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 __all__ = ["Tether", "startable"]
 
@@ -26,7 +29,18 @@ class Tether:
 
     def __init__(self, *, program: str = "setpriv") -> None:
         self._name = program
+        self._trial: _Trial | None = None
         self._found: set[tuple[str, str | None]] = set()
+
+    def __enter__(self) -> Self:
+        """Begin to try the program while there is other work to do, so that nobody waits for it later."""
+        self._trial = _try(self._name)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _ = self._program  # the child that tries it is ended and forgotten
 
     @property
     def holds(self) -> bool:
@@ -35,8 +49,8 @@ class Tether:
 
     @cached_property
     def _program(self) -> str | None:
-        found = shutil.which(self._name) if sys.platform == "linux" else None
-        return found if found is not None and _works(found) else None
+        trial = self._trial or _try(self._name)
+        return None if trial is None or trial.child.wait() != 0 else trial.program
 
     def tie(
         self, argv: Sequence[str], number: signal.Signals, *, cwd: Path | None, env: Mapping[str, str]
@@ -64,15 +78,26 @@ class Tether:
         return [program, "--pdeathsig", number.name.removeprefix("SIG"), "--", *argv]
 
 
-def _works(program: str) -> bool:
-    """Whether it knows the option (util-linux 2.33; the one of BusyBox does not)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trial:
+    """A start of the program, whose exit tells whether it knows the option."""
+
+    program: str
+    child: "subprocess.Popen[bytes]"
+
+
+def _try(name: str) -> _Trial | None:
+    """Begin to see whether it knows the option (util-linux 2.33; the one of BusyBox does not)."""
+    program = shutil.which(name) if sys.platform == "linux" else None
+    if program is None:
+        return None
+    argv, silent = [program, "--pdeathsig", "KILL", "--", "true"], subprocess.DEVNULL
     try:
-        tried = subprocess.run(
-            [program, "--pdeathsig", "KILL", "--", "true"], capture_output=True, check=False
+        return _Trial(
+            program=program, child=subprocess.Popen(argv, stdin=silent, stdout=silent, stderr=silent)
         )
     except OSError:
-        return False
-    return tried.returncode == 0
+        return None
 
 
 def startable(program: str, cwd: Path | None, env: Mapping[str, str]) -> bool:

@@ -15,7 +15,7 @@ from functools import partial
 
 import anyio
 import structlog
-from anyio import to_thread
+from anyio import create_memory_object_stream, to_thread
 
 from symphony.domain.failures import Failure, SymphonyError
 from symphony.domain.fault_points import Fault, FaultPoint, no_fault
@@ -103,7 +103,7 @@ class Service:
         self._wall_ms = wall_ms
         self._memory: Memory | None = None
         self._fault = fault
-        self._put, self._inbox = anyio.create_memory_object_stream[Input | None](math.inf)
+        self._put, self._inbox = create_memory_object_stream[Input | None](math.inf)
         self._timers = Timers(self.post, now_ms)
         self._exit = anyio.Event()
         self._starting: anyio.CancelScope | None = None

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from watchfiles import Change, awatch
-
 from symphony.domain.failures import Failure, SymphonyError
 from symphony.workflow.document import Workflow, WorkflowFile, parse_workflow, read_workflow_file
 from symphony.workflow.errors import WorkflowError
@@ -158,8 +156,9 @@ class WorkflowStore:
         Watches the directory, since editors replace the file. Ends in silence where watching is not
         possible; ends within half a second after its task is cancelled.
         """
+        from watchfiles import awatch  # noqa: PLC0415 - loaded when a watch begins, behind the first dispatch
 
-        def is_ours(_change: Change, path: str) -> bool:
+        def is_ours(_: object, path: str) -> bool:
             return Path(path).name == self._path.name
 
         try:

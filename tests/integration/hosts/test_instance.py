@@ -212,6 +212,22 @@ def test_without_a_fit_setpriv_commands_are_started_as_they_are(tmp_path: Path) 
         tether = Tether(program=program)
         assert not tether.holds
         assert tether.tie(["true"], signal.SIGKILL, cwd=None, env=_ENV) == ["true"]
+        with Tether(program=program) as begun:
+            assert not begun.holds
+
+
+@pytest.mark.skipif(not Tether().holds, reason="no setpriv(1) that knows --pdeathsig")
+def test_a_trial_that_was_begun_is_ended_whether_or_not_anybody_asked() -> None:
+    with Tether() as tether:
+        assert tether.tie(["true"], signal.SIGKILL, cwd=None, env=_ENV)[1:] == [
+            "--pdeathsig",
+            "KILL",
+            "--",
+            "true",
+        ]
+    with Tether() as unused:
+        pass
+    assert unused.holds
 
 
 @pytest.mark.skipif(not Tether().holds, reason="no setpriv(1) that knows --pdeathsig")

@@ -225,7 +225,7 @@ async def test_hints_end_with_the_watch(store: WorkflowStore, monkeypatch: pytes
     async def ending(*_: object, **__: object) -> AsyncIterator[set[tuple[Change, str]]]:
         yield set()
 
-    monkeypatch.setattr("symphony.workflow.store.awatch", ending)
+    monkeypatch.setattr("watchfiles.awatch", ending)
     assert [hint async for hint in store.changes()] == [None]
 
 

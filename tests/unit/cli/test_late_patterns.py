@@ -1,4 +1,4 @@
-"""Patterns that are compiled when they are used: libraries find what they would have found."""
+"""Patterns that are compiled when they are used: they find what they would have found."""
 
 import re
 import subprocess
@@ -25,6 +25,20 @@ def test_patterns_of_libraries_are_not_compiled_while_they_load_and_match_as_eve
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["False", "a-b None", "1", "a: b"]
+
+
+def test_patterns_of_ours_are_compiled_when_they_are_asked_and_not_again() -> None:
+    program = (
+        "import re\n"
+        "from symphony.cli.late_patterns import late_patterns\n"
+        "with late_patterns():\n"
+        "    from symphony.domain import ids\n"
+        "    print(isinstance(ids._UNSAFE, re.Pattern), ids.workspace_key('SYM-1'))\n"
+        "re.compile = None\n"
+        "print(ids.workspace_key('SYM/1')[:7])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "SYM-1", "SYM_1--"]
 
 
 def test_everybody_else_gets_patterns_and_afterwards_all_do() -> None:

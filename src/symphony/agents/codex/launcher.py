@@ -164,7 +164,9 @@ class Launcher:
             return frozenset()
         argv = ["cat", "--", str(home / "config.toml")]
         try:
-            found = await self.host.run(argv, env=dict(self.environ), timeout_ms=_CONFIG_TIMEOUT_MS)
+            found = await self.host.run(
+                argv, env=dict(self.environ), timeout_ms=_CONFIG_TIMEOUT_MS, tethered=False
+            )
         except OSError:
             return frozenset()
         return provider_variables(found.stdout.decode("utf-8", "replace")) if found.stdout else frozenset()

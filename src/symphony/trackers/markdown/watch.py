@@ -14,7 +14,6 @@ from typing import NamedTuple
 import anyio
 import anyio.to_thread
 import structlog
-import watchfiles
 
 from symphony.trackers.markdown.names import is_issue_file
 
@@ -66,6 +65,8 @@ async def _watched(folder: Path) -> AsyncGenerator[None, None]:
 
 async def _changes(folder: Path, paths: tuple[Path, ...]) -> AsyncGenerator[set[Path], None]:
     """Names of issue files, of the folder and of what is beside it; empty when it is time for a look."""
+    import watchfiles  # noqa: PLC0415 - loaded when a watch begins, behind the first dispatch
+
     watching = watchfiles.awatch(
         *paths,
         watch_filter=lambda _, name: Path(name).parent != folder or is_issue_file(Path(name).name),

@@ -6,6 +6,7 @@ dispatches anything.
 """
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -22,10 +23,15 @@ THREADS: Final = 12
 """For work of every kind. More of them only fight for the interpreter."""
 _OTHERS: Final = 10  # that others have for themselves: readers of skills and of the board, and its writers
 _WAIT_S: Final = 5.0
+_SWITCH_S: Final = 0.02
+"""How long a thread computes before another may ask for the interpreter. Ours work on files and give it away
+by themselves; asking sooner only makes them hand it back and forth with the event loop. Answers have 50 ms.
+"""
 
 
 def bound_threads() -> None:
-    """Let this event loop have no more threads for work of every kind than there shall be."""
+    """Let this event loop have no more threads than there shall be, and let them share calmly."""
+    sys.setswitchinterval(_SWITCH_S)
     to_thread.current_default_thread_limiter().total_tokens = THREADS
 
 

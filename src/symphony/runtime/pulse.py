@@ -25,8 +25,11 @@ __all__ = ["Later", "Pending", "Pulse", "on_the_loop"]
 
 INTERVAL_MS = 250
 MOMENT_MS = 100
+SIGN_MS = 1_000
 # A piece of work that begins may be followed by minutes of silence, so it is told at once.
-_MILESTONES = (SessionStarted, ItemStarted, TurnEnded, InputRequired)
+_MILESTONES = (ItemStarted, TurnEnded, InputRequired)
+# What follows soon by itself is told with it.
+_STEPS = (SessionStarted, ToolCalled)
 
 
 class Pending(Protocol):
@@ -126,10 +129,10 @@ class Pulse:
         since_ms = self._now_ms() - self._told_ms
         if isinstance(event, _MILESTONES) or since_ms >= INTERVAL_MS:
             self._beat_soon()
-        elif isinstance(event, ToolCalled):
+        elif isinstance(event, _STEPS):
             self._beat_presently()
         elif self._owed is None and self._later is not None:
-            self._owed = self._later((INTERVAL_MS - since_ms) / 1000, self.beat)
+            self._owed = self._later((INTERVAL_MS - since_ms) / 1000, self._beat_if_news)
 
     def _beat_presently(self) -> None:
         """Report in a moment, together with what follows until then: a start has half a dozen such steps."""
@@ -137,7 +140,7 @@ class Pulse:
             self._beat_soon()
         elif not self._due:
             self._forget_owed()
-            self._owed, self._is_news = self._later(MOMENT_MS / 1000, self.beat), True
+            self._owed, self._is_news = self._later(MOMENT_MS / 1000, self._beat_if_news), True
 
     def _beat_soon(self) -> None:
         """Report when whoever is at work now has had its turn: what it has to say in one go is one report."""
@@ -147,7 +150,18 @@ class Pulse:
 
     def _beat_if_due(self) -> None:
         if self._due:
-            self.beat()
+            self._beat_if_news()
+
+    def _beat_if_news(self) -> None:
+        """Report now; signs of life and nothing else wait until the last report is a second old."""
+        report, told, since_ms = self._report(), self._told, self._now_ms() - self._told_ms
+        merely = told is not None and report == replace(told, signs=report.signs, rate_limits=None)
+        if self._later is None or not merely or since_ms >= SIGN_MS:
+            self._tell(report)
+            return
+        self._due = False
+        self._forget_owed()
+        self._owed = self._later((SIGN_MS - since_ms) / 1000, self.beat)
 
     def end(self) -> None:
         """Report what is due or new, and nothing more by itself; that it is finishing is no news any more."""

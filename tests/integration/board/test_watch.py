@@ -9,8 +9,10 @@ import anyio.lowlevel
 import pytest
 import watchfiles
 from structlog.testing import capture_logs
+from typing_extensions import override
 
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker, watch
+from symphony.trackers.markdown.board import Board, Snapshot
 
 pytestmark = pytest.mark.asyncio
 
@@ -74,6 +76,36 @@ async def test_a_watch_begins_with_a_hint_and_tells_of_changed_issues(folder: Pa
         await hints.next()
         rename(folder / "SYM-1.md", folder / "SYM-2.md")
         await hints.next()
+
+
+async def test_the_longer_a_board_takes_to_read_the_longer_hints_rest(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, rests = 100.0, list[float]()
+
+    async def rest(wanted_s: float) -> None:
+        rests.append(wanted_s)
+
+    class Slow(Board):
+        takes_s = 0.0
+
+        @override
+        def all(self) -> Snapshot:
+            nonlocal now_s
+            now_s += self.takes_s
+            return super().all()
+
+    board = Slow(BoardConfig(path=folder))
+    tracker = MarkdownTracker(board.config, board=board, rest=rest)
+    async with aclosing(tracker.changes()) as hints:
+        for number, board.takes_s in enumerate((0.0, 0.02, 2.0)):
+            await anext(hints)
+            with monkeypatch.context() as patch:
+                patch.setattr(anyio, "current_time", lambda: now_s)
+                await tracker.fetch_issues_by_states(["Todo"])
+            touch(folder / f"SYM-{number}.md")
+        await anext(hints)
+    assert rests == pytest.approx([0.0, 0.38, 5.0])
 
 
 async def test_comments_and_temporary_files_wake_nobody(folder: Path) -> None:

@@ -7,6 +7,7 @@ from symphony.agents.events import (
     Activity,
     AgentEvent,
     InputRequired,
+    ItemStarted,
     RateLimits,
     SessionStarted,
     Text,
@@ -16,13 +17,13 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.domain.redaction import MASK, Redaction
-from symphony.runtime.pulse import INTERVAL_MS, MOMENT_MS, Pulse
+from symphony.runtime.pulse import INTERVAL_MS, MOMENT_MS, SIGN_MS, Pulse
 from symphony.scheduler.inputs import AgentReported, Input, RunReport, RunStage
 
 STARTED = SessionStarted(session_id="t-1", thread_id="t", turn_id="1")
 TOOL = ToolCalled(name="board_move", success=True)
 MILESTONES: list[AgentEvent] = [
-    STARTED,
+    ItemStarted(kind="commandExecution", summary="make"),
     TurnEnded(status=TurnStatus.COMPLETED),
     InputRequired(reason="which one?"),
 ]
@@ -79,9 +80,9 @@ def patient() -> Patient:
 
 
 def test_a_flood_is_reported_a_few_times_a_second_and_loses_no_count(patient: Patient) -> None:
-    for _ in range(1_000):
+    for number in range(1_000):
         patient.wait(1)
-        patient.pulse.feel(Text(message="x"))
+        patient.pulse.feel(Text(message=f"x {number}"))
     assert 1_000 // INTERVAL_MS <= len(patient.reports) <= 1_000 // INTERVAL_MS + 1
     patient.pulse.beat()
     assert patient.last.signs == 1_000
@@ -97,12 +98,14 @@ def test_a_milestone_is_reported_at_once(patient: Patient, event: AgentEvent) ->
     assert patient.last.signs == 2
 
 
-def test_the_end_of_a_tool_call_is_told_in_a_moment(patient: Patient) -> None:
+@pytest.mark.parametrize("event", [STARTED, TOOL], ids=lambda event: type(event).__name__)
+def test_a_step_that_others_follow_is_told_with_them_in_a_moment(patient: Patient, event: AgentEvent) -> None:
     patient.pulse.tool_begins()
-    patient.pulse.feel(TOOL)
+    patient.pulse.feel(event)
+    patient.pulse.feel(Text(message="goes on"))
     assert len(patient.reports) == 1
     patient.wait(MOMENT_MS)
-    assert [one.signs for one in patient.reports] == [0, 1]
+    assert [(one.signs, one.last_message) for one in patient.reports] == [(0, None), (2, "goes on")]
 
 
 def test_that_a_run_is_finishing_is_no_news_at_its_end(patient: Patient) -> None:
@@ -137,13 +140,35 @@ def test_what_is_owed_is_paid_once(patient: Patient) -> None:
     assert all(call.cancelled for call in patient.calls)
 
 
-def test_streamed_text_without_words_is_a_sign_of_life(patient: Patient) -> None:
+def test_streamed_text_without_words_is_a_sign_of_life_and_told_once_a_second(patient: Patient) -> None:
     patient.pulse.feel(Activity(count=7))
     assert patient.last.signs == 7
-    patient.now += INTERVAL_MS
-    patient.pulse.feel(Activity(count=3))
-    assert patient.last.signs == 10
+    for _ in range(2 * SIGN_MS // INTERVAL_MS):
+        patient.wait(INTERVAL_MS)
+        patient.pulse.feel(Activity(count=1))
+    assert [one.signs for one in patient.reports] == [7, 10, 14]
     assert patient.last.last_message is None
+
+
+def test_the_last_sign_of_life_before_a_silence_is_told_within_a_second(patient: Patient) -> None:
+    patient.pulse.feel(Activity(count=7))
+    patient.wait(INTERVAL_MS)
+    patient.pulse.feel(Activity(count=1))
+    assert patient.last.signs == 7
+    patient.wait(SIGN_MS - INTERVAL_MS)
+    assert patient.last.signs == 8
+    patient.wait(60_000)
+    assert len(patient.reports) == 2
+
+
+def test_a_milestone_takes_signs_of_life_along_that_wait(patient: Patient) -> None:
+    patient.pulse.feel(Activity(count=7))
+    patient.wait(INTERVAL_MS)
+    patient.pulse.feel(Activity(count=1))
+    patient.pulse.feel(TurnEnded(status=TurnStatus.COMPLETED))
+    assert [one.signs for one in patient.reports] == [7, 9]
+    patient.wait(60_000)
+    assert len(patient.reports) == 2
 
 
 def test_the_interval_counts_from_the_last_report_of_any_cause(patient: Patient) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.untouched import writing_of
 from symphony.domain.failures import Category
 from symphony.domain.issue import Blocker
 from symphony.trackers.base import TrackerError
@@ -274,9 +275,9 @@ def test_a_move_writes_the_configured_spelling_and_nothing_else(board: Board, wr
 
 def test_a_move_to_where_it_is_writes_nothing(board: Board, write: Write) -> None:
     path = write("SYM-1")
-    before = path.stat()
+    before = writing_of(path)
     assert board.move("SYM-1", "Todo").before == "Todo"
-    assert path.stat() == before
+    assert writing_of(path) == before
 
 
 def test_a_move_reads_its_own_file_only(board: Board, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

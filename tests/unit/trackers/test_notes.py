@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.untouched import writing_of
 from symphony.domain.failures import Category
 from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import Notes, files
@@ -87,9 +88,9 @@ def test_two_keys_are_two_comments(notes: Notes) -> None:
 def test_the_same_text_is_not_written_again(notes: Notes, folder: Path) -> None:
     note_id = notes.put("SYM-1", "one", key="k", note_id=None)
     path = folder / "SYM-1" / "comments" / f"{note_id}.md"
-    before = path.stat()
+    before = writing_of(path)
     notes.put("SYM-1", "one", key="k", note_id=note_id)
-    assert path.stat() == before
+    assert writing_of(path) == before
 
 
 def test_nobody_else_s_comment_is_taken_for_the_daemon_s(notes: Notes, folder: Path) -> None:

@@ -1,6 +1,7 @@
 """The Markdown board as a tracker: the contract of `trackers.base`, with all file work in worker threads."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import anyio
@@ -22,6 +23,9 @@ __all__ = ["MarkdownTracker"]
 
 _READ_LIMIT_S = 30.0
 _READERS = 4
+_REST = 19
+_MAX_REST_S = 5.0
+"""Reading the board because of hints takes at most a twentieth of the time: so much of it is rest."""
 _WRITERS = 2
 _LOG = structlog.get_logger(__name__)
 _T = TypeVar("_T")
@@ -31,7 +35,12 @@ class MarkdownTracker:
     """One board folder. Implements `Tracker` and every capability; needs no credentials."""
 
     def __init__(
-        self, config: BoardConfig, *, board: Board | None = None, read_limit_s: float = _READ_LIMIT_S
+        self,
+        config: BoardConfig,
+        *,
+        board: Board | None = None,
+        read_limit_s: float = _READ_LIMIT_S,
+        rest: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self.config = config
         self._board = board or Board(config)
@@ -39,6 +48,8 @@ class MarkdownTracker:
         self._read_limit_s = read_limit_s
         self._told: dict[str, frozenset[str]] = {}
         self._skipped: tuple[Failure, ...] = ()
+        self._took_s = 0.0
+        self._rest = rest
         # Readings that hang on a dead disk hold threads of ours and not everybody's.
         self._readers = anyio.CapacityLimiter(_READERS)
         # Only one writes at a time: a crowd that waits for its turn shall not hold everybody's threads.
@@ -49,7 +60,9 @@ class MarkdownTracker:
         wanted = {normalise_state(state) for state in states if state.strip()}
         if not wanted:
             return ()
+        began_s = anyio.current_time()
         snapshot = await self._reading(self._board.all)
+        self._took_s = anyio.current_time() - began_s
         self._skipped = tuple(problem.failure for problem in snapshot.problems.values())
         self._tell("", snapshot.problems.values())
         return tuple(issue for issue in snapshot.issues if normalise_state(issue.state) in wanted)
@@ -85,9 +98,16 @@ class MarkdownTracker:
             limiter=self._writers,
         )
 
-    def changes(self) -> AsyncIterator[None]:
-        """A hint soon after an issue file changed; the daemon's and other comments give none."""
-        return folder_changes(self.config.path)
+    async def changes(self) -> AsyncGenerator[None, None]:
+        """A hint soon after an issue file changed; the daemon's and other comments give none.
+
+        After one there is none for a while, the longer the more there is to read: a large board on which
+        agents move their issues all the time shall not be read all the time.
+        """
+        async with aclosing(folder_changes(self.config.path)) as hints:
+            async for _ in hints:
+                yield
+                await self._rest(min(self._took_s * _REST, _MAX_REST_S))
 
     async def list_comments(self, issue_id: str) -> Sequence[Comment]:
         """All comments, oldest first; `mine` are those of the daemon, whatever their text says.

@@ -1,8 +1,8 @@
-"""The threads for short work on files: a bounded number of them, started before the work and not during it.
+"""The threads for short work on files: a bounded number of them, started at once and not when chance asks.
 
 The library starts a thread when none is idle, and ends those that were idle for a while: their number then
-follows chance and not the sessions. Started all at once, they are what the daemon holds at most, before it
-dispatches anything.
+follows chance and not the sessions. Started all at once, soon after the daemon, they are what it holds at
+most.
 """
 
 import asyncio

@@ -195,7 +195,10 @@ async def test_head_has_the_headers_of_get_and_no_body(client: httpx.AsyncClient
 
 @pytest.mark.parametrize(
     "body",
-    [b"{", b"null", b"[]", b'{"a": 1}', b'{"a": "\xff"}', b"\xff", b"[" * 60_000, b"0", b'"x"', b"\x00"],
+    [
+        *(b"{", b"null", b"[]", b'{"a": 1}', b'{"a": "\xff"}', b"\xff", b"[" * 60_000, b"0", b'"x"', b"\x00"),
+        *(b" ", b"\r", b"\n\n"),
+    ],
 )
 async def test_a_body_that_is_not_empty_and_not_an_empty_object(
     client: httpx.AsyncClient, operator: FakeOperator, body: bytes

@@ -1,22 +1,20 @@
 """Hints that something changed: acted on while they come, and never needed."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final
 
 import anyio
 import structlog
 
-__all__ = ["heed"]
+from symphony.runtime.pool import HEAD_START_S
 
-_AFTER_S: Final = 0.2
-"""Watching loads a library and starts threads: what is on the board already goes first."""
+__all__ = ["heed"]
 
 _log = structlog.get_logger(__name__)
 
 
 async def heed(what: str, changes: AsyncIterator[None], act: Callable[[], Awaitable[None]]) -> None:
     """Act on hints about `what`, from soon on; where they fail, polling goes on without them."""
-    await anyio.sleep(_AFTER_S)
+    await anyio.sleep(HEAD_START_S)  # watching loads a library and starts threads
     try:
         async for _ in changes:
             await act()

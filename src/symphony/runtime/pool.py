@@ -15,10 +15,12 @@ from typing import Any, Final, Generic, TypeVar
 import anyio
 from anyio import CapacityLimiter, to_thread
 
-__all__ = ["Ahead", "bound_threads", "start_threads"]
+__all__ = ["HEAD_START_S", "Ahead", "bound_threads", "start_threads"]
 
 T = TypeVar("T")
 
+HEAD_START_S: Final = 0.2
+"""What waits on the board goes first; what is only there for later begins so long after it."""
 THREADS: Final = 12
 """For work of every kind. More of them only fight for the interpreter."""
 _OTHERS: Final = 10  # that others have for themselves: readers of skills and of the board, and its writers

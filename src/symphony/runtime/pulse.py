@@ -1,7 +1,8 @@
 """The pulse of a run: folds its stream and reports a few times a second and at every milestone (DESIGN 4).
 
 What came too soon after the last report is reported when its time has come, also if nothing follows: the last
-word before a long silence is the one that people want to read.
+word before a long silence is the one that people want to read. That there are signs of life and nothing else
+is reported once a second.
 """
 
 import asyncio

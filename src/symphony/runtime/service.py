@@ -31,7 +31,7 @@ from symphony.runtime.memory import Memory, remembering, wall_ms
 from symphony.runtime.notify import Notifier
 from symphony.runtime.observer import Observer
 from symphony.runtime.operator import ServiceOperator
-from symphony.runtime.pool import bound_threads, start_threads
+from symphony.runtime.pool import HEAD_START_S, bound_threads, start_threads
 from symphony.runtime.reachable import reachable
 from symphony.runtime.recovery import glance, left_workspaces, reap_predecessor
 from symphony.runtime.retention import keep_bounded
@@ -58,7 +58,6 @@ from symphony.workflow.values import Reload
 __all__ = ["Observer", "Service"]
 
 _RECHECK_S = 1.0
-_HEAD_START_S = 0.2  # what waits on the board goes before threads for what may come
 _REFUSED_AGAIN_MS = 30_000
 _log = structlog.get_logger(__name__)
 
@@ -250,7 +249,7 @@ class Service:
             tasks.start_soon(bounded, self._state_dir, memory.journal, self._kept)
             tasks.start_soon(self._decide, bound, memory)
             tasks.start_soon(self._notifier.nudges, self.post)
-            tasks.start_soon(partial(start_threads, head_start_s=_HEAD_START_S))
+            tasks.start_soon(partial(start_threads, head_start_s=HEAD_START_S))
             await self._exit.wait()
             self._notifier.stopping()
             tasks.cancel_scope.cancel()

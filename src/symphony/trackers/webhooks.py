@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from symphony.domain.decoding import UNREADABLE
 from symphony.trackers.comments import is_marked
 from symphony.trackers.reading import items, mapping, text, whole
 
@@ -94,7 +95,7 @@ class Scheme:
         """Prove and read a delivery. Raises `HookRefusedError`."""
         try:
             decoded = msgspec.json.decode(body)
-        except (msgspec.DecodeError, RecursionError, ValueError):
+        except UNREADABLE:
             decoded = None
         self.prove(headers, body, decoded, secret, now_ms)
         if not isinstance(decoded, dict):

@@ -8,6 +8,7 @@ import anyio
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from symphony.domain.decoding import UNREADABLE
 from symphony.domain.plain import plain
 from symphony.web.answers import RefusedError
 from symphony.web.port import MAX_ANSWER_CHARS
@@ -77,7 +78,7 @@ async def delivered(request: Request) -> bytes:
 def _json(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         raise RefusedError(400, "bad_request", "the body is not JSON") from None
 
 

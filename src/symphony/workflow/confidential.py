@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from symphony.domain.redaction import holds_credential
+from symphony.domain.redaction import MASK, holds_credential
 from symphony.workflow.resolve import reference_name, referenced_variables
 
 __all__ = ["Secret", "is_secret_key", "literal_secrets", "masked", "resolve_secret", "secret_values"]
@@ -30,7 +30,7 @@ class Secret:
 
     @override
     def __str__(self) -> str:
-        return "**********" if self._text else ""
+        return MASK if self._text else ""
 
     @override
     def __repr__(self) -> str:

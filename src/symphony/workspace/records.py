@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from symphony.domain.decoding import UNREADABLE
 from symphony.domain.failures import Category
 from symphony.workspace.files import (
     is_directory,
@@ -25,7 +26,6 @@ from symphony.workspace.model import WorkspaceError, WorkspaceRecord
 __all__ = ["Entry", "read_entries", "read_entry", "write_entry"]
 
 _MAX_BYTES = 1024 * 1024
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, WorkspaceError)
 _log = structlog.get_logger(__name__)
 
 
@@ -112,7 +112,7 @@ def _parse(path: Path, content: bytes) -> Entry | None:
     try:
         entry = msgspec.json.decode(content, type=Entry)
         check_key(entry.key)
-    except _UNREADABLE as error:
+    except (*UNREADABLE, WorkspaceError) as error:
         _log.warning("workspace_record_skipped", path=str(path), error=str(error).splitlines()[0])
         return None
     return entry

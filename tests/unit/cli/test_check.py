@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from harness.project import Project
 from symphony.cli import main
+from symphony.domain.redaction import MASK
 from symphony.workflow.errors import WarningCode
 from symphony.workflow.keys import KEYS
 
@@ -83,7 +84,7 @@ def test_the_effective_settings_are_plain_json_without_secrets(project: Project)
     settings = as_json()["settings"]
     assert settings["tracker"]["provider"] == {
         "path": "issues",
-        "token": "**********",
+        "token": MASK,
         "odd": [None, 1.5, {"api_key": "$KEY"}],
     }
     assert settings["agent"]["rules"] == [{"use": "codex", "label": "x", "state": None, "fallback": None}]

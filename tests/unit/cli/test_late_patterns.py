@@ -1,11 +1,10 @@
 """Patterns that are compiled when they are used: they find what they would have found."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 
+from harness.programs import printed
 from symphony.cli.late_patterns import late_patterns
 
 
@@ -23,8 +22,7 @@ def test_patterns_of_libraries_are_not_compiled_while_they_load_and_match_as_eve
         "print(Reader.NON_PRINTABLE.search('a\\x00').start())\n"
         "print(Reader('a: b').prefix(4))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["False", "a-b None", "1", "a: b"]
+    assert printed(program).splitlines() == ["False", "a-b None", "1", "a: b"]
 
 
 def test_patterns_of_ours_are_compiled_when_they_are_asked_and_not_again() -> None:
@@ -37,8 +35,7 @@ def test_patterns_of_ours_are_compiled_when_they_are_asked_and_not_again() -> No
         "re.compile = None\n"
         "print(ids.workspace_key('SYM/1')[:7])\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "SYM-1", "SYM_1--"]
+    assert printed(program).split() == ["False", "SYM-1", "SYM_1--"]
 
 
 def test_everybody_else_gets_patterns_and_afterwards_all_do() -> None:

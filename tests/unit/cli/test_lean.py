@@ -1,11 +1,11 @@
 """What is loaded when a workflow is served, and that looking away from the rest leaves no trace."""
 
 import gc
-import subprocess
 import sys
 
 import pytest
 
+from harness.programs import printed
 from symphony.cli.lean import lean_imports
 
 NEEDLESS = (
@@ -22,8 +22,7 @@ def test_serving_loads_neither_a_screen_nor_the_web_nor_calendars_before_it_need
         f"import sys; print([name for name in {NEEDLESS!r} if name in sys.modules])\n"
         "import rich.console; print('rich' in sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[:2] == ["[]", "True"]
+    assert printed(program).split("\n")[:2] == ["[]", "True"]
 
 
 def test_asking_a_daemon_loads_neither_its_log_nor_its_scheduler_nor_a_screen() -> None:
@@ -33,8 +32,7 @@ def test_asking_a_daemon_loads_neither_its_log_nor_its_scheduler_nor_a_screen() 
         "with lean_imports():\n    import symphony.cli.facts\n"
         f"import sys; print([name for name in {needless!r} if name in sys.modules])\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert printed(program) == "[]\n"
 
 
 def test_afterwards_everything_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +62,7 @@ def test_a_prompt_is_rendered_as_ever_without_the_set_of_extras() -> None:
         "print(sorted(_ENVIRONMENT.filters) == sorted([*liquid.Environment().filters, 'fence']))\n"
         "print(None in _ENVIRONMENT.filters.values())\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "True", "False"]
+    assert printed(program).split() == ["False", "True", "False"]
 
 
 def test_the_types_of_the_engine_are_there_for_whoever_asks() -> None:
@@ -82,8 +79,7 @@ def test_the_types_of_the_engine_are_there_for_whoever_asks() -> None:
         "import pydantic\n"
         "print(pydantic.TypeAdapter(list[int]).validate_python(['7']))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "5", "6", "[7]"]
+    assert printed(program).split() == ["False", "5", "6", "[7]"]
 
 
 def test_tags_are_taken_out_as_ever_and_extras_can_be_had_afterwards() -> None:
@@ -99,8 +95,7 @@ def test_tags_are_taken_out_as_ever_and_extras_can_be_had_afterwards() -> None:
         "from liquid.builtin.loaders.package_loader import PackageLoader\n"
         "print(add_tags_and_filters is not None, PackageLoader is not None)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "bold!", "bold!", "True", "True"]
+    assert printed(program).split() == ["False", "bold!", "bold!", "True", "True"]
 
 
 def test_a_date_is_read_as_ever() -> None:
@@ -113,5 +108,4 @@ def test_a_date_is_read_as_ever() -> None:
         "    print(_ENVIRONMENT.from_string(\"{{ 'March 14, 2026' | date: '%Y-%m-%d' }}\").render())\n"
         "    print('dateutil.parser' in sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["2026-03-14", "True"] * 2
+    assert printed(program).split() == ["2026-03-14", "True"] * 2

@@ -1,10 +1,10 @@
-import subprocess
-import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from harness.programs import printed
 
 pytest_plugins = ["pytester"]
 
@@ -45,8 +45,7 @@ def test_loading_it_loads_nothing_else_of_symphony() -> None:
         f"import sys, {PLUGIN}; "
         "print(sorted(name for name in sys.modules if name.split('.')[0] == 'symphony'))"
     )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == f"['symphony', 'symphony.testing', '{PLUGIN}']"
+    assert printed(program).strip() == f"['symphony', 'symphony.testing', '{PLUGIN}']"
 
 
 def test_a_simulation_that_keeps_the_rules_passes(inner: pytest.Pytester) -> None:

@@ -16,7 +16,6 @@ import msgspec
 
 from symphony.agents.wire.lines import (
     EXCERPT_CHARS,
-    UNREADABLE,
     Chatter,
     Garbled,
     Lines,
@@ -24,6 +23,7 @@ from symphony.agents.wire.lines import (
     excerpt,
     unreadable,
 )
+from symphony.domain.decoding import UNREADABLE
 
 __all__ = ["Codec", "Event", "Message", "Pulse", "Question", "Reply", "parse"]
 

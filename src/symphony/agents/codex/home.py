@@ -79,6 +79,8 @@ def provider_variables(config: str) -> frozenset[str]:
     The operator named them for Codex, and a provider cannot work without them. A file that cannot be read
     names none; Codex itself complains about it.
     """
+    if not config:
+        return frozenset()
     import tomllib  # noqa: PLC0415 - only a configuration that there is needs it
 
     try:

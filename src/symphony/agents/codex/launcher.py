@@ -169,7 +169,7 @@ class Launcher:
             )
         except OSError:
             return frozenset()
-        return provider_variables(found.stdout.decode("utf-8", "replace")) if found.stdout else frozenset()
+        return provider_variables(found.stdout.decode("utf-8", "replace"))
 
 
 def _read_schemas(folder: Path) -> Mapping[str, Any]:

@@ -20,7 +20,6 @@ import msgspec
 from symphony.agents.wire.lines import (
     EXCERPT_CHARS,
     MAX_LINE_BYTES,
-    UNREADABLE,
     Chatter,
     Garbled,
     Lines,
@@ -28,6 +27,7 @@ from symphony.agents.wire.lines import (
     excerpt,
     unreadable,
 )
+from symphony.domain.decoding import UNREADABLE
 
 __all__ = [
     "MAX_LINE_BYTES",

@@ -12,7 +12,6 @@ import msgspec
 __all__ = [
     "EXCERPT_CHARS",
     "MAX_LINE_BYTES",
-    "UNREADABLE",
     "Chatter",
     "Garbled",
     "Lines",
@@ -23,7 +22,6 @@ __all__ = [
 
 MAX_LINE_BYTES = 10 * 1024 * 1024
 EXCERPT_CHARS = 1_000
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _encoder = msgspec.json.Encoder()
 
 

@@ -16,6 +16,7 @@ from urllib.parse import urljoin
 import anyio
 import msgspec
 
+from symphony.domain.decoding import UNREADABLE
 from symphony.domain.redaction import MASK
 from symphony.trackers.base import TrackerError
 from symphony.trackers.http import failures
@@ -264,7 +265,7 @@ def _json(content: bytes) -> tuple[Any, bool]:
         return None, True
     try:
         return msgspec.json.decode(content), True
-    except (msgspec.DecodeError, RecursionError, ValueError):
+    except UNREADABLE:
         return None, False
 
 

@@ -3,18 +3,30 @@
 What may block is listed here with its reason; each entry is bounded to well under a millisecond.
 """
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-import structlog  # noqa: F401 - loading it asks for the current directory: a test by itself does so in the loop
-from blockbuster import BlockBuster, blockbuster_ctx
+import structlog
+from blockbuster import BlockBuster
 from hypothesis import settings
 
 from conformance import recorder
+from symphony.agents.registry import AGENTS
 from symphony.hosts import processes
+from symphony.trackers.registry import TRACKERS
 
 settings.register_profile("ours", deadline=None)  # the clock of a busy machine proves nothing
 settings.load_profile("ours")
+
+
+def pytest_sessionstart() -> None:
+    if not (TRACKERS.names and AGENTS.names):
+        pytest.exit(
+            "the installed package is older than pyproject.toml: run `make gates`, or pip install -e ."
+        )
+
 
 pytest_addoption = recorder.pytest_addoption
 pytest_configure = recorder.pytest_configure
@@ -26,18 +38,44 @@ MAY_BLOCK = (
     ("subprocess.py", {"_execute_child"}),  # waits for exec, as every way to start a process does
     ("symphony/hosts/processes.py", set(PROCESS_TABLE)),  # /proc is memory
     ("symphony/hosts/groups.py", {"own_group", "members", "kill"}),  # so are control groups
-    ("symphony/runtime/state_dir.py", {"remove_run"}),  # once, of what an earlier version left
     ("symphony/agents/codex/preflight.py", {"_check_home"}),  # once, before the first dispatch
     ("coverage/collector.py", {"lock_data"}),  # what measures us, when a thread is new
+    ("tests/harness/project.py", {"symphony"}),  # a command that holds up none but itself
+    ("symphony/cli/client.py", {"_ask"}),  # as it does in a thread of its own
+    ("symphony/cli/journal_trim.py", {"trim_journal"}),  # as that
     ("symphony/workflow/store.py", {"reload_if_changed", "_look"}),  # one stat, now and then one small file
 )
 
 
+@pytest.fixture(scope="session")
+def guard() -> BlockBuster:
+    """Made once, as it looks up fifty functions."""
+    guard = BlockBuster("symphony")
+    del guard.functions["os.path.abspath"]  # asks for the current directory only
+    for function in guard.functions.values():
+        for file, names in MAY_BLOCK:
+            function.can_block_in(file, names)
+    return guard
+
+
 @pytest.fixture(autouse=True)
-def no_blocking_of_the_loop() -> Iterator[BlockBuster]:
-    with blockbuster_ctx("symphony", excluded_modules=["symphony.testing"]) as guard:
-        for function in guard.functions.values():
-            for file, names in MAY_BLOCK:
-                function.can_block_in(file, names)
-        guard.functions["os.path.abspath"].deactivate()  # asks for the current directory only
-        yield guard
+def no_blocking_of_the_loop(guard: BlockBuster) -> Iterator[None]:
+    guard.activate()
+    yield
+    guard.deactivate()
+
+
+@pytest.fixture(autouse=True)
+def logging_is_as_before() -> Iterator[None]:
+    """A command that ran in this process may have set the level of the log."""
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A directory that other users can reach; pytest closes its own whenever another session of it begins."""
+    with tempfile.TemporaryDirectory(prefix="symphony-reachable-", dir="/var/tmp") as place:
+        path = Path(place).resolve()
+        path.chmod(0o755)
+        yield path

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from harness.acp import scripted_acp
 from harness.project import Project
+from kit.speakers import scripted_acp
 from symphony.runtime.admission import ACKNOWLEDGEMENT
 from symphony.testing.scripted_agent.script import block
 

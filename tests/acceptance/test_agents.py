@@ -11,12 +11,12 @@ import symphony
 from harness.acp_agents import DRIVEN, furnish, place
 from harness.project import Daemon, Project, scripted, until
 from harness.real import require_acp, require_claude, require_codex
+from kit.claude_home import KEY
+from kit.codex_home import codex_home
+from kit.model_server import ModelServer, Scenario, say, tool
+from kit.model_server.scenario import shell as codex_shell
+from kit.speakers import scripted_acp
 from symphony.runtime.admission import ACKNOWLEDGEMENT
-from symphony.testing.claude_home import KEY
-from symphony.testing.codex_home import codex_home
-from symphony.testing.model_server import ModelServer, Scenario, say, tool
-from symphony.testing.model_server.scenario import shell as codex_shell
-from symphony.testing.scripted_agent import acp_command
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 WORK: list[dict[str, Any]] = [{"write": "a.txt", "text": "a\n"}, {"commit": "Work"}, DONE]
@@ -167,7 +167,7 @@ def test_one_daemon_drives_every_kind_of_agent_an_issue_each(project: Project) -
     agents: dict[str, dict[str, Any]] = {
         "quill": {"kind": "codex", "command": f"{require_codex()} app-server", "read_timeout_ms": 30_000},
         "brush": {"kind": "claude", "command": str(require_claude()), "on_approval": "accept"},
-        "puppet": {"kind": "acp", "profile": "generic", "command": f"PYTHONPATH={SOURCES} {acp_command()}"},
+        "puppet": {"kind": "acp", "profile": "generic", "command": scripted_acp()},
         "shell": {"kind": "command", "command": f"{shell} && {_moved_to_done(project)}"},
     }
     with ModelServer(_scenarios()) as server, codex_home(server.base_url) as home:
@@ -234,5 +234,5 @@ def _scenarios() -> dict[str, Scenario]:
 
 def _moved_to_done(project: Project) -> str:
     """What moves the issue, for a program that is given no tools to do so."""
-    board = project.repo / ".symphony" / "issues"
-    return f"PYTHONPATH={SOURCES} {sys.executable} -m symphony.cli issue move --path {board} {{issue}} Done"
+    program = f"PYTHONPATH={SOURCES} {sys.executable} -m symphony.cli -C {project.repo}"
+    return f"{program} issue move {{issue}} Done"

@@ -54,7 +54,7 @@ def test_a_daemon_at_work_tells_what_it_does_and_why_the_rest_waits(project: Pro
         daemon.signal(signal.SIGTERM)
         assert daemon.end() == 0
 
-    assert state.json()["counts"] == {"running": 1, "retrying": 0, "blocked": 0, "waiting": 1}
+    assert state.json()["counts"] == {"running": 1, "retrying": 0, "blocked": 0, "waiting": 1, "ready": 0}
     assert state.json()["health"]["status"] == "ok"
     (listed,) = running["skills"]["listed"]
     assert (listed["name"], len(listed["sha256"])) == ("greet", 64)

@@ -203,20 +203,27 @@ def test_hostile_descriptions_are_data(project: Project, case: str) -> None:
     frames = [json.loads(line) for text in texts for line in text.split("\n") if line]
     prompts = [frame["params"]["input"][0]["text"] for frame in frames if frame.get("method") == "turn/start"]
     assert [HOSTILE_TEXTS[case].strip("\n") in prompt for prompt in prompts].count(True) == 1
-    for line in done.stderr.splitlines():
+    *log, first, second = done.stderr.splitlines()
+    for line in log:
         assert len(line) < 5_000
         assert isinstance(json.loads(line), dict), "no text of an issue breaks a line of the log"
+    ends = sorted(line.partition(":")[0] for line in (first, second))
+    assert ends == ["SYM-1", "SYM-2"], "after the log, one line says where the work of each issue is"
 
 
-def test_a_description_beyond_the_limit_of_a_prompt_costs_its_own_issue_only(project: Project) -> None:
-    project.workflow(agent={"budget": {"max_attempts_without_progress": 2}})
+def test_a_description_beyond_the_limit_of_a_prompt_blocks_its_own_issue_at_once(project: Project) -> None:
+    project.workflow()
     project.issue("SYM-1", [DONE], text="x" * 1_000_000)
     project.issue("SYM-2", [{"write": "b", "text": "b"}, {"commit": "B"}, DONE])
-    done = project.symphony("run", "--once")
+    done = project.symphony("run", "--once", "--log-format", "console")
     assert done.returncode == 1
     assert project.state("SYM-2") == "Done"
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("SYM-1 is blocked")]
-    assert "template_render_error: the prompt would be longer than" in told
+    assert "is too long: 1,000," in told
+    runs = [line for line in done.stderr.splitlines() if "SYM-1" in line and "run_started" in line]
+    assert len(runs) == 1, done.stderr
+    (comment,) = project.comments("SYM-1")
+    assert "shorten the description" in comment
 
 
 def test_a_hostile_reason_to_block_stays_one_bounded_note(project: Project) -> None:

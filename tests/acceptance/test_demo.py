@@ -41,7 +41,7 @@ def test_the_demo_ends_with_commits_on_branches_and_one_comment(
         log = project.git("log", "--format=%s", f"main..{issue['branch']}", cwd=place / "repo")
         assert len(log.splitlines()) == issue["commits"] >= 1
         assert name in log
-    reports = [comment for comment in result["comments"] if comment["mine"]]
+    reports = [each for each in result["comments"] if each["mine"] and "symphony:skills" in each["body"]]
     assert reports, "the malformed skill is named on the board"
     for report in reports:
         assert ".symphony/skills/release-notes/SKILL.md" in report["body"]

@@ -1,18 +1,25 @@
 """Promise: `symphony init` never overwrites, and `symphony run` works right after it."""
 
+import json
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
 
+from contract.github import OWNER, REPO, SECRET, GithubDesk
+from contract.served import served
 from harness.project import Project, scripted
 
-FILES = ("WORKFLOW.md", ".symphony/issues/SYM-1.md", ".symphony/skills/example/SKILL.md")
+FILES = (
+    "WORKFLOW.md",
+    ".symphony/issues/SYM-1.md",
+    ".symphony/skills/example/SKILL.md",
+    ".symphony/.gitignore",
+)
 
 
-def test_init_writes_three_commented_files_and_names_the_next_command(project: Project) -> None:
+def test_init_writes_commented_files_and_names_the_next_command(project: Project) -> None:
     done = project.symphony("init")
     assert done.returncode == 0, done.stderr
     for name in FILES:
@@ -21,14 +28,15 @@ def test_init_writes_three_commented_files_and_names_the_next_command(project: P
     assert "symphony run" in done.stdout
     assert "delete me" in (project.repo / FILES[2]).read_text()
     assert "# " in (project.repo / FILES[0]).read_text(), "the workflow is commented"
-    (root,) = [line for line in (project.repo / FILES[0]).read_text().splitlines() if "root:" in line]
-    assert tempfile.gettempdir() != root.split()[1][: len(tempfile.gettempdir())], "not in the temp directory"
+    told = (project.repo / FILES[0]).read_text()
+    assert "  root: $SYMPHONY_STATE_DIR/workspaces " in told, "not in the temp directory"
+    assert str(project.root) not in told, "nothing in a committed file depends on the checkout"
 
 
 def test_init_works_from_a_subdirectory_and_keeps_what_is_there(project: Project) -> None:
     mine = project.write("WORKFLOW.md", "mine")
     project.write("sub/file", "x")
-    done = project.symphony("init", "--dir", "sub")
+    done = project.symphony("-C", "sub", "init")
     assert done.returncode == 0
     assert mine.read_text() == "mine"
     assert "kept     WORKFLOW.md" in done.stdout
@@ -86,7 +94,7 @@ def test_run_works_whatever_is_checked_out(project: Project, state: str) -> None
 def test_outside_a_repository_init_says_what_to_do(project: Project) -> None:
     bare = project.root / "bare"
     bare.mkdir()
-    done = project.symphony("init", "--dir", str(bare))
+    done = project.symphony("-C", str(bare), "init")
     assert done.returncode == 1
     assert "is not in a git repository" in done.stderr
     assert "hint: run `git init`" in done.stderr
@@ -116,3 +124,38 @@ def test_run_once_with_nothing_to_do_ends_at_once(project: Project) -> None:
     project.workflow()
     done = project.symphony("run", "--once")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("agent", ["codex", "command"])
+def test_off_the_board_and_onto_github_in_one_command(project: Project, agent: str) -> None:
+    """An agent moves its issue by a tool; one that takes no tools is done when it changes nothing more."""
+    desk, options = GithubDesk(), ["--agent", agent]
+    steps = [
+        {"write": "HELLO.md", "text": "Hello.\n"},
+        {"commit": "Say hello"},
+        {"tool": "issue_comment", "arguments": {"body": "Please look."}},
+        {"tool": "issue_move", "arguments": {"state": "Human Review"}},
+    ]
+    desk.put(7, description=f"```scripted\n{json.dumps([steps])}\n```")
+    if agent == "command":
+        options += [
+            "--command",
+            "test -e HELLO.md || (echo > HELLO.md; git add .; git commit -m 'Say hello')",
+        ]
+    with served(desk) as provider:
+        url = provider["api_url"].removesuffix("/api/v3")
+        done = project.symphony(
+            "init", "--tracker", "github", "--repo", f"{OWNER}/{REPO}", "--url", url, *options
+        )
+        assert done.returncode == 0, done.stderr
+        workflow = project.repo / "WORKFLOW.md"
+        workflow.write_text(workflow.read_text().replace("codex app-server", scripted()))
+        project.commit("Add Symphony")
+        project.environment["GITHUB_TOKEN"] = SECRET
+        checked = project.symphony("check")
+        assert checked.returncode == 0, checked.stdout
+        ran = project.symphony("run", "--once")
+    assert desk.vendor.records[7].labels == ["status:human-review"], ran.stderr
+    assert project.branch_log("GH-7") == ["Say hello"]
+    assert any("Please look." in comment for comment in desk.comments(7)) == (agent == "codex")
+    assert SECRET not in ran.stderr + workflow.read_text()

@@ -10,8 +10,8 @@ import pytest
 
 from harness.project import Project, until
 from harness.real import require_claude
-from symphony.testing import model_server as models
-from symphony.testing.claude_home import claude_home
+from kit import model_server as models
+from kit.claude_home import claude_home
 
 pytestmark = pytest.mark.real_claude
 

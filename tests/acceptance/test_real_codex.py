@@ -12,8 +12,8 @@ import pytest
 
 from harness.project import Project, until
 from harness.real import require_codex
-from symphony.testing import model_server as models
-from symphony.testing.codex_home import codex_home
+from kit import model_server as models
+from kit.codex_home import codex_home
 from symphony.workspace.layout import Layout
 
 pytestmark = pytest.mark.real_codex
@@ -60,7 +60,7 @@ def test_a_real_session_does_the_whole_job(project: Project, codex: Path, server
     assert project.state("SYM-1") == "Done"
     assert project.branch_log("SYM-1") == ["Say hello"]
     assert project.git("show", "symphony/SYM-1:hello.txt") == "hello from codex"
-    (comment,) = project.comments("SYM-1")
+    (comment,) = project.comments("SYM-1", kind="skills")
     assert ".symphony/skills/nameless/SKILL.md" in comment
 
     first = next(item.body for item in server.requests if "input" in item.body)
@@ -108,6 +108,30 @@ def test_after_kill_9_the_same_thread_goes_on_and_every_token_counts_once(
     assert project.branch_log("SYM-1") == ["Say hello"]
     assert project.git("show", "symphony/SYM-1:hello.txt") == "hello from before"
     assert project.tokens() == [110, 330], "one answer of the model before, three after"
+
+
+def test_kill_9_at_the_very_first_prompt_loses_no_thread(project: Project, codex: Path) -> None:
+    project.workflow(command=f"{shlex.quote(str(codex))} app-server", codex={"read_timeout_ms": 30_000})
+    project.issue("SYM-1", text="[[work]] Write hello.txt and commit it.")
+    work = (models.shell("echo hello > hello.txt; git add . && git commit --quiet -m 'Say hello'"),)
+    finish = (*work, models.tool("board_move", {"state": "Done"}), models.say("Done."))
+    with (
+        models.ModelServer({"work": (models.Hang(),)}, otherwise=finish) as server,
+        codex_home(server.base_url) as home,
+    ):
+        project.environment.update(home.env)
+        with project.daemon() as first:
+            server.wait_for(1)
+            first.signal(signal.SIGKILL)
+            first.end()
+        # Killed before the record of the turn, the daemon tells the task again, with the same marker.
+        server.learn("work", finish)
+        with project.daemon("--once") as second:
+            assert second.end() == 0, second.log.read_text()
+    resumed = second.wait_for("thread_resumed")["thread_id"]
+    assert second.wait_for("turn_started")["session_id"].startswith(resumed)
+    assert not [line for line in second.events() if line["event"] == "resume_failed"]
+    assert project.branch_log("SYM-1") == ["Say hello"]
 
 
 def test_secrets_and_siblings_are_out_of_reach(project: Project, codex: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.project import Daemon, Project, remembering, scripted, until
+from harness.project import DEADLINE_S, Daemon, Project, remembering, scripted, until
 
 STUBBORN = ("--ignore-eof", "--ignore-sigterm", "--own-session-child")
 
@@ -21,17 +22,22 @@ def _alive(folder: Path, role: str) -> list[int]:
     found = []
     for path in folder.glob("*.json"):
         facts = json.loads(path.read_text())
-        if facts["role"] == role and psutil.pid_exists(facts["pid"]):
-            process = psutil.Process(facts["pid"])
-            if process.status() != psutil.STATUS_ZOMBIE:
-                found.append(facts["pid"])
+        if facts["role"] == role and _runs(facts["pid"]):
+            found.append(facts["pid"])
     return found
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _prepare(project: Project, *switches: str) -> Path:
     pids = project.root / "pids"
     pids.mkdir()
-    # Behind a pipe the agent is no child of the daemon, so the kernel does not end it when the daemon dies.
+    # Behind a pipe the agent is no child of its subreaper, so the kernel does not end it with that.
     piped = "cat | " if switches else ""
     command = piped + scripted("--pid-file", str(pids), *switches)
     project.workflow(command=command, agent={"max_concurrent_agents": 3})
@@ -91,7 +97,7 @@ def test_kill_9_in_mid_run_leaves_one_agent_per_issue_and_finishes_it(
     with project.daemon() as first:
         old = _three_agents(pids)
         _wait_for_work(project, first)
-        first.signal(signal.SIGKILL)
+        first.kill_with_subreapers()
         first.end()
     if switches:
         assert sorted(_alive(pids, "agent")) == sorted(old), "these survive their daemon: the control"
@@ -135,6 +141,46 @@ def test_after_kill_9_each_issue_goes_on_in_its_own_thread_and_no_token_counts_t
     assert sum(_kept(project, "SELECT tokens FROM days")) == used
 
 
+def _killed_by_its_first_prompt(project: Project, number: int) -> Daemon:
+    """A daemon that is killed as soon as the agent of this issue has its first prompt."""
+    told = project.workspaces / f"SYM-{number}" / "told"
+    with project.daemon() as daemon:
+        deadline = time.monotonic() + DEADLINE_S
+        while not told.exists():  # `until` looks now and then: too late for this
+            assert time.monotonic() < deadline, daemon.log.read_text()
+            time.sleep(0.001)
+        daemon.signal(signal.SIGKILL)
+        daemon.end()
+    return daemon
+
+
+@pytest.mark.timeout(240)
+def test_kill_9_at_the_very_first_prompt_loses_no_thread(project: Project) -> None:
+    """Ten times; each daemon but the last also goes on with the issue whose prompt ended its predecessor."""
+    threads, rounds = project.root / "threads", 10
+    project.workflow(command=remembering(threads), agent={"max_concurrent_agents": 1})
+    lives = []
+    for number in range(1, rounds + 1):
+        project.issue(
+            f"SYM-{number}",
+            [
+                {"write": "told", "text": "once\n"},
+                {"wait_for": str(project.root / f"go-{number}")},
+                {"commit": "Work"},
+                {"tool": "board_move", "arguments": {"state": "Done"}},
+            ],
+        )
+        lives.append(_killed_by_its_first_prompt(project, number))
+        (project.root / f"go-{number}").touch()
+    with project.daemon("--once") as last:
+        assert last.end() == 0, last.log.read_text()
+    events = [line for life in [*lives, last] for line in life.events()]
+    resumed = [line["thread_id"] for line in events if line["event"] == "thread_resumed"]
+    assert sorted(resumed) == sorted(path.stem for path in threads.glob("*.json"))
+    assert len(resumed) == rounds
+    assert all(project.branch_log(f"SYM-{number}") == ["Work"] for number in range(1, rounds + 1))
+
+
 def _kept(project: Project, query: str) -> list[Any]:
     """A column of the journal."""
     with closing(sqlite3.connect(project.state_dir / "journal.db")) as journal:
@@ -149,7 +195,12 @@ def _kept_threads(project: Project) -> int:
 def _left(project: Project) -> list[str]:
     """Half-written files, and names of a holder, in the state directory and beside the workspaces."""
     places = (project.state_dir, project.workspaces)
-    half = [path for place in places for path in place.rglob("*") if path.name.endswith((".tmp", ".lock"))]
+    half = [
+        path
+        for place in places
+        for path in place.rglob("*")
+        if path.name.endswith((".tmp", ".lock")) and path.name != "tenants.lock"  # it stays on purpose
+    ]
     half += (project.workspaces / ".symphony" / "staging").iterdir()
     named = (project.state_dir / "lock").read_text()
     return [str(path) for path in half if path.parent.name != "mirrors"] + ([named] if named else [])
@@ -211,7 +262,7 @@ def test_what_a_check_before_the_first_dispatch_left_running_is_ended_too(projec
     pids = _prepare(project, *STUBBORN, "--silent-after", "initialize")
     with project.daemon() as first:
         until(lambda: _alive(pids, "agent") or None, first.log.read_text)
-        first.signal(signal.SIGKILL)
+        first.kill_with_subreapers()
         first.end()
     left = _alive(pids, "agent")
     assert left, "it survives its daemon: the control"

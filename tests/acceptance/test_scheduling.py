@@ -49,15 +49,15 @@ def test_a_failing_attempt_is_retried_with_its_number(project: Project) -> None:
     assert project.state("SYM-1") == "Done"
 
 
-def test_five_attempts_without_a_trace_of_work_ask_a_person_on_the_issue(project: Project) -> None:
-    project.workflow(command=scripted("--exit-on", "turn/start:3"))
+def test_three_attempts_without_a_trace_of_work_ask_a_person_on_the_issue(project: Project) -> None:
+    project.workflow(command=scripted("--exit-on", "turn/start:2"))
     project.issue("SYM-1", [{"say": "never reached"}])
     project.issue("SYM-2", [{"say": "never reached"}], state="Backlog")
     done = project.symphony("run", "--once")
     assert done.returncode == 1
-    assert "SYM-1 is blocked: 5 attempts left neither a new commit nor a changed tree" in done.stderr
+    assert "SYM-1 is blocked: 3 attempts left neither a new commit nor a changed tree" in done.stderr
     (comment,) = project.comments("SYM-1")
-    assert "5 attempts left neither a new commit nor a changed tree" in comment
+    assert "3 attempts left neither a new commit nor a changed tree" in comment
     assert project.state("SYM-1") == "Todo", "the daemon moves nothing by itself"
 
 

@@ -68,4 +68,4 @@ def test_a_file_that_cannot_be_used_stops_the_start_and_nothing_else(
     assert error.startswith(f"error: the file of LINEAR_API_KEY, {tmp_path / 'gone'}, cannot be read")
     assert hint.startswith("hint: ")
     assert project.symphony("issue", "list").returncode == 0, "a command that needs no secret reads none"
-    assert project.symphony("health").returncode == 1
+    assert project.symphony("health").returncode == 5

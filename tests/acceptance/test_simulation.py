@@ -16,7 +16,7 @@ def _simulator(*words: str) -> tuple[int, dict[str, Any]]:
     """The command as anybody calls it; without coverage, which costs more than the simulation."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    argv = [sys.executable, "-m", "symphony.testing.simulator", *words, "--json"]
+    argv = [sys.executable, "-m", "kit.simulator", *words, "--json"]
     found = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     assert found.returncode in {0, 1}, found.stderr
     return found.returncode, json.loads(found.stdout)
@@ -45,6 +45,6 @@ def test_a_failure_is_found_and_its_own_words_replay_it() -> None:
     assert violation["invariant"] == "reload-keeps-claims"
     assert violation["trace"]
     words = shlex.split(told["replay"])
-    code, again = _simulator(*words[words.index("symphony.testing.simulator") + 1 :], *broken)
+    code, again = _simulator(*words[words.index("kit.simulator") + 1 :], *broken)
     assert code == 1
     assert again == told

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def test_malformed_skills_are_named_in_one_comment_that_is_edited_in_place(proje
 def test_without_skills_nothing_is_posted_and_the_work_is_done(
     project: Project, *, with_folder: bool
 ) -> None:
-    project.workflow()
+    project.workflow(tracker={"comment_on_delivery": False})
     if with_folder:
         project.write(".symphony/skills/README.md", "nothing yet\n")
     project.commit("No skills")
@@ -208,8 +209,104 @@ def test_the_comment_is_resolved_when_the_last_file_is_mended_and_breaks_again_i
             assert project.symphony("issue", "move", "SYM-1", "Todo").returncode == 0
         assert project.symphony("run", "--once").returncode == 0
         (comment,) = project.comments("SYM-1")
-        said.append(("can be loaded again" in comment, "plain/SKILL.md" in comment))
+        said.append(("are mended" in comment, "missing_front_matter" in comment))
     assert said == [(False, True), (True, False), (False, True)]
+
+
+MEND: list[dict[str, Any]] = [
+    {"write": ".symphony/skills/plain/SKILL.md", "text": "---\nname: plain\ndescription: Mended.\n---\n"},
+    {"commit": "Mend the skill"},
+    DONE,
+]
+
+
+def test_a_file_that_the_work_itself_mends_heals_the_comment_of_an_issue_that_ends_with_it(
+    project: Project,
+) -> None:
+    project.workflow()
+    project.write(".symphony/skills/plain/SKILL.md", "# no front matter\n")
+    project.commit("A malformed skill")
+    project.issue("SYM-1", MEND)
+    assert project.symphony("run", "--once").returncode == 0
+    assert project.state("SYM-1") == "Done"
+    (comment,) = project.comments("SYM-1", kind="skills")
+    assert "are mended" in comment
+    assert "missing_front_matter" not in comment
+
+
+def test_a_file_that_the_work_itself_breaks_is_named_when_the_work_ends(project: Project) -> None:
+    project.workflow()
+    project.skill("plain")
+    project.commit("A skill")
+    project.issue("SYM-1", [{**MEND[0], "text": "# no front matter\n"}, {"commit": "Break it"}, DONE])
+    assert project.symphony("run", "--once").returncode == 0
+    (comment,) = project.comments("SYM-1", kind="skills")
+    assert "missing_front_matter" in comment
+
+
+def test_a_comment_that_could_not_be_edited_is_edited_by_the_next_daemon_though_its_issue_is_done(
+    project: Project,
+) -> None:
+    project.workflow()
+    project.write(".symphony/skills/plain/SKILL.md", "# no front matter\n")
+    project.commit("A malformed skill")
+    project.issue("SYM-1", [REVIEW])
+    assert project.symphony("run", "--once").returncode == 0
+    folder = project.repo / ".symphony/issues/SYM-1.md"
+    project.issue("SYM-1", MEND)
+    comments = project.repo / ".symphony/issues/SYM-1/comments"
+    aside = comments.with_name("aside")
+    comments.rename(aside)
+    comments.write_text("a file where the folder should be\n")
+    with project.daemon("--once") as daemon:
+        assert daemon.end() == 0, daemon.log.read_text()
+    daemon.wait_for("comment_retry", issue_identifier="SYM-1")
+    comments.unlink()
+    aside.rename(comments)
+    assert "state: Done" in folder.read_text()
+    (before,) = project.comments("SYM-1", kind="skills")
+    assert "missing_front_matter" in before
+    assert project.symphony("run", "--once").returncode == 0
+    (after,) = project.comments("SYM-1", kind="skills")
+    assert "are mended" in after
+
+
+def test_a_comment_that_was_refused_for_a_while_is_written_by_the_daemon_that_serves(
+    project: Project,
+) -> None:
+    """`kill -9` in between: what it was to say is in the journal, and no run looks at the skills again."""
+    project.workflow()
+    project.write(".symphony/skills/plain/SKILL.md", "# no front matter\n")
+    project.commit("A malformed skill")
+    project.issue("SYM-1", [DONE])
+    folder = project.write(".symphony/issues/SYM-1/comments", "a file where the folder should be\n")
+    with project.daemon() as daemon:
+        daemon.wait_for("comment_retry", issue_identifier="SYM-1")
+        daemon.wait_for("run_ended")
+        daemon.signal(signal.SIGKILL)
+        daemon.end()
+    folder.unlink()
+    with project.daemon() as daemon:
+        daemon.wait_for("comment_posted", issue_identifier="SYM-1", kind="skills")
+    (comment,) = project.comments("SYM-1", kind="skills")
+    assert "missing_front_matter" in comment
+
+
+def test_a_skill_that_is_switched_off_is_not_said_to_be_mended(project: Project) -> None:
+    project.workflow()
+    project.write(".symphony/skills/plain/SKILL.md", "# no front matter\n")
+    project.commit("A malformed skill")
+    project.issue("SYM-1", [REVIEW])
+    assert project.symphony("run", "--once").returncode == 0
+    said = []
+    for skills in ({"disabled_skills": ["plain"]}, {}, {"comment_on": "never"}, {}, {"enabled": False}):
+        project.workflow(agent={"skills": skills})
+        assert project.symphony("issue", "move", "SYM-1", "Todo").returncode == 0
+        assert project.symphony("run", "--once").returncode == 0
+        (comment,) = project.comments("SYM-1", kind="skills")
+        assert "mended" not in comment.lower()
+        said.append("missing_front_matter" in comment)
+    assert said == [False, True, False, True, False]
 
 
 def test_what_a_session_was_seen_to_read_is_shown_while_it_runs(project: Project) -> None:

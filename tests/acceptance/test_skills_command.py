@@ -28,7 +28,8 @@ def as_json(project: Project, *arguments: str, code: int = 0) -> dict[str, Any]:
 
 def test_a_new_skill_is_checked_listed_shown_and_found(alone: Project) -> None:
     when = 'A version: is "prepared" # soon'
-    assert alone.symphony("skills", "new", "release-notes", "--when", when).returncode == 0
+    texts = ("--description", "Writes what has changed.", "--when", when)
+    assert alone.symphony("skills", "new", "release-notes", *texts).returncode == 0
     assert alone.symphony("skills", "check", "--strict").returncode == 0
     (skill,) = as_json(alone, "list")["skills"]
     assert (skill["name"], skill["when_to_use"], skill["listed"]) == ("release-notes", when, True)
@@ -44,9 +45,7 @@ def test_a_malformed_skill_fails_the_check_and_the_list_at_its_line(alone: Proje
     done = alone.symphony("skills", "check")
     assert done.returncode == 1
     assert re.match(r"\.symphony/skills/bad/SKILL\.md:\d+:\d+: error invalid_yaml ", done.stdout)
-    assert alone.symphony("skills", "check", "--format", "github").stdout.startswith(
-        "::error file=.symphony/"
-    )
+    assert alone.symphony("skills", "check", "--github").stdout.startswith("::error file=.symphony/")
     assert alone.symphony("skills", "list").returncode == 1
     assert as_json(alone, "prompt")["listed"] == ["good"]
 

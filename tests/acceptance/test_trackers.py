@@ -5,6 +5,7 @@ import json
 import secrets
 import time
 
+import anyio
 import httpx
 import pytest
 
@@ -17,7 +18,7 @@ HOOK_SECRET = "whatever-the-tracker-was-told"
 
 
 @pytest.mark.parametrize("name", DESKS)
-def test_an_issue_becomes_a_commit_and_the_report_one_comment(project: Project, name: str) -> None:
+def test_an_issue_becomes_a_commit_and_each_report_one_comment(project: Project, name: str) -> None:
     desk = DESKS[name]()
     steps = [{"write": "done.txt", "text": "done"}, {"commit": "Do it"}]
     steps += [{"tool": tool, "arguments": dict(arguments)} for tool, arguments in desk.finish(7)]  # type: ignore[dict-item]  # a step is any JSON
@@ -39,9 +40,44 @@ def test_an_issue_becomes_a_commit_and_the_report_one_comment(project: Project, 
         assert again.returncode == 0, again.stderr
     issue = project.git("for-each-ref", "--format=%(refname:short)", "refs/heads/symphony")
     assert project.git("show", f"{issue}:done.txt") == "done"
-    (comment,) = desk.comments(7)
-    assert ".symphony/skills/broken/SKILL.md" in comment
-    assert desk.vendor.secret not in done.stderr + again.stderr + comment
+    comments = desk.comments(7)
+    (skills,) = [text for text in comments if "symphony:skills v1 " in text]
+    assert ".symphony/skills/broken/SKILL.md" in skills
+    (delivery,) = [text for text in comments if "symphony:delivery v1 " in text]
+    assert issue in delivery
+    assert len(comments) == 2
+    assert desk.vendor.secret not in done.stderr + again.stderr + skills + delivery
+
+
+@pytest.mark.parametrize("name", [name for name in DESKS if "," not in name])
+def test_an_agent_moves_and_comments_on_its_issue_by_the_same_tools_everywhere(
+    project: Project, name: str
+) -> None:
+    desk = DESKS[name]()
+    steps = [
+        {"write": "done.txt", "text": "done"},
+        {"commit": "Do it"},
+        {"tool": "issue_comment", "arguments": {"body": "It is done, please look."}},
+        {"tool": "issue_move", "arguments": {"state": desk.done}},
+    ]
+    issue_id = desk.put(7, description=f"```scripted\n{json.dumps([steps])}\n```")
+    with served(desk) as provider:
+        tracker = {
+            "kind": desk.kind,
+            "provider": {**provider, "scope": "off"},
+            "active_states": [desk.todo, desk.doing],
+            "terminal_states": [desk.done],
+        }
+        project.workflow(tracker=tracker, polling={"interval_ms": 100})
+        project.environment.update(desk.environment())
+        done = project.symphony("run", "--once")
+        assert done.returncode == 0, done.stderr
+        (issue,) = anyio.run(desk.tracker.fetch_issues_by_ids, [issue_id])
+    assert issue.state == desk.done
+    assert any("It is done, please look." in comment for comment in desk.comments(7))
+    assert desk.vendor.secret not in done.stderr
+    branch = project.git("for-each-ref", "--format=%(refname:short)", "refs/heads/symphony")
+    assert project.git("log", "--format=%s", f"main..{branch}") == "Do it", "one run was enough"
 
 
 @pytest.mark.parametrize("name", [name for name in DESKS if "," not in name])

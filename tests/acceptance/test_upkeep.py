@@ -58,7 +58,7 @@ def test_the_doctor_finds_no_error_before_beside_and_after_a_daemon(board: Proje
         settled(daemon)
         found = {check["name"]: check for check in document(board, "doctor")["checks"]}
         assert found["lock"]["message"] == f"a daemon (pid {daemon.process.pid}) holds it, and answers"
-        daemon.signal(signal.SIGKILL)
+        daemon.kill_with_subreapers()
         daemon.end()
     after = {check["name"]: check for check in document(board, "doctor")["checks"]}
     assert (after["lock"]["status"], after["processes"]["status"]) == ("warning", "warning")

@@ -99,7 +99,7 @@ def test_the_readme_is_followed_literally(installed: dict[str, str], place: Path
     (project.repo / ".symphony" / "issues").rmdir()
     *steps, run, watch = _steps()
     assert [step.split("#")[0].split()[1] for step in steps if step.startswith("symphony")] == [
-        *("init", "check", "doctor", "issue", "run")
+        *("init", "check", "doctor", "issue", "run", "diff")
     ]
     for step in steps:
         if step.startswith("symphony run --once"):
@@ -185,6 +185,13 @@ def _metadata(wheel: Path) -> Message:
 def test_every_file_of_the_package_is_in_it(wheel: Path) -> None:
     assert _names(wheel) - {"symphony/COMMIT"} == _sources()
     assert {"symphony/py.typed", "symphony/cli/scaffold/WORKFLOW.md"} <= _names(wheel)
+
+
+def test_it_has_no_part_of_the_test_kit(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.split("/")[0] for name in archive.namelist() if ".dist-info/" not in name}
+    assert tops == {"symphony", "symphony_orchestrator-0.1.0.data"}
+    assert not any("simulator" in name or "model_server" in name for name in _names(wheel))
 
 
 def test_it_says_what_it_is(wheel: Path) -> None:

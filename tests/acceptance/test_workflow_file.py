@@ -56,7 +56,8 @@ def test_a_missing_file_is_named_absolutely(project: Project) -> None:
     done = project.symphony("run")
     assert done.returncode == 3
     assert str(project.repo / "WORKFLOW.md") in done.stderr
-    assert 'hint: run "symphony init"' in done.stderr
+    assert "hint: " in done.stderr
+    assert "symphony init" in done.stderr
 
 
 def test_everything_wrong_is_told_at_once(project: Project) -> None:

@@ -1,10 +1,14 @@
 """Promise: finished work is delivered, unfinished work is never deleted, nothing in `.git` is executed."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from harness.project import Project
+from harness.project import Daemon, Project
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
+HAND_OVER = {"tool": "board_move", "arguments": {"state": "Human Review"}}
 
 
 def test_finished_work_is_on_a_branch_of_the_repository_and_the_workspace_is_gone(project: Project) -> None:
@@ -39,17 +43,75 @@ def test_a_new_attempt_continues_where_the_last_one_stopped(project: Project) ->
     assert project.branch_log("SYM-1") == ["Whole"]
 
 
-def test_the_branch_is_pushed_to_origin_when_asked(project: Project) -> None:
-    project.git("init", "--quiet", "--bare", str(project.root / "origin.git"), cwd=project.root)
-    project.git("remote", "add", "origin", str(project.root / "origin.git"))
-    project.git("push", "--quiet", "origin", "main")
-    project.workflow(
-        workspace={"repo": str(project.root / "origin.git"), "push": "origin", "base_branch": "main"}
-    )
-    project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE])
+WORK: list[dict[str, Any]] = [{"write": "a", "text": "a"}, {"commit": "A"}, DONE]
+
+
+@pytest.fixture
+def remote(project: Project) -> Path:
+    """A bare repository with the project's main branch."""
+    path = project.root / "origin.git"
+    project.git("clone", "--quiet", "--bare", str(project.repo), str(path), cwd=project.root)
+    return path
+
+
+def pushed(project: Project, remote: Path) -> list[str]:
+    return project.git("log", "--format=%s", "main..symphony/SYM-1", cwd=remote).splitlines()
+
+
+def run_once(project: Project) -> Daemon:
+    """Work on the board until nothing is left to do, which must end well."""
+    with project.daemon("--once") as daemon:
+        assert daemon.end() == 0, daemon.log.read_text()
+    return daemon
+
+
+def test_the_branch_is_pushed_to_the_address_that_workspaces_are_cloned_from(
+    project: Project, remote: Path
+) -> None:
+    project.workflow(workspace={"repo": f"file://{remote}", "push": "origin", "base_branch": "main"})
+    project.issue("SYM-1", WORK)
     assert project.symphony("run", "--once").returncode == 0
-    log = project.git("log", "--format=%s", "main..symphony/SYM-1", cwd=project.root / "origin.git")
-    assert log == "A"
+    assert pushed(project, remote) == ["A"]
+
+
+def test_the_branch_of_a_local_repository_is_pushed_to_its_origin(project: Project, remote: Path) -> None:
+    project.git("remote", "add", "origin", str(remote))
+    project.workflow(workspace={"repo": ".", "push": "origin"})
+    project.issue("SYM-1", WORK)
+    daemon = run_once(project)
+    assert pushed(project, remote) == ["A"]
+    assert project.branch_log("SYM-1") == ["A"]
+    assert daemon.wait_for("branch_pushed", issue_identifier="SYM-1")["branch"] == "symphony/SYM-1"
+
+
+@pytest.mark.parametrize("trouble", ["no remote", "a remote that refuses", "a branch of somebody else"])
+def test_a_push_that_fails_loses_no_work_and_says_what_to_do(
+    project: Project, remote: Path, trouble: str
+) -> None:
+    if trouble != "no remote":
+        project.git("remote", "add", "origin", str(remote))
+    theirs = None
+    if trouble == "a remote that refuses":
+        hook = remote / "hooks" / "pre-receive"
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text("#!/bin/sh\nexit 1\n")
+        hook.chmod(0o755)
+    elif trouble == "a branch of somebody else":
+        project.git("checkout", "--quiet", "--orphan", "theirs")
+        project.commit("Theirs")
+        project.git("push", "--quiet", "origin", "theirs:symphony/SYM-1")
+        theirs = project.git("rev-parse", "theirs")
+        project.git("checkout", "--quiet", "--force", "main")
+    project.workflow(workspace={"repo": ".", "push": "origin"})
+    project.issue("SYM-1", WORK)
+    daemon = run_once(project)
+    told = daemon.wait_for("push_failed", issue_identifier="SYM-1")
+    assert told["level"] == "warning"
+    assert told["hint"]
+    assert project.branch_log("SYM-1") == ["A"]
+    assert daemon.wait_for("run_ended", issue_identifier="SYM-1")["outcome"] == "succeeded"
+    if theirs is not None:
+        assert project.git("rev-parse", "symphony/SYM-1", cwd=remote) == theirs
 
 
 def test_nothing_that_the_agent_wrote_into_its_git_directory_is_executed(project: Project) -> None:
@@ -94,3 +156,45 @@ def test_hooks_run_around_the_work_and_see_the_issue(project: Project) -> None:
     project.issue("SYM-1", [{"write": "a", "text": "a"}, {"commit": "A"}, DONE])
     assert project.symphony("run", "--once").returncode == 0
     assert log.read_text().splitlines() == [f"{name} SYM-1 SYM-1" for name in names]
+
+
+def test_a_workspace_that_is_deleted_in_mid_run_is_made_anew_and_said(project: Project) -> None:
+    project.workflow(agent={"budget": {"max_attempts_without_progress": 1}})
+    project.issue(
+        "SYM-1",
+        [{"write": "a", "text": "a"}, {"commit": "A"}],
+        [{"run": f"rm -rf {project.workspaces}/SYM-1"}, {"say": "Where am I?"}],
+    )
+    with project.daemon() as daemon:
+        ended = daemon.wait_for("run_ended", issue_identifier="SYM-1", outcome="failed")
+        assert ended["reason"].startswith("workspace_vanished: ")
+        assert ended["hint"]
+        project.issue("SYM-1", [{"write": "b", "text": "b"}, {"commit": "B"}, DONE])
+        daemon.wait_for("workspace_made_anew")
+        daemon.wait_for("workspace_removed", issue_identifier="SYM-1")
+    (retry,) = [line for line in daemon.events() if line["event"] == "run_retrying"]
+    assert retry["attempt"] == 1, "it cost no attempt"
+    assert project.branch_log("SYM-1")[0] == "B"
+
+
+def test_submodules_are_populated_by_the_hook_that_the_documentation_names(project: Project) -> None:
+    library = Project(root=project.root / "library").create()
+    allowed = ("-c", "protocol.file.allow=always")
+    project.git(*allowed, "submodule", "add", "--quiet", str(library.repo), "lib")
+    project.commit("Use a library")
+    project.workflow()
+    project.issue("SYM-1", [{"run": "test ! -e lib/README.md"}, HAND_OVER])
+    with project.daemon("--once") as daemon:
+        assert daemon.end() == 0, daemon.log.read_text()
+        assert daemon.wait_for("submodules_not_populated")["hint"]
+    project.workflow(
+        hooks={
+            "after_create": "git -c protocol.file.allow=always submodule update --init --recursive",
+            "before_remove": "git submodule deinit --all",
+        }
+    )
+    project.issue("SYM-2", [{"run": "cp lib/README.md copy.md"}, {"commit": "Copied"}, DONE])
+    with project.daemon("--once") as daemon:
+        assert daemon.end() == 0, daemon.log.read_text()
+        daemon.wait_for("workspace_removed", issue_identifier="SYM-2")
+    assert project.branch_log("SYM-2") == ["Copied"]

@@ -14,9 +14,8 @@ from pathlib import Path
 from bench.kit import Kind, median
 from symphony.domain.issue import Issue
 from symphony.hosts.base import Identity
+from symphony.journal.database import INSERT_EVENT, create_tables, event_row
 from symphony.journal.model import ClaimRecord, EventRecord, HealthState
-from symphony.journal.rows import INSERT_EVENT, event_row
-from symphony.journal.schema import migrate
 from symphony.journal.store import open_journal
 from symphony.scheduler.inputs import ClaimKind
 
@@ -64,7 +63,7 @@ def remembering(place: Path, *, events: int, rounds: int) -> Remembering:
 def _bare(path: Path, events: list[EventRecord]) -> float:
     rows = [event_row(event) for event in events]
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        migrate(connection)
+        create_tables(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         begun = time.process_time()
@@ -76,9 +75,8 @@ def _bare(path: Path, events: list[EventRecord]) -> float:
 
 
 def _ours(path: Path, events: list[EventRecord]) -> float:
-    journal = open_journal(path, now_wall_ms=lambda: _NOW)
-
     async def write() -> float:
+        journal = await open_journal(path, now_wall_ms=lambda: _NOW)
         begun = time.process_time()
         for event in events:
             journal.put(event)
@@ -95,19 +93,27 @@ def _ours(path: Path, events: list[EventRecord]) -> float:
 def write_claims(path: Path, count: int) -> None:
     """A journal as a daemon leaves it that held so many claims, all of them retries that are due."""
     owner = Identity(boot_id="bench", pid=1, started=1.0)
-    journal = open_journal(path, now_wall_ms=lambda: _NOW)
-    for number in range(count):
-        issue = Issue(
-            id=f"id-{number}", identifier=f"BENCH-{number}", title="A title", state="Todo", dispatchable=True
+    claims = (
+        ClaimRecord(
+            issue=Issue(
+                id=f"id-{number}",
+                identifier=f"BENCH-{number}",
+                title="A title",
+                state="Todo",
+                dispatchable=True,
+            ),
+            kind=ClaimKind.RETRYING,
+            owner=owner,
+            since_wall_ms=_NOW,
+            attempt=1,
+            due_wall_ms=_NOW,
         )
-        journal.put(
-            ClaimRecord(
-                issue=issue,
-                kind=ClaimKind.RETRYING,
-                owner=owner,
-                since_wall_ms=_NOW,
-                attempt=1,
-                due_wall_ms=_NOW,
-            )
-        )
-    asyncio.run(journal.close())
+        for number in range(count)
+    )
+
+    async def write() -> None:
+        journal = await open_journal(path, now_wall_ms=lambda: _NOW)
+        journal.put(*claims)
+        await journal.close()
+
+    asyncio.run(write())

@@ -95,6 +95,10 @@ class Program:
     def threads(self) -> int:
         return int(psutil.Process(self.process.pid).num_threads())
 
+    @property
+    def descriptors(self) -> int:
+        return int(psutil.Process(self.process.pid).num_fds())
+
     def appear(self, issue: str) -> None:
         """Let an issue appear: a line for the floor, a file on the board for the daemon."""
         if self.kind == "floor":
@@ -172,6 +176,10 @@ class Scene:
     @property
     def journal(self) -> Path:
         return self.place / "told" / "program.txt"
+
+    @property
+    def state(self) -> Path:
+        return self.place / "state"
 
     @property
     def log(self) -> Path:

@@ -12,13 +12,10 @@ import sys
 import time
 from pathlib import Path
 
-from symphony.cli.lean import lean_imports
-
-with lean_imports():  # as `symphony run` does
-    from symphony.cli.serving import serve
-    from symphony.scheduler.commands import Command, FetchCandidates, RefreshIssues
-    from symphony.scheduler.inputs import Input, Polled, RunEnded
-    from symphony.scheduler.state import State
+from symphony.cli.serving import serve
+from symphony.scheduler.commands import Command, FetchCandidates, RefreshIssues
+from symphony.scheduler.inputs import Input, Polled, RunEnded
+from symphony.scheduler.state import State
 
 
 class Recorder:

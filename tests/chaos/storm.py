@@ -21,8 +21,7 @@ from typing import Any
 from harness.project import DEADLINE_S, Daemon, Project, marked_processes
 from symphony.hosts.base import Identity
 from symphony.hosts.local import LocalHost
-from symphony.journal.checkup import checkup
-from symphony.journal.reader import open_reader
+from symphony.journal.reader import checkup, open_reader
 from symphony.runtime.state_place import instance_of
 from symphony.scheduler.inputs import ClaimKind
 

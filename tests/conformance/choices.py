@@ -136,7 +136,7 @@ def _policies() -> Iterator[Choice]:
         "What does a restart bring back?",
         "Nothing from memory yet: tracker and file system are the truth. What a dead daemon left running is ended first, found by the mark it carries; then issues are polled and workspaces used again as they are.",
         places=("docs/ARCHITECTURE.md", "src/symphony/runtime/recovery.py"),
-        tests=("tests/acceptance/test_restart.py::test_kill_9_in_mid_run_leaves_one_agent_per_issue_and_finishes_it", "tests/unit/runtime/test_recovery.py::test_marked_and_recorded_processes_end_and_others_do_not"),
+        tests=("tests/acceptance/test_restart.py::test_kill_9_in_mid_run_leaves_one_agent_per_issue_and_finishes_it", "tests/unit/runtime/test_recovery.py::test_what_carries_the_mark_or_stands_in_the_journal_ends_and_nothing_else_does"),
     )
 
 
@@ -182,7 +182,7 @@ def _open() -> Iterator[Choice]:
         "Is a failing issue retried for ever?",
         "After `agent.budget.max_attempts_without_progress` attempts without a commit or a changed file a person is asked on the issue. Attempts that an outage ended do not count.",
         places=("workflow-file", "src/symphony/scheduler/blocks.py"),
-        tests=("blocks::test_five_failures_without_progress_block_the_issue", "blocks::test_progress_starts_the_count_anew", "blocks::test_an_outage_never_blocks_and_never_forgives"),
+        tests=("blocks::test_three_failures_without_progress_block_the_issue", "blocks::test_progress_starts_the_count_anew", "blocks::test_an_outage_never_blocks_and_never_forgives"),
     )
     yield _choice(
         "unblocking", group,
@@ -230,7 +230,7 @@ def _open() -> Iterator[Choice]:
         "flat-keys", group,
         "Are the flat tracker keys of older files understood?",
         "For `kind: linear`, where they fill only what `tracker.provider` leaves out; they mean nothing to other trackers.",
-        places=("src/symphony/workflow/legacy.py",),
+        places=("src/symphony/workflow/validate.py",),
         tests=("tests/unit/workflow/test_compatibility.py::test_flat_keys_fill_only_what_is_absent", "tests/unit/workflow/test_compatibility.py::test_flat_keys_mean_nothing_to_other_trackers"),
     )
     yield _choice(

@@ -19,13 +19,16 @@ class Skip:
 
 
 PERMITTED = (
+    Skip(reason="git-lfs is not installed", why="git-lfs comes from Debian's packages", required=True),
+    Skip(reason="root may write everywhere", why="the case needs a user whom permissions hold"),
+    Skip(reason="only root can give a file to somebody else", why="the case needs root"),
     Skip(reason="no Claude Code: put `claude` on PATH or name it in SYMPHONY_TEST_CLAUDE", why="Claude Code is not installed everywhere", required=True),
     Skip(reason="no Codex: put `codex` on PATH or name it in SYMPHONY_TEST_CODEX", why="Codex is not installed everywhere", required=True),
     Skip(reason="no unshare(1) to take user namespaces away with", why="the case needs a host with that program"),
     Skip(reason="this machine has no user namespaces to take away", why="the case needs a host that has them"),
     Skip(reason="no mount namespace to make a small disk in", why="the case needs a host that has them"),
     Skip(reason="a corpus of skills is not part of the repository (set SYMPHONY_SKILL_CORPUS)", why="skills of others are not ours to hand on"),
-    Skip(reason="no setpriv(1) that knows --pdeathsig", why="util-linux has it since 2.33; others have not"),
+    Skip(reason="no subreapers", why="Linux alone has them"),
     Skip(reason="the schemas of the vendors are not part of the repository (set SYMPHONY_VENDOR_SCHEMAS)", why="what vendors publish is theirs to hand on"),
     Skip(reason="no control group that this user may divide", why="the case needs a group of one's own, or root's"),
     Skip(reason="GitHub's GraphQL schema is not part of the repository (set SYMPHONY_GITHUB_GRAPHQL)", why="it comes from npm"),

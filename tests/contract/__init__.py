@@ -16,8 +16,8 @@ In the package, one folder `trackers/<kind>/`, as `trackers/linear` and `tracker
 - `flows.py`: a class with the methods of `remote.Flows`; each is a generator that yields `Request`s and is
   sent `Answer`s. Pages go through a `Trail`. No clock, no network, no retry, no limit: `trackers.http` does
   that. What is unknown to the service is null; blockers cost no request where there are none.
-- `__init__.py`: `KIND = RemoteKind(...)`; one line in `trackers/registry.py`, and one in the contract
-  "Trackers do not know each other" of `pyproject.toml`.
+- `__init__.py`: `KIND = RemoteKind(...)`; in `pyproject.toml` one entry point of `symphony.trackers`, and one
+  line in the contract "Trackers do not know each other".
 
 Beside it: `docs/trackers/<kind>.md` with the headings of the others (a test reads them), the kind in
 `docs/trackers/README.md`, `docs/workflow-file.md` and `CHANGELOG.md`.

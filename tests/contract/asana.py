@@ -324,6 +324,14 @@ class AsanaDesk(Desk):
     def comment(self, number: int, body: str, *, mine: bool = False) -> str:
         return str(self.vendor.write(gid_of(number), body, ME if mine else SOMEBODY)["gid"])
 
+    voices = frozenset({"writer", "bot"})
+
+    @override
+    def say(self, number: int, body: str, voice: str) -> None:
+        story = self.vendor.write(gid_of(number), body, SOMEBODY)
+        if voice == "bot":
+            story["created_by"] = {**story["created_by"], "resource_type": "app"}
+
     @override
     def comments(self, number: int) -> list[str]:
         stories = self.vendor.records[gid_of(number)].stories.values()
@@ -342,6 +350,11 @@ class AsanaDesk(Desk):
         body = {"data": {"task": gid_of(number)}}
         path = f"/sections/{SECTIONS[self.done]}/addTask"
         return [("asana_api", {"method": "POST", "path": path, "body": body})]
+
+    @override
+    def comment_call(self, number: int, body: str) -> tuple[str, Mapping[str, Any]]:
+        path = f"/tasks/{gid_of(number)}/stories"
+        return "asana_api", {"method": "POST", "path": path, "body": {"data": {"text": body}}}
 
     @override
     def raw_call(self, issue: Issue) -> tuple[str, Mapping[str, Any]]:

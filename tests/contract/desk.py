@@ -9,13 +9,20 @@ from typing import Any
 from contract.vendor import Clock, Fault, PagingFault, Vendor
 from symphony.domain.issue import Issue
 from symphony.trackers.http import Governors
-from symphony.trackers.registry import create_tracker, remote_kind
-from symphony.trackers.remote import RemoteTracker
+from symphony.trackers.registry import create_tracker, tracker_kind
+from symphony.trackers.remote import RemoteKind, RemoteTracker
 from symphony.workflow.settings import TrackerSettings
 
-__all__ = ["Desk", "Draft"]
+__all__ = ["Desk", "Draft", "remote_kind"]
 
 _HERE = Path("/project")
+
+
+def remote_kind(kind: str) -> RemoteKind[Any]:
+    """The adapter of a kind that is asked over HTTP."""
+    found = tracker_kind(kind)
+    assert isinstance(found, RemoteKind)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +78,7 @@ class Desk(ABC):
 
     def another(self, **provider: Any) -> RemoteTracker:
         """One more tracker on the same service, as after a restart, or as of another daemon."""
-        return remote_kind(self.kind).create(
+        return remote_kind(self.kind).connect(
             self.settings(**provider),
             self.environment(),
             transport=self.vendor,
@@ -134,6 +141,13 @@ class Desk(ABC):
     def comment(self, number: int, body: str, *, mine: bool = False) -> str:
         """Write a comment behind the adapter's back."""
 
+    voices: frozenset[str] = frozenset({"writer", "author", "stranger", "bot"})
+    """Who comments there: who may write to the project, the issue's author, others, and what is no person."""
+
+    def say(self, number: int, body: str, voice: str) -> None:
+        """Let one of `voices` write a comment."""
+        raise AssertionError(number, body, voice)
+
     @abstractmethod
     def comments(self, number: int) -> list[str]:
         """The bodies of all comments."""
@@ -157,6 +171,10 @@ class Desk(ABC):
     def finish(self, number: int) -> Sequence[tuple[str, Mapping[str, Any]]]:
         """The tool calls by which an agent ends its issue; `done` need not be the state that it ends in."""
         raise AssertionError(number)
+
+    def comment_call(self, number: int, body: str) -> tuple[str, Mapping[str, Any]]:
+        """Name and arguments of the call of the raw tool by which an agent comments on an issue."""
+        raise AssertionError(number, body)
 
     def raw_call(self, issue: Issue) -> tuple[str, Mapping[str, Any]]:
         """Name and arguments of a harmless call of the raw tool."""

@@ -25,7 +25,7 @@ _DEPENDENCIES = rf"{_ISSUES}/(\d+)/dependencies"
 def user(login: str) -> dict[str, Any]:
     """A user as the description has it."""
     return {
-        "id": 1 if login == ME else 2,
+        "id": sorted({ME, SOMEBODY, "carla", "mallory"}).index(login) + 1,
         "login": login,
         "login_name": "",
         "source_id": 0,
@@ -64,8 +64,10 @@ class ForgejoVendor(Vendor):
         self.exclusive = False
         self.sorts = True
         self.own_address = self.base
+        self.assignees = Given(body=[user(ME), user("carla")])
         self._routes: tuple[Route, ...] = (
             ("GET", r"/user", lambda _: Given(body=user(ME))),
+            ("GET", rf"{_REPO}/assignees", lambda _: self.assignees),
             ("GET", _ISSUES, self._list),
             ("GET", rf"{_ISSUES}/(\d+)", self._show),
             ("PATCH", rf"{_ISSUES}/(\d+)", self._patch),
@@ -99,7 +101,7 @@ class ForgejoVendor(Vendor):
 
     @override
     def check(self, asked: Asked, given: Given) -> None:
-        if self.document is not None:
+        if self.document is not None and asked.path != f"{_REPO}/assignees":  # no part of the slice
             self.document.check(asked, Given(status=given.status) if self.lax else given)
 
     @override
@@ -209,7 +211,11 @@ class ForgejoVendor(Vendor):
 
     def _unlabel(self, asked: Asked, number: str, label: str) -> Given:
         del asked
-        self.records[int(number)].labels.remove(self.known_labels[int(label) - 1])
+        labels, known = self.records[int(number)].labels, self.known_labels
+        name = known[int(label) - 1] if 0 < int(label) <= len(known) else None
+        if name not in labels:
+            return NOT_FOUND
+        labels.remove(name)
         self.touch(int(number))
         return Given(status=204)
 
@@ -358,6 +364,13 @@ class ForgejoDesk(Desk):
     def comment(self, number: int, body: str, *, mine: bool = False) -> str:
         return str(self.vendor.write(number, body, ME if mine else SOMEBODY)["id"])
 
+    voices = frozenset({"writer", "author", "stranger"})
+
+    @override
+    def say(self, number: int, body: str, voice: str) -> None:
+        who = {"writer": "carla", "author": SOMEBODY, "stranger": "mallory"}
+        self.vendor.write(number, body, who[voice])
+
     @override
     def comments(self, number: int) -> list[str]:
         return [comment["body"] for comment in self.vendor.records[number].comments.values()]
@@ -374,6 +387,11 @@ class ForgejoDesk(Desk):
     def finish(self, number: int) -> Sequence[tuple[str, Mapping[str, Any]]]:
         call = {"method": "PATCH", "path": f"{_ISSUES}/{number}", "body": {"state": "closed"}}
         return [("forgejo_api", call)]
+
+    @override
+    def comment_call(self, number: int, body: str) -> tuple[str, Mapping[str, Any]]:
+        path = f"{_ISSUES}/{number}/comments"
+        return "forgejo_api", {"method": "POST", "path": path, "body": {"body": body}}
 
     @override
     def raw_call(self, issue: Issue) -> tuple[str, Mapping[str, Any]]:

@@ -47,7 +47,7 @@ def user(login: str) -> dict[str, Any]:
     return {
         **dict.fromkeys(links, page),
         "gravatar_id": "",
-        "id": NUMBERS[login],
+        "id": NUMBERS.get(login, 3),
         "node_id": f"U_{login}",
         "login": login,
         "site_admin": False,
@@ -257,7 +257,9 @@ class GithubVendor(Vendor):
 
     # --- comments ----------------------------------------------------------------------------------------
 
-    def write(self, number: int, body: str, login: str) -> dict[str, Any]:
+    def write(
+        self, number: int, body: str, login: str, *, association: str = "NONE", kind: str = "User"
+    ) -> dict[str, Any]:
         """A new comment."""
         now, name = self.stamp(), self.ticks
         page = f"https://github.example.test/c/{name}"
@@ -267,10 +269,10 @@ class GithubVendor(Vendor):
             "html_url": page,
             "issue_url": page,
             "url": page,
-            "user": user(login),
+            "user": {**user(login), "type": kind},
             "created_at": now,
             "updated_at": now,
-            "author_association": "NONE",
+            "author_association": association,
             "body": body,
         }
         self.records[number].comments[name] = comment
@@ -391,6 +393,19 @@ class GithubDesk(Desk):
         return str(self.vendor.write(number, body, ME if mine else SOMEBODY)["id"])
 
     @override
+    def say(self, number: int, body: str, voice: str) -> None:
+        login = {"writer": "carla", "author": SOMEBODY, "stranger": "mallory", "bot": "ci"}[voice]
+        association = "MEMBER" if voice in {"writer", "bot"} else "NONE"
+        self.vendor.write(
+            number, body, login, association=association, kind="Bot" if voice == "bot" else "User"
+        )
+
+    def comment_by(self, login: str, number: int, body: str, *, association: str) -> dict[str, Any]:
+        """Somebody comments who stands so to the repository; what the webhook tells of it."""
+        comment = self.vendor.write(number, body, login, association=association)
+        return {"action": "created", "issue": {"number": number}, "comment": comment}
+
+    @override
     def comments(self, number: int) -> list[str]:
         return [comment["body"] for comment in self.vendor.records[number].comments.values()]
 
@@ -406,6 +421,11 @@ class GithubDesk(Desk):
     def finish(self, number: int) -> Sequence[tuple[str, Mapping[str, Any]]]:
         call = {"method": "PATCH", "path": f"{_ISSUES}/{number}", "body": {"state": "closed"}}
         return [("github_api", call)]
+
+    @override
+    def comment_call(self, number: int, body: str) -> tuple[str, Mapping[str, Any]]:
+        path = f"{_ISSUES}/{number}/comments"
+        return "github_api", {"method": "POST", "path": path, "body": {"body": body}}
 
     @override
     def raw_call(self, issue: Issue) -> tuple[str, Mapping[str, Any]]:

@@ -27,7 +27,8 @@ from symphony.trackers.gitlab.flows import BLOCKED
 SECRET = "glpat-0123456789abcdefghij"
 PROJECT, NUMBER = "platform/tools/deployer", 4
 ME, SOMEBODY = "symphony-bot", "ann"
-NUMBERS = {ME: 1, SOMEBODY: 2}
+NUMBERS = {ME: 1, SOMEBODY: 2, "carla": 3, "mallory": 4, "project_4_bot_0a1b": 5, "guest": 6}
+LEVELS = {3: 30, 6: 10}
 NOT_FOUND = Given(status=404, body={"message": "404 Not found"})
 _HERE = f"/projects/{PROJECT}"
 
@@ -62,6 +63,7 @@ class GitlabVendor(Vendor):
             ("GET", rf"{_HERE}/issues/(\d+)", self._show),
             ("PUT", rf"{_HERE}/issues/(\d+)", self._change),
             ("GET", rf"{_HERE}/issues/(\d+)/links", self._links),
+            ("GET", rf"{_HERE}/members/all/(\d+)", self._member),
             ("GET", rf"{_HERE}/issues/(\d+)/notes", self._notes),
             ("POST", rf"{_HERE}/issues/(\d+)/notes", self._create),
             ("PUT", rf"{_HERE}/issues/(\d+)/notes/(\d+)", self._edit),
@@ -236,6 +238,12 @@ class GitlabVendor(Vendor):
             return NOT_FOUND
         return self._page(asked, list(self.records[int(number)].notes.values()))
 
+    def _member(self, _: Asked, number: str) -> Given:
+        if int(number) not in LEVELS:
+            return NOT_FOUND
+        (login,) = (name for name, known in NUMBERS.items() if known == int(number))
+        return Given(body={**user(login), "access_level": LEVELS[int(number)]})
+
     def _create(self, asked: Asked, number: str) -> Given:
         if int(number) not in self._here():
             return NOT_FOUND
@@ -340,6 +348,11 @@ class GitlabDesk(Desk):
         return str(self.vendor.write(number, body, ME if mine else SOMEBODY)["id"])
 
     @override
+    def say(self, number: int, body: str, voice: str) -> None:
+        who = {"writer": "carla", "author": SOMEBODY, "stranger": "mallory", "bot": "project_4_bot_0a1b"}
+        self.vendor.write(number, body, who[voice])
+
+    @override
     def comments(self, number: int) -> list[str]:
         return [note["body"] for note in self.vendor.records[number].notes.values() if not note["system"]]
 
@@ -355,6 +368,11 @@ class GitlabDesk(Desk):
     def finish(self, number: int) -> Sequence[tuple[str, Mapping[str, Any]]]:
         path = f"/projects/{PROJECT.replace('/', '%2F')}/issues/{number}"
         return [("gitlab_api", {"method": "PUT", "path": path, "body": {"state_event": "close"}})]
+
+    @override
+    def comment_call(self, number: int, body: str) -> tuple[str, Mapping[str, Any]]:
+        path = f"/projects/{PROJECT.replace('/', '%2F')}/issues/{number}/notes"
+        return "gitlab_api", {"method": "POST", "path": path, "body": {"body": body}}
 
     @override
     def raw_call(self, issue: Issue) -> tuple[str, Mapping[str, Any]]:

@@ -53,8 +53,10 @@ ISSUE = record(
         "references": record({"short": TEXT, "relative": TEXT, "full": TEXT}),
     },
     description=MAYBE,
+    author=USER,
     assignees={"type": "array", "items": USER},
 )
+MEMBER = {"allOf": [USER, record({"access_level": NUMBER})]}
 LINK = {"allOf": [ISSUE, record({"link_type": {"enum": ["relates_to", "blocks", "is_blocked_by"]}})]}
 NOTE = record({"id": NUMBER, "body": TEXT, "author": USER, "system": {"type": "boolean"}, "created_at": TEXT})
 _ISSUES = "/projects/{id}/issues"
@@ -92,6 +94,7 @@ SHAPES = OpenApi(
                     "responses": answer(200, ISSUE),
                 },
             },
+            "/projects/{id}/members/all/{user_id}": {"get": {"responses": answer(200, MEMBER)}},
             f"{_ISSUE}/links": {"get": _list(LINK)},
             f"{_ISSUE}/notes": {
                 "get": _list(

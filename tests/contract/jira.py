@@ -34,9 +34,9 @@ def status(name: str) -> dict[str, Any]:
     return {"id": f"1{IDS[name]}", "name": name, "statusCategory": category}
 
 
-def user(account: str) -> dict[str, Any]:
+def user(account: str, kind: str = "atlassian") -> dict[str, Any]:
     """A user as Jira shows it."""
-    return {"accountId": account, "displayName": account[-4:], "active": True, "accountType": "atlassian"}
+    return {"accountId": account, "displayName": account[-4:], "active": True, "accountType": kind}
 
 
 @dataclass(slots=True)
@@ -217,15 +217,17 @@ class JiraVendor(Vendor):
 
     # --- comments ----------------------------------------------------------------------------------------
 
-    def write(self, number: int, body: Mapping[str, Any], account: str) -> dict[str, Any]:
+    def write(
+        self, number: int, body: Mapping[str, Any], account: str, kind: str = "atlassian"
+    ) -> dict[str, Any]:
         """A new comment."""
         now, name = self.stamp(), str(self.ticks)
         page = f"{self.base}{API}/issue/{10_000 + number}/comment/{name}"
         comment = {
             "self": page,
             "id": name,
-            "author": user(account),
-            "updateAuthor": user(account),
+            "author": user(account, kind),
+            "updateAuthor": user(account, kind),
             "body": body["body"],
             "created": now,
             "updated": now,
@@ -329,6 +331,7 @@ class JiraDesk(Desk):
             "priority": draft.priority,
             "assignee": None,
             "creator": user(SOMEBODY),
+            "reporter": user("qm:reporter", "customer"),
             "labels": list(draft.labels),
             "project": {"id": PROJECT_ID, "key": PROJECT, "name": "Payments"},
             "created": now if draft.created_at is None else draft.created_at,
@@ -378,6 +381,16 @@ class JiraDesk(Desk):
         return str(self.vendor.write(number, value, ME if mine else SOMEBODY)["id"])
 
     @override
+    def say(self, number: int, body: str, voice: str) -> None:
+        who = {
+            "writer": (SOMEBODY, "atlassian"),
+            "author": ("qm:reporter", "customer"),
+            "stranger": ("qm:another", "customer"),
+            "bot": ("557058:app", "app"),
+        }
+        self.vendor.write(number, {"body": document_of(body)}, *who[voice])
+
+    @override
     def comments(self, number: int) -> list[str]:
         record = self.vendor.records[number]
         markers = {
@@ -398,6 +411,11 @@ class JiraDesk(Desk):
     def finish(self, number: int) -> Sequence[tuple[str, Mapping[str, Any]]]:
         path, body = f"{API}/issue/{10_000 + number}/transitions", {"transition": {"id": IDS[self.done]}}
         return [("jira_rest", {"method": "POST", "path": path, "body": body})]
+
+    @override
+    def comment_call(self, number: int, body: str) -> tuple[str, Mapping[str, Any]]:
+        path = f"{API}/issue/{10_000 + number}/comment"
+        return "jira_rest", {"method": "POST", "path": path, "body": {"body": document_of(body)}}
 
     @override
     def raw_call(self, issue: Issue) -> tuple[str, Mapping[str, Any]]:

@@ -29,8 +29,10 @@ class NoSuchEntityError(Exception):
 class Comment:
     id: str
     body: str
-    user: str
+    user: str | None
     created: str
+    by: Mapping[str, Any] = field(default_factory=dict)
+    """Who else wrote it, as Linear shows that."""
 
 
 @dataclass(slots=True)
@@ -92,6 +94,8 @@ class LinearVendor(Vendor):
         name = asked.body.get("operationName")
         if "issueUpdate" in asked.body["query"] and name is None:
             return Given(body={"data": self._move(asked.body["variables"])})
+        if "commentCreate" in asked.body["query"] and name is None:
+            return Given(body={"data": self._create(asked.body["variables"])})
         if name is None:
             return Given(body={"data": {"viewer": {"id": ME}}})
         assert asked.body["query"] == queries.OPERATIONS[name]
@@ -223,7 +227,16 @@ class LinearVendor(Vendor):
         record = self._issue(variables["id"])
         newest_first = sorted(record.comments.values(), key=lambda comment: comment.created, reverse=True)
         nodes = [
-            {"id": c.id, "body": c.body, "createdAt": c.created, "user": {"id": c.user}} for c in newest_first
+            {
+                "id": c.id,
+                "body": c.body,
+                "createdAt": c.created,
+                "user": None if c.user is None else {"id": c.user, "displayName": c.user, "app": False},
+                "botActor": None,
+                "externalUser": None,
+                **c.by,
+            }
+            for c in newest_first
         ]
         return {"issue": {"id": variables["id"], "comments": self._page(nodes, variables)}}
 
@@ -357,6 +370,17 @@ class LinearDesk(Desk):
         comments[made.id] = made
         return made.id
 
+    voices = frozenset({"writer", "stranger", "bot"})
+
+    @override
+    def say(self, number: int, body: str, voice: str) -> None:
+        comment_id = self.comment(number, body)
+        said = self.vendor.records[f"issue-{number}"].comments[comment_id]
+        if voice == "stranger":
+            said.user, said.by = None, {"externalUser": {"displayName": "Mallory in Slack"}}
+        elif voice == "bot":
+            said.user, said.by = None, {"botActor": {"name": "GitHub"}}
+
     @override
     def comments(self, number: int) -> list[str]:
         return [comment.body for comment in self.vendor.records[f"issue-{number}"].comments.values()]
@@ -374,6 +398,11 @@ class LinearDesk(Desk):
     def finish(self, number: int) -> Sequence[tuple[str, Mapping[str, Any]]]:
         variables = {"id": f"issue-{number}", "state": f"state-{self.done}"}
         return [("linear_graphql", {"query": queries.MOVE, "variables": variables})]
+
+    @override
+    def comment_call(self, number: int, body: str) -> tuple[str, Mapping[str, Any]]:
+        variables = {"input": {"issueId": f"issue-{number}", "body": body}}
+        return "linear_graphql", {"query": queries.CREATE_COMMENT, "variables": variables}
 
     @override
     def raw_call(self, issue: Issue) -> tuple[str, Mapping[str, Any]]:

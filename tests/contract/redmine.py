@@ -1,5 +1,6 @@
 """Redmine in memory, as version 5.0.4 was seen to answer."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +15,8 @@ from symphony.domain.issue import Issue
 SECRET = "0123456789abcdef0123456789abcdef01234567"
 OTHER_KEY = "fedcba9876543210fedcba9876543210fedcba98"
 PROJECT = "billing"
-ME, SOMEBODY = 5, 6
-NAMES = {ME: "Symphony Bot", SOMEBODY: "Ann"}
+ME, SOMEBODY, CARLA, MALLORY = 5, 6, 8, 9
+NAMES = {ME: "Symphony Bot", SOMEBODY: "Ann", CARLA: "Carla", MALLORY: "Mallory"}
 STATUSES = {1: "New", 2: "In Progress", 3: "Resolved", 4: "Feedback", 5: "Closed", 6: "Rejected"}
 CLOSED = {5, 6}
 PRIORITIES = {1: "Low", 2: "Normal", 3: "High", 4: "Urgent", 5: "Immediate"}
@@ -50,6 +51,7 @@ class RedmineVendor(Vendor):
         self._routes: tuple[Route, ...] = (
             ("GET", r"/users/current\.json", lambda _: Given(body={"user": self._user()})),
             ("GET", r"/users/7\.json", lambda _: Given(body={"user": {"id": 7, "api_key": OTHER_KEY}})),
+            ("GET", r"/users/([689])\.json", self._member),
             ("GET", r"/issue_statuses\.json", self._statuses),
             ("GET", r"/enumerations/issue_priorities\.json", self._priorities),
             ("GET", rf"{below}\.json", self._project),
@@ -73,7 +75,7 @@ class RedmineVendor(Vendor):
 
     @override
     def check(self, asked: Asked, given: Given) -> None:
-        if not self.lax and not asked.path.startswith("/users/7"):
+        if not self.lax and not re.match(r"/users/\d", asked.path):
             check_shape(asked.method, asked.path, given.status, given.body)
 
     @override
@@ -169,6 +171,13 @@ class RedmineVendor(Vendor):
         ]
         kin = {"id": 99, "issue_id": number, "issue_to_id": 7, "relation_type": "relates", "delay": None}
         return [each for each in relations if number in {each["issue_id"], each["issue_to_id"]}] + [kin]
+
+    def _member(self, asked: Asked, number: str) -> Given:
+        assert asked.value("include") == "memberships"
+        project = next(iter(self.records.values())).fields["project"]
+        member = {"id": 1, "project": project, "roles": [{"id": 4, "name": "Developer"}]}
+        memberships = [member] if int(number) == CARLA else []
+        return Given(body={"user": {"id": int(number), "memberships": memberships}})
 
     def _show(self, asked: Asked, number: str) -> Given:
         if int(number) not in self.records:
@@ -291,6 +300,12 @@ class RedmineDesk(Desk):
         self.vendor.write(number, None, SOMEBODY)
         return str(self.vendor.write(number, body, ME if mine else SOMEBODY))
 
+    voices = frozenset({"writer", "author", "stranger"})
+
+    @override
+    def say(self, number: int, body: str, voice: str) -> None:
+        self.vendor.write(number, body, {"writer": CARLA, "author": SOMEBODY, "stranger": MALLORY}[voice])
+
     @override
     def comments(self, number: int) -> list[str]:
         return [note["notes"] for note in self.vendor.records[number].notes.values() if note["notes"]]
@@ -307,6 +322,11 @@ class RedmineDesk(Desk):
     def finish(self, number: int) -> Sequence[tuple[str, Mapping[str, Any]]]:
         call = {"method": "PUT", "path": f"/issues/{number}.json", "body": {"issue": {"status_id": 5}}}
         return [("redmine_api", call)]
+
+    @override
+    def comment_call(self, number: int, body: str) -> tuple[str, Mapping[str, Any]]:
+        body_of_call = {"issue": {"notes": body}}
+        return "redmine_api", {"method": "PUT", "path": f"/issues/{number}.json", "body": body_of_call}
 
     @override
     def raw_call(self, issue: Issue) -> tuple[str, Mapping[str, Any]]:

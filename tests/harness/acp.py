@@ -5,20 +5,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.sessions import COMMENT, SOURCE, SessionBench
+from harness.sessions import COMMENT, SessionBench
 from symphony.agents.acp.backend import AcpBackend
 from symphony.agents.acp.session import AcpSession
-from symphony.testing.scripted_agent import acp_command
 from symphony.workflow.settings import AcpSettings
 
-__all__ = ["COMMENT", "ENVELOPE", "AcpBench", "scripted_acp"]
+__all__ = ["COMMENT", "ENVELOPE", "AcpBench"]
 
 ENVELOPE = "## Available skills\n\n- greet — when greeting"
-
-
-def scripted_acp(*switches: str) -> str:
-    """The scripted speaker as a shell command."""
-    return f"PYTHONPATH={SOURCE} {acp_command(*switches)}"
 
 
 @dataclass

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from symphony.testing.model_server import Answer, tool
-from symphony.testing.model_server.scenario import shell as codex_shell
+from kit.model_server import Answer, tool
+from kit.model_server.scenario import shell as codex_shell
 
 __all__ = ["DRIVEN", "Driven", "furnish", "place"]
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -10,13 +9,16 @@ from starlette.types import ASGIApp
 
 from harness.chronicle import Chronicle, populated
 from symphony.domain.failures import SymphonyError
-from symphony.observability.documents import issue_document, skills_document
-from symphony.observability.history import RunSkills
+from symphony.domain.issue import EVERY_ISSUE, Selection
+from symphony.observability.documents import issue_document, state_document
+from symphony.observability.model import Agent, Issue, Prompt, Refresh, Skills, State, Verb
 from symphony.web.access import CONTROL, Access
 from symphony.web.app import create_app
-from symphony.web.port import Document, RefreshAnswer, RefusedError, VerbAnswer
+from symphony.web.port import RefusedError
 
 __all__ = ["FakeOperator", "asking"]
+
+HALF_PAST = "2026-03-01T12:30:00Z"
 
 
 @dataclass
@@ -31,49 +33,58 @@ class FakeOperator:
     unfit: RefusedError | None = None
     orders: list[tuple[str, str | None, str | None]] = field(default_factory=list)
 
-    async def state(self) -> Document:
+    async def state(self, only: Selection = EVERY_ISSUE) -> State:
         self._try()
-        return self.story.document()
+        story = self.story
+        return state_document(story.state, story.history, now_ms=story.now, now=story.wall(), only=only)
 
-    async def issue(self, identifier: str) -> Document | None:
+    async def issue(self, identifier: str) -> Issue | None:
         self._try()
         self.asked.append(identifier)
         story = self.story
         return issue_document(story.state, story.history, identifier, now_ms=story.now, now=story.wall())
 
-    async def prompt(self, identifier: str) -> Document | None:
+    async def prompt(self, identifier: str) -> Prompt | None:
         document = await self.issue(identifier)
         if self.unrenderable is not None:
             raise self.unrenderable
         if document is None:
             return None
-        return {
-            "issue_identifier": identifier,
-            "source": "daemon",
-            "attempt": None,
-            "envelope": None,
-            "prompt": "Do it.",
-            "skills": skills_document(RunSkills()),
-            "note": None,
-            "agent": {"name": "codex", "kind": "codex", "model": None, "reason": "r", "instead_of": None},
-        }
+        return Prompt(
+            issue_identifier=identifier,
+            source="daemon",
+            attempt=None,
+            envelope=None,
+            prompt="Do it.",
+            skills=Skills(),
+            note=None,
+            agent=Agent(name="codex", kind="codex", model=None, reason="r", instead_of=None),
+        )
 
-    def refresh(self) -> RefreshAnswer:
+    def refresh(self) -> Refresh:
         self._try()
         self.refreshes += 1
-        requested_at = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
-        return RefreshAnswer(coalesced=self.refreshes > 1, requested_at=requested_at)
+        return Refresh(
+            queued=True,
+            coalesced=self.refreshes > 1,
+            requested_at=HALF_PAST,
+            operations=("poll", "reconcile"),
+        )
 
-    async def act(self, verb: str, identifier: str | None, text: str | None = None) -> VerbAnswer | None:
+    async def act(self, verb: str, identifier: str | None, text: str | None = None) -> Verb | None:
         self._try()
         if self.unfit is not None:
             raise self.unfit
         if identifier is not None and await self.issue(identifier) is None:
             return None
         self.orders.append((verb, identifier, text))
-        requested_at = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
-        message = "so it will be"
-        return VerbAnswer(verb=verb, issue_identifier=identifier, message=message, requested_at=requested_at)
+        return Verb(
+            verb=verb,
+            issue_identifier=identifier,
+            changed=True,
+            message="so it will be",
+            requested_at=HALF_PAST,
+        )
 
     def _try(self) -> None:
         if self.fails is not None:

@@ -13,9 +13,10 @@ from symphony.domain.issue import Issue
 from symphony.domain.redaction import Redaction
 from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.runtime.bound import Bound
+from symphony.runtime.orders import Order
 from symphony.scheduler.inputs import Input
 from symphony.trackers.base import Comment
-from symphony.workflow.agents import agents_in_use
+from symphony.workflow.agents import AGENT_SECTIONS
 from symphony.workflow.document import Stamp, WorkflowFile, parse_workflow
 from symphony.workspace.model import Removal, WorkspaceRecord
 
@@ -109,9 +110,9 @@ class FakeWorkspaces:
     answer: Removal = field(default_factory=lambda: Removal(removed=True))
     removed: list[WorkspaceRecord] = field(default_factory=list)
 
-    async def enter(self, issue: Issue, attempt: int | None, look: object, *, run_id: str) -> NoReturn:
+    async def prepare(self, issue: Issue, attempt: int | None, *, run_id: str) -> NoReturn:
         await anyio.lowlevel.checkpoint()
-        raise AssertionError((issue, attempt, look, run_id))
+        raise AssertionError((issue, attempt, run_id))
 
     async def locate(self, issue_id: str, identifier: str) -> WorkspaceRecord:
         return WorkspaceRecord(
@@ -131,8 +132,8 @@ class Mailbox:
     facts: list[Input] = field(default_factory=list)
     changed: anyio.Event = field(default_factory=anyio.Event)
 
-    def post(self, fact: Input) -> None:
-        self.facts.append(fact)
+    def post(self, item: Input | Order) -> None:
+        self.facts.append(item.fact if isinstance(item, Order) else item)
         self.changed.set()
         self.changed = anyio.Event()
 
@@ -153,7 +154,7 @@ def make_bound(tmp_path: Path, tracker: FakeTracker, workspaces: FakeWorkspaces 
     file = WorkflowFile(
         path=tmp_path / "WORKFLOW.md", data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256="")
     )
-    workflow = parse_workflow(file, environment={}, tracker_kinds=("markdown",), agent_kinds=("codex",))
+    workflow = parse_workflow(file, environment={}, tracker_kinds=("markdown",), agent_kinds=AGENT_SECTIONS)
     return Bound(
         workflow=workflow,
         active_states=("Todo", "In Progress"),
@@ -161,7 +162,7 @@ def make_bound(tmp_path: Path, tracker: FakeTracker, workspaces: FakeWorkspaces 
         tracker=tracker,
         workspaces=cast("WorkspaceManager", workspaces or FakeWorkspaces()),
         agents={"codex": cast("AgentBackend", None)},
-        named=agents_in_use(workflow.settings),
+        named=workflow.agents,
         secret_names=frozenset(),
         redaction=Redaction([SECRET]),
     )

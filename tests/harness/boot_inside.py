@@ -131,6 +131,7 @@ def installed() -> None:
     identity = ("-c", "user.name=Tester", "-c", "user.email=tester@localhost")
     must("git", "-C", str(APP), "add", "--all")
     must("git", "-C", str(APP), *identity, "commit", "--quiet", "-m", "Begin")
+    must("useradd", "--system", "--home-dir", "/var/lib/symphony", "--shell", "/usr/sbin/nologin", "symphony")
     told = must(*SYMPHONY, "service", "install", str(APP / "WORKFLOW.md"))
     note("installed", told)
     note("installed_again", must(*SYMPHONY, "service", "install", str(APP / "WORKFLOW.md")))

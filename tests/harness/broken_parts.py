@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from kit.simulator import Forgetting, Parts
 from symphony.journal.model import ClaimGone, ClaimRecord, IssueSpent, Record, Remembered
-from symphony.journal.recovery import Start, recovered
+from symphony.journal.recorder import Start, recovered
 from symphony.scheduler.inputs import ClaimKind, Recovered, RecoveredClaim, WorkspaceRef
 from symphony.scheduler.state import State
-from symphony.testing.simulator import Forgetting, Parts
 
 __all__ = ["BROKEN_PARTS"]
 

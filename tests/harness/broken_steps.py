@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from kit.simulator import make_settings
 from symphony.scheduler.commands import (
     CleanWorkspace,
     Command,
@@ -16,6 +17,7 @@ from symphony.scheduler.commands import (
     FetchCandidates,
     Notify,
     PostNote,
+    ReadAnswers,
     RefreshIssues,
     SetTimer,
     StartRun,
@@ -23,11 +25,13 @@ from symphony.scheduler.commands import (
 )
 from symphony.scheduler.inputs import (
     AgentReported,
+    AnswersRead,
     Input,
     OperatorAsked,
     Polled,
     PollFailed,
     Refreshed,
+    ResultStatus,
     Resume,
     RunEnded,
     RunStage,
@@ -41,7 +45,6 @@ from symphony.scheduler.inputs import (
 from symphony.scheduler.machine import step
 from symphony.scheduler.policy import in_active_state
 from symphony.scheduler.state import Cycle, Drain, State
-from symphony.testing.simulator import make_settings
 
 __all__ = ["BROKEN_STEPS", "Broken"]
 
@@ -139,16 +142,29 @@ def uses_a_run_id_again(state: State, fact: Input, now_ms: int) -> tuple[State, 
 
 
 def starts_from_the_poll(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    return _answering_itself(state, fact, now_ms) if isinstance(fact, Polled) else step(state, fact, now_ms)
+
+
+def fills_a_slot_without_a_look(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    return _answering_itself(state, fact, now_ms) if isinstance(fact, RunEnded) else step(state, fact, now_ms)
+
+
+def _answering_itself(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
-    if isinstance(fact, Polled) and after.refresh and after.refresh is not state.refresh:
-        answer = Refreshed(request=after.refresh.request, issues=fact.issues)
-        after, more = step(after, answer, now_ms)
-        return after, tuple(each for each in commands if not isinstance(each, RefreshIssues)) + more
-    return after, commands
+    if after.refresh is None or after.refresh is state.refresh:
+        return after, commands
+    answer = Refreshed(request=after.refresh.request, issues=tuple(after.candidates.values()))
+    after, more = step(after, answer, now_ms)
+    return after, tuple(each for each in commands if not isinstance(each, RefreshIssues)) + more
 
 
-def takes_an_old_look(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
-    return step(replace(state, looked=dict.fromkeys(state.candidates, now_ms)), fact, now_ms)
+def is_deaf_to_comments(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    return step(state, replace(fact, answers=()) if isinstance(fact, AnswersRead) else fact, now_ms)
+
+
+def reads_no_comments(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    return after, tuple(each for each in commands if not isinstance(each, ReadAnswers))
 
 
 def starts_what_is_not_eligible(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
@@ -334,6 +350,14 @@ def _of_another_agent(resume: Resume) -> Resume:
     return resume if resume.thread is None else replace(resume, thread=replace(resume.thread, agent="nobody"))
 
 
+def reviews_what_it_works_on(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    after, commands = step(state, fact, now_ms)
+    if not isinstance(fact, RunEnded):
+        return after, commands
+    ready = {key: replace(each, status=ResultStatus.READY) for key, each in after.results.items()}
+    return replace(after, results=ready), commands
+
+
 def _prefers_the_fallback(settings: SchedulerSettings) -> SchedulerSettings:
     if settings.fallback is None:
         return settings
@@ -378,7 +402,7 @@ BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
     "doubles a run": (doubles_a_run, "one-run-per-issue"),
     "uses a run id again": (uses_a_run_id_again, "one-run-per-issue"),
     "starts from the poll": (starts_from_the_poll, "fresh-start"),
-    "takes an old look for a new one": (takes_an_old_look, "fresh-start"),
+    "fills a slot without a look": (fills_a_slot_without_a_look, "fresh-start"),
     "starts what is not eligible": (starts_what_is_not_eligible, "fresh-start"),
     "counts attempts wrongly": (counts_attempts_wrongly, "attempts-count"),
     "waits too long": (waits_too_long, "backoff-cap"),
@@ -389,6 +413,10 @@ BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
     "claims twice": (claims_twice, "one-claim"),
     "cleans under a run": (cleans_under_a_run, "clean-after-end"),
     "speaks to the deaf": (speaks_to_the_deaf, "words-are-heard"),
+    "lets idle runs go on": (
+        _under(lambda limits: replace(limits, max_turns_without_progress=None)),
+        "idle-runs-end",
+    ),
     "raises": (raises, "total"),
     "starts nothing": (starts_nothing, "liveness"),
     "never unblocks": (never_unblocks, "winds-down"),
@@ -403,6 +431,8 @@ BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
         "budget-holds",
     ),
     "counts a conversation anew": (_resumes(_anew), "tokens-once"),
+    "is deaf to comments": (is_deaf_to_comments, "answers-once"),
+    "reads no comments": (reads_no_comments, "comments-are-heard"),
     "drops an answer": (_resumes(lambda resume: replace(resume, answer=None)), "answers-arrive"),
     "tells nobody of a block": (_drops(PostNote), "block-is-told"),
     "leaves the last issues": (leaves_the_last_issues, "finished-or-blocked"),
@@ -414,6 +444,11 @@ BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
     "drops the timer of a limit": (
         _drops(SetTimer, lambda each, _: each.timer.kind is TimerKind.LIMIT),
         "limits-are-known-and-end",
+    ),
+    "reviews what it works on": (reviews_what_it_works_on, "ready-is-delivered"),
+    "drops the timer of a push": (
+        _drops(SetTimer, lambda each, _: each.timer.kind is TimerKind.PUSH),
+        "push-is-tried-again",
     ),
     "is no function of its arguments": (remembering(), "replay"),
 }

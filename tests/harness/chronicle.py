@@ -1,31 +1,30 @@
 """A scheduler's story with the history that a daemon would keep of it, on a wall clock of its own."""
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import jsonschema
+import msgspec
 from typing_extensions import override
 
 from harness.scheduling import Story, make_failure, make_issue
 from symphony.domain.failures import Category
-from symphony.domain.issue import Issue
+from symphony.domain.issue import EVERY_ISSUE, Issue, Selection
 from symphony.observability.documents import issue_document, state_document
-from symphony.observability.history import (
-    DroppedSkill,
-    History,
-    ListedSkill,
-    RunSkills,
-    SkillProblem,
-)
+from symphony.observability.history import History
+from symphony.observability.masking import masked
+from symphony.observability.model import Document, DroppedSkill, ListedSkill, SkillProblem, Skills
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import Input, OutcomeKind
-from symphony.web.openapi import schemas
+from symphony.web.openapi import API
+from symphony.web.schema import schemas
 
-__all__ = ["SKILLS", "START", "Chronicle", "conforms", "populated"]
+__all__ = ["SKILLS", "START", "Chronicle", "conforms", "populated", "sent"]
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-SKILLS = RunSkills(
+SKILLS = Skills(
     listed=(ListedSkill(name="greet", path=".symphony/skills/greet/SKILL.md", sha256="ab" * 32),),
     dropped=(DroppedSkill(name="rest", reason="count"),),
     problems=(
@@ -53,15 +52,21 @@ class Chronicle(Story):
         self.history(before, fact, self.state, commands)
         return commands
 
-    def document(self) -> dict[str, Any]:
+    def document(self, only: Selection = EVERY_ISSUE) -> dict[str, Any]:
         """What the API would say of the daemon."""
-        return state_document(self.state, self.history, now_ms=self.now, now=self.wall())
+        return sent(state_document(self.state, self.history, now_ms=self.now, now=self.wall(), only=only))
 
     def issue(self, identifier: str) -> dict[str, Any]:
         """What the API would say of an issue that is known."""
         document = issue_document(self.state, self.history, identifier, now_ms=self.now, now=self.wall())
         assert document is not None
-        return document
+        return sent(document)
+
+
+def sent(document: Document) -> dict[str, Any]:
+    """The document as a client gets it: as JSON, with what no JSON can hold left out."""
+    found: dict[str, Any] = json.loads(msgspec.json.encode(masked(document, str)))
+    return found
 
 
 def populated() -> Chronicle:
@@ -93,10 +98,11 @@ def populated() -> Chronicle:
     return story
 
 
-def conforms(document: Mapping[str, Any], name: str) -> None:
+def conforms(document: Mapping[str, Any] | Document, name: str) -> None:
     """The document is what the stored schema says, and has nothing that the schema does not tell of."""
     schema = {"$ref": f"#/$defs/{name}", "$defs": _CLOSED}
-    jsonschema.validate(dict(document), schema, format_checker=jsonschema.FormatChecker())
+    found = sent(document) if isinstance(document, Document) else dict(document)
+    jsonschema.validate(found, schema, format_checker=jsonschema.FormatChecker())
 
 
 def _closed(schema: Any) -> Any:
@@ -110,4 +116,4 @@ def _closed(schema: Any) -> Any:
     return closed
 
 
-_CLOSED = {key: _closed(value) for key, value in schemas().items()}
+_CLOSED = {key: _closed(value) for key, value in schemas(*API).items()}

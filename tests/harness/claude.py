@@ -5,18 +5,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.sessions import COMMENT, SOURCE, SessionBench
+from harness.sessions import COMMENT, SessionBench
 from symphony.agents.claude.backend import ClaudeBackend
 from symphony.agents.claude.session import ClaudeSession
-from symphony.testing.scripted_agent import claude_command
 from symphony.workflow.settings import ClaudeSettings
 
-__all__ = ["COMMENT", "ClaudeBench", "scripted_claude"]
-
-
-def scripted_claude(*switches: str) -> str:
-    """The scripted speaker as a shell command."""
-    return f"PYTHONPATH={SOURCE} {claude_command(*switches)}"
+__all__ = ["COMMENT", "ClaudeBench"]
 
 
 @dataclass

@@ -40,6 +40,7 @@ AFTERWARDS = {
     FaultPoint.AFTER_PREPARE: Afterwards(does=_GOES_ON),
     FaultPoint.BEFORE_SPAWN: Afterwards(does=_GOES_ON, again="what `before_run` does elsewhere"),
     FaultPoint.AFTER_SPAWN: Afterwards(does=_GOES_ON),
+    FaultPoint.CONVERSATION_WRITTEN: Afterwards(does=_GOES_ON),
     FaultPoint.BEFORE_TOOL: Afterwards(does=_GOES_ON),
     FaultPoint.AFTER_TOOL: Afterwards(
         does=_DELIVERS,

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.journalling import claim, event, opened, run
-from symphony.journal.model import HealthState, Journal, SettingRecord
+from symphony.journal.model import HealthState, SettingRecord
 from symphony.journal.reader import open_reader
+from symphony.journal.store import Journal
 
 __all__: list[str] = []
 
@@ -77,7 +78,7 @@ async def _back(journal: Journal, path: Path) -> None:
     state = journal.health.state
     await journal.close()
     again = await opened(path)
-    remembered = await again.remembered()
+    remembered = again.remembered
     await again.close()
     with open_reader(path) as reader:
         last = reader.latest("SYM-1", limit=1)[0].event.message

@@ -13,16 +13,28 @@ from symphony.journal.model import (
     CommentRecord,
     EventRecord,
     Health,
-    Journal,
     Record,
     RunRecord,
+    SkillsNote,
     SkillsRecord,
     SkillUse,
 )
-from symphony.journal.store import open_journal
+from symphony.journal.store import Backlog, Journal, open_journal
 from symphony.scheduler.inputs import ClaimKind, Resume, ResumeReason, Thread
 
-__all__ = ["NOW", "OWNER", "claim", "comment", "event", "full_claim", "opened", "run", "skills", "written"]
+__all__ = [
+    "NOW",
+    "OWNER",
+    "claim",
+    "comment",
+    "event",
+    "full_claim",
+    "opened",
+    "run",
+    "skills",
+    "skills_note",
+    "written",
+]
 
 NOW = 1_700_000_000_000
 OWNER = Identity(boot_id="boot", pid=42, started=12.5)
@@ -33,13 +45,12 @@ async def opened(
     *,
     now_wall_ms: int = NOW,
     retry_s: float = 3_600,
-    on_health: Callable[[Health], None] | None = None,
+    on_health: Callable[[Health], None] = lambda _: None,
+    backlog: Backlog | None = None,
 ) -> Journal:
-    """The journal, opened in a thread; it tries again by itself only after an hour."""
-    return await asyncio.to_thread(
-        lambda: open_journal(
-            path, now_wall_ms=lambda: now_wall_ms, retry_s=retry_s, on_health=on_health or (lambda _: None)
-        )
+    """The journal; `run` tries again by itself only after an hour."""
+    return await open_journal(
+        path, now_wall_ms=lambda: now_wall_ms, retry_s=retry_s, on_health=on_health, backlog=backlog
     )
 
 
@@ -139,6 +150,18 @@ def event(number: int = 1, *, run_id: str | None = "r-1", issue: int = 1, messag
 def comment(number: int = 1, *, fingerprint: str = "f") -> CommentRecord:
     return CommentRecord(
         issue_id=f"id-{number}", kind="skills", comment_id="c", fingerprint=fingerprint, at_wall_ms=NOW
+    )
+
+
+def skills_note(number: int = 1, *, body: str = "b", said: bool = False) -> SkillsNote:
+    return SkillsNote(
+        issue_id=f"id-{number}",
+        issue_identifier=f"SYM-{number}",
+        tracker="t",
+        body=body,
+        named=(("a/SKILL.md", "missing_name"),),
+        said=said,
+        at_wall_ms=NOW + number,
     )
 
 

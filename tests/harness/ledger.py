@@ -1,6 +1,7 @@
 """What a journal means, without a file: the newest record of a key wins."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import assert_never
 
 from symphony.journal.model import (
@@ -12,13 +13,17 @@ from symphony.journal.model import (
     IssueSpent,
     Record,
     Remembered,
+    ResultGone,
+    ResultRecord,
     RunRecord,
     SettingRecord,
+    SkillsNote,
     SkillsRecord,
 )
+from symphony.journal.recorder import Keeper
 from symphony.scheduler.inputs import Spent
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "check_present"]
 
 
 class Ledger:
@@ -28,7 +33,9 @@ class Ledger:
         self.claims: dict[str, ClaimRecord] = {}
         self.runs: dict[str, RunRecord] = {}
         self.events: list[EventRecord] = []
+        self.results: dict[str, ResultRecord] = {}
         self.comments: dict[tuple[str, str], CommentRecord] = {}
+        self.skills_notes: dict[str, SkillsNote] = {}
         self.skills: dict[str, SkillsRecord] = {}
         self.spent = dict[str, Spent]()
         self.days: dict[str, int] = {}
@@ -39,18 +46,24 @@ class Ledger:
         for record in records:
             self._take(record)
 
-    def _take(self, record: Record) -> None:
+    def _take(self, record: Record) -> None:  # noqa: C901, PLR0912 - one line per kind of record
         match record:
             case ClaimRecord():
                 self.claims[record.issue.id] = record
             case ClaimGone():
                 self.claims.pop(record.issue_id, None)
+            case ResultRecord():
+                self.results[record.result.issue.id] = record
+            case ResultGone():
+                self.results.pop(record.issue_id, None)
             case RunRecord():
                 self.runs[record.run_id] = record
             case EventRecord():
                 self.events.append(record)
             case CommentRecord():
                 self.comments[record.issue_id, record.kind] = record
+            case SkillsNote():
+                self.skills_notes[record.issue_id] = record
             case SkillsRecord():
                 self.skills[record.run_id] = record
             case IssueSpent():
@@ -82,4 +95,20 @@ class Ledger:
             days=dict(self.days),
             settings=dict(self.settings),
             comments=tuple(self.comments.values()),
+            skills_notes=tuple(self.skills_notes.values()),
         )
+
+
+def check_present(keeper: Keeper, ledger: Ledger, *, now_ms: int, wall_ms: int) -> None:
+    """A file that is begun anew now is told what the former one would have told a start."""
+    anew = Ledger()
+    anew.take(keeper.present(now_ms=now_ms, wall_ms=wall_ms) or ())
+    assert _timeless(anew.remembered()) == _timeless(ledger.remembered())
+
+
+def _timeless(remembered: Remembered) -> object:
+    claims = {claim.issue.id: replace(claim, since_wall_ms=0) for claim in remembered.claims}
+    days = dict(list(remembered.days.items())[-1:])
+    spent = {issue_id: spent for issue_id, spent in remembered.spent.items() if spent != Spent()}
+    runs = {run.run_id: run for run in remembered.live_runs}
+    return claims, runs, spent, days, remembered.settings

@@ -4,20 +4,24 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from rich.console import RenderableType
 
+from harness.chronicle import Chronicle
+from symphony.cli.documents import KnownIssue, Status
 from symphony.cli.status_view import console_for, show
 
-__all__ = ["NOW", "busy", "drawn", "of_files"]
+__all__ = ["DAEMON", "NOW", "busy", "drawn", "known", "merged", "of_files", "status_of"]
 
 NOW = "2026-03-01T12:00:00Z"
-_DAEMON = {
+DAEMON = {
     "pid": 4711,
     "started_at": "2026-03-01T09:46:00Z",
     "host": None,
     "port": None,
     "socket": "/s/control.sock",
 }
+AGENT = {"name": "codex", "kind": "codex", "model": None, "reason": "the default", "instead_of": None}
 
 
 def drawn(picture: RenderableType, *, width: int, terminal: bool = False) -> str:
@@ -28,6 +32,29 @@ def drawn(picture: RenderableType, *, width: int, terminal: bool = False) -> str
     return out.getvalue()
 
 
+def merged(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with other values here and there; what is changed inside of an object leaves the rest."""
+    found = dict(document)
+    for name, value in changes.items():
+        held = found.get(name)
+        if isinstance(held, Mapping) and isinstance(value, Mapping):
+            found[name] = merged(held, value)
+        else:
+            found[name] = value
+    return found
+
+
+def status_of(document: Mapping[str, Any]) -> Status:
+    """The document as the command line reads it."""
+    return msgspec.convert(document, Status)
+
+
+def known(document: Mapping[str, Any], **changes: Any) -> KnownIssue:
+    """The document of an issue as the command line reads it."""
+    found = {"source": "daemon", "daemon": DAEMON, **document}
+    return msgspec.convert(merged(found, changes), KnownIssue)
+
+
 def _row(identifier: str, title: str, **fields: Any) -> dict[str, Any]:
     return {
         "issue_id": identifier,
@@ -35,15 +62,24 @@ def _row(identifier: str, title: str, **fields: Any) -> dict[str, Any]:
         "issue_url": None,
         "title": title,
         "state": "Todo",
+        "agent": AGENT,
+        "worker_host": None,
+        "workspace_path": None,
         **fields,
     }
 
 
+def _run(identifier: str, title: str, **fields: Any) -> dict[str, Any]:
+    first = {"attempt": None, "attempt_number": 1, "attempt_limit": 5, "stopping": None}
+    none = {"last_event": None, "resumed_from": None, "skills": None}
+    return _row(identifier, title, run_id="r-1", turn_count=1, **first, **none, **fields)
+
+
 def busy(**changes: Any) -> dict[str, Any]:
     """One issue of each status and some more, three seconds after the last sign of life."""
-    return {
+    document: dict[str, Any] = {
         "source": "daemon",
-        "daemon": _DAEMON,
+        "daemon": DAEMON,
         "generated_at": NOW,
         "health": {
             "status": "ok",
@@ -51,28 +87,27 @@ def busy(**changes: Any) -> dict[str, Any]:
             "last_poll_at": NOW,
             "poll_failure": None,
             "workflow_failure": None,
+            "skipped_records": [],
         },
-        "counts": {"running": 2, "retrying": 1, "blocked": 1, "waiting": 2},
+        "counts": {"running": 2, "retrying": 1, "blocked": 1, "waiting": 2, "ready": 0},
         "slots": {"used": 2, "limit": 2},
         "running": [
-            _row(
+            _run(
                 "SYM-12",
                 "Fix the login page",
                 turn=2,
                 stage="streaming_turn",
-                stopping=None,
                 session_id="t-1",
                 started_at="2026-03-01T11:45:30Z",
                 last_event_at="2026-03-01T11:59:57Z",
                 last_message="Running the test suite with the new session cookie",
                 tokens={"input_tokens": 40_000, "output_tokens": 5_200, "total_tokens": 45_200},
             ),
-            _row(
+            _run(
                 "SYM-7",
                 "Speed the import up",
                 turn=1,
                 stage="preparing_workspace",
-                stopping=None,
                 session_id=None,
                 started_at="2026-03-01T11:59:52Z",
                 last_event_at=None,
@@ -85,8 +120,11 @@ def busy(**changes: Any) -> dict[str, Any]:
                 "SYM-4",
                 "Add a dark mode",
                 attempt=3,
+                attempt_number=4,
+                attempt_limit=5,
                 due_at="2026-03-01T12:00:18Z",
                 error="turn_failed: it broke",
+                last_error="turn_failed: it broke",
             )
         ],
         "blocked": [
@@ -94,6 +132,15 @@ def busy(**changes: Any) -> dict[str, Any]:
                 "SYM-9",
                 "Move the data",
                 error="no progress in 5 attempts",
+                session_id=None,
+                last_event=None,
+                last_message=None,
+                last_event_at=None,
+                question=None,
+                resumable=False,
+                not_obeyed=[],
+                answers_failure=None,
+                spent={"tokens": 0, "turns": 0},
                 failure={
                     "code": "no_progress",
                     "message": "…",
@@ -124,7 +171,8 @@ def busy(**changes: Any) -> dict[str, Any]:
         "skills_totals": {"runs": 9, "listed": 18, "dropped": 0, "malformed": 1},
         "rate_limits": None,
         "polling": {"checking": False, "next_poll_in_ms": 12_400, "poll_interval_ms": 30_000},
-    } | changes
+    }
+    return merged(merged(Chronicle().document(), document), changes)
 
 
 def of_files(document: Mapping[str, Any]) -> dict[str, Any]:

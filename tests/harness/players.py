@@ -23,16 +23,16 @@ from harness.acp_agents import DRIVEN, Driven, furnish
 from harness.acp_agents import place as acp_place
 from harness.real import require_acp, require_claude, require_codex
 from harness.sessions import COMMENT, SOURCE, SessionBench
+from kit.claude_home import claude_home
+from kit.codex_home import codex_home
+from kit.model_server import Answer, ModelServer, Scenario, say, tool
+from kit.model_server.scenario import shell as codex_shell
+from kit.speakers import scripted_acp, scripted_claude
 from symphony.agents.base import AgentBackend, AgentSession, Capabilities
 from symphony.agents.events import AgentEvent
 from symphony.agents.registry import create_backend
-from symphony.testing.claude_home import claude_home
-from symphony.testing.codex_home import codex_home
-from symphony.testing.model_server import Answer, ModelServer, Scenario, say, tool
-from symphony.testing.model_server.scenario import shell as codex_shell
-from symphony.testing.scripted_agent import acp_command, claude_command, command
-from symphony.workflow.agents import AGENT_KINDS, NamedAgent
-from symphony.workflow.engine import typed
+from symphony.testing.scripted_agent import command
+from symphony.workflow.agents import AGENT_SECTIONS, NamedAgent
 
 __all__ = ["COMMENT", "PLAYERS", "Act", "Player"]
 
@@ -75,7 +75,7 @@ class Player(SessionBench):
         if faults:
             assert self.faulty is not None
             given["command"] = self.faulty(faults)
-        section = typed(AGENT_KINDS[self.kind], given)
+        section = AGENT_SECTIONS[self.kind].model_validate(given)
         around = self.surroundings(secret_names=frozenset({"LINEAR_API_KEY"}), grace_ms=grace_ms)
         return create_backend(NamedAgent(name=self.kind, kind=self.kind, settings=section), around)
 
@@ -84,10 +84,12 @@ class Player(SessionBench):
         *,
         faults: Sequence[str] = (),
         settings: Mapping[str, Any] | None = None,
+        grace_ms: int = 2_000,
         **changes: Any,
     ) -> Any:
-        """A session; `changes` are of its request."""
-        return self.backend(faults=faults, **(settings or {})).open(self.request(**changes))
+        """A session; `grace_ms` bounds each step of its stop, `changes` are of its request."""
+        backend = self.backend(faults=faults, grace_ms=grace_ms, **(settings or {}))
+        return backend.open(self.request(**changes))
 
     async def play(self, session: AgentSession, *acts: Act) -> list[AgentEvent]:
         """One turn in which the agent does this, and all that it reports."""
@@ -114,16 +116,16 @@ def _step(act: Act) -> dict[str, Any]:
 
 
 _COMMANDS: Mapping[str, Callable[..., str]] = {
-    "codex": command,
-    "claude": claude_command,
-    "acp": acp_command,
+    "codex": lambda *switches: f"PYTHONPATH={SOURCE} {command(*switches)}",
+    "claude": scripted_claude,
+    "acp": scripted_acp,
 }
 
 
 @contextmanager
 def _scripted(kind: str) -> Iterator[Player]:
     def spoken(switches: Sequence[str]) -> str:
-        return f"PYTHONPATH={SOURCE} {_COMMANDS[kind](*switches)}"
+        return _COMMANDS[kind](*switches)
 
     with _place() as top:
         switches = ["--threads", str(top / "threads")]

@@ -11,8 +11,8 @@ import pytest
 
 from harness.acp_agents import Driven
 from harness.boot import missing
-from symphony.testing.claude_home import find_claude
-from symphony.testing.codex_home import find_codex
+from kit.claude_home import find_claude
+from kit.codex_home import find_codex
 
 __all__ = [
     "require_acp",

@@ -12,12 +12,14 @@ from symphony.scheduler.commands import (
     Exit,
     FetchCandidates,
     Notify,
+    ReadAnswers,
     RefreshIssues,
     SetTimer,
     StartRun,
 )
 from symphony.scheduler.inputs import (
     AgentReported,
+    AnswersRead,
     Input,
     Outcome,
     OutcomeKind,
@@ -26,6 +28,7 @@ from symphony.scheduler.inputs import (
     Recovered,
     Refreshed,
     RefreshFailed,
+    Remark,
     RunEnded,
     RunReport,
     RunStage,
@@ -75,7 +78,8 @@ class Story:
     """A daemon's life in virtual milliseconds.
 
     `board` is what the tracker would say. Questions are answered from it at once, unless `slow` is set:
-    then they wait in `polls` and `refreshes` until `answer` is called. `told` holds the commands since
+    then they wait in `polls`, `refreshes` and `reads` until `answer` is called. `answers` and `others` are
+    the comments that people wrote since a question, by issue. `told` holds the commands since
     the last `forget`; `inputs` everything that was fed, for a replay.
     """
 
@@ -88,6 +92,9 @@ class Story:
         self.inputs: list[tuple[int, Input]] = []
         self.polls: list[FetchCandidates] = []
         self.refreshes: list[RefreshIssues] = []
+        self.reads: list[ReadAnswers] = []
+        self.answers: dict[str, tuple[Remark, ...]] = {}
+        self.others: dict[str, tuple[Remark, ...]] = {}
         self.timers: dict[Timer, SetTimer] = {}
         self._exits = 0
 
@@ -114,6 +121,8 @@ class Story:
                 self.polls.append(command)
             case RefreshIssues():
                 self.refreshes.append(command)
+            case ReadAnswers():
+                self.reads.append(command)
             case SetTimer():
                 self.timers[command.timer] = command
             case Exit():
@@ -124,13 +133,22 @@ class Story:
     def answer(self) -> None:
         """Answer every open question from the board, and those that the answers raise."""
         for _ in range(1000):
-            if self.refreshes:
+            if self.reads:
+                self.answer_read()
+            elif self.refreshes:
                 self.answer_refresh()
             elif self.polls:
                 self.answer_poll()
             else:
                 return
         raise AssertionError("the scheduler keeps asking")
+
+    def answer_read(self) -> None:
+        """Answer the oldest open reading of comments by what stands in `answers` and `others`."""
+        asked = self.reads.pop(0)
+        key = asked.note.issue.id
+        answers, others = self.answers.get(key, ()), self.others.get(key, ())
+        self.tell(AnswersRead(issue_id=key, question=asked.question, answers=answers, others=others))
 
     def answer_poll(self) -> None:
         """Answer the oldest open poll from the board as it is now."""
@@ -201,10 +219,10 @@ class Story:
         values = {"stage": RunStage.STREAMING_TURN, "signs": signs, "workspace_path": f"/ws/{issue_id}"}
         return self.report(issue_id, **values | changes)
 
-    def turn_ends(self, issue_id: str = "1") -> Self:
+    def turn_ends(self, issue_id: str = "1", *, trace: bool | None = True) -> Self:
         """The turn that runs comes to its end."""
         run = self.state.running[issue_id]
-        self.tell(TurnEnded(run_id=run.run_id, turn=run.turn))
+        self.tell(TurnEnded(run_id=run.run_id, turn=run.turn, trace=trace))
         return self
 
     def ends(
@@ -214,9 +232,10 @@ class Story:
         failure: Failure | None = None,
         *,
         progress: bool | None = True,
+        question: str | None = None,
     ) -> Self:
         """The worker is gone."""
-        outcome = Outcome(kind=kind, failure=failure, progress=progress)
+        outcome = Outcome(kind=kind, failure=failure, progress=progress, question=question)
         self.tell(RunEnded(run_id=self.run_id(issue_id), outcome=outcome))
         return self
 

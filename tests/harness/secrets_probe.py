@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from symphony.agents.keys import KEYS
+from symphony.agents.environment import KEYS
 
 __all__ = ["PROBE", "TRACKER_SECRETS", "Planted", "plant"]
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 import symphony
-from symphony.agents.base import AgentSession, Briefing, SessionRequest, Surroundings
+from symphony.agents.base import AgentSession, AskOwnSkills, Briefing, SessionRequest, Surroundings
 from symphony.agents.events import AgentEvent
 from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.hosts.base import Identity
@@ -26,10 +26,10 @@ COMMENT = ToolSpec(
 )
 
 
-def briefed(briefing: Briefing) -> Callable[[], Awaitable[Briefing]]:
+def briefed(briefing: Briefing) -> Callable[[AskOwnSkills], Awaitable[Briefing]]:
     """What a session is told, ready when it is asked for."""
 
-    async def ready() -> Briefing:
+    async def ready(_: AskOwnSkills) -> Briefing:
         return briefing
 
     return ready

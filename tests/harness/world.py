@@ -1,10 +1,11 @@
-"""A story in which the simulator's referee judges every step (`symphony.testing.simulator.invariants`)."""
+"""A story in which the simulator's referee judges every step (`kit.simulator.invariants`)."""
 
 from collections.abc import Mapping
 
 from typing_extensions import override
 
 from harness.scheduling import Story, make_settings
+from kit.simulator import Referee
 from symphony.domain.issue import Issue
 from symphony.scheduler import budgets
 from symphony.scheduler.commands import Command, FetchCandidates, RefreshIssues, StartRun, StopRun
@@ -20,7 +21,6 @@ from symphony.scheduler.inputs import (
     Verb,
 )
 from symphony.scheduler.state import Drain, State
-from symphony.testing.simulator import Referee
 
 __all__ = ["World"]
 

@@ -7,6 +7,7 @@ import click
 
 from symphony import __version__
 from symphony.cli import main
+from symphony.cli.lazy import HELP_NAMES
 
 __all__ = ["PAGE", "page"]
 
@@ -29,7 +30,8 @@ _EXITS = (
     ("2", "The command line is wrong."),
     ("3", "The configuration is invalid."),
     ("4", "The agent or the tracker is not authenticated."),
-    ("5", "The daemon cannot be reached."),
+    ("5", "The daemon cannot be reached, or there is none."),
+    ("130", "Interrupted with Ctrl-C."),
 )
 
 
@@ -44,7 +46,7 @@ def _lines() -> Iterator[str]:
     yield r"symphony \- turn tracker issues into supervised coding\-agent sessions"
     yield ".SH SYNOPSIS"
     yield r".B symphony"
-    yield r"[\-\-version] COMMAND [ARGUMENT]..."
+    yield r"[\-C DIR] COMMAND [ARGUMENT]..."
     yield ".SH DESCRIPTION"
     yield _text(
         "A daemon, one per repository, that polls a board, clones a workspace per issue, runs a coding agent "
@@ -53,7 +55,9 @@ def _lines() -> Iterator[str]:
         "or prepare it."
     )
     yield ".SH COMMANDS"
-    for name, command, context in _commands(main, click.Context(main, info_name="symphony")):
+    for name, command, context in _commands(
+        main, click.Context(main, info_name="symphony", help_option_names=HELP_NAMES)
+    ):
         yield f".SS {_text(name)}"
         yield from _help(command, context)
     for title, rows in (("EXIT STATUS", _EXITS), ("ENVIRONMENT", _ENVIRONMENT), ("FILES", _FILES)):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from symphony.testing.simulator.__main__ import _run, main
+from kit.simulator.__main__ import _run, main
 
 
 def _call(*words: str) -> Result:
@@ -46,7 +46,7 @@ def test_the_command_that_is_shown_shows_the_same_again() -> None:
     first = _call("--schedules", "5", *broken)
     assert first.return_value == 1
     command = next(text for text in first.output.splitlines() if text.startswith("replay:")).split()
-    again = _call(*command[command.index("symphony.testing.simulator") + 1 :], *broken)
+    again = _call(*command[command.index("kit.simulator") + 1 :], *broken)
     assert again.output.splitlines()[:3] == first.output.splitlines()[:3]
 
 
@@ -99,7 +99,7 @@ def test_lives_are_recorded_and_replayed(tmp_path: Path) -> None:
         (["--step", "nowhere:nothing"], 2, "no such function: nowhere:nothing"),
         (["--step", "nothing"], 2, "no such function"),
         (["--schedules", "2", "--jobs", "2", "--trace"], 2, "leave --jobs out"),
-        (["--replay", __file__], 1, "not a recording"),
+        (["--replay", __file__], 1, "not a line of a recording"),
     ],
 )
 def test_wrong_usage_is_one_line_and_a_hint(
@@ -114,7 +114,7 @@ def test_wrong_usage_is_one_line_and_a_hint(
     error, hint = capsys.readouterr().err.splitlines()
     assert error.startswith("error: ")
     assert message in error
-    assert hint == "hint: python -m symphony.testing.simulator --help"
+    assert hint == "hint: PYTHONPATH=tests python -m kit.simulator --help"
 
 
 def test_an_interrupt_is_no_stack(
@@ -123,7 +123,7 @@ def test_an_interrupt_is_no_stack(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("symphony.testing.simulator.__main__._months", interrupted)
+    monkeypatch.setattr("kit.simulator.__main__._months", interrupted)
     monkeypatch.setattr("sys.argv", ["simulator"])
     assert _run() == 130
     assert capsys.readouterr().err.strip() == "stopped"

@@ -6,7 +6,7 @@ import pytest
 
 from harness.broken_parts import BROKEN_PARTS
 from harness.broken_steps import BROKEN_STEPS
-from symphony.testing.simulator import INVARIANTS, Result, run_schedule
+from kit.simulator import INVARIANTS, Result, run_schedule
 
 ENOUGH = 500
 

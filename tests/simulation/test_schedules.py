@@ -87,6 +87,7 @@ _SETTINGS = st.fixed_dictionaries(
         "max_retry_backoff_ms": st.sampled_from([1, 5_000, 300_000]),
         "stall_timeout_ms": st.sampled_from([0, 2_000, 300_000]),
         "poll_interval_ms": st.sampled_from([1, 5_000, 30_000]),
+        "max_turns_without_progress": st.sampled_from([None, 1, 2]),
         "max_attempts_without_progress": st.sampled_from([1, 2, 5]),
         "drain_timeout_ms": st.sampled_from([0, 10_000]),
         "required_labels": st.sampled_from([(), (), ("x",)]),
@@ -287,7 +288,14 @@ class Schedules(RuleBasedStateMachine):
     def an_operator_asks(self, verb: Verb, key: str, text: str | None) -> None:
         before, refused = self.world.state, refusal(self.world.state, verb, key, text)
         self.world.tell(OperatorAsked(verb=verb, issue_id=key, text=text))
-        assert refused is None or self.world.state == before
+        if refused is not None:  # what is due by now is done at any input
+            after = self.world.state
+            assert (after.running, after.retrying, after.blocked) == (
+                before.running,
+                before.retrying,
+                before.blocked,
+            )
+            assert (after.paused, after.drain) == (before.paused, before.drain)
 
     @rule(day=st.sampled_from(["2025-01-01", "2025-01-02"]))
     def a_day_begins(self, day: str) -> None:
@@ -344,7 +352,7 @@ class Schedules(RuleBasedStateMachine):
 
 _EXAMPLES = os.environ.get("SYMPHONY_SIMULATION_EXAMPLES")
 _SETTINGS_OF_THE_SEARCH = settings(
-    max_examples=int(_EXAMPLES) // 60 + 1 if _EXAMPLES else 150,
+    max_examples=int(_EXAMPLES) // 60 + 1 if _EXAMPLES else 100,
     stateful_step_count=60,
     derandomize=_EXAMPLES is None,
     database=None,
@@ -354,6 +362,6 @@ _SETTINGS_OF_THE_SEARCH = settings(
 
 
 @pytest.mark.conformance("S-3", "S-16")
-@pytest.mark.timeout(0 if _EXAMPLES else 180)  # a second a piece on a busy machine, with coverage
+@pytest.mark.timeout(0 if _EXAMPLES else 400)  # a second a piece on a busy machine, with coverage
 def test_the_promises_hold_in_any_schedule() -> None:
     run_state_machine_as_test(Schedules, settings=_SETTINGS_OF_THE_SEARCH)

@@ -8,10 +8,7 @@ from dataclasses import replace
 import pytest
 
 from harness.broken_steps import doubles_a_run, loses_a_wake
-from symphony.domain.failures import Category
-from symphony.scheduler.commands import StartRun
-from symphony.scheduler.inputs import OutcomeKind, RunEnded
-from symphony.testing.simulator import (
+from kit.simulator import (
     PROFILES,
     Result,
     Scenario,
@@ -25,6 +22,9 @@ from symphony.testing.simulator import (
     run_schedule,
     simulate,
 )
+from symphony.domain.failures import Category
+from symphony.scheduler.commands import StartRun
+from symphony.scheduler.inputs import OutcomeKind, RunEnded
 
 STORM = Scenario(issues=40, slots=3, profile=PROFILES["storm"], poll_interval_ms=300_000)
 
@@ -134,7 +134,7 @@ def test_a_world_of_trouble_meets_every_kind_of_it() -> None:
 
 def test_a_seed_gives_one_history_in_every_process_whatever_its_hash_seed() -> None:
     program = (
-        "from symphony.testing.simulator import *\n"
+        "from kit.simulator import *\n"
         "storm = Scenario(issues=40, slots=3, profile=PROFILES['storm'], poll_interval_ms=300_000)\n"
         "print(simulate(storm, seed=5, duration=hours(4)).digest)\n"
         "print(*(run_schedule(n).digest for n in range(8)))"
@@ -142,7 +142,7 @@ def test_a_seed_gives_one_history_in_every_process_whatever_its_hash_seed() -> N
     digests = {
         subprocess.run(
             [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
             check=True,
@@ -154,7 +154,7 @@ def test_a_seed_gives_one_history_in_every_process_whatever_its_hash_seed() -> N
 
 
 def test_watching_the_progress_changes_nothing() -> None:
-    from symphony.testing.simulator import Simulation  # noqa: PLC0415 - beside what it is compared with
+    from kit.simulator import Simulation  # noqa: PLC0415 - beside what it is compared with
 
     seen: list[int] = []
     watched = Simulation(STORM, seed=5, duration=hours(5)).run(progress=seen.append, slices=7)
@@ -179,7 +179,7 @@ def test_a_failure_tells_rule_trace_seed_and_replay() -> None:
     assert "broken: one-run-per-issue: a second run was started beside a live one" in words
     assert "StartRun d1-" in words
     assert words.endswith(
-        "replay: python -m symphony.testing.simulator --seed 4711 --days 1"
+        "replay: PYTHONPATH=tests python -m kit.simulator --seed 4711 --days 1"
         " --profile calm --issues 2 --slots 10 --poll-s 30"
     )
 

@@ -1,33 +1,41 @@
 """The session interface that every agent backend implements (specification 10; AG22)."""
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from symphony.agents.events import AgentEvent
 from symphony.agents.isolation import Isolation
-from symphony.domain.failures import Failure, SymphonyError
+from symphony.domain.failures import Category, Failure, SymphonyError
 from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.hosts.base import Host, Identity
 from symphony.scheduler.inputs import Thread
+from symphony.workflow.settings import AgentSection
 
 __all__ = [
     "AgentBackend",
     "AgentError",
     "AgentSession",
+    "AskOwnSkills",
     "Briefing",
     "Capabilities",
     "OwnSkillRoots",
-    "Place",
     "Preflight",
+    "Program",
+    "Remark",
+    "Remarks",
     "SessionRequest",
     "Surroundings",
     "ToolRunner",
+    "cannot_tell",
 ]
 
 ToolRunner = Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]]
+AskOwnSkills = Callable[[], Awaitable[frozenset[Path] | None]]
+"""Asks an agent which SKILL.md files it lists to its model by itself; `None` where it does not say."""
 
 
 class AgentError(SymphonyError):
@@ -98,6 +106,11 @@ class OwnSkillRoots:
     host: tuple[Path, ...] = ()
 
 
+async def cannot_tell() -> frozenset[Path] | None:
+    """The `AskOwnSkills` of an agent that cannot be asked."""
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Briefing:
     """What a session is told and given at its start, besides its prompt.
@@ -114,19 +127,6 @@ class Briefing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a session runs, as the disk showed it.
-
-    Attributes:
-        cwd: the workspace, absolute and without links; it is a directory.
-        stderr_start: how much of the file for its stderr is of others, in bytes.
-    """
-
-    cwd: Path
-    stderr_start: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRequest:
     """All that a session is bound to for its whole life (AG19).
 
@@ -134,7 +134,8 @@ class SessionRequest:
         run_id: travels to the child as `SYMPHONY_RUN_ID`, by which a successor finds it (DESIGN 10).
         cwd: the issue's workspace, checked by the caller to exist below the root.
         briefing: gives what the session is told and given; it may be in the making while the process starts,
-            so ask for it as late as the agent's protocol allows, and once.
+            so ask for it as late as the agent's protocol allows, and once. It may ask the agent which skills
+            that lists by itself.
         run_tool: executes a tool of the briefing on our side.
         extra_env: variables to add to the allow-listed environment of the child.
         secret_names: variables that the child must never see, not even through a login profile (AG20).
@@ -144,12 +145,11 @@ class SessionRequest:
             earlier than the event, which waits until somebody takes it.
         resume: the thread of an earlier session to go on with; for a backend that can. The envelope is told
             anew then: a thread remembers the one of its beginning.
-        place: where it runs, as the caller has just seen it; null for the backend to look.
     """
 
     run_id: str
     cwd: Path
-    briefing: Callable[[], Awaitable[Briefing]]
+    briefing: Callable[[AskOwnSkills], Awaitable[Briefing]]
     run_tool: ToolRunner
     stderr_path: Path
     secret_names: frozenset[str] = frozenset()
@@ -157,7 +157,6 @@ class SessionRequest:
     on_spawned: Callable[[Identity], None] | None = None
     on_compacted: Callable[[], None] | None = None
     resume: Thread | None = None
-    place: Place | None = None
 
 
 class AgentSession(Protocol):
@@ -171,6 +170,11 @@ class AgentSession(Protocol):
     @property
     def resume_refused(self) -> Failure | None:
         """Why the thread asked for is not gone on with, which made the session a new one; else null."""
+        ...
+
+    @property
+    def thread_id(self) -> str | None:
+        """The conversation, known as soon as the session is open; `None` for an agent that remembers none."""
         ...
 
     def run_turn(self, prompt: str, *, title: str) -> AsyncIterator[AgentEvent]:
@@ -203,19 +207,97 @@ class Preflight:
     notices: tuple[str, ...] = ()
 
 
-class AgentBackend(Protocol):
-    """Opens sessions of one agent kind with one configuration."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """One remark on one key: a phrase that follows the key's name, and what to do about it."""
+
+    key: str
+    problem: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remarks:
+    """What a person should know about the settings of an agent before anything runs.
+
+    Attributes:
+        wrong: why no session could start; empty where one could be tried.
+        unguarded: why sessions would run without any guard, or None.
+        doubtful: what the agent will probably refuse, or None.
+    """
+
+    wrong: tuple[Remark, ...] = ()
+    unguarded: Remark | None = None
+    doubtful: Remark | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What an agent starts, and what is said when it is not there.
+
+    Attributes:
+        command: the shell command.
+        key: where it is told, such as `codex.command`.
+        missing: the category of its absence.
+        hint: how to get it.
+    """
+
+    command: str
+    key: str
+    missing: Category
+    hint: str
+
+
+class AgentBackend(ABC):
+    """Opens sessions of one agent kind with one configuration; an entry point leads to a subclass.
+
+    Making one writes nothing to the disk. `agents.backend.ProcessBackend` is the base of agents that are
+    programs.
+
+    Attributes:
+        settings_type: the model of the kind's section in WORKFLOW.md.
+        client_tools: sessions are offered tools of ours, as `capabilities` says too.
+        settings: of that type.
+        around: where it runs.
+        name: what the workflow calls the agent.
+    """
+
+    settings_type: ClassVar[type[AgentSection]]
+    client_tools: ClassVar[bool] = True
+
+    def __init__(self, *, settings: Any, around: Surroundings, name: str) -> None:
+        self.settings = settings
+        self.around = around
+        self.name = name
+
+    @classmethod
+    def judge(cls, settings: Any, *, isolated: bool) -> Remarks:
+        """Judge settings that are well-formed; pure. `isolated`: `workspace.isolation` encloses sessions.
+
+        Unless a subclass knows better, nothing but an isolation is between its sessions and this machine.
+        """
+        del settings
+        problem = "runs without a sandbox of ours, as the user of the daemon"
+        remark = Remark(key="command", problem=problem, hint="set workspace.isolation: bwrap")
+        return Remarks(unguarded=None if isolated else remark)
+
+    @classmethod
+    def program(cls, settings: Any, section: str) -> Program | None:
+        """What would be started, for the section of that name; None where only the agent could tell."""
+        del settings, section
+        return None
 
     @property
+    @abstractmethod
     def capabilities(self) -> Capabilities:
         """What sessions of this backend can do."""
-        ...
 
     @property
     def own_skill_roots(self) -> OwnSkillRoots:
         """Where sessions look for skills on their own; empty for an agent that knows none."""
-        ...
+        return OwnSkillRoots()
 
+    @abstractmethod
     async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
         """Check binary, version, login and sandbox once before the first dispatch.
 
@@ -224,12 +306,11 @@ class AgentBackend(Protocol):
         Raises:
             AgentError: category `codex_not_found`, `agent_auth` or `agent_preflight`, with a hint.
         """
-        ...
 
+    @abstractmethod
     def open(self, request: SessionRequest) -> AbstractAsyncContextManager[AgentSession]:
         """Start the agent and its thread; leaving the context runs `stop`.
 
         Raises:
             AgentError: the agent did not start or did not answer in time.
         """
-        ...

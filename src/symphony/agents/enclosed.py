@@ -14,6 +14,7 @@ from pathlib import Path
 
 from anyio import Path as AsyncPath
 from anyio import to_thread
+from typing_extensions import override
 
 from symphony.agents.base import (
     AgentBackend,
@@ -49,24 +50,27 @@ echo "$3"
 """
 
 
-class EnclosedBackend:
+class EnclosedBackend(AgentBackend):
     """An `AgentBackend` like the one inside, with one more question before the first dispatch."""
 
     def __init__(self, inside: AgentBackend, around: Surroundings, isolation: Isolation) -> None:
+        super().__init__(settings=inside.settings, around=around, name=inside.name)
         self._inside = inside
-        self._around = around
         self._isolation = isolation
 
     @property
+    @override
     def capabilities(self) -> Capabilities:
         """Those of the backend inside."""
         return self._inside.capabilities
 
     @property
+    @override
     def own_skill_roots(self) -> OwnSkillRoots:
         """Those of the backend inside."""
         return self._inside.own_skill_roots
 
+    @override
     async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
         """Try the enclosure, then what the backend inside tries.
 
@@ -74,12 +78,13 @@ class EnclosedBackend:
             AgentError: `agent_preflight`: there is no bubblewrap, it does not work here, or it leaks; else as
                 the backend inside.
         """
-        async with scratch(self._around.host, self._around.environ, workspace_root) as place:
+        async with scratch(self.around.host, self.around.environ, workspace_root) as place:
             await self._prove(place, run_id)
         found = await self._inside.preflight(workspace_root, run_id=run_id)
         notices = found.notices if self._isolation.network else (*found.notices, _OFFLINE)
         return Preflight(agent=found.agent, version=found.version, notices=notices)
 
+    @override
     def open(self, request: SessionRequest) -> AbstractAsyncContextManager[AgentSession]:
         """A session of the backend inside."""
         return self._inside.open(request)
@@ -94,9 +99,9 @@ class EnclosedBackend:
         isolation = replace(self._isolation, hidden=(*self._isolation.hidden, place))
         probe = ("/bin/sh", "-c", _PROBE, "probe", str(beside), str(other), marker)
         argv = await to_thread.run_sync(partial(isolation.enclose, probe, cwd=own))
-        env = child_environment(self._around.environ, run_id=run_id)
+        env = child_environment(self.around.environ, run_id=run_id)
         try:
-            done = await self._around.host.run(argv, cwd=own, env=env, timeout_ms=_TIMEOUT_MS)
+            done = await self.around.host.run(argv, cwd=own, env=env, timeout_ms=_TIMEOUT_MS)
         except OSError as error:
             text = f"workspace.isolation: {self._isolation.program} cannot be started: {error}"
             raise preflight_failure(text, hint=MISSING_HINT) from error

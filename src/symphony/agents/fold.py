@@ -27,13 +27,11 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
-from symphony.domain.plain import one_line
-from symphony.domain.redaction import Redaction
+from symphony.domain.redaction import SHAPES_ONLY, Redaction
 
 __all__ = ["Progress", "RunProgress", "Tokens", "event_name", "humanise"]
 
 MESSAGE_CHARS = 200
-_SHAPES_ONLY = Redaction()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +79,7 @@ class Progress:
         self,
         *,
         pid: int | None = None,
-        redaction: Redaction = _SHAPES_ONLY,
+        redaction: Redaction = SHAPES_ONLY,
     ) -> None:
         self._redaction = redaction
         self._pid = pid
@@ -193,7 +191,7 @@ def event_name(event: AgentEvent) -> str:
     return name
 
 
-def humanise(event: AgentEvent, redaction: Redaction = _SHAPES_ONLY) -> str:
+def humanise(event: AgentEvent, redaction: Redaction = SHAPES_ONLY) -> str:
     """The event in a few words for people: one line, at most 200 characters, no secrets (TK8).
 
     Masked before it is cut, so that a cut never leaves the head of a secret unrecognised.
@@ -215,7 +213,7 @@ def humanise(event: AgentEvent, redaction: Redaction = _SHAPES_ONLY) -> str:
             words = f"malformed message: {event.excerpt}"
         case _:
             words = _short(event)
-    return one_line(redaction.text(one_line(words, MESSAGE_CHARS * 8)), MESSAGE_CHARS)
+    return redaction.line(words, MESSAGE_CHARS)
 
 
 def _ended(event: TurnEnded) -> str:

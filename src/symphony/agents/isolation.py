@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 import symphony
+from symphony.domain.redaction import holds_credential
 
 __all__ = ["Isolation"]
 
@@ -65,6 +66,7 @@ class Isolation:
         readable: what is seen although it lies in a hidden place.
         scratch: directories that are private and empty, besides the temp directories.
         hidden: directories that are empty for the agent, and files that are.
+        confidential: files that are empty for the agent where they hold a credential.
     """
 
     program: str = "bwrap"
@@ -73,6 +75,7 @@ class Isolation:
     readable: tuple[Path, ...] = ()
     scratch: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
+    confidential: tuple[Path, ...] = ()
 
     def reaching(self, *, writable: Iterable[Path] = (), readable: Iterable[Path] = ()) -> "Isolation":
         """The same, but for these places: what one agent needs."""
@@ -99,7 +102,7 @@ class Isolation:
     def _places(self, cwd: Path) -> dict[Path, _Kind]:
         """What happens to which place, the upper ones first."""
         asked = {
-            _Kind.HIDDEN: (_RUN, *self.hidden),
+            _Kind.HIDDEN: (_RUN, *self.hidden, *filter(_holds_credential, self.confidential)),
             _Kind.SCRATCH: (*_SCRATCH, *self.scratch),
             _Kind.READABLE: (*_OF_RUN, *self.readable),
             _Kind.WRITABLE: (*self.writable, cwd),
@@ -113,6 +116,13 @@ def _existing(paths: Iterable[Path]) -> Iterator[Path]:
         real = Path(os.path.realpath(path))
         if real.exists() and real != Path("/"):
             yield real
+
+
+def _holds_credential(file: Path) -> bool:
+    try:
+        return holds_credential(file.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return False
 
 
 def _mount(place: Path, kind: _Kind) -> tuple[str, ...]:

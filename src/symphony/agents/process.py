@@ -22,7 +22,7 @@ from symphony.agents.redaction import redact
 from symphony.hosts.base import Host, HostProcess, Identity
 from symphony.hosts.processes import RUN_ID_VARIABLE
 
-__all__ = ["AgentProcess", "Launch", "shell_argv", "size_of"]
+__all__ = ["AgentProcess", "Launch", "shell_argv"]
 
 Sink = Callable[[bytes], None]
 
@@ -115,10 +115,6 @@ _STDERR_TAIL_BYTES = 8_192
 _LAST_BYTES_S = 0.5
 _WIDEN_PATH = 'PATH="$PATH:$1"; shift'
 _SWEEPS = 3
-# More reads in a row than any exchange of question and answer has, which shall not wait.
-_HASTY_READS = 8
-_BREATH_S = 0.002
-_FULL_BYTES = 32_768
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +122,6 @@ class Launch:
     """What to start: a shell command string, where, with which variables, and who must be told.
 
     `arguments` follow the command, each a word of its own whatever it holds.
-    `stderr_start` is how much of the stderr file is of others, in bytes, where somebody has looked already.
     """
 
     command: str
@@ -135,7 +130,6 @@ class Launch:
     stderr_path: Path
     secret_names: frozenset[str] = frozenset()
     on_spawned: Callable[[Identity], None] | None = None
-    stderr_start: int | None = None
     isolation: Isolation | None = None
     arguments: tuple[str, ...] = ()
 
@@ -183,8 +177,6 @@ class AgentProcess:
         self._grace_s = grace_ms / 1000
         self._enclosed = launch.isolation is not None
         self._family: dict[Identity, None] = {}
-        self._hasty_reads = 0
-        self._read_s = 0.0
 
     @classmethod
     async def start(cls, host: Host, launch: Launch, *, grace_ms: int) -> "AgentProcess":
@@ -201,9 +193,7 @@ class AgentProcess:
         )
         if launch.isolation is not None:
             argv = await to_thread.run_sync(partial(launch.isolation.enclose, argv, cwd=launch.cwd))
-        start = launch.stderr_start
-        if start is None:
-            start = await to_thread.run_sync(size_of, launch.stderr_path)
+        start = await to_thread.run_sync(_size_of, launch.stderr_path)
         child = await host.spawn(argv, cwd=launch.cwd, env=launch.env, stderr_path=launch.stderr_path)
         process = cls(host, child, launch, grace_ms=grace_ms, stderr_start=start)
         try:
@@ -225,19 +215,8 @@ class AgentProcess:
         return self._grace_s
 
     async def receive(self) -> bytes:
-        """Next bytes of stdout; `b""` at its end. Safe to cancel.
-
-        Each read costs as much as a hundred events, and an agent that streams writes them one by one: so in
-        the middle of a stream we take breath before reading again, and the pipe gathers meanwhile.
-        """
-        if self._hasty_reads >= _HASTY_READS:
-            await anyio.sleep(_BREATH_S)
-        data = await self._child.receive()
-        now_s = anyio.current_time()
-        hasty = len(data) < _FULL_BYTES and now_s - self._read_s < 2 * _BREATH_S
-        self._hasty_reads = self._hasty_reads + 1 if hasty else 0
-        self._read_s = now_s
-        return data
+        """Next bytes of stdout; `b""` at its end. Safe to cancel."""
+        return await self._child.receive()
 
     async def send(self, data: bytes) -> None:
         """Write to stdin. A child that is gone is not an error here: the end of its stdout says so."""
@@ -262,12 +241,13 @@ class AgentProcess:
         """The last line of its stderr that is not blank, redacted; empty when there is none."""
         try:
             async with await anyio.open_file(self._stderr_path, "rb") as stream:
-                size = await stream.seek(0, 2)
-                await stream.seek(max(self._stderr_start, size - _STDERR_TAIL_BYTES))
+                start = max(self._stderr_start, await stream.seek(0, 2) - _STDERR_TAIL_BYTES)
+                await stream.seek(start)
                 tail = await stream.read(_STDERR_TAIL_BYTES)
         except OSError:
             return ""
-        lines = [redact(line) for line in tail.decode("utf-8", "replace").splitlines()]
+        before = "…" if start > self._stderr_start else ""  # by which masking knows a part of a secret
+        lines = [redact(line) for line in (before + tail.decode("utf-8", "replace")).splitlines()]
         return next((line for line in reversed(lines) if line), "")
 
     async def stop(self, sink: Sink) -> None:
@@ -312,8 +292,9 @@ class AgentProcess:
         for _ in range(_SWEEPS):  # a process may fork between the look and the signal
             left = self._left()
             if not left:
-                return
+                break
             await self._host.end(left, grace_ms=int(self._grace_s * 1000))
+        await self._host.end_orphans()
 
     def _left(self) -> list[Identity]:
         marked = self._host.find_marked([self._run_id]) if self._run_id is not None else ()
@@ -324,7 +305,7 @@ def _ignore(data: bytes) -> None:
     """The sink of a process that has said nothing of interest."""
 
 
-def size_of(path: Path) -> int:
+def _size_of(path: Path) -> int:
     """The size of a file in bytes, 0 where there is none; blocking."""
     try:
         return path.stat().st_size

@@ -1,18 +1,16 @@
-"""The agent's program: is it there, asked of the login shell that would start it; and its start (AG1)."""
+"""The agent's program: is it there, asked of the login shell that would start it (AG1)?"""
 
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from symphony.agents.base import AgentError
+from symphony.agents.base import Program
 from symphony.agents.environment import child_environment
-from symphony.agents.process import AgentProcess, Launch, shell_argv
-from symphony.agents.redaction import redact
-from symphony.domain.failures import Blame, Category, Failure
+from symphony.agents.process import shell_argv
+from symphony.domain.failures import Blame, Failure
 from symphony.hosts.base import Host
 
-__all__ = ["Wanted", "missing_program", "program_of", "start_program"]
+__all__ = ["missing_program", "program_of"]
 
 _TIMEOUT_MS = 10_000
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
@@ -35,63 +33,26 @@ def program_of(command: str) -> str | None:
     return first
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What is said when a program is not there.
-
-    Attributes:
-        key: where the command is told, such as `codex.command`.
-        category: what its absence is called.
-        hint: how to get it.
-    """
-
-    key: str
-    category: Category
-    hint: str
-
-
-async def missing_program(
-    command: str, *, host: Host, environment: Mapping[str, str], wanted: Wanted
-) -> Failure | None:
-    """Why a command could not be started; null where its program is there, or nobody can tell."""
-    program = program_of(command)
-    if program is None:
+async def missing_program(program: Program, *, host: Host, environment: Mapping[str, str]) -> Failure | None:
+    """Why a program could not be started; None where it is there, or nobody can tell."""
+    name = program_of(program.command)
+    if name is None:
         return None
-    argv = shell_argv(f"command -v {program} >&2", (), search_path=environment.get("PATH"))
+    argv = shell_argv(f"command -v {name} >&2", (), search_path=environment.get("PATH"))
     try:
         done = await host.run(
             argv, env=child_environment(environment, run_id="check"), timeout_ms=_TIMEOUT_MS
         )
     except OSError:
-        return _missing("bash", wanted)
-    return None if done.exit_code == 0 or done.timed_out else _missing(program, wanted)
+        return _missing("bash", program)
+    return None if done.exit_code == 0 or done.timed_out else _missing(name, program)
 
 
-async def start_program(
-    host: Host, launch: Launch, *, grace_ms: int, missing: Category, install_hint: str
-) -> AgentProcess:
-    """Start a process; whether its shell finds the program in there, only its first words tell.
-
-    Raises:
-        AgentError: `missing`, when not even the shell can be started.
-    """
-    try:
-        return await AgentProcess.start(host, launch, grace_ms=grace_ms)
-    except OSError as error:
-        failure = Failure(
-            category=missing,
-            blame=Blame.CONFIG,
-            message=redact(f"the agent could not be started: {error}"),
-            hint=f"bash must be on PATH; {install_hint}",
-        )
-        raise AgentError(failure) from error
-
-
-def _missing(program: str, wanted: Wanted) -> Failure:
+def _missing(name: str, program: Program) -> Failure:
     return Failure(
-        category=wanted.category,
+        category=program.missing,
         blame=Blame.CONFIG,
-        message=f"{wanted.key}: the login shell finds no program {program}",
+        message=f"{program.key}: the login shell finds no program {name}",
         retryable=False,
-        hint=wanted.hint,
+        hint=program.hint,
     )

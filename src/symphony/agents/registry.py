@@ -1,53 +1,106 @@
-"""From the kind of an agent to its backend: the one place that knows which kinds exist (AG22).
+"""From the kind of an agent to its backend (AG22).
 
-A kind is loaded when a workflow names it: most workflows name one, and loading all of them takes a tenth of
-the time until the first agent lives.
+A kind is what an entry point of the group `symphony.agents` leads to (docs/adapters.md).
 """
 
-from importlib import import_module
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from symphony.agents.base import AgentBackend, AgentError, Surroundings
+from typing_extensions import override
+
+from symphony.adapters import Adapters
+from symphony.agents.base import AgentBackend, AgentError, Remarks, Surroundings
 from symphony.agents.enclosed import EnclosedBackend
-from symphony.agents.kinds import Kind, Program, Remarks
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.workflow.agents import NamedAgent
+from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+from symphony.workflow.agents import AGENT_SECTIONS, AgentKinds, NamedAgent
+from symphony.workflow.errors import did_you_mean_one_of
+from symphony.workflow.settings import AgentSection
 
-__all__ = ["KINDS", "Program", "Remarks", "create_backend", "program", "remarks"]
+__all__ = ["AGENTS", "SECTIONS", "agent_kind", "create_backend", "remarks"]
 
-KINDS: Final = frozenset({"acp", "claude", "codex", "command"})
+
+def _class_of_backend(found: object) -> type[AgentBackend]:
+    if not (isinstance(found, type) and issubclass(found, AgentBackend)):
+        raise TypeError(f"{found!r:.80} is no subclass of symphony.agents.base.AgentBackend")
+    if not issubclass(getattr(found, "settings_type", object), AgentSection):
+        raise TypeError(f"{found.__name__}.settings_type is no subclass of AgentSection")
+    found.settings_type()  # every key has a default, as a named agent may tell some of them only
+    return found
+
+
+AGENTS: Final = Adapters("symphony.agents", what="agent", fits=_class_of_backend)
+
+
+def agent_kind(kind: str) -> type[AgentBackend]:
+    """The backend of a kind.
+
+    Raises:
+        AgentError: `invalid_workflow_config`: no package offers it.
+        AdapterError: `broken_adapter`: its package cannot be loaded.
+    """
+    try:
+        return AGENTS.load(kind)
+    except KeyError as error:
+        failure = Failure(
+            category=Category.INVALID_WORKFLOW_CONFIG,
+            blame=Blame.CONFIG,
+            message=f"agent.kind {kind[:80]!r} is not supported",
+            retryable=False,
+            hint=did_you_mean_one_of(kind, AGENTS.names),
+        )
+        raise AgentError(failure) from error
+
+
+class _Sections(Mapping[str, type[AgentSection]]):
+    """The model of the section of each kind; a kind is loaded when its model is asked for."""
+
+    @override
+    def __getitem__(self, kind: str) -> type[AgentSection]:
+        if kind in AGENT_SECTIONS:
+            return AGENT_SECTIONS[kind]
+        return agent_kind(kind).settings_type
+
+    @override
+    def __contains__(self, kind: object) -> bool:
+        return kind in AGENTS.names
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(AGENTS.names)
+
+    @override
+    def __len__(self) -> int:
+        return len(AGENTS.names)
+
+
+SECTIONS: Final[AgentKinds] = _Sections()
+
+
+def remarks(agent: NamedAgent, *, isolated: bool) -> Remarks:
+    """What a person should know about the settings of an agent before anything runs.
+
+    Raises:
+        SymphonyError: as `agent_kind`, or it cannot judge them.
+    """
+    try:
+        return agent_kind(agent.kind).judge(agent.settings, isolated=isolated)
+    except SymphonyError:
+        raise
+    except Exception as error:
+        raise AGENTS.broken(agent.kind, "does not judge its settings", error) from error
 
 
 def create_backend(agent: NamedAgent, around: Surroundings) -> AgentBackend:
     """The backend of an agent; makes nothing on disk.
 
     Raises:
-        AgentError: `invalid_workflow_config` for a kind that does not exist.
+        SymphonyError: as `agent_kind`, or the backend refuses its settings.
     """
-    if agent.kind not in KINDS:
-        failure = Failure(
-            category=Category.INVALID_WORKFLOW_CONFIG,
-            blame=Blame.CONFIG,
-            message=f"agent.kind {agent.kind!r} is not supported",
-            retryable=False,
-            hint=f"supported kinds: {', '.join(sorted(KINDS))}",
-        )
-        raise AgentError(failure)
-    backend = _kind(agent).make(agent.settings, around, agent.name)
+    kind = agent_kind(agent.kind)
+    try:
+        backend = kind(settings=agent.settings, around=around, name=agent.name)
+    except SymphonyError:
+        raise
+    except Exception as error:
+        raise AGENTS.broken(agent.kind, "makes no backend", error) from error
     return backend if around.isolation is None else EnclosedBackend(backend, around, around.isolation)
-
-
-def remarks(agent: NamedAgent, *, isolated: bool) -> Remarks:
-    """Judge the settings of an agent, of a kind that exists; pure."""
-    return _kind(agent).judge(agent.settings, isolated)
-
-
-def program(agent: NamedAgent) -> Program | None:
-    """What an agent of a kind that exists would start; null where only the agent itself could tell."""
-    return _kind(agent).program(agent.settings, agent.section)
-
-
-def _kind(agent: NamedAgent) -> Kind:
-    """What there is to know of the kind, which exists."""
-    found: Kind = import_module(f"symphony.agents.{agent.kind}.kind").KIND
-    return found

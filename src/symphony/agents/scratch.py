@@ -13,6 +13,7 @@ import anyio
 
 from symphony.agents.base import AgentError
 from symphony.agents.redaction import redact
+from symphony.domain.disk import is_full, make_room
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.hosts.base import Host
 
@@ -59,4 +60,5 @@ async def _run(host: Host, environ: Mapping[str, str], argv: Sequence[str]) -> N
         raise preflight_failure(f"{argv[0]}: {error}", hint=hint, blame=Blame.WORKSPACE) from error
     if done.exit_code != 0:
         text = done.stderr.decode("utf-8", "replace") or f"{argv[0]} failed"
+        hint = make_room("workspace.root") if is_full(text) else hint
         raise preflight_failure(text, hint=hint, blame=Blame.WORKSPACE)

@@ -1,4 +1,4 @@
-"""Which Markdown board a command means: `--workflow`, `--path`, or the nearest one upwards.
+"""Which Markdown board a command means: that of `--workflow`, or the nearest one upwards in the repository.
 
 Only the `tracker` section of WORKFLOW.md is looked at, so that a prompt that does not compile or a variable
 that is not set keeps nobody from working with the board.
@@ -9,36 +9,35 @@ from pathlib import Path
 from typing import Any
 
 from symphony.cli.failures import CommandError, warn
+from symphony.cli.workflow_option import NAME, current_directory, directories_upwards
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.frontmatter import FrontMatterError, Profile, load, split
 from symphony.trackers.markdown import DEFAULT_PATH, Board, BoardConfig
 
 __all__ = ["open_board"]
 
-WORKFLOW = "WORKFLOW.md"
 _MAX_BYTES = 1_048_576
 
 
-def open_board(path: Path | None, workflow: Path | None, *, cwd: Path) -> Board:
-    """The board at `path`, or of `workflow`, or the nearest one from `cwd` upwards.
+def open_board(workflow: Path | None) -> Board:
+    """The board of `workflow`, or the nearest one from the current directory upwards.
 
     Raises:
         CommandError: there is none, or WORKFLOW.md cannot be used.
         TrackerError: its `tracker` section is no usable board configuration.
     """
-    if workflow is not None:
-        config = _configured(workflow.absolute())
-        if config is None:
-            raise _unusable(workflow, "tracker.kind is not `markdown`", "name the board with --path")
-        return Board(config)
-    if path is not None:
-        return Board(_around(path.absolute()))
-    return Board(_nearest(cwd))
+    if workflow is None:
+        return Board(_nearest(current_directory()))
+    config = _configured(workflow.absolute())
+    if config is None:
+        hint = "name the WORKFLOW.md of a board, or use `symphony tracker`"
+        raise _unusable(workflow, "tracker.kind is not `markdown`", hint)
+    return Board(config)
 
 
 def _nearest(cwd: Path) -> BoardConfig:
-    for folder in (cwd, *cwd.parents):
-        config = _tolerant(folder / WORKFLOW)
+    for folder in directories_upwards(cwd):
+        config = _tolerant(folder / NAME)
         if config is not None:
             return config
         if (folder / DEFAULT_PATH).is_dir():
@@ -47,21 +46,10 @@ def _nearest(cwd: Path) -> BoardConfig:
         Failure(
             category=Category.TRACKER_REQUEST,
             blame=Blame.TRACKER,
-            message=f"there is no board: no {DEFAULT_PATH} in {cwd} or above it",
-            hint=f"`symphony init` makes one; so does `mkdir -p {DEFAULT_PATH}`",
+            message=f"there is no board: no {DEFAULT_PATH} in {cwd} or above it in its repository",
+            hint=f"`symphony init` makes one; so does `mkdir -p {DEFAULT_PATH}`; -C DIR names another place",
         )
     )
-
-
-def _around(path: Path) -> BoardConfig:
-    """The configuration of the WORKFLOW.md above a board, if that is about this board; else the defaults."""
-    for folder in path.parents:
-        if (folder / WORKFLOW).is_file():
-            config = _tolerant(folder / WORKFLOW)
-            if config is not None and config.path.resolve() == path.resolve():
-                return config
-            break
-    return BoardConfig(path=path)
 
 
 def _tolerant(file: Path) -> BoardConfig | None:
@@ -96,7 +84,7 @@ def _tracker(file: Path) -> Mapping[str, Any]:
         front = None if pieces is None else load(pieces.front, profile=Profile.CORE)
     except OSError as error:
         raise _unusable(
-            file, error.strerror or str(error), "name the file, or the board with --path"
+            file, error.strerror or str(error), "name the file with --workflow, or its directory with -C"
         ) from error
     except FrontMatterError as error:
         raise _unusable(file, error.message, "correct the front matter", line=error.line) from error

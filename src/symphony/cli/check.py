@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,17 +10,18 @@ from typing import TYPE_CHECKING
 import click
 
 from symphony.cli.failures import ExitCode
-from symphony.cli.workflow_option import print_json, workflow_to_use
+from symphony.cli.workflow_option import as_json, print_json, workflow_to_use
+from symphony.domain.failures import SymphonyError
 from symphony.domain.plain import one_line
 
 if TYPE_CHECKING:
-    from symphony.cli.checking import Problem, Report
+    from symphony.cli.documents import CheckedWorkflow, WorkflowProblem
 
 __all__ = ["check"]
 
 _EPILOG = """\b
 Examples:
-  symphony check                    judge ./WORKFLOW.md as `symphony run` would
+  symphony check                    judge the nearest WORKFLOW.md as `symphony run` would
   symphony check ../app/WORKFLOW.md
   symphony check --json | jq -r '.problems[].message'
   symphony check --keys             every setting there is: type, default, when a change takes effect
@@ -32,9 +34,7 @@ _MAX_CHARS = 4_000
 
 @click.command(epilog=_EPILOG)
 @workflow_to_use
-@click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object, with the settings as they would hold."
-)
+@as_json
 @click.option("--keys", is_flag=True, help="List the settings that a file can have, and judge none.")
 def check(workflow: Path, *, as_json: bool, keys: bool) -> int:
     """Tell everything that is wrong with a WORKFLOW.md."""
@@ -46,13 +46,13 @@ def check(workflow: Path, *, as_json: bool, keys: bool) -> int:
 
     report = examine(workflow, dict(os.environ))
     if as_json:
-        print_json(report.as_json())
+        print_json(report)
     else:
         _show(report)
     return ExitCode.OK if report.valid else ExitCode.CONFIGURATION
 
 
-def _show(report: "Report") -> None:
+def _show(report: "CheckedWorkflow") -> None:
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for problem in report.problems:
         click.echo(_line(problem), color=colour)
@@ -61,7 +61,7 @@ def _show(report: "Report") -> None:
     click.echo(_summary(report), color=colour)
 
 
-def _line(problem: "Problem") -> str:
+def _line(problem: "WorkflowProblem") -> str:
     """`path:line: error: message [code]`."""
     numbers = [str(number) for number in (problem.line, problem.column) if number is not None]
     place = click.style(one_line(":".join([problem.path, *numbers]), _MAX_CHARS), bold=True)
@@ -69,7 +69,7 @@ def _line(problem: "Problem") -> str:
     return f"{place}: {severity}: {one_line(problem.message, _MAX_CHARS)} [{problem.code}]"
 
 
-def _summary(report: "Report") -> str:
+def _summary(report: "CheckedWorkflow") -> str:
     counts = {
         severity: sum(problem.severity == severity for problem in report.problems) for severity in _COLOURS
     }
@@ -82,13 +82,18 @@ def _summary(report: "Report") -> str:
 
 def _show_keys(*, as_json: bool) -> None:
     """One line per key: name, type, default, reload class."""
-    from symphony.workflow.keys import KEYS
+    from symphony.agents.registry import SECTIONS
+    from symphony.workflow.keys import KEYS, keys_of
 
+    keys = list(KEYS.values())
+    for kind in SECTIONS.keys() - {key.name.partition(".")[0] for key in keys}:
+        with suppress(SymphonyError):  # a package that is broken is told where it is used
+            keys += keys_of(SECTIONS[kind], f"{kind}.")
     if as_json:
-        print_json([asdict(key) for key in KEYS.values()])
+        print_json([asdict(key) for key in keys])
         return
     rows = [("KEY", "TYPE", "DEFAULT", "RELOAD")]
-    for key in KEYS.values():
+    for key in keys:
         default = "required" if key.required else key.default or "not set"
         rows.append((key.name, key.shape.replace("`", ""), default, key.reload.value))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

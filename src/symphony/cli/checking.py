@@ -5,31 +5,38 @@ no network and changes nothing: the repository, the agent's program, the skills 
 """
 
 import re
+import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import anyio
 from anyio import to_thread
 
 from symphony import skills
+from symphony.agents.base import Program
 from symphony.agents.enclosed import missing_enclosure
 from symphony.agents.program import missing_program
-from symphony.agents.registry import KINDS, program
-from symphony.cli.uncommitted import unseen_skills
+from symphony.agents.registry import AGENTS, agent_kind
+from symphony.cli.documents import CheckedWorkflow, WorkflowProblem
+from symphony.cli.failures import CommandError
+from symphony.cli.git import git
+from symphony.cli.uncommitted import unseen_changes, unseen_skills
 from symphony.domain.failures import Failure, SymphonyError
 from symphony.domain.redaction import Redaction
 from symphony.hosts.local import LocalHost
 from symphony.hosts.secrets import EXPOSED_HINT, SecretFileError, read_secrets
 from symphony.runtime.admission import judge
 from symphony.runtime.bound import provider_redaction, redaction_for, skill_options
+from symphony.skills.advice import with_advice
 from symphony.trackers.registry import with_default_states
 from symphony.workflow.agent_review import place_of
+from symphony.workflow.agents import NamedAgent
 from symphony.workflow.confidential import Secret
 from symphony.workflow.document import Judgement, Workflow, read_workflow_file
-from symphony.workflow.engine import names_of
 from symphony.workflow.errors import WarningCode, WorkflowError, WorkflowWarning
 from symphony.workflow.review import Places
 from symphony.workflow.settings import (
@@ -39,50 +46,18 @@ from symphony.workflow.settings import (
     TrackerSettings,
     WorkspaceSettings,
 )
-from symphony.workspace.manager import WorkspaceManager
+from symphony.workspace.delivery import whereabouts
+from symphony.workspace.manager import SUBMODULES_HINT, WorkspaceManager
 
-__all__ = ["Problem", "Report", "examine"]
+__all__ = ["examine"]
 
+_SHOWN = 3
+_GIT_TIMEOUT_S = 10
+_NO_SUCH_REMOTE = 2  # git's exit code
 _PLACE = re.compile(r"(?P<path>.+?):(?P<line>\d+)(?::(?P<column>\d+))?", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """One finding; `line` and `column` count from 1 and are null where it stands in no line of a file."""
-
-    severity: Literal["error", "warning"]
-    code: str
-    message: str
-    path: str
-    line: int | None
-    column: int | None
-    hint: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """The outcome: errors first, then warnings; `settings` are the effective ones, null with an error."""
-
-    path: str
-    problems: tuple[Problem, ...]
-    settings: Mapping[str, Any] | None
-
-    @property
-    def valid(self) -> bool:
-        """Whether a start would take the file."""
-        return not any(problem.severity == "error" for problem in self.problems)
-
-    def as_json(self) -> dict[str, Any]:
-        """The shape of `symphony check --json` (docs/schemas/check.schema.json)."""
-        return {
-            "path": self.path,
-            "valid": self.valid,
-            "problems": [asdict(problem) for problem in self.problems],
-            "settings": self.settings,
-        }
-
-
-def examine(path: Path, environment: Mapping[str, str]) -> Report:
+def examine(path: Path, environment: Mapping[str, str]) -> CheckedWorkflow:
     """Look at a workflow file and at what it needs; never raises for what is wrong with them."""
     path = path.absolute()
     try:
@@ -94,27 +69,31 @@ def examine(path: Path, environment: Mapping[str, str]) -> Report:
     redaction = _redaction(judgement, environment)
     found = [*unreadable, *judgement.failures, *anyio.run(_surroundings, judgement, environment)]
     failures = [redaction.failure(failure) for failure in found]
-    warnings: list[WorkflowWarning | Problem] = [
+    warnings: list[WorkflowWarning | WorkflowProblem] = [
         *judgement.warnings,
         *_unread_files(path),
         *exposed,
     ]
     if judgement.workflow is None:
         return _report(path, failures, warnings, None)
-    warnings += _skills(judgement.workflow.settings, judgement.places)
+    settings = judgement.workflow.settings
+    warnings += _skills(settings, judgement.places)
+    warnings += _unseen_changes(settings, path, judgement.places)
+    warnings += _delivery(settings.workspace, judgement.places)
+    warnings += _unpopulated(settings, judgement.places)
     return _report(path, failures, warnings, _effective(judgement.workflow, environment, redaction))
 
 
 def _secrets(
     environment: Mapping[str, str],
-) -> tuple[Mapping[str, str], tuple[Failure, ...], tuple[Problem, ...]]:
+) -> tuple[Mapping[str, str], tuple[Failure, ...], tuple[WorkflowProblem, ...]]:
     """The variables with the secrets from files among them, and what is wrong or odd about those files."""
     try:
         secrets = read_secrets(environment)
     except SecretFileError as error:
         return environment, error.failures, ()
     odd = (
-        Problem(
+        WorkflowProblem(
             severity="warning",
             code=WarningCode.EXPOSED_SECRET.value,
             message="other users can read or change this file of a secret",
@@ -140,22 +119,27 @@ def _redaction(judgement: Judgement, environment: Mapping[str, str]) -> Redactio
 def _report(
     path: Path,
     failures: Iterable[Failure],
-    warnings: Iterable[WorkflowWarning | Problem],
+    warnings: Iterable[WorkflowWarning | WorkflowProblem],
     settings: Mapping[str, Any] | None,
-) -> Report:
+) -> CheckedWorkflow:
     errors = [_error(failure, path) for failure in failures]
-    odd = [one if isinstance(one, Problem) else _warning(one, path) for one in warnings]
+    odd = [one if isinstance(one, WorkflowProblem) else _warning(one, path) for one in warnings]
     ordered = (*sorted(errors, key=_order(path)), *sorted(odd, key=_order(path)))
-    return Report(path=str(path), problems=ordered, settings=None if errors else settings)
+    return CheckedWorkflow(
+        path=str(path),
+        valid=not errors,
+        problems=ordered,
+        settings=None if errors or settings is None else dict(settings),
+    )
 
 
-def _order(path: Path) -> Callable[[Problem], tuple[bool, int]]:
+def _order(path: Path) -> Callable[[WorkflowProblem], tuple[bool, int]]:
     """The order of the file first, then what stands elsewhere."""
     return lambda problem: (problem.path != str(path), problem.line or 0)
 
 
-def _error(failure: Failure, path: Path) -> Problem:
-    return Problem(
+def _error(failure: Failure, path: Path) -> WorkflowProblem:
+    return WorkflowProblem(
         severity="error",
         code=failure.category.value,
         message=failure.message,
@@ -164,8 +148,8 @@ def _error(failure: Failure, path: Path) -> Problem:
     )
 
 
-def _warning(warning: WorkflowWarning, path: Path) -> Problem:
-    return Problem(
+def _warning(warning: WorkflowWarning, path: Path) -> WorkflowProblem:
+    return WorkflowProblem(
         severity="warning",
         code=warning.code.value,
         message=warning.message,
@@ -194,30 +178,41 @@ async def _surroundings(judgement: Judgement, environment: Mapping[str, str]) ->
     host, places, failures = LocalHost(), judgement.places, []
     known = {**judgement.remains, **judgement.sections}
     workspace = known.get("workspace")
-    for agent in judgement.agents.values():
-        # What is left of a section has its default for a wrong command, which says nothing of the one meant.
-        told = agent.own | judgement.told.get(agent.kind, frozenset())
-        sure = agent.kind in judgement.sections or "command" in told
-        started = program(agent) if sure and agent.kind in KINDS else None
-        if started is None:
-            continue
-        command, wanted = started.command, started.wanted
-        missing = await missing_program(command, host=host, environment=environment, wanted=wanted)
+    for agent, program in _programs(judgement):
+        missing = await missing_program(program, host=host, environment=environment)
         if missing is not None:
-            where = places.where(place_of(agent, "command", places))
-            failures.append(replace(missing, where=where))
+            failures.append(replace(missing, where=places.where(place_of(agent, "command", places))))
     if isinstance(workspace, WorkspaceSettings) and workspace.isolation != "none":
         missing = await to_thread.run_sync(missing_enclosure, environment)
         if missing is not None:
             failures.append(replace(missing, where=places.where(("workspace", "isolation"))))
-    if isinstance(workspace, WorkspaceSettings) and (workspace.repo or "").startswith("/"):  # not a URL
-        manager = WorkspaceManager(host, workspace, HooksSettings(), environment, frozenset())
+    if isinstance(workspace, WorkspaceSettings):
+        manager = WorkspaceManager(
+            host, workspace, HooksSettings(), environment, frozenset(), workflow=judgement.places.path
+        )
         try:
-            await manager.check_repository()
+            await manager.look_at_root()
         except SymphonyError as error:
-            key = "repo" if workspace.base_branch is None else "base_branch"
-            failures.append(replace(error.failure, where=places.where(("workspace", key))))
+            failures.append(replace(error.failure, where=places.where(("workspace", "root"))))
+        if (workspace.repo or "").startswith("/"):  # not a URL
+            try:
+                await manager.check_repository()
+            except SymphonyError as error:
+                key = "repo" if workspace.base_branch is None else "base_branch"
+                failures.append(replace(error.failure, where=places.where(("workspace", key))))
     return failures
+
+
+def _programs(judgement: Judgement) -> Iterator[tuple[NamedAgent, Program]]:
+    """What the agents start, as far as the file tells it; a package that is broken is told with the file."""
+    for agent in judgement.agents.values():
+        # What is left of a section has its default for a wrong command, which says nothing of the one meant.
+        told = agent.own | judgement.told.get(agent.kind, frozenset())
+        if agent.kind in AGENTS.names and (agent.kind in judgement.sections or "command" in told):
+            with suppress(SymphonyError):
+                program = agent_kind(agent.kind).program(agent.settings, agent.section)
+                if program is not None:
+                    yield agent, program
 
 
 # --- what is odd around the file ---
@@ -235,7 +230,7 @@ def _unread_files(workflow: Path) -> Iterator[WorkflowWarning]:
         )
 
 
-def _skills(settings: Settings, places: Places) -> Iterator[WorkflowWarning | Problem]:
+def _skills(settings: Settings, places: Places) -> Iterator[WorkflowWarning | WorkflowProblem]:
     """Skills that no session will see, and skills that are malformed."""
     if advice := unseen_skills(settings):
         yield WorkflowWarning(
@@ -247,14 +242,45 @@ def _skills(settings: Settings, places: Places) -> Iterator[WorkflowWarning | Pr
     yield from _skill_problems(settings)
 
 
-def _skill_problems(settings: Settings) -> Iterator[Problem]:
+def _unpopulated(settings: Settings, places: Places) -> Iterator[WorkflowWarning]:
+    """What a clone does not bring along of a local repository; says nothing where git does not answer."""
+    repo, branch = settings.workspace.repo, settings.workspace.base_branch or "HEAD"
+    if repo is None or not Path(repo).is_dir():
+        return
+    where = places.where(("workspace", "repo"))
+    if settings.hooks.after_create is None and _says(repo, "ls-tree", branch, "--", ".gitmodules"):
+        yield WorkflowWarning(
+            code=WarningCode.SUBMODULES_NOT_POPULATED,
+            message=f"{branch} has submodules, and workspaces come without them",
+            where=where,
+            hint=SUBMODULES_HINT,
+        )
+    in_lfs = _says(repo, "grep", "--fixed-strings", "filter=lfs", branch, "--", "*.gitattributes")
+    if in_lfs and not _says("/", "config", "--get", "filter.lfs.process"):
+        yield WorkflowWarning(
+            code=WarningCode.LFS_NOT_SET_UP,
+            message=f"{branch} has files in Git LFS, and sessions would see pointers in their place",
+            where=where,
+            hint="install git-lfs, and run `git lfs install` as the user of the daemon",
+        )
+
+
+def _says(directory: str, *arguments: str) -> bool:
+    try:
+        done = git(Path(directory), *arguments, timeout_s=_GIT_TIMEOUT_S)
+    except (SymphonyError, OSError, subprocess.SubprocessError):
+        return False
+    return done.returncode == 0 and bool(done.stdout)
+
+
+def _skill_problems(settings: Settings) -> Iterator[WorkflowProblem]:
     """Malformed skills of the repository's own folder; sessions look again, in their own clone."""
     options, repo = skill_options(settings), settings.workspace.repo
     if not options.enabled or repo is None or not Path(repo).is_dir():
         return
-    for problem in skills.load(Path(repo), options).problems:
+    for problem in with_advice(Path(repo), options, skills.load(Path(repo), options)).problems:
         if problem.severity is not skills.Severity.INFO:
-            yield Problem(
+            yield WorkflowProblem(
                 severity="warning",
                 code=WarningCode.SKILL_PROBLEM.value,
                 message=f"{problem.message} ({problem.code.value})",
@@ -265,6 +291,48 @@ def _skill_problems(settings: Settings) -> Iterator[Problem]:
             )
 
 
+def _unseen_changes(settings: Settings, workflow: Path, places: Places) -> Iterator[WorkflowWarning]:
+    """Edits that sessions will not see."""
+    if changed := unseen_changes(settings, workflow):
+        more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+        yield WorkflowWarning(
+            code=WarningCode.UNCOMMITTED_CHANGES,
+            message=f"changes that are not committed: {', '.join(changed[:_SHOWN])}{more}",
+            where=places.where(("workspace", "repo")),
+            hint="sessions start from the last commit and do not see them: commit or stash them",
+        )
+
+
+def _delivery(workspace: WorkspaceSettings, places: Places) -> Iterator[WorkflowWarning]:
+    """Settings with which finished work would not get where people look; no network is used."""
+    found = whereabouts(workspace, "symphony/ISSUE", pushed=workspace.push == "origin")
+    where = places.where(("workspace", "push" if workspace.push == "origin" else "repo"))
+    if found is None:
+        return
+    if workspace.push == "origin" and found.fetch is None and not _has_origin(Path(found.place)):
+        yield WorkflowWarning(
+            code=WarningCode.NO_REMOTE,
+            message=f"workspace.push is origin, and {found.place} has no remote of that name",
+            where=where,
+            hint="add one with `git remote add origin URL`, or set workspace.push: never",
+        )
+    if workspace.push == "never" and found.fetch is not None:
+        yield WorkflowWarning(
+            code=WarningCode.HIDDEN_DELIVERY,
+            message=f"finished work will be on this machine only, in the repository {found.place}",
+            where=where,
+            hint=f"set workspace.push: origin, or fetch each branch from there: {found.fetch}",
+        )
+
+
+def _has_origin(repository: Path) -> bool:
+    """Where git does not answer, another finding says so."""
+    try:
+        return git(repository, "remote", "get-url", "--push", "origin").returncode != _NO_SUCH_REMOTE
+    except (CommandError, OSError):
+        return True
+
+
 # --- the settings as they would hold ---
 
 
@@ -273,14 +341,14 @@ def _effective(workflow: Workflow, environment: Mapping[str, str], redaction: Re
     tracker = with_default_states(
         workflow.settings.tracker, base_dir=workflow.path.parent, environment=environment
     )
-    settings = replace(workflow.settings, tracker=tracker)
+    settings = workflow.settings.model_copy(update={"tracker": tracker})
 
     def shown(node: Any) -> Any:
         match node:
             case str() | Path() | Secret():
                 return redaction.text(str(node))
             case Section():
-                return {key: shown(getattr(node, key)) for key in names_of(type(node))}
+                return {key: shown(value) for key, value in node}
             case dict():
                 return {key: shown(value) for key, value in node.items()}
             case list() | tuple():
@@ -290,4 +358,4 @@ def _effective(workflow: Workflow, environment: Mapping[str, str], redaction: Re
             case _:
                 return node
 
-    return {key: shown(getattr(settings, key)) for key in names_of(Settings)}
+    return {key: shown(value) for key, value in settings}

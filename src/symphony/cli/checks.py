@@ -21,6 +21,7 @@ from symphony.cli.checks_host import (
     check_secrets,
     check_user_namespaces,
     check_version,
+    check_yaml,
 )
 from symphony.cli.checks_state import (
     check_journal,
@@ -30,11 +31,12 @@ from symphony.cli.checks_state import (
     check_workspaces,
 )
 from symphony.cli.checkup import Check, Checkup, Finding, Status, examine_all, failed, fine, in_thread, odd
+from symphony.cli.documents import TrackerProblem
 from symphony.cli.failures import ExitCode
 from symphony.cli.journal_place import journal_of
 from symphony.cli.nearest import nearest
 from symphony.cli.serving import open_store
-from symphony.cli.tracker_look import Problem, look_at
+from symphony.cli.tracker_look import look_at
 from symphony.domain.failures import Category, SymphonyError
 from symphony.domain.redaction import Redaction
 from symphony.hosts.local import LocalHost
@@ -53,6 +55,7 @@ _TOLD_ELSEWHERE = frozenset(
         Category.SECRET_FILE.value,
         Category.WORKSPACE_REPOSITORY.value,
         WarningCode.EXPOSED_SECRET.value,
+        WarningCode.NO_REMOTE.value,
     }
 )
 _SHOWN = 3
@@ -103,18 +106,20 @@ def _checks(place: _Place) -> dict[str, Check]:
     state_dir, environment, bound = place.state_dir, place.environment, place.bound
     checks: dict[str, Check] = {
         "version": check_version,
+        "yaml": check_yaml,
         "workflow": partial(_check_workflow, place),
         "secrets": partial(check_secrets, environment),
         "git": partial(check_git, place.host, environment),
         "git_identity": partial(check_identity, place.host, environment, bound),
         "repository": partial(_check_repository, bound),
+        "push": partial(_check_push, bound),
         "agent": partial(_check_agent, bound),
         "tracker": partial(_check_tracker, bound),
         "state_directory": partial(check_state_directory, state_dir),
         "lock": partial(check_lock, place.workflow, environment),
         "journal": partial(check_journal, journal_of(place.workflow, environment)),
         "disk": partial(check_disk, _disks(place)),
-        "clock": partial(check_clock, nearest(state_dir), place.host, environment),
+        "clock": partial(check_clock, place.host, environment),
         "user_namespaces": partial(check_user_namespaces, place.host, environment),
         "open_files": partial(check_open_files, bound),
         "children": check_children,
@@ -188,6 +193,19 @@ async def _check_repository(bound: Bound | None) -> list[Finding]:
     return [fine("repository", f"{repo} can be cloned" + (f", from {branch}" if branch else ""))]
 
 
+async def _check_push(bound: Bound | None) -> list[Finding]:
+    """Whether `origin` would take a branch, asked by a dry run with the credentials there are."""
+    if bound is None:
+        return _unknown("push")
+    workspace = bound.settings.workspace
+    if workspace.push != "origin" or workspace.repo is None:
+        return [fine("push", "not asked for: workspace.push or workspace.repo is not set")]
+    failure = await bound.workspaces.check_push()
+    if failure is None:
+        return [fine("push", "origin takes branches, as far as a dry run tells")]
+    return [odd("push", failure.message, hint=failure.hint or "see what `git push` says")]
+
+
 async def _check_agent(bound: Bound | None) -> list[Finding]:
     """The check before the first dispatch of every agent: program, version, login, one sandboxed command."""
     if bound is None:
@@ -232,7 +250,7 @@ async def _check_tracker(bound: Bound | None) -> list[Finding]:
     return found
 
 
-def _finding(problem: Problem) -> Finding:
+def _finding(problem: TrackerProblem) -> Finding:
     error = problem.severity == "error"
     return Finding(
         check="tracker",

@@ -1,18 +1,16 @@
 """Checks of `symphony doctor` on this machine: secrets, git, disks, the clock, what children need."""
 
-import ctypes
 import os
 import platform
 import resource
 import shutil
-import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import anyio
+import yaml
 
 from symphony.agents.environment import child_environment
 from symphony.cli.checkup import Finding, failed, fine, in_thread, odd
@@ -21,7 +19,7 @@ from symphony.cli.nearest import nearest
 from symphony.hosts.base import Completed, Host
 from symphony.hosts.groups import own_group
 from symphony.hosts.secrets import EXPOSED_HINT, SecretFileError, read_secrets
-from symphony.hosts.tether import Tether
+from symphony.hosts.subreaper import available
 from symphony.revision import version_text
 from symphony.runtime.bound import Bound
 
@@ -35,6 +33,7 @@ __all__ = [
     "check_secrets",
     "check_user_namespaces",
     "check_version",
+    "check_yaml",
 ]
 
 _COMMAND_MS: Final = 10_000
@@ -45,12 +44,7 @@ _NONE_BYTES: Final = 64 * _MIB
 _LITTLE_SHARE: Final = 0.05
 _FEW_INODES: Final = 10_000
 _FIRST_YEAR, _LAST_YEAR = 2024, 2100
-_DRIFT_S: Final = 5.0
-_WATCH_S: Final = 0.2
-_JUMP_S: Final = 0.1
 _FILES_EACH, _FILES_BASE = 16, 64
-_TIMEX_BYTES: Final = 512  # more than any kernel's `struct timex`
-_UNSYNCHRONISED: Final = 5
 _NAMESPACES_HINT: Final = (
     "sysctl kernel.unprivileged_userns_clone=1 and kernel.apparmor_restrict_unprivileged_userns=0 permit them"
 )
@@ -73,6 +67,14 @@ async def check_version() -> list[Finding]:
 def _program() -> str:
     system = f"{platform.system()} {platform.release()}"
     return f"symphony {version_text()}, Python {platform.python_version()}, {system}"
+
+
+async def check_yaml() -> list[Finding]:
+    """Whether front matter is parsed by libyaml; without it the same is read some ten times slower."""
+    if yaml.__with_libyaml__:
+        return [fine("yaml", f"PyYAML {yaml.__version__} with libyaml")]
+    hint = "install a PyYAML that has it: pip install --force-reinstall --only-binary :all: PyYAML"
+    return [odd("yaml", f"PyYAML {yaml.__version__} without libyaml: skills load slowly", hint=hint)]
 
 
 async def check_git(host: Host, environment: Mapping[str, str]) -> list[Finding]:
@@ -151,9 +153,9 @@ def _size(count: int) -> str:
     return f"{count / _GIB:.1f} GiB" if count >= _GIB else f"{count / _MIB:.0f} MiB"
 
 
-async def check_clock(place: Path, host: Host, environment: Mapping[str, str]) -> list[Finding]:
+async def check_clock(host: Host, environment: Mapping[str, str]) -> list[Finding]:
     """Whether times in logs, comments and the journal can be believed; no timer depends on it."""
-    found = [*_year(datetime.now(UTC)), *await _jumps(), *await in_thread(_file_time, place)]
+    found = _year(datetime.now(UTC))
     if await _unsynchronised(host, environment):
         hint = "switch time synchronisation on (timedatectl set-ntp true, or chrony)"
         found.append(odd("clock", "nothing synchronises the clock of this machine", hint=hint))
@@ -169,48 +171,13 @@ def _year(now: datetime) -> list[Finding]:
     ]
 
 
-async def _jumps(
-    wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic
-) -> list[Finding]:
-    """Whether the wall clock goes as fast as the steady one."""
-    wall_s, steady_s = wall(), steady()
-    await anyio.sleep(_WATCH_S)
-    drift_s = (wall() - wall_s) - (steady() - steady_s)
-    if abs(drift_s) < _JUMP_S:
-        return []
-    text = f"the clock was set by {drift_s:+.1f} s while it was looked at"
-    return [odd("clock", text, hint="see what sets it: two services that synchronise fight each other")]
-
-
-def _file_time(place: Path, now: Callable[[], float] = time.time) -> list[Finding]:
-    """The clock of the file system, which may be another machine's."""
-    try:
-        with tempfile.TemporaryFile(dir=place) as file:
-            file.write(b"\0")
-            file.flush()
-            off_s = os.fstat(file.fileno()).st_mtime - now()
-    except OSError:
-        return []  # a place that cannot be written is told by another check
-    if abs(off_s) < _DRIFT_S:
-        return []
-    text = (
-        f"the clock of the file system at {place} is {abs(off_s):.0f} s {'ahead' if off_s > 0 else 'behind'}"
-    )
-    return [odd("clock", text, hint="synchronise the clocks of this machine and of the file server")]
-
-
 async def _unsynchronised(host: Host, environment: Mapping[str, str]) -> bool:
-    """Whether the kernel or `timedatectl` says so; who cannot be asked says nothing."""
+    """Whether `timedatectl` says so; a machine without it says nothing."""
     try:
         done = await _run(host, environment, "timedatectl", "show", "--property=NTPSynchronized", "--value")
-        if done.exit_code == 0 and _text(done) in {"yes", "no"}:
-            return _text(done) == "no"
     except OSError:
-        pass
-    try:
-        return int(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))) == _UNSYNCHRONISED
-    except (OSError, AttributeError):
         return False
+    return done.exit_code == 0 and _text(done) == "no"
 
 
 async def check_user_namespaces(host: Host, environment: Mapping[str, str]) -> list[Finding]:
@@ -241,7 +208,7 @@ async def check_open_files(
 
 
 async def check_children(
-    *, tied: Callable[[], bool] = lambda: Tether().holds, group: Callable[[], Path | None] = own_group
+    *, tied: Callable[[], bool] = available, group: Callable[[], Path | None] = own_group
 ) -> list[Finding]:
     """What becomes of agents and hooks when the daemon is killed, and whether a run can lose a process.
 
@@ -250,11 +217,11 @@ async def check_children(
     """
     held, own = await in_thread(lambda: (tied(), group()))
     groups = (
-        "no run can lose one, as each gets a control group"
+        "each run gets a control group too"
         if own is not None
-        else "marks tell those of a run, as this control group cannot be divided (Delegate=yes of systemd)"
+        else "no run has a control group, as this one cannot be divided (Delegate=yes of systemd)"
     )
     if held:
         return [fine("children", f"they end with the daemon; {groups}")]
-    hint = "install util-linux 2.33 or later for its setpriv; without it the next start ends them"
+    hint = "this is so on Linux, with /proc; elsewhere the next start ends them"
     return [odd("children", f"they outlive a daemon that is killed; {groups}", hint=hint)]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from symphony.cli.checkup import Finding, failed, fine, in_thread, odd
 from symphony.cli.client import reach
@@ -14,11 +14,10 @@ from symphony.cli.control import UnreachableError, absence, find_daemon
 from symphony.cli.failures import CommandError
 from symphony.cli.leftovers import kept_workspaces
 from symphony.cli.nearest import nearest
-from symphony.hosts.base import Identity
 from symphony.hosts.local import LocalHost
-from symphony.journal.checkup import checkup
+from symphony.journal.reader import checkup
+from symphony.observability.model import State
 from symphony.runtime.bound import Bound
-from symphony.runtime.state_dir import StateDirectory
 from symphony.runtime.state_place import instance_of
 
 __all__ = [
@@ -81,21 +80,20 @@ def _lock(workflow: Path, environment: Mapping[str, str]) -> list[Finding]:
             return [fine("lock", "no daemon holds it")]
         return [odd("lock", notice, hint="`symphony status` tells more")]
     with client:
-        state, pid = client.state(), client.control.pid
+        state, pid = client.state(waiting=0), client.control.pid
     return _told_by(state, pid)
 
 
-def _told_by(state: Mapping[str, Any], pid: int) -> list[Finding]:
+def _told_by(state: State, pid: int) -> list[Finding]:
     """What a daemon says of itself."""
-    health, memory = state.get("health") or {}, state.get("journal") or {}
-    status = health.get("status")
+    status, journal = state.health.status, state.journal
     found = [fine("lock", f"a daemon (pid {pid}) holds it, and answers")]
     if status != "ok":
         text = f"a daemon (pid {pid}) holds it, and says of itself: {status}"
         found = [odd("lock", text, hint="`symphony status` says why")]
-    if memory.get("state") == "memory":
-        text = f"the daemon (pid {pid}) keeps its journal in memory alone: {memory.get('reason')}"
-        found.append(odd("lock", text, hint=memory.get("hint") or "`symphony status` says why"))
+    if journal is not None and journal.state == "memory":
+        text = f"the daemon (pid {pid}) keeps its journal in memory alone: {journal.reason}"
+        found.append(odd("lock", text, hint=journal.hint or "`symphony status` says why"))
     return found
 
 
@@ -138,20 +136,13 @@ def _processes(workflow: Path, environment: Mapping[str, str], state_dir: Path) 
             return [fine("processes", "those of the runs belong to the daemon")]
     except UnreachableError:
         return [fine("processes", "there is a daemon, though it cannot be asked: they may be its own")]
-    left = _left(state_dir)
+    left = LocalHost(instance=instance_of(state_dir)).find_left()
     if not left:
         return [fine("processes", "no dead daemon has left any")]
     pids = sorted(one.pid for one in left)
     shown = ", ".join(map(str, pids[:_SHOWN])) + (" …" if len(pids) > _SHOWN else "")
     text = f"a dead daemon has left {len(pids)} running: {shown}"
     return [odd("processes", text, hint="the next `symphony run` ends them before it starts anything")]
-
-
-def _left(state_dir: Path) -> set[Identity]:
-    """Processes with the mark of this state directory's daemons, and those of runs of earlier versions."""
-    host = LocalHost(instance=instance_of(state_dir))
-    runs = StateDirectory(state_dir).left_runs()
-    return {*host.find_left(), *host.find_marked([run.run_id for run in runs])}
 
 
 async def check_workspaces(bound: Bound | None) -> list[Finding]:

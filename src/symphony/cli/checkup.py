@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import anyio
 from anyio import to_thread
 
+from symphony.cli.documents import Doctor, DoctorCheck
 from symphony.cli.failures import CommandError, ExitCode, exit_code
 from symphony.domain.failures import Failure, SymphonyError
 from symphony.domain.redaction import Redaction
@@ -77,17 +78,17 @@ class Checkup:
         """The exit code: the highest of those that the errors give."""
         return max((finding.code for finding in self.findings), default=ExitCode.OK)
 
-    def as_json(self) -> dict[str, Any]:
-        """The shape of `symphony doctor --json` (docs/schemas/doctor.schema.json)."""
-        return {
-            "workflow": self.workflow,
-            "ok": self.code is ExitCode.OK,
-            "exit_code": int(self.code),
-            "checks": [
-                {"name": one.check, "status": one.status.value, "message": one.message, "hint": one.hint}
+    def document(self) -> Doctor:
+        """What is printed with `--json`."""
+        return Doctor(
+            workflow=self.workflow,
+            ok=self.code is ExitCode.OK,
+            exit_code=int(self.code),
+            checks=tuple(
+                DoctorCheck(name=one.check, status=one.status.value, message=one.message, hint=one.hint)
                 for one in self.findings
-            ],
-        }
+            ),
+        )
 
 
 async def in_thread(ask: Callable[..., _T], *arguments: Any) -> _T:

@@ -6,17 +6,18 @@ No claim is live then: what the journal remembers of one, the next start would r
 
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Final, Literal
 
 import anyio
 from anyio import to_thread
 
 from symphony.cli.client import Client, reach
+from symphony.cli.documents import Cleaned, CleanedItem
 from symphony.cli.journal_place import journal_of
 from symphony.cli.journal_trim import trim_journal
 from symphony.cli.leftovers import Kept, kept_workspaces, occupant, size_of
@@ -30,44 +31,10 @@ from symphony.runtime.state_dir import StateDirectory
 from symphony.runtime.state_place import locate
 from symphony.workspace.tidying import reason_to_stay
 
-__all__ = ["Cleaned", "Item", "clean_up"]
+__all__ = ["GONE", "clean_up"]
 
-Outcome = Literal["removed", "kept", "failed"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
-    """One thing and what became of it; in a dry run `removed` means that it would be. `size` in bytes."""
-
-    kind: Literal["workspace", "log", "damaged_journal", "runs"]
-    name: str
-    path: str | None
-    size: int | None
-    outcome: Outcome
-    reason: str
-
-    @property
-    def failed(self) -> bool:
-        """Whether it should have gone and did not."""
-        return self.outcome == "failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cleaned:
-    """Everything that was looked at; `daemon` is the process of one that is running."""
-
-    dry_run: bool
-    daemon: int | None
-    items: tuple[Item, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """The shape of `symphony clean --json` (docs/schemas/clean.schema.json)."""
-        return {
-            "dry_run": self.dry_run,
-            "daemon": self.daemon,
-            "items": [asdict(item) for item in self.items],
-            "bytes": sum(item.size or 0 for item in self.items if item.outcome == "removed"),
-        }
+GONE: Final = frozenset({"removed", "would_remove"})
+"""Outcomes of what was removed, or would be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +51,24 @@ class _Job:
     live: frozenset[str]
     pid: int | None
 
+    @property
+    def removed(self) -> Literal["removed", "would_remove"]:
+        """What becomes of that which may go."""
+        return "would_remove" if self.dry_run else "removed"
+
 
 def clean_up(
-    workflow: Path, environment: Mapping[str, str], *, dry_run: bool, older_than_s: float | None
+    workflow: Path,
+    environment: Mapping[str, str],
+    *,
+    dry_run: bool,
+    older_than_s: float | None,
+    confirm: Callable[[int], None],
 ) -> Cleaned:
     """Look at what is left and, unless it is a dry run, remove what may go.
+
+    `confirm` is called with the number of ended runs where `older_than_s` would leave none in the journal;
+    nothing is removed if it raises. What goes by the `retention` of the settings is agreed already.
 
     Raises:
         SymphonyError: the workflow cannot be used, the tracker cannot tell, a daemon does not answer, or one
@@ -113,12 +93,17 @@ def clean_up(
         pid=pid,
     )
     holds = not dry_run and pid is None
+    if holds and older_than_s is not None:
+        foretold = trim_journal(job.journal, job.limits, dry_run=True)
+        if foretold is not None and foretold.everything:
+            confirm(foretold.runs)
     if holds:
         job.state_dir.create()
     identity = LocalHost().identify(os.getpid())
     with job.state_dir.lock(workflow, identity=identity) if holds else nullcontext():
         items = anyio.run(_clean, job)
-    return Cleaned(dry_run=dry_run, daemon=pid, items=items)
+    freed = sum(item.size or 0 for item in items if item.outcome in GONE)
+    return Cleaned(dry_run=dry_run, daemon=pid, items=items, bytes=freed)
 
 
 def _daemon(client: Client | None) -> tuple[frozenset[str], int | None]:
@@ -126,36 +111,36 @@ def _daemon(client: Client | None) -> tuple[frozenset[str], int | None]:
     if client is None:
         return frozenset(), None
     with client:
-        rows = client.state().get("running", [])
-        return frozenset(str(row.get("run_id")) for row in rows), client.control.pid
+        return frozenset(row.run_id for row in client.state(waiting=0).running), client.control.pid
 
 
-async def _clean(job: _Job) -> tuple[Item, ...]:
+async def _clean(job: _Job) -> tuple[CleanedItem, ...]:
     items = [item async for item in _workspaces(job)]
     items += await to_thread.run_sync(_files, job)
     items += await to_thread.run_sync(_runs, job)
     return tuple(items)
 
 
-async def _workspaces(job: _Job) -> AsyncIterator[Item]:
+async def _workspaces(job: _Job) -> AsyncIterator[CleanedItem]:
     for kept in await kept_workspaces(job.bound):
         yield await _workspace(job, kept)
 
 
-async def _workspace(job: _Job, kept: Kept) -> Item:
+async def _workspace(job: _Job, kept: Kept) -> CleanedItem:
     record = kept.record
     size = await to_thread.run_sync(size_of, record.path)
-    item = partial(Item, kind="workspace", name=record.identifier, path=str(record.path), size=size)
-    reason = await _reason(job, kept)
-    if reason is not None:
-        return item(outcome="kept", reason=reason)
+    item = partial(CleanedItem, kind="workspace", name=record.identifier, path=str(record.path), size=size)
     over = f"its issue is over ({kept.issue.state})" if kept.issue is not None else "its issue is over"
-    if job.dry_run:
-        return item(outcome="removed", reason=over)
     try:
+        reason = await _reason(job, kept)
+        if reason is not None:
+            return item(outcome="kept", reason=reason)
+        if job.dry_run:
+            return item(outcome=job.removed, reason=over)
         removal = await job.bound.workspaces.remove(record)
-    except SymphonyError as error:
-        return item(outcome="failed", reason=job.bound.redaction.text(error.failure.message))
+    except (SymphonyError, OSError) as error:
+        told = error.failure.message if isinstance(error, SymphonyError) else str(error)
+        return item(outcome="failed", reason=job.bound.redaction.text(told))
     if removal.removed:
         return item(outcome="removed", reason=over)
     return item(outcome="kept", reason=removal.kept_reason or "it is gone already")
@@ -201,26 +186,26 @@ def _untouched(kept: Kept, age_s: float) -> bool:
     return newest <= time.time() - age_s
 
 
-def _files(job: _Job) -> list[Item]:
+def _files(job: _Job) -> list[CleanedItem]:
     """Logs of ended runs, also beside a daemon: nobody writes to them any more."""
     found = surplus_files(job.state_dir, job.limits, live=job.live)
     stuck = set() if job.dry_run else {one.path for one in remove_surplus(found)}
     return [
-        Item(
+        CleanedItem(
             kind="log" if one.kind == "log" else "damaged_journal",
             name=one.path.name,
             path=str(one.path),
             size=one.size,
-            outcome="failed" if one.path in stuck else "removed",
+            outcome="failed" if one.path in stuck else job.removed,
             reason="it cannot be removed" if one.path in stuck else one.reason,
         )
         for one in found
     ]
 
 
-def _runs(job: _Job) -> list[Item]:
+def _runs(job: _Job) -> list[CleanedItem]:
     """Ended runs in the journal, which a running daemon trims by itself."""
-    item = partial(Item, kind="runs", path=str(job.journal))
+    item = partial(CleanedItem, kind="runs", path=str(job.journal))
     if job.pid is not None:
         reason = f"the daemon (pid {job.pid}) keeps it within `retention`"
         return [item(name="journal.db", size=None, outcome="kept", reason=reason)]
@@ -232,4 +217,4 @@ def _runs(job: _Job) -> list[Item]:
     if not trimmed.runs:
         return [item(name="journal.db", size=None, outcome="kept", reason="it is within `retention`")]
     name = f"{trimmed.runs} ended run{'' if trimmed.runs == 1 else 's'}"
-    return [item(name=name, size=trimmed.bytes, outcome="removed", reason="too old, too many or too large")]
+    return [item(name=name, size=trimmed.bytes, outcome=job.removed, reason="too old, too many or too large")]

@@ -1,7 +1,7 @@
 """Asks a daemon over its control socket: one request, one JSON answer, bounded in time and size.
 
 No proxy, no redirect and no variable of the environment has a say in it. Whatever goes wrong is one of two
-things: there is no daemon (null), or there is one that does not answer as it should (`UnreachableError`).
+things: there is no daemon (`None`), or there is one that does not answer as it should (`UnreachableError`).
 
     UnreachableError      no connection, no answer in time, half an answer, or an answer that makes no sense
     RefusedError          the daemon answered that it cannot do this, and why
@@ -11,44 +11,53 @@ import json
 import os
 import socket
 import struct
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
-from urllib.parse import quote
+from typing import Final, Self, TypeVar
+from urllib.parse import quote, urlencode
 
-import httpx
+import h11
+import msgspec
 
-from symphony.cli.control import Control, find_daemon, unreachable
-from symphony.cli.failures import CommandError, ExitCode
+from symphony.cli.control import Control, absence, find_daemon, unreachable
+from symphony.cli.exchange import EndlessAnswerError, exchange
+from symphony.cli.failures import CommandError, ExitCode, warn
+from symphony.domain.decoding import UNREADABLE
+from symphony.observability.model import Document, Error, Issue, Prompt, Refresh, Row, State, Verb
 
-__all__ = ["Client", "Document", "RefusedError", "check_listener", "reach"]
+__all__ = ["Client", "RefusedError", "check_listener", "needed_daemon", "reach"]
 
-Document = dict[str, Any]
+_Document = TypeVar("_Document", bound=Document)
 
 CONNECT_S: Final = 2.0
 ANSWER_S: Final = 10.0
 PROMPT_S: Final = 60.0
 _MAX_BYTES: Final = 64 * 1024 * 1024
-# A connection that is used again may be one that the daemon closes at this moment; a new one costs nothing.
-_ONE_QUESTION_EACH: Final = httpx.Limits(max_keepalive_connections=0)
 _CREDENTIALS: Final = struct.Struct("3i")
+_SUCCESS: Final = range(200, 300)
 _NOT_FOUND: Final = 404
 _UNAVAILABLE: Final = 503
 _AGAIN: Final = "try again; if it stays so, look at the daemon's log and restart it"
 
 
-class RefusedError(CommandError):
-    """The daemon cannot do this; `reason` is its code for why."""
+class _Named(Document, frozen=True):
+    """What is looked at first in an answer about an issue."""
 
-    def __init__(self, message: str, *, hint: str, reason: str) -> None:
+    issue_identifier: str | None = None
+
+
+class RefusedError(CommandError):
+    """The daemon cannot do this; `reason` is its code for why, `None` where it gave none."""
+
+    def __init__(self, message: str, *, hint: str, reason: str | None) -> None:
         super().__init__(CommandError.of(message, hint=hint).failure, code=ExitCode.FAILURE)
         self.reason = reason
 
 
 def reach(workflow: Path, environment: Mapping[str, str]) -> "Client | None":
-    """The daemon of a workflow file, ready to be asked; null where there is none.
+    """The daemon of a workflow file, ready to be asked; `None` where there is none.
 
     Raises:
         UnreachableError: there is one, and nobody or somebody else listens on its socket.
@@ -58,6 +67,24 @@ def reach(workflow: Path, environment: Mapping[str, str]) -> "Client | None":
         return None
     check_listener(control)
     return Client(control)
+
+
+def needed_daemon(workflow: Path, environment: Mapping[str, str], *, hint: str) -> "Client":
+    """The daemon of a workflow file, for a command that is nothing without one; `hint` is what to do then.
+
+    Raises:
+        UnreachableError: there is none, or it cannot be asked.
+    """
+    if (found := reach(workflow, environment)) is not None:
+        return found
+    if not workflow.exists():
+        raise unreachable(
+            f"no daemon is running for {workflow}, and there is no such file",
+            hint="go to the repository, or name it with -C DIR or --workflow FILE; `symphony init` makes one",
+        )
+    if notice := absence(workflow, environment):
+        warn(notice)
+    raise unreachable(f"no daemon is running for {workflow}", hint=hint)
 
 
 class Client:
@@ -75,14 +102,6 @@ class Client:
         self._max_bytes = max_bytes
         self._answer_s = answer_s
         self._prompt_s = prompt_s
-        self._http = httpx.Client(
-            transport=httpx.HTTPTransport(uds=str(control.socket), limits=_ONE_QUESTION_EACH),
-            base_url="http://symphony",
-            headers={"accept": "application/json", "accept-encoding": "identity", "connection": "close"},
-            timeout=httpx.Timeout(answer_s, connect=CONNECT_S),
-            follow_redirects=False,
-            trust_env=False,
-        )
 
     def __enter__(self) -> Self:
         return self
@@ -90,94 +109,113 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._http.close()
+        """Nothing is left open: each question has a connection of its own."""
 
-    def state(self) -> Document:
-        """The whole daemon, as `/api/v1/state` tells it."""
-        return self._told(self._ask("GET", "/api/v1/state"))
+    def state(
+        self, *, waiting: int | None = None, states: Iterable[str] = (), reasons: Iterable[str] = ()
+    ) -> State:
+        """The whole daemon, as `/api/v1/state` tells it.
 
-    def issue(self, identifier: str) -> Document | None:
-        """One issue, as `/api/v1/<identifier>` tells it; null when the daemon does not know it now."""
+        At most so many `waiting` issues are listed, and only issues in these states and with these codes;
+        a daemon of an earlier version lists all of them.
+        """
+        asked = [("state", one) for one in states] + [("reason", one) for one in reasons]
+        if waiting is not None:
+            asked.append(("waiting", str(waiting)))
+        query = f"?{urlencode(asked, errors='replace')}" if asked else ""
+        return self._told(self._ask("GET", f"/api/v1/state{query}"), State)
+
+    def identifiers(self) -> list[str]:
+        """Every issue that the daemon has in hand."""
+        state = self.state()
+        rows: tuple[Row, ...] = (
+            *state.running,
+            *state.retrying,
+            *state.blocked,
+            *state.waiting,
+            *state.ready,
+        )
+        return [row.issue_identifier for row in rows]
+
+    def issue(self, identifier: str) -> Issue | None:
+        """One issue, as `/api/v1/<identifier>` tells it; `None` when the daemon does not know it now."""
         answer = self._ask("GET", f"/api/v1/{_segment(identifier)}")
         # An issue that is called like a fixed route gets that route's answer.
-        return answer if answer is not None and answer.get("issue_identifier") == identifier else None
+        if answer is None:
+            return None
+        named = self._read(answer, _Named)
+        return self._read(answer, Issue) if named.issue_identifier == identifier else None
 
-    def prompt(self, identifier: str) -> Document | None:
-        """What a dispatch of the issue would send; null when the daemon does not know it now."""
-        return self._ask("GET", f"/api/v1/{_segment(identifier)}/prompt", limit_s=self._prompt_s)
+    def prompt(self, identifier: str) -> Prompt | None:
+        """What a dispatch of the issue would send; `None` when the daemon does not know it now."""
+        answer = self._ask("GET", f"/api/v1/{_segment(identifier)}/prompt", limit_s=self._prompt_s)
+        return None if answer is None else self._read(answer, Prompt)
 
-    def refresh(self) -> Document:
+    def refresh(self) -> Refresh:
         """Have the tracker asked now."""
-        return self._told(self._ask("POST", "/api/v1/refresh"))
+        return self._told(self._ask("POST", "/api/v1/refresh"), Refresh)
 
-    def order(self, verb: str) -> Document:
+    def order(self, verb: str) -> Verb:
         """Have the daemon itself do something: `web.port.OWN_VERBS`."""
-        return self._told(self._ask("POST", f"/api/v1/control/{verb}"))
+        return self._told(self._ask("POST", f"/api/v1/control/{verb}"), Verb)
 
-    def order_on(self, verb: str, identifier: str, *, text: str | None = None) -> Document | None:
-        """Have it do something about an issue: `web.port.ISSUE_VERBS`; null when it does not know it now."""
+    def order_on(self, verb: str, identifier: str, *, text: str | None = None) -> Verb | None:
+        """Have it do something about an issue: `web.port.ISSUE_VERBS`; `None` when it does not know it."""
         body = None if text is None else json.dumps({"text": text}).encode()
-        return self._ask("POST", f"/api/v1/{_segment(identifier)}/{verb}", body=body)
+        answer = self._ask("POST", f"/api/v1/{_segment(identifier)}/{verb}", body=body)
+        return None if answer is None else self._read(answer, Verb)
 
-    def _told(self, answer: Document | None) -> Document:
+    def _told(self, answer: bytes | None, kind: type[_Document]) -> _Document:
         if answer is None:
             raise self._strange("it does not know the question; is it of another version?")
-        return answer
+        return self._read(answer, kind)
+
+    def _read(self, answer: bytes, kind: type[_Document]) -> _Document:
+        """The document; what it has beyond what is known here is left out.
+
+        Raises:
+            UnreachableError: it is none of this kind.
+        """
+        try:
+            return msgspec.json.decode(answer, type=kind)
+        except msgspec.ValidationError as error:
+            raise self._strange(
+                f"its answer is of another form ({error}); is it of another version?"
+            ) from error
+        except UNREADABLE as error:
+            raise self._strange("its answer is not JSON") from error
 
     def _ask(
         self, method: str, path: str, *, limit_s: float | None = None, body: bytes | None = None
-    ) -> Document | None:
-        """The answer; null for 404."""
+    ) -> bytes | None:
+        """The answer; `None` for 404."""
         limit_s = limit_s or self._answer_s
         try:
-            status, told = self._exchange(method, path, limit_s, body)
-        except httpx.TimeoutException as error:
+            status, told = exchange(
+                self.control.socket, method, path, body=body, limit_s=limit_s, max_bytes=self._max_bytes
+            )
+        except TimeoutError as error:
             raise self._silent(limit_s) from error
-        except httpx.HTTPError as error:
+        except EndlessAnswerError as error:
+            raise self._strange("its answer has no end") from error
+        except (OSError, h11.ProtocolError) as error:
             raise unreachable(
                 f"the daemon (pid {self.control.pid}) broke off: {error}", hint=_AGAIN
             ) from error
         if status == _NOT_FOUND:
             return None
-        document = self._parsed(told)
-        if httpx.codes.is_success(status):
-            return document
-        raise self._refusal(status, document)
+        if status in _SUCCESS:
+            return told
+        raise self._refusal(status, told)
 
-    def _exchange(self, method: str, path: str, limit_s: float, body: bytes | None) -> tuple[int, bytes]:
-        """Status and body. The limit holds for the whole, because a drip of bytes never times out."""
-        until, told = time.monotonic() + limit_s, bytearray()
-        kind = None if body is None else {"content-type": "application/json"}
-        limit = httpx.Timeout(limit_s, connect=CONNECT_S)
-        with self._http.stream(method, path, content=body, headers=kind, timeout=limit) as answer:
-            for chunk in answer.iter_raw():
-                told += chunk
-                if len(told) > self._max_bytes:
-                    raise self._strange("its answer has no end")
-                if time.monotonic() > until:
-                    raise self._silent(limit_s)
-            return answer.status_code, bytes(told)
-
-    def _parsed(self, body: bytes) -> Document:
-        try:
-            document = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise self._strange("its answer is not JSON") from error
-        if not isinstance(document, dict):
-            raise self._strange("its answer is not a JSON object")
-        return document
-
-    def _refusal(self, status: int, document: Document) -> CommandError:
-        error = document.get("error")
-        told = error if isinstance(error, dict) else {}
-        message, hint = (
-            str(told.get("message") or f"the daemon answered with status {status}"),
-            told.get("hint"),
-        )
+    def _refusal(self, status: int, answer: bytes) -> CommandError:
+        message, hint, code = f"the daemon answered with status {status}", None, None
+        with suppress(*UNREADABLE):
+            error = msgspec.json.decode(answer, type=Error).error
+            message, hint, code = error.message or message, error.hint or None, error.code
         if status == _UNAVAILABLE:
-            return unreachable(message, hint=str(hint or _AGAIN))
-        hint = str(hint or "the daemon's log may say more")
-        return RefusedError(message, hint=hint, reason=str(told.get("code")))
+            return unreachable(message, hint=hint or _AGAIN)
+        return RefusedError(message, hint=hint or "the daemon's log may say more", reason=code)
 
     def _silent(self, limit_s: float) -> CommandError:
         return unreachable(

@@ -3,93 +3,100 @@
 Only what is out of the ordinary is said: a line of what is so, and one of what to do about it.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from rich.text import Text
 
 from symphony.cli.wording import cell, count, lasting, plural, seconds_between
+from symphony.observability.model import Budgets, Issue, JournalHealth, State
 
 __all__ = ["condition_lines", "tokens_today"]
-
-Document = Mapping[str, Any]
 
 RESUME: Final = "symphony resume"
 _LIMITS: Final = {"agent_rate_limited": "rate limited", "agent_usage_limit": "out of credit"}
 
 
-def condition_lines(document: Document) -> Iterator[Text]:
-    """The lines for a document of the state or of an issue."""
-    if document.get("paused"):
+def condition_lines(document: State | Issue) -> Iterator[Text]:
+    """The lines for a document of the state or of an issue; agents and pushes are told with the state."""
+    if document.paused:
         yield Text("Paused: nothing new starts, what runs goes on.", style="yellow")
         yield _do(RESUME)
-    yield from _agents(document)
+    if isinstance(document, State):
+        yield from _agents(document)
     yield from _tracker(document)
-    yield from _day(document)
-    yield from _journal(_part(document, "journal"))
+    yield from _day(document.budgets)
+    yield from _journal(document.journal)
+    if isinstance(document, State):
+        yield from _failed_pushes(document)
 
 
-def tokens_today(document: Document) -> str | None:
-    """How much of the budget of the day is used; null where there is no budget."""
-    budgets = _part(document, "budgets")
-    limit = budgets.get("max_tokens_per_day")
-    return None if limit is None else f"{count(budgets.get('day_tokens'))} of {count(limit)}"
+def tokens_today(budgets: Budgets) -> str | None:
+    """How much of the budget of the day is used; `None` where there is no budget."""
+    limit = budgets.max_tokens_per_day
+    return None if limit is None else f"{count(budgets.day_tokens)} of {count(limit)}"
 
 
-def _agents(document: Document) -> Iterator[Text]:
-    """Those that nobody is given to now; only the state tells of them."""
-    found = document.get("agents")
-    for agent in found if isinstance(found, list) else ():
-        limited = _part(agent, "limited")
-        if limited:
-            wait = lasting(seconds_between(document.get("generated_at"), limited.get("until")))
-            words = _LIMITS.get(str(limited.get("code")), "limited")
+def _agents(state: State) -> Iterator[Text]:
+    """Those that nobody is given to now."""
+    for agent in state.agents:
+        if (limited := agent.limited) is not None:
+            wait = lasting(seconds_between(state.generated_at, limited.until))
+            words = _LIMITS.get(limited.code, "limited")
             yield Text.assemble(
-                (f"The agent {agent.get('name')} is {words} for {wait}: ", "yellow"),
-                cell(limited.get("message")),
+                (f"The agent {agent.name} is {words} for {wait}: ", "yellow"), cell(limited.message)
             )
 
 
-def _tracker(document: Document) -> Iterator[Text]:
+def _tracker(document: State | Issue) -> Iterator[Text]:
     """The error of the last poll, if it failed, stands above already."""
-    tracker = _part(document, "tracker")
-    failed = f"{plural(tracker.get('failures_in_a_row') or 0, 'question')} in a row failed"
-    match tracker.get("circuit"):
+    tracker, now = document.tracker, document.generated_at
+    failed = f"{plural(tracker.failures_in_a_row, 'question')} in a row failed"
+    match tracker.circuit:
         case "open":
-            wait = lasting(seconds_between(document.get("generated_at"), tracker.get("until")))
+            wait = lasting(seconds_between(now, tracker.until))
             yield Text(f"The tracker is left alone for {wait}: {failed}.", style="yellow")
         case "half_open":
-            yield Text(f"The tracker is asked once more, after {failed}.", style="yellow")
+            next_at = tracker.asks_next_at
+            wait = f" in {lasting(seconds_between(now, next_at))}" if next_at else ""
+            yield Text(f"The tracker is asked once more{wait}, after {failed}.", style="yellow")
         case _:
             return
-    if tracker.get("last_error") and not _part(document, "health").get("poll_failure"):
-        yield Text.assemble("  ", cell(tracker["last_error"]))
+    told = isinstance(document, State) and document.health.poll_failure is not None
+    if tracker.last_error and not told:
+        yield Text.assemble("  ", cell(tracker.last_error))
+    if tracker.circuit == "open":
+        yield _do("symphony refresh asks at once, unless the tracker itself asked to be left alone")
 
 
-def _day(document: Document) -> Iterator[Text]:
-    budgets = _part(document, "budgets")
-    limit, used = budgets.get("max_tokens_per_day"), budgets.get("day_tokens") or 0
-    if limit is not None and used >= limit:
-        day = budgets.get("day") or "the day"
-        words = f"The budget of {day} is used up: {tokens_today(document)} tokens."
-        yield Text(words, style="yellow")
+def _day(budgets: Budgets) -> Iterator[Text]:
+    limit, spender = budgets.max_tokens_per_day, budgets.used_up_by
+    if limit is not None and budgets.day_tokens >= limit:
+        day = budgets.day or "the day"
+        yield Text(f"The budget of {day} is used up: {tokens_today(budgets)} tokens.", style="yellow")
+        if spender is not None:
+            who = f"{spender.issue_identifier} (agent {spender.agent})"
+            yield cell(f"The last of it went to {who}, whose run used {count(spender.tokens)}.", "yellow")
         yield _do("wait for the next day (UTC), or raise agent.budget.max_tokens_per_day")
 
 
-def _journal(journal: Document) -> Iterator[Text]:
-    if journal.get("state") == "memory":
-        reason = str(
-            journal.get("reason") or "the journal cannot be used; a restart forgets what happens now"
-        )
+def _journal(journal: JournalHealth | None) -> Iterator[Text]:
+    if journal is not None and journal.state == "memory":
+        reason = journal.reason or "the journal cannot be used; a restart forgets what happens now"
         yield cell(f"{reason[:1].upper()}{reason[1:]}.", "yellow")
-        if journal.get("hint"):
-            yield _do(journal["hint"])
+        if journal.hint:
+            yield _do(journal.hint)
 
 
-def _do(words: object) -> Text:
+def _failed_pushes(state: State) -> Iterator[Text]:
+    """Branches that `origin` should have and does not."""
+    for push in state.failed_pushes:
+        wait = seconds_between(state.generated_at, push.next_try_at)
+        again = "" if wait is None else f" It is tried again in {lasting(wait)}."
+        yield cell(f"{push.issue_identifier} is not pushed: {push.failure.message}.{again}", "yellow")
+        if push.failure.hint:
+            yield _do(push.failure.hint)
+
+
+def _do(words: str) -> Text:
     return Text.assemble("  ", ("→ ", "bold"), cell(words))
-
-
-def _part(document: Document, name: str) -> Document:
-    found = document.get(name)
-    return found if isinstance(found, Mapping) else {}

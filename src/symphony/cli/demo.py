@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from symphony.cli.failures import CommandError, ExitCode
+from symphony.cli.workflow_option import as_json
 
 __all__ = ["demo"]
 
@@ -32,7 +33,7 @@ Examples:
     type=click.Path(path_type=Path, file_okay=False),
     help="Keep everything in this new or empty directory.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
+@as_json
 def demo(agent: str, directory: Path | None, *, as_json: bool) -> None:
     """Show the main job: four issues, three skills and one malformed skill become commits."""
     # Imported here: `--help` of any command stays fast.

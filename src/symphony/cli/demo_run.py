@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -10,25 +11,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import anyio
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from symphony.agents.registry import KINDS as AGENT_KINDS
+from symphony.agents.registry import SECTIONS
+from symphony.cli.documents import DemoComment, DemoIssue, Demonstration
 from symphony.cli.failures import CommandError
 from symphony.cli.git import git
 from symphony.cli.paths import program
 from symphony.cli.progress import Progress, progress_on
 from symphony.cli.serving import serve
-from symphony.cli.summary import summary_table
+from symphony.cli.summary import summary_table, work_lines
 from symphony.domain.issue import Issue
 from symphony.observability.tally import Tally
 from symphony.testing import scripted_agent
 from symphony.trackers.base import Comment
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
-from symphony.trackers.registry import SUPPORTED_KINDS
+from symphony.trackers.registry import TRACKERS
 from symphony.workflow.document import load_workflow
 
 __all__ = ["show"]
@@ -75,10 +77,10 @@ def show(*, agent: str, directory: Path | None, as_json: bool) -> bool:
         issues, comments = anyio.run(_read_board, _board(place.repository / "WORKFLOW.md"))
         result = _result(place, tally, issues, comments)
         if as_json:
-            print(json.dumps(result, indent=2, ensure_ascii=False))  # noqa: T201 - the command's output
+            print(json.dumps(msgspec.to_builtins(result), indent=2, ensure_ascii=False))  # noqa: T201 - the command's output
         else:
             _conclude(console, place, tally, result)
-        return bool(result["ok"])
+        return result.ok
 
 
 # --- the place -------------------------------------------------------------------------------------------
@@ -174,7 +176,7 @@ def _serve(place: Place, progress: Progress) -> Tally:
 
 def _board(workflow: Path) -> BoardConfig:
     settings = load_workflow(
-        workflow, environment=os.environ, tracker_kinds=SUPPORTED_KINDS, agent_kinds=AGENT_KINDS
+        workflow, environment=os.environ, tracker_kinds=TRACKERS.names, agent_kinds=SECTIONS
     ).settings.tracker
     return BoardConfig.of(settings.provider, base_dir=workflow.parent)
 
@@ -192,36 +194,33 @@ async def _read_board(config: BoardConfig) -> tuple[list[Issue], list[tuple[Issu
 
 def _result(
     place: Place, tally: Tally, issues: list[Issue], comments: list[tuple[Issue, Comment]]
-) -> dict[str, Any]:
-    listed = [_issue_result(issue, tally) for issue in issues]
-    done = [entry["state"] == "Done" and entry["commits"] > 0 for entry in listed]
-    return {
-        "ok": bool(done) and all(done),
-        "dir": str(place.root),
-        "issues": listed,
-        "comments": [
-            {
-                "issue_identifier": issue.identifier,
-                "id": comment.id,
-                "mine": comment.mine,
-                "body": comment.body,
-            }
+) -> Demonstration:
+    listed = tuple(_issue_result(issue, tally) for issue in issues)
+    done = [entry.state == "Done" and entry.commits > 0 for entry in listed]
+    return Demonstration(
+        ok=bool(done) and all(done),
+        dir=str(place.root),
+        issues=listed,
+        comments=tuple(
+            DemoComment(
+                issue_identifier=issue.identifier, id=comment.id, mine=comment.mine, body=comment.body
+            )
             for issue, comment in comments
-        ],
-    }
+        ),
+    )
 
 
-def _issue_result(issue: Issue, tally: Tally) -> dict[str, Any]:
+def _issue_result(issue: Issue, tally: Tally) -> DemoIssue:
     entry = tally.issues.get(issue.id)
-    return {
-        "identifier": issue.identifier,
-        "state": issue.state,
-        "attempts": entry.attempts if entry else 0,
-        "turns": entry.turns if entry else 0,
-        "branch": entry.branch if entry else None,
-        "commits": entry.commits if entry else 0,
-        "workspace": entry.workspace if entry else None,
-    }
+    return DemoIssue(
+        identifier=issue.identifier,
+        state=issue.state,
+        attempts=entry.attempts if entry else 0,
+        turns=entry.turns if entry else 0,
+        branch=entry.branch if entry else None,
+        commits=entry.commits if entry else 0,
+        workspace=entry.workspace if entry else None,
+    )
 
 
 def _introduce(console: Console, place: Place, agent: str) -> None:
@@ -236,12 +235,14 @@ def _introduce(console: Console, place: Place, agent: str) -> None:
     _say(console, f"Place: {escape(str(place.root))}{kept}\n")
 
 
-def _conclude(console: Console, place: Place, tally: Tally, result: dict[str, Any]) -> None:
-    states = {entry["identifier"]: entry["state"] for entry in result["issues"]}
+def _conclude(console: Console, place: Place, tally: Tally, result: Demonstration) -> None:
+    states = {entry.identifier: entry.state for entry in result.issues}
     console.print()
     console.print(summary_table(tally, states, width=console.width))
-    _show_comments(console, result["comments"])
-    if not result["ok"]:
+    for line in work_lines(tally, lambda _, branch: _look(place, branch)):
+        _say(console, escape(line))
+    _show_comments(console, result.comments)
+    if not result.ok:
         _show_unfinished(console, place, tally, states)
         return
     if place.kept:
@@ -250,6 +251,11 @@ def _conclude(console: Console, place: Place, tally: Tally, result: dict[str, An
             f"\nLook at the work: [bold]git -C {escape(str(place.repository))} log --oneline --all[/]",
         )
     _say(console, f"\nNext, in your own repository: [bold]{escape(program())} init[/]")
+
+
+def _look(place: Place, branch: str) -> str | None:
+    """What shows the work, where it is kept."""
+    return f"git -C {shlex.quote(str(place.repository))} diff main...{branch}" if place.kept else None
 
 
 def _show_unfinished(console: Console, place: Place, tally: Tally, states: dict[str, str]) -> None:
@@ -266,13 +272,16 @@ def _show_unfinished(console: Console, place: Place, tally: Tally, states: dict[
     _say(console, escape(f"Log: {log}") if place.kept else "To keep the log: symphony demo --dir DIRECTORY")
 
 
-def _show_comments(console: Console, comments: list[dict[str, Any]]) -> None:
-    """The daemon's comments, each text once with the issues it stands on."""
+def _show_comments(console: Console, comments: tuple[DemoComment, ...]) -> None:
+    """The daemon's comments on skills, each text once with the issues it stands on.
+
+    Those on finished work say what was said above.
+    """
     where: dict[str, list[str]] = {}
     for comment in comments:
-        if comment["mine"]:
-            lines = [line for line in comment["body"].splitlines() if line and not line.startswith("<!--")]
-            where.setdefault("\n".join(f"  {line}" for line in lines), []).append(comment["issue_identifier"])
+        if comment.mine and "<!-- symphony:delivery " not in comment.body:
+            lines = [line for line in comment.body.splitlines() if line and not line.startswith("<!--")]
+            where.setdefault("\n".join(f"  {line}" for line in lines), []).append(comment.issue_identifier)
     for body, identifiers in where.items():
         _say(console, f"\n[bold]Comment on {', '.join(identifiers)}[/], one each, about the malformed skill:")
         _say(console, escape(body))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from symphony.cli.lean import lean_imports
 from symphony.cli.workflow_option import as_json, print_json, workflow_to_use
 from symphony.domain.plain import one_line
 
@@ -41,13 +40,12 @@ _HIDDEN_CURSOR = "\r\x1b[2K"
 def doctor(workflow: Path, *, as_json: bool) -> int:
     """Check all that a daemon needs, and say how to mend it."""
     # Imported here: `--help` of any command stays fast.
-    with lean_imports():
-        from symphony.cli.checks import check_up
+    from symphony.cli.checks import check_up
 
     with _progress() as tell:
         found = check_up(workflow, dict(os.environ), tell)
     if as_json:
-        print_json(found.as_json())
+        print_json(found.document())
     else:
         _show(found)
     return found.code

@@ -9,7 +9,6 @@ from typing import Final
 
 import click
 
-from symphony.cli.lean import lean_imports
 from symphony.cli.workflow_option import as_json, of_a_workflow
 
 __all__ = ["drain"]
@@ -24,8 +23,8 @@ Examples:
 
 What is left is taken up by the next daemon. Ctrl-C ends the waiting, not the drain.
 
-Exit codes: 0 asked for (with --wait: the daemon has ended), 1 refused, 5 no daemon is running, or it does not
-answer.
+Exit codes: 0 asked for, or it drains already (with --wait: it has ended), 5 no daemon is running, or it does
+not answer.
 """
 
 
@@ -39,11 +38,9 @@ def drain(*, wait: bool, as_json: bool, workflow: Path) -> None:
     It starts nothing any more. A daemon that drains already can be waited for.
     """
     # Imported here: `--help` of any command stays fast.
-    with lean_imports():
-        from symphony.cli.client import RefusedError
-        from symphony.cli.control import UnreachableError, unreachable
-        from symphony.cli.needed import needed_daemon
-        from symphony.cli.orders import tell
+    from symphony.cli.client import needed_daemon
+    from symphony.cli.control import UnreachableError, unreachable
+    from symphony.cli.orders import tell
 
     with (
         needed_daemon(workflow, os.environ, hint="nothing is left to drain") as client,
@@ -51,9 +48,6 @@ def drain(*, wait: bool, as_json: bool, workflow: Path) -> None:
     ):
         try:
             tell(client.order("drain"), as_json=as_json)
-        except RefusedError as error:
-            if not wait or error.reason != "draining":
-                raise
         except UnreachableError as error:
             if not _ended(end, _ENDING_S if wait else _MOMENT_S):  # it may be on its last steps
                 raise

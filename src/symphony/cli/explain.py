@@ -6,7 +6,6 @@ from pathlib import Path
 import click
 
 from symphony.cli.issue_argument import of_an_issue
-from symphony.cli.lean import lean_imports
 from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
 
 __all__ = ["explain"]
@@ -33,20 +32,21 @@ def explain(*, issue: str, as_json: bool, workflow: Path) -> None:
     And what happens next, and what you can do about it.
     """
     # Imported here: `--help` of any command stays fast.
-    from symphony.cli.explanation import explain_document
+    from msgspec import structs
 
-    with lean_imports():
-        from symphony.cli.facts import Facts
-        from symphony.cli.unknown import answer_for
-        from symphony.runtime.state_place import locate
+    from symphony.cli.documents import Explained
+    from symphony.cli.explanation import explained
+    from symphony.cli.facts import Facts
+    from symphony.cli.unknown import answer_for
+    from symphony.runtime.state_place import locate
 
     facts = Facts(workflow, os.environ)
-    document = answer_for(issue, facts.issue, facts.identifiers)
-    explanation = explain_document(document)
+    found = answer_for(issue, facts.issue, facts.identifiers)
+    explanation = explained(found)
     if as_json:
-        print_json({**document, "explanation": explanation.document()})
+        print_json(Explained(**structs.asdict(found), explanation=explanation))
         return
     from symphony.cli.explain_view import explain_view
     from symphony.cli.status_view import console_for, show
 
-    show(console_for(), explain_view(document, explanation, state_dir=locate(workflow, os.environ)))
+    show(console_for(), explain_view(found, explanation, state_dir=locate(workflow, os.environ)))

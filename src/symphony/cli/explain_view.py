@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -11,175 +10,148 @@ from rich.table import Table
 from rich.text import Text
 
 from symphony.cli.conditions_view import condition_lines, tokens_today
-from symphony.cli.explanation import Explanation, unasked
-from symphony.cli.wording import cell, count, moment, plural
+from symphony.cli.documents import Explanation, KnownIssue
+from symphony.cli.explanation import unasked
+from symphony.cli.wording import attempt, cell, count, moment, plural
+from symphony.observability.model import Agent, Block, DroppedSkill, Event, Issue, ResumedFrom, SkillProblem
 
 __all__ = ["explain_view"]
-
-Document = Mapping[str, Any]
 
 _COLOURS = {"running": "green", "retrying": "yellow", "blocked": "red"}
 _SOURCE_FILES = "No daemon is running; this is what the tracker and the files say."
 
 
-def explain_view(document: Document, explanation: Explanation, *, state_dir: Path) -> RenderableType:
+def explain_view(issue: KnownIssue, explanation: Explanation, *, state_dir: Path) -> RenderableType:
     """The whole picture of one issue; paths of logs are below the daemon's state directory."""
-    colour = _COLOURS.get(str(document.get("status")), "cyan")
-    head = Text.assemble(
-        cell(document.get("issue_identifier"), f"bold {colour}"), "  ", cell(document.get("title"), "bold")
-    )
+    colour = _COLOURS.get(issue.status, "cyan")
+    head = Text.assemble(cell(issue.issue_identifier, f"bold {colour}"), "  ", cell(issue.title, "bold"))
     blocks: list[RenderableType] = [head, Text(), cell(explanation.answer)]
     blocks.append(Text.assemble(("Next: ", "bold"), cell(explanation.next)))
     if explanation.advice:
         blocks.append(Text.assemble(("You can: ", "bold"), cell(explanation.advice)))
-    blocks += condition_lines(document)
-    if document.get("daemon") is None:
+    blocks += condition_lines(issue)
+    if issue.daemon is None:
         blocks.append(Text(_SOURCE_FILES, style="dim"))
-    blocks += [Text(), _facts(document, explanation, state_dir)]
-    if events := document.get("recent_events"):
-        blocks += [Text(), Text("What happened last (UTC)", style="bold"), _events(events)]
+    blocks += [Text(), _facts(issue, explanation, state_dir)]
+    if issue.recent_events:
+        blocks += [Text(), Text("What happened last (UTC)", style="bold"), _events(issue.recent_events)]
     return Group(*blocks)
 
 
-def _facts(document: Document, explanation: Explanation, state_dir: Path) -> Table:
+def _facts(issue: Issue, explanation: Explanation, state_dir: Path) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    facts = {**_standing(document, explanation), **_traces(document, state_dir), **_skills(document)}
-    for name, value in facts.items():
-        if value not in {None, ""}:
+    for name, value in {
+        **_standing(issue, explanation),
+        **_traces(issue, state_dir),
+        **_skills(issue),
+    }.items():
+        if value:
             table.add_row(name, cell(value))
     return table
 
 
-def _standing(document: Document, explanation: Explanation) -> dict[str, Any]:
-    attempts, run = _part(document, "attempts"), _part(document, "running")
-    blocked = _part(document, "blocked")
+def _standing(issue: Issue, explanation: Explanation) -> Mapping[str, str | None]:
+    run, block, runs = issue.running, issue.blocked, issue.attempts.runs_started
+    going, status = run or issue.retry, issue.status
     return {
-        "status": _status(document.get("status"), explanation.code),
-        "state": document.get("state"),
+        "status": status if status == explanation.code else f"{status} ({explanation.code})",
+        "state": issue.state,
         "since": explanation.since,
-        "attempt": _attempt(attempts),
-        "agent": _agent(_part(document, "agent")),
-        "tokens": count(_part(run, "tokens").get("total_tokens")) if run else None,
-        "budget": _budget(document),
-        "today": f"{today} tokens used" if (today := tokens_today(document)) else None,
-        "asks": blocked.get("question") if unasked(blocked) else None,
-        "resumed": _resumed(_part(run, "resumed_from")),
-        "said last": run.get("last_message"),
-        "url": document.get("issue_url"),
+        "attempt": attempt(going) if going else None,
+        "runs": f"{runs} since the daemon began" if runs else None,
+        "agent": _agent(issue.agent),
+        "tokens": count(run.tokens.total_tokens) if run else None,
+        "budget": _budget(issue),
+        "today": f"{today} tokens used" if (today := tokens_today(issue.budgets)) else None,
+        "asks": block.question if block and unasked(block) else None,
+        "not obeyed": _not_obeyed(block) if block else None,
+        "comments": block.answers_failure.message if block and block.answers_failure else None,
+        "resumed": _resumed(run.resumed_from) if run and run.resumed_from else None,
+        "said last": run.last_message if run else None,
+        "url": issue.issue_url,
     }
 
 
-def _status(status: Any, code: str) -> str:
-    return code if status == code else f"{status} ({code})"
+def _not_obeyed(block: Block) -> str:
+    """Comments that answer nothing, as their authors may not write to the project."""
+    return "; ".join(f"{one.author} (no write access): {one.text}" for one in block.not_obeyed)
 
 
-def _attempt(attempts: Document) -> str | None:
-    current, runs = attempts.get("current_retry_attempt") or 0, attempts.get("runs_started") or 0
-    if not current and not runs:
-        return None
-    number = "first" if not current else f"number {current}"
-    return f"{number}; runs since the daemon began: {runs}"
+def _agent(agent: Agent) -> str:
+    """Which one has it, or would get it, and why."""
+    what = ", ".join(one for one in (agent.kind, agent.model) if one not in {None, agent.name} and one)
+    named = f"{agent.name} ({what})" if what else agent.name
+    place = f", instead of {agent.instead_of}" if agent.instead_of else ""
+    return f"{named}{place}: {agent.reason}"
 
 
-def _agent(agent: Document) -> str | None:
-    """Who has it, or would get it, and why."""
-    if not agent:
-        return None
-    told = [agent.get("kind"), agent.get("model")]
-    what = ", ".join(str(one) for one in told if one not in {None, agent.get("name")})
-    named = f"{agent.get('name')} ({what})" if what else str(agent.get("name"))
-    place = f", instead of {agent['instead_of']}" if agent.get("instead_of") else ""
-    return f"{named}{place}: {agent.get('reason')}"
-
-
-def _budget(document: Document) -> str | None:
-    """What the issue used of its own budget; null where nothing is limited."""
-    budgets, spent = _part(document, "budgets"), _part(document, "spent")
-    tokens, turns = budgets.get("max_tokens_per_issue"), budgets.get("max_turns_per_issue")
+def _budget(issue: Issue) -> str | None:
+    """What the issue used of its own budget; `None` where nothing is limited."""
+    tokens, turns = issue.budgets.max_tokens_per_issue, issue.budgets.max_turns_per_issue
     used = []
     if tokens is not None:
-        used.append(f"{count(spent.get('tokens'))} of {count(tokens)} tokens")
+        used.append(f"{count(issue.spent.tokens)} of {count(tokens)} tokens")
     if turns is not None:
-        used.append(f"{spent.get('turns', 0)} of {plural(turns, 'turn')}")
+        used.append(f"{issue.spent.turns} of {plural(turns, 'turn')}")
     return f"{', '.join(used)} used" if used else None
 
 
-def _resumed(resumed: Document) -> str | None:
-    if not resumed:
-        return None
-    thread = resumed.get("thread_id")
+def _resumed(resumed: ResumedFrom) -> str:
+    thread = resumed.thread_id
     how = "anew, told what was asked and answered" if thread is None else f"the conversation {thread} goes on"
-    return f"after it was {resumed.get('reason')}: {how}"
+    return f"after it was {resumed.reason}: {how}"
 
 
-def _traces(document: Document, state_dir: Path) -> dict[str, Any]:
-    workspace, logs = _part(document, "workspace"), _items(_part(document, "logs"), "codex_session_logs")
+def _traces(issue: Issue, state_dir: Path) -> Mapping[str, str | None]:
     return {
-        "workspace": workspace.get("path"),
-        "branch": workspace.get("branch"),
-        "last error": document.get("last_error"),
-        "agent's log": next((str(state_dir / str(one.get("path"))) for one in logs), None),
+        "workspace": issue.workspace.path,
+        "branch": issue.workspace.branch,
+        "last error": issue.last_error,
+        "agent's log": next((str(state_dir / one.path) for one in issue.logs.codex_session_logs), None),
     }
 
 
-def _skills(document: Document) -> dict[str, Any]:
-    skills = document.get("skills")
-    if not isinstance(skills, Mapping):
+def _skills(issue: Issue) -> Mapping[str, str | None]:
+    skills = issue.skills
+    if skills is None:
         return {}
-    malformed = [one for one in _items(skills, "problems") if one.get("severity") == "error"]
     return {
-        "skills": ", ".join(_names(skills, "listed")) or "none listed",
-        "not listed": ", ".join(_not_listed(_items(skills, "dropped"))),
-        "malformed": ", ".join(_place(one) for one in malformed),
+        "skills": ", ".join(one.name for one in skills.listed) or "none listed",
+        "not listed": ", ".join(_not_listed(skills.dropped)),
+        "malformed": ", ".join(_place(one) for one in skills.problems if one.severity == "error"),
     }
 
 
-def _not_listed(dropped: Iterable[Document]) -> Iterator[str]:
+def _not_listed(dropped: Iterable[DroppedSkill]) -> Iterator[str]:
     """Each with its reason; those that the session searches may be thousands, so only how many."""
     searched = 0
     for one in dropped:
-        if one.get("reason") == "search":
+        if one.reason == "search":
             searched += 1
         else:
-            yield f"{one.get('name')} ({one.get('reason')})"
+            yield f"{one.name} ({one.reason})"
     if searched:
         yield f"{searched} that the session searches"
 
 
-def _place(problem: Document) -> str:
-    place = "" if problem.get("line") is None else f":{problem['line']}"
-    return f"{problem.get('path')}{place} ({problem.get('code')})"
+def _place(problem: SkillProblem) -> str:
+    place = "" if problem.line is None else f":{problem.line}"
+    return f"{problem.path}{place} ({problem.code})"
 
 
-def _events(events: Iterable[Document]) -> RenderableType:
+def _events(events: Iterable[Event]) -> RenderableType:
     """Oldest first; what happened again and again is told once, with the last time. Times are UTC."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for (name, message), group in groupby(events, lambda one: (one.get("event"), one.get("message"))):
-        times = [moment(one.get("at")) for one in group]
+    for (name, message), group in groupby(events, lambda one: (one.event, one.message)):
+        times = [moment(one.at) for one in group]
         last = times[-1]
         often = f" ({len(times)} times)" if len(times) > 1 else ""
         table.add_row(
-            "" if last is None else last.strftime("%H:%M:%S"), cell(name), cell(f"{message or ''}{often}")
+            "" if last is None else last.strftime("%H:%M:%S"), cell(name), cell(f"{message}{often}")
         )
     return Padding(table, (0, 0, 0, 2))
-
-
-def _names(skills: Document, kind: str) -> Iterator[str]:
-    found = skills.get(kind)
-    for one in found if isinstance(found, list) else []:
-        yield str(one.get("name")) if isinstance(one, Mapping) else str(one)
-
-
-def _items(document: Document, name: str) -> list[Document]:
-    found = document.get(name)
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
-
-
-def _part(document: Document, name: str) -> Document:
-    found = document.get(name)
-    return found if isinstance(found, Mapping) else {}

@@ -6,47 +6,23 @@ next, and what a person can do about it.
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-from symphony.cli.wording import ago, lasting, seconds_between
+from msgspec.structs import replace
+
+from symphony.cli.documents import Explanation, KnownIssue
+from symphony.cli.wording import ago, attempt, lasting, plural, seconds_between
 from symphony.domain.plain import one_line
+from symphony.observability.model import Block, Reason, Retry, Run
 
-__all__ = ["ADVICE", "Explanation", "after", "explain_document", "remedy", "unasked"]
-
-Document = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """The answer to "why is it (not) running?".
-
-    Attributes:
-        running: whether an agent is at work on it.
-        code: stable: `running`, `retrying`, `blocked`, or the code of what it waits for.
-        answer: one sentence.
-        since: when that began, ISO-8601, or null where it is not known.
-        next: what happens without anybody doing anything.
-        advice: what a person can do, or null where nothing is needed.
-    """
-
-    running: bool
-    code: str
-    answer: str
-    since: str | None
-    next: str
-    advice: str | None
-
-    def document(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
-
+__all__ = ["ADVICE", "after", "explained", "remedy", "unasked"]
 
 _NEEDS_A_PERSON: Final = "the agent needs a person: "
 _AT_A_POLL: Final = "It is looked at again with every poll of the tracker."
 _NOTHING: Final = "Nothing, as long as it stays like this."
 GOES_ON: Final = "It goes on, if it is still active."
 _NO_DAEMON: Final = "Nothing before a daemon runs."
+_REVIEW: Final = "It waits for a review; what a person does with the issue is seen within ten minutes."
 _START: Final = "start a daemon: symphony run"
 _REQUEST: Final = "state, labels, title or description"
 _PAUSED: Final = ("It starts once the daemon is resumed; what runs goes on.", "run: symphony resume")
@@ -92,117 +68,146 @@ ADVICE: Final[Mapping[str, tuple[str, str | None]]] = {
 """By reason code: what happens next, and what a person can do."""
 
 
-def after(error: Any, last_error: Any) -> str | None:
+def after(retry: Retry, last_error: str | None) -> str | None:
     """What came before: how the last run failed, and why it waits now where that is something else."""
-    told = [str(one) for one in (last_error, error) if one]
-    return "; then: ".join(dict.fromkeys(told)) if error else None
+    told = [one for one in (last_error, retry.error) if one]
+    return "; then: ".join(dict.fromkeys(told)) if retry.error else None
 
 
-def explain_document(document: Document) -> Explanation:
-    """The explanation of a document of `/api/v1/<identifier>` with its `source` and `daemon`."""
-    now = document.get("generated_at")
-    match document.get("status"):
-        case "running":
-            return _running(_part(document, "running"), now)
-        case "retrying":
-            told = _retrying(_part(document, "retry"), document.get("last_error"), now)
-            told = replace(told, next=_PAUSED[0], advice=_PAUSED[1]) if document.get("paused") else told
-            return _first_a_daemon(told, document, follows=_NO_DAEMON)
-        case "blocked":
-            return _first_a_daemon(_blocked(document), document)
-        case _:
-            return _waiting(document)
+def explained(issue: KnownIssue) -> Explanation:
+    """Why it is, or is not, being worked on."""
+    if issue.running is not None:
+        return _running(issue.running, issue.generated_at)
+    if issue.retry is not None:
+        told = _retrying(issue.retry, issue.last_error, issue.generated_at)
+        told = replace(told, next=_PAUSED[0], advice=_PAUSED[1]) if issue.paused else told
+        return _first_a_daemon(told, issue, follows=_NO_DAEMON)
+    if issue.blocked is not None:
+        return _first_a_daemon(_blocked(issue, issue.blocked), issue)
+    return _over(issue) if issue.status in {"ready", "ended"} else _waiting(issue)
 
 
-def _first_a_daemon(told: Explanation, document: Document, *, follows: str | None = None) -> Explanation:
+def _first_a_daemon(told: Explanation, issue: KnownIssue, *, follows: str | None = None) -> Explanation:
     """What is told of a claim that is only remembered: every order needs a daemon that takes it."""
-    if document.get("source") != "files":
+    if issue.source != "files":
         return told
     return replace(told, next=follows or told.next, advice=_join(_START, told.advice))
 
 
-def _running(run: Document, now: Any) -> Explanation:
-    turn, quiet = run.get("turn"), seconds_between(run.get("last_event_at"), now)
-    if stopping := run.get("stopping"):
-        answer = f"An agent is being stopped ({stopping})."
-    elif run.get("session_id") is None and quiet is None:
-        stage = str(run.get("stage") or "starting").replace("_", " ")
-        answer = f"A run has begun {ago(seconds_between(run.get('started_at'), now))}; it is {stage}."
+def _running(run: Run, now: str) -> Explanation:
+    quiet, began = seconds_between(run.last_event_at, now), ago(seconds_between(run.started_at, now))
+    if run.stopping:
+        answer = f"An agent is being stopped ({run.stopping})."
+    elif run.session_id is None and quiet is None:
+        answer = f"A run has begun {began}; it is {run.stage.replace('_', ' ')}."
     else:
-        began = ago(seconds_between(run.get("started_at"), now))
-        answer = f"An agent is at work: turn {turn}, begun {began}, last sign of life {ago(quiet)}."
+        answer = f"An agent is at work: turn {run.turn}, begun {began}, last sign of life {ago(quiet)}."
     return Explanation(
         running=True,
         code="running",
         answer=answer,
-        since=run.get("started_at"),
+        since=run.started_at,
         next="After each turn the issue is looked at: still active means another turn, otherwise delivery.",
         advice=None,
     )
 
 
-def _retrying(retry: Document, last_error: Any, now: Any) -> Explanation:
-    error, wait = after(retry.get("error"), last_error), seconds_between(now, retry.get("due_at"))
+def _retrying(retry: Retry, last_error: str | None, now: str) -> Explanation:
+    error, wait = after(retry, last_error), seconds_between(now, retry.due_at)
     due = "now" if wait is not None and wait <= 0 else f"in {lasting(wait)}"
     if error:
-        answer = _sentence(f"It waits for attempt {retry.get('attempt')}, after: {error}")
-        follows = f"That attempt begins {due}, if there is a slot ({retry.get('due_at')})."
+        answer = _sentence(f"It waits for attempt {attempt(retry)}, after: {error}")
+        follows = f"That attempt begins {due}, if there is a slot ({retry.due_at})."
     else:
         answer = GOES_ON
-        follows = f"It is looked at once more {due} ({retry.get('due_at')})."
+        follows = f"It is looked at once more {due} ({retry.due_at})."
     return Explanation(running=False, code="retrying", answer=answer, since=None, next=follows, advice=None)
 
 
-def _blocked(document: Document) -> Explanation:
-    block = _part(document, "blocked")
+def _blocked(issue: KnownIssue, block: Block) -> Explanation:
     return Explanation(
         running=False,
         code="blocked",
-        answer=_sentence(f"It waits for a person: {str(block.get('error')).removeprefix(_NEEDS_A_PERSON)}"),
-        since=block.get("blocked_at"),
+        answer=_sentence(f"It waits for a person: {block.error.removeprefix(_NEEDS_A_PERSON)}"),
+        since=block.blocked_at,
         next=ADVICE["blocked"][0],
-        advice=_ways_on({**document, **block}),
+        advice=_ways_on(issue, block),
     )
 
 
-def _ways_on(row: Document) -> str:
+def _over(issue: KnownIssue) -> Explanation:
+    """What is said of an issue whose work is out of our hands: where it lies, and how to look at it."""
+    result, ready = issue.result, issue.status == "ready"
+    where = (
+        f"It is in {issue.state}, which is no active state"
+        if issue.state
+        else "No tracker list has it any more"
+    )
+    if result is None:
+        return Explanation(
+            running=False,
+            code=issue.status,
+            answer=_sentence(f"{where}, and no branch of it is remembered"),
+            since=None,
+            next=_NOTHING,
+            advice=ADVICE["inactive"][1],
+        )
+    lines = f"+{result.insertions} -{result.deletions}"
+    work = f"its work is on the branch {result.branch} ({plural(result.commits, 'commit')}, {lines})"
+    failure = result.push_failure
+    unpushed = f"; it could not be pushed: {failure.message}" if failure else ""
+    again = f"; or {ADVICE['inactive'][1]}" if ready else ""
+    return Explanation(
+        running=False,
+        code=issue.status,
+        answer=_sentence(f"{where}; {work}{unpushed}"),
+        since=result.ended_at,
+        next=_REVIEW if ready else _NOTHING,
+        advice=f"look at it: {' or '.join(result.look)}{again}",
+    )
+
+
+def _ways_on(issue: KnownIssue, block: Block) -> str:
     """Everything that has a blocked issue tried again."""
-    first, name = remedy(row), _name(row)
+    first = remedy(block, issue.issue_identifier, issue.issue_url)
     if _REQUEST in first:
         return first
-    retried = "" if "symphony " in first else f"have it tried again: symphony unblock {name}"
+    retried = ""
+    if "symphony " not in first:
+        retried = f"have it tried again: symphony unblock {_name(issue.issue_identifier)}"
     return f"{_join(first, retried)}; or change its {_REQUEST}"
 
 
-def remedy(row: Document) -> str:
+def remedy(block: Block, identifier: str, url: str | None) -> str:
     """What a person can do about a blocked issue: what the failure says, or the command that helps."""
-    hint = one_line(str(_part(row, "failure").get("hint") or ""))
-    if row.get("question") is not None and "symphony answer" not in hint:
-        return f'answer it: symphony answer {_name(row)} "…"'
-    return hint or f"have it tried again: symphony unblock {_name(row)}"
+    hint, name = one_line(block.failure.hint or ""), _name(identifier)
+    if block.question is not None and "symphony answer" not in hint:
+        place = one_line(url or "")
+        where = f"the issue ({place})" if place else "the issue"
+        return f'answer it by a comment on {where}, or: symphony answer {name} "…"'
+    return hint or f"have it tried again: symphony unblock {name}"
 
 
-def _name(row: Document) -> str:
+def _name(identifier: str) -> str:
     """The issue as a word of a command line."""
-    return shlex.quote(one_line(str(row.get("issue_identifier"))))
+    return shlex.quote(one_line(identifier))
 
 
-def unasked(row: Document) -> bool:
-    """Whether a blocked row has a question that its error does not tell."""
-    question = row.get("question")
-    return question is not None and one_line(str(question)) not in one_line(str(row.get("error")))
+def unasked(block: Block) -> bool:
+    """Whether a block has a question that its error does not tell."""
+    return block.question is not None and one_line(block.question) not in one_line(block.error)
 
 
-def _waiting(document: Document) -> Explanation:
-    reason = _part(_part(document, "waiting"), "reason")
-    code = str(reason.get("code"))
-    follows, advice = ADVICE.get(code, (_AT_A_POLL, None))
-    if document.get("daemon") is None and code not in {"terminal", "inactive"}:
+def _waiting(issue: KnownIssue) -> Explanation:
+    unknown = Reason(code=issue.status, message=issue.status)  # a status of a later version
+    reason = unknown if issue.waiting is None else issue.waiting.reason
+    follows, advice = ADVICE.get(reason.code, (_AT_A_POLL, None))
+    if issue.daemon is None and reason.code not in {"terminal", "inactive"}:
         follows, advice = _NO_DAEMON, _join(advice, _START)
     return Explanation(
         running=False,
-        code=code,
-        answer=_sentence(f"It is not running: {reason.get('message')}"),
+        code=reason.code,
+        answer=_sentence(f"It is not running: {reason.message}"),
         since=None,
         next=follows,
         advice=advice,
@@ -217,8 +222,3 @@ def _sentence(text: str) -> str:
 
 def _join(*parts: str | None) -> str:
     return "; ".join(part for part in parts if part)
-
-
-def _part(document: Document, name: str) -> Document:
-    found = document.get(name)
-    return found if isinstance(found, Mapping) else {}

@@ -1,31 +1,32 @@
-"""The facts that the reading commands show: asked of the daemon where one runs, read from the files else.
-
-Every document is that of the API with two fields more: `"source": "daemon" | "files"` and
-`"daemon": {"pid", "started_at", "host", "port", "socket"} | null`. The state has `"notice"` as well, one line
-that tells what is odd about there being no daemon, or null.
-"""
+"""The facts that the reading commands show: asked of the daemon where one runs, read from the files else."""
 
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
+from msgspec import structs
 
 from symphony.cli.client import Client, reach
 from symphony.cli.control import Control, absence
-from symphony.cli.failures import warn
+from symphony.cli.documents import Asked, KnownIssue, Status
+from symphony.cli.failures import CommandError, warn
 from symphony.cli.journal_place import journal_of
+from symphony.domain.failures import SymphonyError
+from symphony.domain.issue import EVERY_ISSUE, Selection
+from symphony.domain.plain import one_line
+from symphony.observability.model import Prompt, Reason, Waiting
 from symphony.observability.moments import utc_text
 
 if TYPE_CHECKING:
     from symphony.cli.offline import Offline
 
-__all__ = ["Document", "Facts"]
+__all__ = ["Facts"]
 
-Document = dict[str, Any]
-
-_NOT_READ: Final = "it would start now, and the daemon has not read it yet"
+_NOT_READ: Final = Waiting(
+    reason=Reason(code="starting", message="it would start now, and the daemon has not read it yet")
+)
 
 
 class Facts:
@@ -36,21 +37,22 @@ class Facts:
         self._environment = environment
         self._warned = False
 
-    def state(self) -> Document:
-        """All of it, as `/api/v1/state`.
+    def state(self, only: Selection = EVERY_ISSUE) -> Status:
+        """All of it, as `/api/v1/state`; rows of those issues only.
 
         Raises:
             SymphonyError: the daemon cannot be asked, or without one: the workflow is not usable.
         """
         client = self._client()
         if client is None:
-            document = anyio.run(self._offline(None).state)
-            return {"source": "files", "daemon": None, "notice": self._absence(), **document}
+            state = anyio.run(self._offline(None).state, only)
+            return Status(**structs.asdict(state), source="files", daemon=None, notice=self._absence())
         with client:
-            return {**client.state(), **_from(client.control), "notice": None}
+            state = client.state(waiting=only.most, states=only.states, reasons=only.codes)
+            return Status(**structs.asdict(state), source="daemon", daemon=_asked(client.control))
 
-    def issue(self, identifier: str) -> Document | None:
-        """One issue, as `/api/v1/<identifier>`; null when nobody knows it.
+    def issue(self, identifier: str) -> KnownIssue | None:
+        """One issue, as `/api/v1/<identifier>`; `None` when nobody knows it.
 
         Of what the daemon does not have in hand, such as an ended issue, the tracker is asked.
 
@@ -62,35 +64,59 @@ class Facts:
             self._warn_of_absence()
             return self._issue_of_files(identifier, None)
         with client:
-            if (document := client.issue(identifier)) is not None:
-                return {**document, **_from(client.control)}
-            return self._issue_of_files(identifier, client)
+            issue, told = client.issue(identifier), None
+            if issue is not None:
+                asked = _asked(client.control)
+                told = KnownIssue(**structs.asdict(issue), source="daemon", daemon=asked)
+                if told.status != "ended" or told.result is not None:
+                    return told
+            try:
+                found = self._issue_of_files(identifier, client)
+            except SymphonyError:
+                if told is None:
+                    raise
+                return told
+            over = told is not None and found is not None and found.status == "ended"
+            return told if found is None or over else found
 
-    def prompt(self, identifier: str) -> Document | None:
-        """What a dispatch would send, as `/api/v1/<identifier>/prompt`; null when nobody knows the issue.
+    def prompt(self, identifier: str) -> Prompt | None:
+        """What a dispatch would send, as `/api/v1/<identifier>/prompt`; `None` when nobody knows the issue.
 
         Raises:
             SymphonyError: as `issue`, or the dispatch would fail.
         """
         if (client := self._client()) is not None:
             with client:
-                if (document := client.prompt(identifier)) is not None:
-                    return {**document, "source": "daemon"}
+                if (prompt := client.prompt(identifier)) is not None:
+                    return prompt
         else:
             self._warn_of_absence()
         return anyio.run(partial(self._offline(client).prompt, identifier))
+
+    def elsewhere(self, identifier: str) -> CommandError | None:
+        """What to say of an issue that the tracker has and nobody works on; `None` where it has none.
+
+        A tracker or a workflow that cannot be asked knows of none either.
+        """
+        try:
+            told = anyio.run(self._offline(None).inactive, identifier)
+        except SymphonyError:
+            return None
+        return None if told is None else CommandError.of(one_line(told[0]), hint=one_line(told[1]))
 
     def identifiers(self) -> tuple[str, ...]:
         """Every identifier that the tracker lists, to guess what was meant."""
         return anyio.run(self._offline(None).identifiers)
 
-    def _issue_of_files(self, identifier: str, client: Client | None) -> Document | None:
-        document = anyio.run(partial(self._offline(client).issue, identifier))
-        if document is None:
+    def _issue_of_files(self, identifier: str, client: Client | None) -> KnownIssue | None:
+        issue = anyio.run(partial(self._offline(client).issue, identifier))
+        if issue is None:
             return None
-        if client is not None and document["waiting"]["reason"]["code"] == "starting":
-            document["waiting"]["reason"]["message"] = _NOT_READ
-        return {"source": "files", "daemon": _daemon(client.control) if client else None, **document}
+        if client is None:
+            return KnownIssue(**structs.asdict(issue), source="files", daemon=None)
+        if issue.waiting is not None and issue.waiting.reason.code == "starting":
+            issue = structs.replace(issue, waiting=_NOT_READ)
+        return KnownIssue(**structs.asdict(issue), source="files", daemon=_asked(client.control))
 
     def _absence(self) -> str | None:
         return absence(self.workflow, self._environment)
@@ -107,19 +133,15 @@ class Facts:
         """The files; what a daemon remembers is its own to tell, where there is one."""
         from symphony.cli.offline import open_offline  # everything a daemon needs: slow to import
 
-        journal = journal_of(self.workflow, self._environment) if client is None else None
-        return open_offline(self.workflow, self._environment, journal=journal)
+        journal = journal_of(self.workflow, self._environment)
+        return open_offline(self.workflow, self._environment, journal=journal, begins=client is None)
 
 
-def _from(control: Control) -> Document:
-    return {"source": "daemon", "daemon": _daemon(control)}
-
-
-def _daemon(control: Control) -> Document:
-    return {
-        "pid": control.pid,
-        "started_at": None if control.started is None else utc_text(control.started),
-        "host": control.host,
-        "port": control.port,
-        "socket": str(control.socket),
-    }
+def _asked(control: Control) -> Asked:
+    return Asked(
+        pid=control.pid,
+        started_at=None if control.started is None else utc_text(control.started),
+        host=control.host,
+        port=control.port,
+        socket=str(control.socket),
+    )

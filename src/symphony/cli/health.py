@@ -28,7 +28,7 @@ Examples:
   symphony health
   symphony health --json
 
-Exit codes: 0 the daemon answers, 1 it does not, or none is running.
+Exit codes: 0 the daemon answers, 5 it does not, or none is running.
 """
 
 
@@ -38,6 +38,7 @@ Exit codes: 0 the daemon answers, 1 it does not, or none is running.
 def health(*, as_json: bool, workflow: Path) -> None:
     """Tell by the exit code whether the daemon answers."""
     from symphony.cli.control import find_daemon
+    from symphony.cli.documents import Liveness
 
     try:
         control = find_daemon(workflow, os.environ)
@@ -46,11 +47,11 @@ def health(*, as_json: bool, workflow: Path) -> None:
         _ask(control)
     except CommandError as error:
         if not as_json:
-            raise CommandError(error.failure, code=ExitCode.FAILURE) from error
-        print_json({"healthy": False, "pid": None, "problem": error.failure.message})
-        sys.exit(ExitCode.FAILURE)
+            raise
+        print_json(Liveness(healthy=False, pid=None, problem=error.failure.message))
+        sys.exit(ExitCode.UNREACHABLE)
     if as_json:
-        print_json({"healthy": True, "pid": control.pid, "problem": None})
+        print_json(Liveness(healthy=True, pid=control.pid, problem=None))
     else:
         click.echo(f"The daemon (pid {control.pid}) answers.")
 
@@ -75,4 +76,4 @@ def _ask(control: "Control") -> None:
 
 
 def _ill(message: str, *, hint: str = "its log may say why; restart it if it stays so") -> CommandError:
-    return CommandError.of(message, hint=hint)
+    return CommandError.of(message, hint=hint, code=ExitCode.UNREACHABLE)

@@ -11,11 +11,13 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from symphony.cli.workflow_option import nearest_workflow
+from symphony.domain.ids import by_number
+
 __all__ = ["complete_issue", "of_an_issue"]
 
 _ANSWER_S: Final = 1.0
 _BOARD: Final = ".symphony/issues"  # as trackers.markdown has it, which is slow to import
-_KINDS: Final = ("running", "retrying", "blocked", "waiting")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -26,9 +28,10 @@ def of_an_issue(command: _Command) -> _Command:
 
 def complete_issue(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """The identifiers that begin like this, whatever their case."""
-    workflow = ctx.params.get("workflow") or Path("WORKFLOW.md")
+    workflow = ctx.params.get("workflow") or nearest_workflow()
     begun = incomplete.casefold()
-    return sorted({name for name in _known(Path(workflow)) if name.casefold().startswith(begun)})
+    names = {name for name in _known(Path(workflow)) if name.casefold().startswith(begun)}
+    return sorted(names, key=by_number)
 
 
 def _known(workflow: Path) -> Iterable[str]:
@@ -42,10 +45,9 @@ def _known(workflow: Path) -> Iterable[str]:
             return _on_the_board(workflow.absolute().parent / _BOARD)
         check_listener(control)
         with Client(control, answer_s=_ANSWER_S) as client:
-            state = client.state()
+            return client.identifiers()
     except (SymphonyError, OSError):
         return ()
-    return [str(row["issue_identifier"]) for kind in _KINDS for row in state.get(kind, ())]
 
 
 def _on_the_board(board: Path) -> Iterable[str]:

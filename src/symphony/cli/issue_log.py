@@ -6,8 +6,9 @@ Events outside of a run stand where they happened and end no run. A run's end is
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
+from symphony.cli.documents import LoggedBegin, LoggedEnd, LoggedEvent, LoggedRun
 from symphony.cli.wording import count, lasting, plural
 from symphony.domain.plain import one_line
 from symphony.journal.model import RunRecord
@@ -116,9 +117,10 @@ def as_text(line: Line) -> str:
 def _beginning(record: RunRecord | None) -> str:
     if record is None:
         return ""
-    attempt = "" if record.attempt is None else f", attempt {record.attempt}"
+    number = (record.attempt or 0) + 1 if record.attempt_number is None else record.attempt_number
+    limit = "" if record.attempt_limit is None else f" of {record.attempt_limit}"
     agent = "" if record.agent_name is None else f", by {record.agent_name}"
-    return f"{attempt}{agent}, since {_local(record.started_wall_ms)}"
+    return f", attempt {number}{limit}{agent}, since {_local(record.started_wall_ms)}"
 
 
 def _rule(text: str) -> str:
@@ -140,47 +142,44 @@ def _local(wall_ms: int) -> str:
     return datetime.fromtimestamp(wall_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def as_json(line: Line) -> dict[str, Any]:
-    """The line as one object (docs/schemas/logs.schema.json); times are UTC, to the millisecond."""
+def as_json(line: Line) -> LoggedEvent | LoggedBegin | LoggedEnd:
+    """The line as it is printed with `--json`; times are UTC, to the millisecond."""
     match line:
         case Begun(run_id=run_id, record=record):
-            return {"type": "run_began", "run_id": run_id, **_facts(record)}
+            return LoggedBegin(run_id=run_id, run=None if record is None else _run(record))
         case Ended(record=record):
-            return {"type": "run_ended", "run_id": record.run_id, **_facts(record)}
+            return LoggedEnd(run_id=record.run_id, run=_run(record))
         case NumberedEvent(id=number, event=event):
-            return {
-                "type": "event",
-                "id": number,
-                "at": _utc(event.at_wall_ms),
-                "issue_id": event.issue_id,
-                "issue_identifier": event.issue_identifier,
-                "run_id": event.run_id,
-                "event": event.event,
-                "message": event.message,
-            }
+            return LoggedEvent(
+                id=number,
+                at=_utc(event.at_wall_ms),
+                issue_id=event.issue_id,
+                issue_identifier=event.issue_identifier,
+                run_id=event.run_id,
+                event=event.event,
+                message=event.message,
+            )
 
 
-def _facts(record: RunRecord | None) -> dict[str, Any]:
-    if record is None:
-        return {"run": None}
-    return {
-        "run": {
-            "attempt": record.attempt,
-            "started_at": _utc(record.started_wall_ms),
-            "ended_at": None if record.ended_wall_ms is None else _utc(record.ended_wall_ms),
-            "outcome": record.outcome,
-            "reason": record.reason,
-            "progress": record.progress,
-            "turns": record.turns,
-            "commits": record.commits,
-            "total_tokens": record.total_tokens,
-            "session_id": record.session_id,
-            "thread_id": record.thread_id,
-            "branch": record.branch,
-            "agent": record.agent_name,
-            "agent_reason": record.agent_reason,
-        }
-    }
+def _run(record: RunRecord) -> LoggedRun:
+    return LoggedRun(
+        attempt=record.attempt,
+        attempt_number=record.attempt_number,
+        attempt_limit=record.attempt_limit,
+        started_at=_utc(record.started_wall_ms),
+        ended_at=None if record.ended_wall_ms is None else _utc(record.ended_wall_ms),
+        outcome=record.outcome,
+        reason=record.reason,
+        progress=record.progress,
+        turns=record.turns,
+        commits=record.commits,
+        total_tokens=record.total_tokens,
+        session_id=record.session_id,
+        thread_id=record.thread_id,
+        branch=record.branch,
+        agent=record.agent_name,
+        agent_reason=record.agent_reason,
+    )
 
 
 def _utc(wall_ms: int) -> str:

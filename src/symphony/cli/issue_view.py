@@ -1,76 +1,76 @@
-"""How issues are shown: tables for people, JSON for programs. Text from files never reaches a terminal raw.
-
-JSON shapes:
-- issue: `{"id", "title", "state", "labels": [], "priority": 1-4|null, "assignee": text|null,
-  "blocked_by": [{"id", "state": text|null}], "dispatchable", "reason": text|null,
-  "created": RFC 3339|null, "path"}`
-- list: `{"board", "issues": [issue], "problems": [{"id", "where": "path:line", "message"}]}`
-- show: issue with `"description": text|null`, `"comments": [{"id", "author", "created", "body", "daemon"}]`
-- new: issue
-"""
+"""How issues are shown: tables for people, documents for programs. Text of files never steers a terminal."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
+from msgspec import structs
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from symphony.cli.documents import (
+    BoardBlocker,
+    BoardComment,
+    BoardIssue,
+    BoardIssueShown,
+    BoardListing,
+    BoardProblem,
+)
 from symphony.cli.status_view import show
+from symphony.domain.ids import by_number
 from symphony.domain.issue import Issue
 from symphony.trackers.markdown import Board, Note, Snapshot, printable
 
-__all__ = ["issue_json", "listing_json", "print_issue", "print_listing", "shown_json"]
+__all__ = ["issue_document", "listing_document", "print_issue", "print_listing", "shown_document"]
 
 _PIPE_WIDTH = 200
 
 
-def issue_json(board: Board, issue: Issue) -> dict[str, Any]:
+def issue_document(board: Board, issue: Issue) -> BoardIssue:
     """One issue."""
-    return {
-        "id": issue.id,
-        "title": issue.title,
-        "state": issue.state,
-        "labels": list(issue.labels),
-        "priority": issue.priority,
-        "assignee": issue.assignee_id,
-        "blocked_by": [{"id": blocker.id, "state": blocker.state} for blocker in issue.blocked_by],
-        "dispatchable": issue.dispatchable,
-        "reason": issue.not_dispatchable_reason,
-        "created": _instant(issue.created_at),
-        "path": str(board.store.path(issue.id)),
-    }
+    return BoardIssue(
+        id=issue.id,
+        title=issue.title,
+        state=issue.state,
+        labels=issue.labels,
+        priority=issue.priority,
+        assignee=issue.assignee_id,
+        blocked_by=tuple(BoardBlocker(id=one.id, state=one.state) for one in issue.blocked_by),
+        dispatchable=issue.dispatchable,
+        reason=issue.not_dispatchable_reason,
+        created=_instant(issue.created_at),
+        path=str(board.store.path(issue.id)),
+    )
 
 
-def listing_json(board: Board, issues: Iterable[Issue], snapshot: Snapshot) -> dict[str, Any]:
+def listing_document(board: Board, issues: Iterable[Issue], snapshot: Snapshot) -> BoardListing:
     """A list of issues, and the files that are none."""
-    return {
-        "board": str(board.config.path),
-        "issues": [issue_json(board, issue) for issue in issues],
-        "problems": [
-            {"id": issue_id, "where": problem.failure.where, "message": problem.failure.message}
-            for issue_id, problem in sorted(snapshot.problems.items())
-        ],
-    }
+    return BoardListing(
+        board=str(board.config.path),
+        issues=tuple(issue_document(board, issue) for issue in issues),
+        problems=tuple(
+            BoardProblem(id=issue_id, where=problem.failure.where, message=problem.failure.message)
+            for issue_id, problem in sorted(snapshot.problems.items(), key=lambda item: by_number(item[0]))
+        ),
+    )
 
 
-def shown_json(board: Board, issue: Issue, notes: Sequence[Note]) -> dict[str, Any]:
+def shown_document(board: Board, issue: Issue, notes: Sequence[Note]) -> BoardIssueShown:
     """One issue with everything that is said about it."""
-    return {
-        **issue_json(board, issue),
-        "description": issue.description,
-        "comments": [
-            {
-                "id": note.id,
-                "author": note.author,
-                "created": _instant(note.created),
-                "body": note.body,
-                "daemon": note.key is not None,
-            }
+    return BoardIssueShown(
+        **structs.asdict(issue_document(board, issue)),
+        description=issue.description,
+        comments=tuple(
+            BoardComment(
+                id=note.id,
+                author=note.author,
+                created=_instant(note.created),
+                body=note.body,
+                daemon=note.key is not None,
+            )
             for note in notes
-        ],
-    }
+        ),
+    )
 
 
 def print_listing(issues: Sequence[Issue]) -> None:

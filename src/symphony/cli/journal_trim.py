@@ -1,16 +1,14 @@
 """The journal as `symphony clean` sees it, while no daemon writes to it."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import anyio
 
-from symphony.journal.checkup import checkup
-from symphony.journal.faults import UnusableError
-from symphony.journal.model import HealthState, Trimmed
-from symphony.journal.reader import open_reader
+from symphony.journal.model import HealthState, Trimmed, UnusableError
+from symphony.journal.reader import checkup, open_reader
 from symphony.journal.store import open_journal
 from symphony.runtime.retention import Limits
 
@@ -19,9 +17,13 @@ __all__ = ["JournalTrim", "trim_journal"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalTrim:
-    """How many ended runs went, or would go, and by how many bytes the file shrank; `failure` is one line."""
+    """How many ended runs went, or would go, and by how many bytes the file shrank; `failure` is one line.
+
+    `everything` is foretold by a dry run: no ended run would stay.
+    """
 
     runs: int = 0
+    everything: bool = False
     bytes: int | None = None
     failure: str | None = None
 
@@ -40,13 +42,15 @@ def trim_journal(journal: Path, limits: Limits, *, dry_run: bool) -> JournalTrim
         return anyio.run(partial(_trim, journal, limits))
     try:
         with open_reader(journal) as reader:
-            return JournalTrim(runs=len(reader.overdue(limits.of_journal, now_wall_ms=_now_ms())))
+            runs = len(reader.overdue(limits.of_journal, now_wall_ms=_now_ms()))
+            ended = len(reader.overdue(replace(limits, max_runs=0).of_journal, now_wall_ms=_now_ms()))
+            return JournalTrim(runs=runs, everything=runs == ended > 0)
     except UnusableError as error:
         return JournalTrim(failure=error.failure.message)
 
 
 async def _trim(path: Path, limits: Limits) -> JournalTrim:
-    journal = open_journal(path, now_wall_ms=_now_ms)
+    journal = await open_journal(path, now_wall_ms=_now_ms)
     try:
         trimmed: Trimmed = await journal.trim(limits.of_journal)
         health = journal.health

@@ -1,45 +1,76 @@
-"""A command group that imports a subcommand only when it is used, and reports every failure in two lines."""
+"""The groups of the command line: commands are imported when used, failures are told in two lines."""
 
 import errno
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 import click
 from typing_extensions import override
 
-from symphony.cli.failures import CommandError, report
+from symphony.cli.failures import CommandError, ExitCode, report
 from symphony.domain.failures import SymphonyError
+from symphony.domain.plain import one_line
 
-__all__ = ["LazyGroup"]
+__all__ = ["ELSEWHERE", "HELP_NAMES", "LazyGroup"]
 
+ELSEWHERE: Final = "symphony.elsewhere"
+"""In the meta of a context, where `-C` led away from the directory of the person's shell."""
+HELP_NAMES: Final = ["-h", "--help"]
 _INTERRUPTED = 130
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
+Sections = Mapping[str, Mapping[str, tuple[str, str]]]
+
+
+def _go_to(ctx: click.Context, option: click.Parameter, directories: tuple[str, ...]) -> None:
+    """Make each directory the current one, as git, make and tar do: before anything else is looked at."""
+    for directory in directories:
+        try:
+            os.chdir(directory)
+            ctx.meta[ELSEWHERE] = True
+        except OSError as error:
+            raise click.BadParameter(f"{directory!r}: {error.strerror}", param=option) from error
+
+
+_DIRECTORY: Final = click.Option(
+    ["-C", "started_in"],
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    multiple=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_go_to,
+    help="Act as if started in DIR.",
+)
+
 
 class LazyGroup(click.Group):
-    """A group whose subcommands are named as `"module:attribute"`.
+    """A group whose commands are imported when they are used; its help shows them in sections.
 
-    `helps` are the lines that the help of the group shows for them; a command without one is imported for it.
-    Run as a program it never shows a stack for a failure that has a `Failure`, is a wrong usage, or is an
-    output that takes nothing more: one line `error: ...`, one line `hint: ...`, and the exit code of
+    `sections` are the commands by name below the title of their section, each as `"module:attribute"` and the
+    line that the help of the group shows for it. Commands that are in none of them are shown behind them.
+
+    The group and every command in it have `-h` and `-C DIR`. A name that is no command is answered with the
+    nearest one. Run as a program it never shows a stack for a failure that has a `Failure`, is a wrong usage,
+    or is an output that takes nothing more: one line `error: ...`, one line `hint: ...`, and the exit code of
     `symphony.cli.failures`.
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        lazy: Mapping[str, str] | None = None,
-        helps: Mapping[str, str] | None = None,
-        **attributes: Any,
-    ) -> None:
+    def __init__(self, *args: Any, sections: Sections | None = None, **attributes: Any) -> None:
+        attributes["context_settings"] = {
+            "help_option_names": HELP_NAMES,
+            **(attributes.get("context_settings") or {}),
+        }
         super().__init__(*args, **attributes)
-        self._lazy = dict(lazy or {})
-        self._helps = dict(helps or {})
+        self.params.append(_DIRECTORY)
+        self._sections = sections or {}
+        self._lazy = {name: row for commands in self._sections.values() for name, row in commands.items()}
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -47,25 +78,48 @@ class LazyGroup(click.Group):
 
     @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self._lazy:
-            return super().get_command(ctx, cmd_name)
-        module, _, attribute = self._lazy[cmd_name].partition(":")
-        command = getattr(import_module(module), attribute)
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{self._lazy[cmd_name]} is not a command")
+        command: click.Command | None
+        if cmd_name in self._lazy:
+            target, _ = self._lazy[cmd_name]
+            module, _, attribute = target.partition(":")
+            command = getattr(import_module(module), attribute)
+            if not isinstance(command, click.Command):
+                raise TypeError(f"{target} is not a command")
+        else:
+            command = super().get_command(ctx, cmd_name)
+        if command is not None and _DIRECTORY not in command.params:
+            command.params.append(_DIRECTORY)
         return command
 
     @override
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, self._short_help(ctx, name)) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not ctx.resilient_parsing and not name.startswith("-") and self.get_command(ctx, name) is None:
+            near = get_close_matches(name.lower(), self.list_commands(ctx), n=3, cutoff=0.6)
+            found = ", ".join(f"`{ctx.command_path} {one}`" for one in near)
+            hint = f"did you mean {found}?" if near else f"`{ctx.command_path} --help` lists the commands"
+            message = f"{ctx.command_path} has no command {one_line(name)!r}"
+            raise CommandError.of(message, hint=hint, code=ExitCode.USAGE)
+        return super().resolve_command(ctx, args)
 
-    def _short_help(self, ctx: click.Context, name: str) -> str:
-        if name in self._helps:
-            return self._helps[name]
-        command = self.get_command(ctx, name)
-        return "" if command is None else command.get_short_help_str()
+    @override
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        shown = {
+            title: {name: line for name, (_, line) in rows.items()} for title, rows in self._sections.items()
+        }
+        eager = {
+            name: command.get_short_help_str(100)
+            for name in super().list_commands(ctx)
+            if (command := self.get_command(ctx, name)) is not None
+        }
+        if eager:
+            shown["Commands"] = {**shown.get("Commands", {}), **eager}
+        width = max((len(name) for rows in shown.values() for name in rows), default=0)
+        for title, rows in shown.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), line) for name, line in rows.items()])
 
     @override
     def main(
@@ -90,17 +144,22 @@ class LazyGroup(click.Group):
             click.echo("stopped", err=True)
             sys.exit(_INTERRUPTED)
         except OSError as error:
-            if error.errno not in _FULL or error.filename is not None:
+            if error.filename is not None:
+                message = f"{error.filename}: {error.strerror}"
+                sys.exit(report(CommandError.of(message, hint="look at the file and its permissions")))
+            if error.errno not in {*_FULL, errno.EPIPE}:
                 raise
-            sys.exit(report(_unwritten(error)))
+            _forget_output()
+            if error.errno == errno.EPIPE:  # whoever read it has seen enough
+                sys.exit(ExitCode.FAILURE)
+            message = f"the output cannot be written: {error.strerror}"
+            sys.exit(report(CommandError.of(message, hint="see where it goes, and that there is room")))
         sys.exit(result if isinstance(result, int) else 0)
 
 
-def _unwritten(error: OSError) -> CommandError:
-    """The error; what stays in the buffer goes nowhere, or the interpreter would fail over it at its end."""
+def _forget_output() -> None:
+    """Send what stays in the buffer nowhere, or the interpreter would fail over it at its end."""
     with suppress(OSError, ValueError):  # the latter for an output that is no file
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
-    message = f"the output cannot be written: {error.strerror}"
-    return CommandError.of(message, hint="see where it goes, and that there is room")

@@ -6,6 +6,7 @@ from pathlib import Path
 import psutil
 from anyio import to_thread
 
+from symphony.domain.ids import by_number
 from symphony.domain.issue import Issue, normalise_state
 from symphony.runtime.bound import Bound
 from symphony.workspace.files import is_directory
@@ -24,12 +25,12 @@ class Kept:
 
 
 async def kept_workspaces(bound: Bound) -> tuple[Kept, ...]:
-    """Every workspace under the root that is still there; one request to the tracker.
+    """Every workspace under the root that is still there, by identifier; one request to the tracker.
 
     Raises:
         SymphonyError: the root cannot be read, or the tracker cannot tell.
     """
-    records = await bound.workspaces.recorded()
+    records = sorted(await bound.workspaces.recorded(), key=lambda one: by_number(one.identifier))
     there = [record for record in records if await to_thread.run_sync(is_directory, record.path)]
     if not there:
         return ()

@@ -11,18 +11,20 @@ import click
 from symphony.cli.failures import CommandError
 from symphony.cli.issue_argument import of_an_issue
 from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
+from symphony.domain.plain import one_line
 
 if TYPE_CHECKING:
+    from symphony.cli.facts import Facts
     from symphony.cli.issue_log import Follower, Line
     from symphony.journal.model import RunRecord
     from symphony.journal.reader import JournalReader
 
-__all__ = ["follow", "logs"]
+__all__ = ["follow", "logs", "wait_for_the_first"]
 
 _EPILOG = """\b
 Examples:
   symphony logs SYM-3                 the last 200 events, run by run
-  symphony logs SYM-3 -f              and those to come, until the daemon ends or Ctrl-C
+  symphony logs SYM-3 -f              and those to come, until the daemon ends or Ctrl-C; waits for the first
   symphony logs SYM-3 -n 0            everything that is remembered
   symphony logs SYM-3 --run 4f2a      one run, by the begin of its id
   symphony logs SYM-3 --stderr        what the agent of the latest run wrote to stderr
@@ -30,7 +32,8 @@ Examples:
 
 Works with a daemon and without one. Secrets were masked when it was written.
 
-Exit codes: 0 shown, 1 nothing is known of the issue, or the journal cannot be read.
+Exit codes: 0 shown, 1 nothing is known of the issue, or the journal cannot be read, 130 Ctrl-C before
+there was anything to show.
 """
 _INTERVAL_S: Final = 0.5
 _ALL_RUNS: Final = 100_000
@@ -66,14 +69,17 @@ def logs(
     if stderr and (follows or as_json):
         raise click.UsageError("--stderr goes with neither --follow nor --json")
     # Imported here: `--help` of any command stays fast.
+    from symphony.cli.facts import Facts
     from symphony.cli.issue_log import Follower
-    from symphony.cli.journal_place import journal_of
+    from symphony.cli.journal_place import journal_to_read
     from symphony.journal.reader import open_reader
 
-    journal = journal_of(workflow, os.environ)
+    journal = journal_to_read(workflow, os.environ)
     limit = lines or None
+    if follows:
+        wait_for_the_first(issue, journal, lives=lambda: _daemon_lives(workflow, os.environ))
     with open_reader(journal) as reader:
-        identifier = _identifier(reader, issue)
+        identifier = _identifier(reader, issue, Facts(workflow, os.environ))
         chosen = None if run_id is None else _run(reader, identifier, run_id)
         if stderr:
             _stderr(reader, identifier, chosen, limit, journal.parent)
@@ -89,6 +95,39 @@ def logs(
             return
 
 
+def wait_for_the_first(
+    issue: str, journal: Path, *, lives: Callable[[], bool], wait: Callable[[float], None] = time.sleep
+) -> None:
+    """Return when the journal knows the issue; until then say on stderr what is waited for.
+
+    Raises:
+        UnusableError: the journal cannot be read, and no daemon runs that could be making it.
+    """
+    from symphony.journal.model import UnusableError
+    from symphony.journal.reader import open_reader
+
+    said = None
+    while True:
+        alive, known = lives(), ""
+        try:
+            if os.path.lexists(journal):
+                with open_reader(journal) as reader:
+                    _identifier(reader, issue, None)
+                return
+        except CommandError as error:
+            known = f" ({error.failure.hint})"
+        except UnusableError:
+            if not alive:
+                raise
+        words = f"waiting for the first event of {one_line(issue)}{known}"
+        if not alive:
+            words += "; no daemon is running: symphony run starts one"
+        if words != said:
+            click.echo(f"{words}; Ctrl-C ends it" if said is None else words, err=True)
+            said = words
+        wait(_INTERVAL_S)
+
+
 def follow(
     follower: "Follower",
     journal: Path,
@@ -98,7 +137,7 @@ def follow(
     wait: Callable[[float], None] = time.sleep,
 ) -> None:
     """Tell what comes, until there is no daemon that could write more."""
-    from symphony.journal.faults import UnusableError
+    from symphony.journal.model import UnusableError
     from symphony.journal.reader import open_reader
 
     alive = True
@@ -137,8 +176,11 @@ def _json_line(line: "Line") -> None:
     print_json(as_json(line), indent=None)
 
 
-def _identifier(reader: "JournalReader", issue: str) -> str:
-    """The issue as the journal names it: exactly, else the only one that differs by case."""
+def _identifier(reader: "JournalReader", issue: str, facts: "Facts | None") -> str:
+    """The issue as the journal names it: exactly, else the only one that differs by case.
+
+    Of one that the journal does not know, the tracker may; it is asked where there are `facts`.
+    """
     from symphony.cli.unknown import answer_for
 
     def ask(identifier: str) -> str | None:
@@ -151,6 +193,8 @@ def _identifier(reader: "JournalReader", issue: str) -> str:
     try:
         return answer_for(issue, ask, known)
     except CommandError as error:
+        if facts is not None and (told := facts.elsewhere(issue)) is not None:
+            raise told from error
         names = known()
         hint = (error.failure.hint or "") if names else "nothing was worked on yet"
         hint = hint.replace("the tracker lists", "it knows of")

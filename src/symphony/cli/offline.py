@@ -8,7 +8,7 @@ begin with; what only a running one knows (sessions, its history) is absent.
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,36 +16,36 @@ from typing import Any, Final, TypeVar
 
 import anyio
 from anyio import to_thread
+from msgspec import structs
 
 from symphony import __version__
 from symphony.cli.serving import open_store
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.domain.issue import Issue, normalise_state
+from symphony.domain.issue import EVERY_ISSUE, Issue, Selection, normalise_state
 from symphony.hosts.local import LocalHost
 from symphony.hosts.secrets import read_secrets
-from symphony.journal.faults import UnusableError
-from symphony.journal.model import Remembered
+from symphony.journal.model import Remembered, RunRecord, UnusableError
 from symphony.journal.reader import open_reader
+from symphony.observability import model
 from symphony.observability.documents import issue_document, state_document
 from symphony.observability.history import History
 from symphony.observability.logs import configure
 from symphony.observability.masking import masked
+from symphony.observability.waiting import Reason, waiting
 from symphony.revision import commit
 from symphony.runtime.bound import Bound, bind, redaction_for, scheduler_settings
 from symphony.runtime.clock import monotonic_ms
-from symphony.runtime.memory import first_input
+from symphony.runtime.memory import first_input, past_runs
 from symphony.runtime.preview import preview, prompt_document
-from symphony.scheduler import choice, policy
+from symphony.scheduler import choice, policy, verbs
 from symphony.scheduler.commands import Command, FetchCandidates, RefreshIssues
 from symphony.scheduler.inputs import Input, Polled, PollFailed, Refreshed, RefreshFailed, WorkspaceRef
 from symphony.scheduler.machine import step
-from symphony.scheduler.policy import Eligible
 from symphony.scheduler.state import State, initial
 from symphony.trackers.base import skipped_by
 
-__all__ = ["Document", "Offline", "open_offline"]
+__all__ = ["Offline", "open_offline"]
 
-Document = dict[str, Any]
 _T = TypeVar("_T")
 
 TRACKER_S: Final = 30.0
@@ -56,10 +56,13 @@ _NOT_ASKED = Failure(
 )
 
 
-def open_offline(workflow: Path, environment: Mapping[str, str], *, journal: Path | None = None) -> "Offline":
+def open_offline(
+    workflow: Path, environment: Mapping[str, str], *, journal: Path | None = None, begins: bool = True
+) -> "Offline":
     """Load the workflow as a daemon would; of its log only errors are shown, on stderr.
 
-    `journal` is that of the next daemon; one that cannot be read tells nothing. Null where a daemon runs.
+    `journal` tells of past runs; one that cannot be read tells nothing. With `begins` the answers are those
+    of a daemon that begins with what it remembers: not where one runs, which has its own to tell.
 
     Settings without a sandbox are fine here: nothing is started, so nobody has to answer for it.
 
@@ -70,8 +73,8 @@ def open_offline(workflow: Path, environment: Mapping[str, str], *, journal: Pat
     environment = read_secrets(environment).environment
     loaded = open_store(workflow, environment, acknowledged=True).current()
     configure(stream=sys.stderr, level="error", redaction=redaction_for(loaded, environment))
-    remembered = Remembered() if journal is None else _remembered(journal)
-    return Offline(bind(loaded, host=LocalHost(), environment=environment), remembered)
+    remembered = Remembered() if journal is None or not begins else _remembered(journal)
+    return Offline(bind(loaded, host=LocalHost(), environment=environment), remembered, journal)
 
 
 def _remembered(journal: Path) -> Remembered:
@@ -88,19 +91,32 @@ class Offline:
 
     bound: Bound
     remembered: Remembered
+    journal: Path | None = None
 
-    async def state(self) -> Document:
-        """The document of `/api/v1/state`."""
+    async def state(self, only: Selection = EVERY_ISSUE) -> model.State:
+        """The document of `/api/v1/state`, with rows of those issues only."""
         state, now_ms, now = await self._look()
-        document = state_document(state, History(), now_ms=now_ms, now=now)
-        document["waiting"] = [_offline_row(row, state) for row in document["waiting"]]
-        document["health"] |= {"status": "stopped", "polls": 0}
-        document["polling"] |= {"checking": False, "next_poll_in_ms": None}
-        own = {"version": __version__, "commit": await to_thread.run_sync(commit)}
-        return self._shown(document) | own
+        document = state_document(
+            state,
+            History(),
+            now_ms=now_ms,
+            now=now,
+            workspace=self.bound.settings.workspace,
+            only=only,
+            reasons=_offline_reasons,
+        )
+        shown: model.State = masked(document, self.bound.redaction.text)
+        return structs.replace(
+            shown,
+            health=structs.replace(shown.health, status="stopped", polls=0),
+            polling=structs.replace(shown.polling, checking=False, next_poll_in_ms=None),
+            tracker=structs.replace(shown.tracker, asks_next_at=None),
+            version=__version__,
+            commit=await to_thread.run_sync(commit),
+        )
 
-    async def issue(self, identifier: str) -> Document | None:
-        """The document of `/api/v1/<identifier>`; null for unknown issues.
+    async def issue(self, identifier: str) -> model.Issue | None:
+        """The document of `/api/v1/<identifier>`; `None` for unknown issues.
 
         One that is no candidate is `inactive`, with the reason of `policy`.
 
@@ -109,22 +125,43 @@ class Offline:
         """
         state, now_ms, now = await self._look()
         found = await self._find(identifier, state)
+        listed = {} if found is None else {found.id: found}
+        known = replace(state, candidates={**state.candidates, **listed})
+        document = issue_document(
+            known,
+            History(),
+            identifier,
+            now_ms=now_ms,
+            now=now,
+            runs=await self._runs(identifier),
+            workspace=self.bound.settings.workspace,
+        )
+        if document is not None and document.waiting is not None and found is not None:
+            given = document.waiting.reason
+            told = _offline_reason(found, Reason(given.code, given.message), known)
+            waits = model.Waiting(reason=model.Reason(code=told.code, message=told.message))
+            active = policy.in_active_state(found, state.settings)
+            status = document.status if active else "inactive"
+            document = structs.replace(document, waiting=waits, status=status)
+        shown: model.Issue | None = masked(document, self.bound.redaction.text)
+        return shown
+
+    async def inactive(self, identifier: str) -> tuple[str, str] | None:
+        """Why nobody works on an issue as it stands, and what to do; `None` where the tracker has none.
+
+        Raises:
+            SymphonyError: the tracker cannot tell.
+        """
+        state, *_ = await self._look()
+        found = await self._find(identifier, state)
         if found is None:
             return None
-        known = replace(state, candidates={**state.candidates, found.id: found})
-        document = issue_document(known, History(), identifier, now_ms=now_ms, now=now)
-        if document is None:
-            return None
-        if document["waiting"] is None:
-            return self._shown(document)
-        document["waiting"] = _offline_row({"issue_id": found.id, **document["waiting"]}, known)
-        del document["waiting"]["issue_id"]
-        if not policy.in_active_state(found, state.settings):
-            document["status"] = "inactive"
-        return self._shown(document)
+        if policy.standing(found, state.settings) is policy.Standing.ACTIVE:
+            return f"nothing was done for {identifier} so far", f"`symphony explain {identifier}` tells why"
+        return verbs.not_active(found, state.settings)
 
-    async def prompt(self, identifier: str) -> Document | None:
-        """The document of `/api/v1/<identifier>/prompt` for a first dispatch; null for unknown issues.
+    async def prompt(self, identifier: str) -> model.Prompt | None:
+        """The document of `/api/v1/<identifier>/prompt` for a first dispatch; `None` for unknown issues.
 
         Raises:
             SymphonyError: the tracker cannot tell, or the dispatch would fail.
@@ -134,7 +171,12 @@ class Offline:
         if found is None:
             return None
         seen = await preview(self.bound, found, None, agent=choice.choose(state, found))
-        return prompt_document(seen, source="files", redaction=self.bound.redaction)
+        document = prompt_document(seen, source="files", redaction=self.bound.redaction)
+        if policy.standing(found, state.settings) is not policy.Standing.ACTIVE:
+            message, hint = verbs.not_active(found, state.settings)
+            standing = self.bound.redaction.text(f"{message}; {hint}")
+            document = structs.replace(document, note="; ".join(filter(None, (standing, document.note))))
+        return document
 
     async def identifiers(self) -> tuple[str, ...]:
         """The identifiers of what the tracker lists and of what has a workspace, to guess what was meant."""
@@ -168,7 +210,7 @@ class Offline:
             case FetchCandidates(request=request):
                 return await self._poll(request)
             case RefreshIssues(request=request, ids=ids):
-                left = ids & state.parked.keys()
+                left = ids & (state.parked.keys() - state.results.keys())
                 if left:
                     return RefreshFailed(request=request, failure=_NOT_ASKED, culprits=left)
                 return await self._refresh(request, ids)
@@ -198,9 +240,20 @@ class Offline:
         for issue in state.candidates.values():
             if issue.identifier == identifier:
                 return issue
-        ids = {ref.issue_id for ref in state.parked.values() if ref.identifier == identifier} or {identifier}
+        held = (result.issue for result in state.results.values())
+        runs = await self._runs(identifier)
+        ids = {
+            *(ref.issue_id for ref in state.parked.values() if ref.identifier == identifier),
+            *(issue.id for issue in held if issue.identifier == identifier),
+            *(run.issue_id for run in runs),
+        } or {identifier}
         found = await _bounded(lambda: self.bound.tracker.fetch_issues_by_ids(ids))
         return next((issue for issue in found if issue.identifier == identifier), None)
+
+    async def _runs(self, identifier: str) -> tuple[RunRecord, ...]:
+        if self.journal is None:
+            return ()
+        return await to_thread.run_sync(past_runs, self.journal, identifier)
 
     async def _workspaces(self) -> tuple[WorkspaceRef, ...]:
         """What is recorded; a root that cannot be read only costs the knowledge of what was left there."""
@@ -213,10 +266,6 @@ class Offline:
             for record in records
         )
 
-    def _shown(self, document: Document) -> Document:
-        shown: Document = masked(document, self.bound.redaction.text)
-        return shown
-
 
 def _without_ended(state: State) -> State:
     """Without the retries that a daemon would give up at once: their issues are not active any more."""
@@ -226,20 +275,20 @@ def _without_ended(state: State) -> State:
     return replace(state, retrying=active)
 
 
-def _offline_row(row: Document, state: State) -> Document:
-    """A waiting row in which nothing is said to start; who would have to queue is told so."""
-    issue = state.candidates[row["issue_id"]]
-    if not isinstance(policy.eligible(issue, state), Eligible):
-        return row
-    reason = {"code": "starting", "message": _WOULD_START}
+def _offline_reasons(state: State) -> Iterator[tuple[Issue, Reason]]:
+    for issue, reason in waiting(state):
+        yield issue, _offline_reason(issue, reason, state)
+
+
+def _offline_reason(issue: Issue, reason: Reason, state: State) -> Reason:
+    """A reason that does not say that the issue starts; who would have to queue is told so."""
+    if reason.code not in {"starting", "deferred"}:
+        return reason
     if issue.id not in state.picks:
         ahead = (normalise_state(state.candidates[one].state) for one in state.picks)
         if shortage := policy.slot_shortage(issue, state, picked=Counter(ahead)):
-            reason = {
-                "code": shortage.code.value,
-                "message": f"others would start before it, and then {shortage.message}",
-            }
-    return {**row, "reason": reason}
+            return Reason(shortage.code.value, f"others would start before it, and then {shortage.message}")
+    return Reason("starting", _WOULD_START)
 
 
 async def _bounded(ask: Callable[[], Coroutine[Any, Any, _T]]) -> _T:

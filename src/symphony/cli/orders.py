@@ -4,25 +4,21 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
 
 import click
 
-from symphony.cli.client import Client
+from symphony.cli.client import Client, needed_daemon
+from symphony.cli.facts import Facts
 from symphony.cli.failures import CommandError
-from symphony.cli.needed import needed_daemon
 from symphony.cli.unknown import answer_for
 from symphony.cli.workflow_option import print_json
 from symphony.domain.plain import one_line
+from symphony.observability.model import Verb
 
 __all__ = ["order", "order_on", "tell"]
 
-Document = dict[str, Any]
 
-_ROWS: Final = ("running", "retrying", "blocked", "waiting")
-
-
-def order(workflow: Path, verb: str, *, hint: str) -> Document:
+def order(workflow: Path, verb: str, *, hint: str) -> Verb:
     """Have the daemon itself do something; `hint` is what to do where none runs.
 
     Raises:
@@ -32,7 +28,7 @@ def order(workflow: Path, verb: str, *, hint: str) -> Document:
         return client.order(verb)
 
 
-def order_on(workflow: Path, verb: str, identifier: str, *, text: str | None = None) -> Document:
+def order_on(workflow: Path, verb: str, identifier: str, *, text: str | None = None) -> Verb:
     """Have the daemon do something about an issue, which may be named in another case.
 
     Raises:
@@ -40,20 +36,21 @@ def order_on(workflow: Path, verb: str, identifier: str, *, text: str | None = N
     """
     hint = "start one: symphony run"
     with needed_daemon(workflow, os.environ, hint=hint) as client:
-        ask: Callable[[str], Document | None] = partial(client.order_on, verb, text=text)
-        return answer_for(identifier, ask, partial(_known, client, identifier))
+        ask: Callable[[str], Verb | None] = partial(client.order_on, verb, text=text)
+        facts = Facts(workflow, os.environ)
+        return answer_for(identifier, ask, partial(_known, client, identifier), facts.elsewhere)
 
 
-def tell(answer: Document, *, as_json: bool) -> None:
+def tell(answer: Verb, *, as_json: bool) -> None:
     """Print what the daemon answered."""
     if as_json:
         print_json(answer)
         return
-    name, message = answer.get("issue_identifier"), one_line(str(answer.get("message")))
+    name, message = answer.issue_identifier, one_line(answer.message)
     if name is None:
         click.echo(f"{message[:1].upper()}{message[1:]}.")
     else:
-        click.echo(f"{one_line(str(name))}: {message}.")
+        click.echo(f"{one_line(name)}: {message}.")
 
 
 def _known(client: Client, identifier: str) -> Sequence[str]:
@@ -62,8 +59,7 @@ def _known(client: Client, identifier: str) -> Sequence[str]:
     Raises:
         CommandError: it has this very one and said that it has not: the issue came or went just now.
     """
-    state = client.state()
-    names = [str(row["issue_identifier"]) for kind in _ROWS for row in state.get(kind, [])]
+    names = client.identifiers()
     if identifier in names:
         raise CommandError.of(
             f"the daemon did not take this for {one_line(identifier)}, which it has",

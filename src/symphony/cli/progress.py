@@ -8,6 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from symphony.domain.ids import by_number
 from symphony.domain.plain import one_line
 from symphony.observability.snapshot import Row, blocked_words, rows
 from symphony.scheduler.commands import Command, ContinueRun, StartRun
@@ -79,7 +80,7 @@ class TableProgress:
             ("What is happening", {"ratio": 3}),
         ):
             table.add_column(column, no_wrap=True, **options)
-        for row in sorted(self._known.values(), key=lambda item: item.issue_identifier):
+        for row in sorted(self._known.values(), key=lambda item: by_number(item.issue_identifier)):
             status = "ended" if row.issue_id in self._ended else row.status
             detail = "no longer active" if status == "ended" else row.detail
             turn = str(row.turn) if row.turn else ""

@@ -2,21 +2,21 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from symphony.cli.failures import warn
 from symphony.cli.issue_argument import of_an_issue
-from symphony.cli.lean import lean_imports
 from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
+
+if TYPE_CHECKING:
+    from symphony.observability.model import Prompt, Skills
 
 __all__ = ["SEPARATOR", "prompt"]
 
 SEPARATOR = "----- prompt -----"
-_SHAPE = ("issue_identifier", "source", "envelope", "prompt", "skills", "agent")
 _EPILOG = f"""\b
 Examples:
   symphony prompt SYM-3
@@ -41,24 +41,23 @@ def prompt(*, issue: str, only: str | None, as_json: bool, workflow: Path) -> No
     if as_json and only:
         raise click.UsageError("--json and --envelope-only or --prompt-only exclude each other")
     # Imported here: `--help` of any command stays fast.
-    with lean_imports():
-        from symphony.cli.facts import Facts
-        from symphony.cli.unknown import answer_for
+    from symphony.cli.documents import PrintedPrompt
+    from symphony.cli.facts import Facts
+    from symphony.cli.unknown import answer_for
 
     facts = Facts(workflow, os.environ)
     document = answer_for(issue, facts.prompt, facts.identifiers)
-    if note := document.get("note"):
-        warn(str(note))
+    if document.note:
+        warn(document.note)
     if as_json:
-        print_json({name: document.get(name) for name in _SHAPE})
+        print_json(PrintedPrompt.of(document))
     elif only:
-        _write(document.get(only) or "")
+        _write((document.envelope if only == "envelope" else document.prompt) or "")
     elif sys.stdout.isatty():
         _show(document)
     else:
-        envelope = document.get("envelope")
-        head = "" if envelope is None else f"{envelope}\n"
-        _write(f"{head}{SEPARATOR}\n{document['prompt']}\n")
+        head = "" if document.envelope is None else f"{document.envelope}\n"
+        _write(f"{head}{SEPARATOR}\n{document.prompt}\n")
 
 
 def _write(text: str) -> None:
@@ -68,7 +67,7 @@ def _write(text: str) -> None:
     sys.stdout.buffer.flush()
 
 
-def _show(document: Mapping[str, Any]) -> None:
+def _show(document: "Prompt") -> None:
     """Both texts for a person: what could steer the terminal is left out."""
     from rich.rule import Rule
     from rich.text import Text
@@ -78,21 +77,19 @@ def _show(document: Mapping[str, Any]) -> None:
 
     console = console_for()
     console.print(Rule(Text("Envelope: the system-level text", style="bold"), align="left"))
-    envelope = document.get("envelope")
+    envelope = document.envelope
     console.print(Text("(none)", style="dim") if envelope is None else lines(envelope))
     console.print()
     console.print(Rule(Text("Prompt of the first turn", style="bold"), align="left"))
-    console.print(lines(document.get("prompt")))
-    skills = document.get("skills")
-    if isinstance(skills, Mapping):
-        console.print()
-        console.print(Rule(align="left"))
-        console.print(cell(_skill_line(skills), "dim"))
+    console.print(lines(document.prompt))
+    console.print()
+    console.print(Rule(align="left"))
+    console.print(cell(_skill_line(document.skills), "dim"))
 
 
-def _skill_line(skills: Mapping[str, Any]) -> str:
-    listed, dropped, problems = (skills.get(name) or [] for name in ("listed", "dropped", "problems"))
-    errors = sum(1 for one in problems if one.get("severity") == "error")
-    searched = sum(1 for one in dropped if one.get("reason") == "search")
+def _skill_line(skills: "Skills") -> str:
+    errors = sum(one.severity == "error" for one in skills.problems)
+    searched = sum(one.reason == "search" for one in skills.dropped)
     found = f"{searched} to be searched, " if searched else ""
-    return f"skills: {len(listed)} listed, {found}{len(dropped) - searched} dropped, {errors} malformed"
+    dropped = len(skills.dropped) - searched
+    return f"skills: {len(skills.listed)} listed, {found}{dropped} dropped, {errors} malformed"

@@ -10,11 +10,11 @@ import structlog
 
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.domain.redaction import Redaction
+from symphony.replay import header_line, step_line
 from symphony.scheduler import machine
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import Input, SettingsChanged
 from symphony.scheduler.state import State
-from symphony.testing.simulator.tape import head_line, step_line
 
 __all__ = ["Recorder", "recording_to"]
 
@@ -25,7 +25,8 @@ _log = structlog.get_logger(__name__)
 class Recorder:
     """Takes the steps of a daemon and writes each down.
 
-    A recording that fails or has grown to `max_bytes` ends, which is logged once; the daemon goes on.
+    A recording that fails or has grown to `max_bytes` ends, which is logged once; an input that cannot be
+    written is left out, which is logged too. The daemon goes on.
     """
 
     def __init__(
@@ -54,10 +55,23 @@ class Recorder:
             if self._redaction is None or isinstance(fact, SettingsChanged):
                 self._redaction = self._new_redaction()
             if first:
-                self._write(head_line(state, self._redaction))
-            self._write(step_line(now_ms, fact, commands, self._redaction))
+                self._write(header_line(state, self._redaction))
+            line = self._line(now_ms, fact, commands, self._redaction)
+            if line is not None:
+                self._write(line)
         except Exception as error:  # noqa: BLE001 - a recording that fails must not stop the work
             self._end(str(error) or type(error).__name__)
+
+    def _line(
+        self, now_ms: int, fact: Input, commands: tuple[Command, ...], redaction: Redaction
+    ) -> str | None:
+        """The line of a step; null, which is logged, where the input cannot be written as JSON."""
+        try:
+            return step_line(now_ms, fact, commands, redaction)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            reason, name = str(error) or type(error).__name__, type(fact).__name__
+            _log.warning("recording_skipped", path=str(self._path), input=name, reason=reason)
+            return None
 
     def _write(self, line: str) -> None:
         data = f"{line}\n".encode("utf-8", "surrogatepass")

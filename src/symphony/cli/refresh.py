@@ -5,7 +5,6 @@ from pathlib import Path
 
 import click
 
-from symphony.cli.lean import lean_imports
 from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
 
 __all__ = ["refresh"]
@@ -25,14 +24,13 @@ Exit codes: 0 asked for, 5 no daemon is running, or it does not answer.
 def refresh(*, as_json: bool, workflow: Path) -> None:
     """Have the daemon poll the tracker now."""
     # Imported here: `--help` of any command stays fast.
-    with lean_imports():
-        from symphony.cli.needed import needed_daemon
+    from symphony.cli.client import needed_daemon
 
     with needed_daemon(workflow, os.environ, hint="start one: symphony run; it polls at once") as client:
         answer = client.refresh()
     if as_json:
         print_json(answer)
-    elif answer.get("coalesced"):
+    elif answer.coalesced:
         click.echo("A poll is under way or due already; this refresh goes with it.")
     else:
         click.echo("The tracker is polled now.")

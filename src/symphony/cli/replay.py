@@ -12,7 +12,7 @@ from symphony.cli.workflow_option import as_json, print_json
 from symphony.domain.plain import one_line
 
 if TYPE_CHECKING:
-    from symphony.testing.simulator.tape import Replayed, Tape
+    from symphony.replay import Recording, ReplayedStep
 
 __all__ = ["replay"]
 
@@ -37,24 +37,23 @@ _MAX_CHARS: Final = 4_000
 @as_json
 def replay(*, file: Path, until: int | None, as_json: bool) -> int:
     """Take the decisions of a recorded daemon again."""
-    from symphony.testing.simulator.tape import replay_tape
+    from symphony.replay import replay as replayed
 
-    tape = _read(file)
-    if tape.cut:
+    recording = _read(file)
+    if recording.cut:
         warn(f"the last line of {file} is half written, and is left out")
-    steps = islice(replay_tape(tape), until)
-    return _as_json(file, tape, steps) if as_json else _as_text(tape, steps)
+    steps = islice(replayed(recording), until)
+    return _as_json(file, recording, steps) if as_json else _as_text(recording, steps)
 
 
-def _read(file: Path) -> "Tape":
-    from symphony.testing.simulator.recording import RecordingError
-    from symphony.testing.simulator.tape import read_tape
+def _read(file: Path) -> "Recording":
+    from symphony.replay import RecordingError, read_recording
 
     hint = "a recording is made by `symphony run --record FILE`"
     try:
         if file.stat().st_size > _MAX_BYTES:
             raise CommandError.of(f"{file} is too large to be a recording", hint=hint)
-        return read_tape(file.read_bytes().decode("utf-8", "surrogatepass"))
+        return read_recording(file.read_bytes().decode("utf-8", "surrogatepass"))
     except OSError as error:
         raise CommandError.of(f"{file} cannot be read: {error.strerror}", hint=hint) from error
     except UnicodeDecodeError as error:
@@ -64,22 +63,22 @@ def _read(file: Path) -> "Tape":
         raise CommandError.of(f"{file}: {error}", hint=hint) from error
 
 
-def _as_text(tape: "Tape", steps: Iterable["Replayed"]) -> int:
-    from symphony.testing.simulator.trace import line
+def _as_text(recording: "Recording", steps: Iterable["ReplayedStep"]) -> int:
+    from symphony.replay import describe_step
 
     count = wrong = unknown = 0
     for taken in steps:
         count += 1
-        told = one_line(line((taken.entry.at_ms, taken.entry.fact, taken.commands)), _MAX_CHARS)
+        told = one_line(describe_step(taken.recorded.at_ms, taken.recorded.fact, taken.commands), _MAX_CHARS)
         click.echo(f"{taken.number:6}  {told}")
         if taken.crashed is not None:
             click.echo(f"        crashed: {one_line(taken.crashed)}")
         unknown += taken.same is None
         if taken.same is False:
             wrong += 1
-            for word in _names(taken.entry.commands or []):
+            for word in _names(taken.recorded.commands or []):
                 click.echo(f"        recorded: {word}")
-    click.echo(_verdict(count, len(tape.entries), wrong, unknown))
+    click.echo(_verdict(count, len(recording.steps), wrong, unknown))
     return ExitCode.FAILURE if wrong else ExitCode.OK
 
 
@@ -105,31 +104,32 @@ def _verdict(count: int, total: int, wrong: int, unknown: int) -> str:
     return f"{taken}, the same decisions as recorded"
 
 
-def _as_json(file: Path, tape: "Tape", steps: Iterable["Replayed"]) -> int:
+def _as_json(file: Path, recording: "Recording", steps: Iterable["ReplayedStep"]) -> int:
+    from symphony.cli.documents import Replayed, ReplayedInput
     from symphony.domain.redaction import Redaction
-    from symphony.testing.simulator.tape import said
+    from symphony.replay import commands_as_json
 
-    shown = [
-        {
-            "number": taken.number,
-            "at_ms": taken.entry.at_ms,
-            "input": type(taken.entry.fact).__name__,
-            "commands": said(taken.commands, Redaction()),
-            "recorded": taken.entry.commands if taken.same is False else None,
-            "same": taken.same,
-            "crashed": taken.crashed,
-        }
+    shown = tuple(
+        ReplayedInput(
+            number=taken.number,
+            at_ms=taken.recorded.at_ms,
+            input=type(taken.recorded.fact).__name__,
+            commands=tuple(commands_as_json(taken.commands, Redaction())),
+            recorded=tuple(taken.recorded.commands or ()) if taken.same is False else None,
+            same=taken.same,
+            crashed=taken.crashed,
+        )
         for taken in steps
-    ]
-    wrong = [row["number"] for row in shown if row["same"] is False]
+    )
+    wrong = tuple(row.number for row in shown if row.same is False)
     print_json(
-        {
-            "recording": str(file),
-            "epoch": tape.epoch,
-            "inputs": len(tape.entries),
-            "cut": tape.cut,
-            "differences": wrong,
-            "steps": shown,
-        }
+        Replayed(
+            recording=str(file),
+            epoch=recording.epoch,
+            inputs=len(recording.steps),
+            cut=recording.cut,
+            differences=wrong,
+            steps=shown,
+        )
     )
     return ExitCode.FAILURE if wrong else ExitCode.OK

@@ -2,6 +2,7 @@
 
 import faulthandler
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -18,9 +19,10 @@ __all__ = ["run"]
 
 _EPILOG = """\b
 Examples:
-  symphony run                      serve ./WORKFLOW.md until Ctrl-C
+  symphony run                      serve the nearest WORKFLOW.md until Ctrl-C
   symphony run --port 8787          the HTTP API as well, see docs/api.md
   symphony run --once               work until nothing is running, retrying or eligible
+  symphony run --verbose            every line of the log on the terminal
   symphony run ../app/WORKFLOW.md --log-format json 2>>symphony.log
 
 SIGTERM lets running turns end, Ctrl-C (or a second SIGTERM) stops them at once, SIGHUP reloads.
@@ -44,7 +46,13 @@ Exit codes: 0 done, 1 failure (with --once: an issue is blocked or given up), 2 
     type=click.Choice(["auto", "console", "json"]),
     default="auto",
     show_default=True,
-    help="auto: console lines on a terminal, JSON otherwise.",
+    help="auto: lines for people on a terminal, JSON otherwise. console: every log line in columns.",
+)
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="On a terminal show every line of the log, not only what people need.",
 )
 @click.option(
     "--log-level",
@@ -78,17 +86,15 @@ def run(
     port: int | None,
     log_format: str,
     log_level: str,
+    verbose: bool,
     logs_root: Path | None,
     record: Path | None,
     acknowledged: bool,
 ) -> None:
     """Work on the issues of a board as WORKFLOW.md says."""
     # Imported here: `--help` of any command stays fast.
-    from symphony.cli.lean import lean_imports
-
-    with lean_imports():
-        from symphony.cli.farewell import Farewell
-        from symphony.cli.serving import serve
+    from symphony.cli.farewell import Farewell
+    from symphony.cli.serving import serve
 
     if "WATCHDOG_USEC" in os.environ:
         faulthandler.enable()  # a daemon that a watchdog aborts says where it hung
@@ -98,6 +104,7 @@ def run(
         once=once,
         log_format=log_format,
         log_level=log_level,
+        verbose=verbose or log_level == "debug",
         logs_root=logs_root,
         record=record,
         acknowledged=acknowledged,
@@ -106,7 +113,7 @@ def run(
         observers=(Farewell(),) if sys.stderr.isatty() else (),
     )
     if once:
-        _conclude(tally)
+        _conclude(tally, workflow)
 
 
 def _absolute(text: str | None) -> Path | None:
@@ -116,8 +123,10 @@ def _absolute(text: str | None) -> Path | None:
     return None if text is None else Path(text).absolute()
 
 
-def _conclude(tally: "Tally") -> NoReturn:
-    """The summary of `--once`, and the exit code that says whether somebody is asked for."""
+def _conclude(tally: "Tally", workflow: Path) -> NoReturn:
+    """The summary of `--once`: where the work is, who is asked for; the exit code says whether anybody is."""
+    from symphony.cli.summary import work_lines
+
     if tally.issues and sys.stderr.isatty():
         from rich.console import Console
 
@@ -125,6 +134,11 @@ def _conclude(tally: "Tally") -> NoReturn:
 
         console = Console(stderr=True)
         console.print(summary_table(tally, width=console.width))
+    found = workflow.absolute()
+    here = found.name == "WORKFLOW.md" and Path.cwd().is_relative_to(found.parent)
+    option = "" if here else f" --workflow {shlex.quote(str(workflow))}"
+    for line in work_lines(tally, lambda name, _: f"symphony diff {shlex.quote(name)}{option}"):
+        click.echo(line, err=True)
     blocked = [entry for entry in tally.issues.values() if entry.blocked]
     for entry in blocked:
         assert entry.blocked is not None  # noqa: S101 - filtered above

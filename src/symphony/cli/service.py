@@ -3,27 +3,35 @@
 import os
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
+from symphony.cli.documents import ServiceState
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.cli.lean import lean_imports
-from symphony.cli.workflow_option import as_json, print_json, workflow_to_use
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from symphony.cli.service_facts import Found, Places
-    from symphony.cli.service_state import ServiceState
-    from symphony.cli.service_steps import Step
+from symphony.cli.lazy import LazyGroup
+from symphony.cli.service_state import look_at
+from symphony.cli.service_unit import (
+    ACCOUNT,
+    Instance,
+    Places,
+    Step,
+    installing,
+    look_around,
+    name_for,
+    refuse_unknown,
+    removing,
+    served_by,
+)
+from symphony.cli.workflow_option import as_json, dry_run, print_json, workflow_to_use
 
 __all__ = ["service"]
 
 _GROUP_EXAMPLES: Final = """\b
 Examples:
-  sudo symphony service install --now      a service of the machine, with a user of its own
+  sudo symphony service install --now      a service of the machine, as the user symphony
   symphony service install --user --now    one of your own, with your logins
   symphony service status
 
@@ -52,10 +60,10 @@ Examples:
 
 Running turns are ended as by any stop. Secrets, state and workspaces stay.
 """
-_VERBS: Final = {"Text": "write", "Directory": "create", "Removal": "remove", "Run": "run"}
 
 
 @click.group(
+    cls=LazyGroup,
     invoke_without_command=True,
     epilog=_GROUP_EXAMPLES,
     short_help="Have systemd keep a daemon of a repository running.",
@@ -67,45 +75,35 @@ def service(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-_of_user = click.option("--user", "of_user", is_flag=True, help="A service of yours, and not of the machine.")
+_of_user = click.option(
+    "--user", "of_user", is_flag=True, help="Your own: a service of yours, and not of the machine."
+)
 _named = click.option(
     "--name", metavar="NAME", help="Of the instance (default: the directory of the repository)."
 )
-_dry = click.option("--dry-run", is_flag=True, help="Only show it.")
 
 
 @service.command(epilog=_INSTALL_EXAMPLES, short_help="Make a service of a repository.")
 @workflow_to_use
 @_of_user
 @_named
-@click.option(
-    "--as", "account", metavar="USER", help="Whose rights it has (default: symphony, made if missing)."
-)
+@click.option("--as", "account", metavar="USER", help=f"Whose rights it has (default: {ACCOUNT}).")
 @click.option("--now", is_flag=True, help="Start it as well.")
-@_dry
+@dry_run
 def install(
     workflow: Path, *, of_user: bool, name: str | None, account: str | None, now: bool, dry_run: bool
 ) -> None:
     """Make a service of a repository: writes the unit, enables it, and makes a place for its secrets."""
     if of_user and account is not None:
         raise click.UsageError("--as is of services of the machine; with --user it is you")
-    with lean_imports():
-        from symphony.cli.service_facts import look_around, name_for
-        from symphony.cli.service_state import systemd_version
-        from symphony.cli.service_steps import installing
     places = _places(of_user=of_user)
     if not dry_run:
         _able(places)
     called = name_for(workflow, name)
-    found = look_around(
-        workflow,
-        name=called,
-        places=places,
-        account=account,
-        environment=os.environ,
-        systemd=systemd_version(),
-    )
-    _go(installing(found.instance, places, start=now), dry_run=dry_run)
+    found = look_around(workflow, name=called, places=places, account=account, environment=os.environ)
+    if not dry_run:
+        refuse_unknown(found.account)
+    _go(installing(found, places, start=now), dry_run=dry_run)
     _tell(found, places, started=now)
 
 
@@ -116,13 +114,11 @@ def install(
 @as_json
 def status(workflow: Path, *, of_user: bool, name: str | None, as_json: bool) -> int:
     """Tell how the service of a repository is, as systemd sees it."""
-    with lean_imports():
-        from symphony.cli.service_state import look_at
     places = _places(of_user=of_user)
     _able(places, root=False)
     found = look_at(_meant(workflow, name, places), places)
     if as_json:
-        print_json(found.as_json())
+        print_json(found)
     else:
         _show(found)
     return ExitCode.OK if found.active == "active" else ExitCode.FAILURE
@@ -132,11 +128,9 @@ def status(workflow: Path, *, of_user: bool, name: str | None, as_json: bool) ->
 @workflow_to_use
 @_of_user
 @_named
-@_dry
+@dry_run
 def uninstall(workflow: Path, *, of_user: bool, name: str | None, dry_run: bool) -> None:
     """Stop the service of a repository, and take its unit away."""
-    with lean_imports():
-        from symphony.cli.service_steps import removing
     places = _places(of_user=of_user)
     if not dry_run:
         _able(places)
@@ -145,20 +139,16 @@ def uninstall(workflow: Path, *, of_user: bool, name: str | None, dry_run: bool)
     click.echo(f"Its secrets stay in {places.credentials(called)}, and its state where it was.")
 
 
-def _places(*, of_user: bool) -> "Places":
-    from symphony.cli.service_facts import Places
-
+def _places(*, of_user: bool) -> Places:
     return Places.of_person(os.environ) if of_user else Places.of_system()
 
 
-def _meant(workflow: Path, name: str | None, places: "Places") -> str:
+def _meant(workflow: Path, name: str | None, places: Places) -> str:
     """The instance of a workflow that is installed.
 
     Raises:
         CommandError: the one that is called so serves another workflow, and nobody has named it.
     """
-    from symphony.cli.service_facts import name_for, served_by
-
     called = name_for(workflow, name)
     served = served_by(called, places)
     if name is None and served is not None and os.path.realpath(served) != os.path.realpath(workflow):
@@ -167,7 +157,7 @@ def _meant(workflow: Path, name: str | None, places: "Places") -> str:
     return called
 
 
-def _able(places: "Places", *, root: bool = True) -> None:
+def _able(places: Places, *, root: bool = True) -> None:
     """Refuse what could only fail half-way.
 
     Raises:
@@ -182,26 +172,21 @@ def _able(places: "Places", *, root: bool = True) -> None:
         raise CommandError.of("only root can change services of the machine", hint=hint)
 
 
-def _go(steps: "Iterable[Step]", *, dry_run: bool) -> None:
-    from symphony.cli.service_steps import Run, Text, carry_out
-
+def _go(steps: Iterable[Step], *, dry_run: bool) -> None:
     for step in steps:
-        what = " ".join(step.argv) if isinstance(step, Run) else str(step.path)
         if not dry_run:
-            click.echo(f"{carry_out(step):12}  {what}")
+            click.echo(f"{step.carry_out():12}  {step.what}")
             continue
-        click.echo(f"would {_VERBS[type(step).__name__]:7} {what}")
-        if isinstance(step, Text):
-            click.echo("".join(f"    {line}\n" for line in step.text.splitlines()), nl=False)
+        click.echo(f"would {step.verb:7} {step.what}")
+        click.echo("".join(f"    {line}\n" for line in step.text.splitlines()), nl=False)
 
 
-def _tell(found: "Found", places: "Places", *, started: bool) -> None:
+def _tell(instance: Instance, places: Places, *, started: bool) -> None:
     """What a person still has to do."""
-    instance = found.instance
     place = places.credentials(instance.name)
-    words = "systemctl --user" if places.of_user else "systemctl"
-    lines = list(found.notes)
-    if missing := [name for name in found.secrets if not os.path.exists(place / name)]:  # noqa: PTH110 - only root may look in there, and Path.exists raises
+    words = " ".join(places.systemctl)
+    lines = list(instance.notes)
+    if missing := [name for name in instance.secrets if not os.path.exists(place / name)]:  # noqa: PTH110 - only root may look in there, and Path.exists raises
         lines.append(f"Put each secret into a file of its name in {place}: {', '.join(missing)}")
     if not started or missing:
         lines.append(f"Then: {words} {'restart' if started else 'start'} {instance.unit}")
@@ -209,7 +194,7 @@ def _tell(found: "Found", places: "Places", *, started: bool) -> None:
     click.echo("\n" + "\n".join(lines))
 
 
-def _show(found: "ServiceState") -> None:
+def _show(found: ServiceState) -> None:
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     style = {"active": "green", "failed": "red"}.get(found.active)
     click.echo(f"{found.unit}  {click.style(found.active, fg=style)} ({found.sub})", color=colour)

@@ -1,16 +1,14 @@
 """How a service is, as systemd tells it."""
 
-import re
 import subprocess
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
+from symphony.cli.documents import ServiceState
 from symphony.cli.failures import CommandError
-from symphony.cli.service_facts import Places, served_by
-from symphony.cli.service_steps import systemctl
+from symphony.cli.service_unit import Places, served_by
 from symphony.domain.plain import one_line
 
-__all__ = ["ServiceState", "look_at", "systemd_version"]
+__all__ = ["look_at"]
 
 _ASKED_S: Final = 20.0
 _MAX_CHARS: Final = 1_000
@@ -27,41 +25,6 @@ _ASKED: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceState:
-    """One instance.
-
-    Attributes:
-        installed: whether there is a file of ours for it.
-        workflow: which it serves, as that file says.
-        active, sub, result, enabled: systemd's own words.
-        status_text: what the daemon said last, with its counts; null where it said nothing.
-        main_pid: null where it does not run.
-        restarts: since it was last started by hand or at boot.
-        exit_status: of its last end.
-        since: when it became active, in systemd's words; null where it never was.
-    """
-
-    name: str
-    unit: str
-    of_user: bool
-    installed: bool
-    workflow: str | None
-    active: str
-    sub: str
-    result: str
-    enabled: str
-    status_text: str | None
-    main_pid: int | None
-    restarts: int
-    exit_status: int
-    since: str | None
-
-    def as_json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
-        return asdict(self)
-
-
 def look_at(name: str, places: Places) -> ServiceState:
     """Ask systemd about an instance.
 
@@ -69,7 +32,7 @@ def look_at(name: str, places: Places) -> ServiceState:
         CommandError: it does not answer.
     """
     unit = f"symphony@{name}.service"
-    told = _properties(_asked((*systemctl(places), "show", unit, f"--property={','.join(_ASKED)}")))
+    told = _properties(_asked((*places.systemctl, "show", unit, f"--property={','.join(_ASKED)}")))
     workflow = served_by(name, places)
     return ServiceState(
         name=name,
@@ -87,16 +50,6 @@ def look_at(name: str, places: Places) -> ServiceState:
         exit_status=_number(told["ExecMainStatus"]),
         since=told["ActiveEnterTimestamp"] or None,
     )
-
-
-def systemd_version() -> int | None:
-    """Which version of systemd is installed; null where none is, or where it does not say."""
-    try:
-        text = _asked(("systemctl", "--version"))
-    except CommandError:
-        return None
-    found = re.match(r"systemd (\d+)", text)
-    return None if found is None else int(found[1])
 
 
 def _properties(text: str) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Composes and runs the daemon for the commands that need one (`run`, `demo`)."""
 
+import resource
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -9,11 +10,10 @@ from typing import TextIO
 import anyio
 import structlog
 
-from symphony.cli.lean import lean_imports
 from symphony.cli.uncommitted import unseen_skills
+from symphony.hosts import subreaper
 from symphony.hosts.local import LocalHost
 from symphony.hosts.secrets import EXPOSED_HINT, Secrets, read_secrets
-from symphony.hosts.tether import Tether
 from symphony.observability.logs import configure
 from symphony.observability.sinks import LogFile
 from symphony.observability.tally import Tally
@@ -46,6 +46,7 @@ def serve(
     once: bool,
     log_format: str = "auto",
     log_level: str = "info",
+    verbose: bool = False,
     log_path: Path | None = None,
     logs_root: Path | None = None,
     state_path: Path | None = None,
@@ -57,7 +58,8 @@ def serve(
 ) -> Tally:
     """Serve a workflow until it ends; with `once`, tell what happened to each issue.
 
-    Lines go to stderr, or to `log_path` in its place; with `logs_root` also to a file that rotates (LG4),
+    Lines go to stderr, or to `log_path` in its place: to a terminal one for each event that people care
+    about, or with `verbose` every line of the log; with `logs_root` also to a file that rotates (LG4),
     with `record` what is decided to that new file (see `recorder`).
     With `last` the process has nothing to do behind it, and signals cannot interrupt its way out.
     `acknowledged` is a person's consent to sessions without a sandbox (CL5). Without `once` no tally is kept.
@@ -69,9 +71,15 @@ def serve(
     environment = secrets.environment
     store, tally = open_store(workflow_path, environment, acknowledged=acknowledged), Tally()
     deciding = _deciding(record, store, environment)
-    with Tether() as tether, _sink(log_path) as stream, _file(logs_root) as file, deciding as decide:
+    with _sink(log_path) as stream, _file(logs_root) as file, deciding as decide:
         log = _Log(
-            store=store, environment=environment, stream=stream, file=file, form=log_format, level=log_level
+            store=store,
+            environment=environment,
+            stream=stream,
+            file=file,
+            form=log_format,
+            level=log_level,
+            verbose=verbose,
         )
         log.open()
         _tell_what_is_odd(store.current().settings, secrets)
@@ -79,7 +87,7 @@ def serve(
         service = Service(
             store=store,
             state_dir=StateDirectory(place),
-            host=LocalHost(instance=instance_of(place), tether=tether),
+            host=LocalHost(instance=instance_of(place), adopts=last and _alone()),
             environment=environment,
             once=once,
             observers=(log, tally, *observers) if once else (log, *observers),
@@ -89,6 +97,23 @@ def serve(
         )
         anyio.run(serve_until_signalled, service, last)
     return tally
+
+
+def _alone() -> bool:
+    """Make this process a daemon's: it adopts orphans, and what it holds is closed to others of its user.
+
+    Whether it does adopt. The limit on core files is the soft one: who needs them below us may raise it.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if not subreaper.available():
+        return False
+    try:
+        subreaper.forbid_reading()
+        subreaper.become_subreaper()
+    except OSError as error:
+        _log.warning("process_not_closed", reason=error.strerror or str(error))
+        return False
+    return True
 
 
 def _tell_what_is_odd(settings: Settings, secrets: Secrets) -> None:
@@ -134,12 +159,14 @@ class _Log:
     file: LogFile | None
     form: str
     level: str
+    verbose: bool
 
     def open(self) -> None:
         configure(
             stream=self.stream,
             file=self.file,
             as_json=None if self.form == "auto" else self.form == "json",
+            for_people=not self.verbose,
             level=self.level,
             redaction=redaction_for(self.store.current(), self.environment),
         )
@@ -165,5 +192,4 @@ def open_store(path: Path, environment: Mapping[str, str], *, acknowledged: bool
     def parse(file: WorkflowFile) -> Workflow:
         return admit(file, environment=environment, acknowledged=acknowledged)
 
-    with lean_imports():  # what the file names is loaded as it is judged: a tracker, kinds of agents
-        return WorkflowStore(path, parse)
+    return WorkflowStore(path, parse)

@@ -16,21 +16,21 @@ Examples:
 Needs no daemon and no tracker. The options are those of `agent.skills` in WORKFLOW.md, if there is one.
 """
 _COMMANDS = {
-    "check": "symphony.cli.skills_read:check",
-    "export": "symphony.cli.skills_export:export",
-    "import": "symphony.cli.skills_import:import_",
-    "list": "symphony.cli.skills_read:list_",
-    "new": "symphony.cli.skills_new:new",
-    "prompt": "symphony.cli.skills_read:prompt",
-    "report": "symphony.cli.skills_report:report",
-    "search": "symphony.cli.skills_read:search",
-    "show": "symphony.cli.skills_read:show",
+    "list": ("symphony.cli.skills_read:list_", "List the skills and who is told of them."),
+    "show": ("symphony.cli.skills_read:show", "Show one skill."),
+    "search": ("symphony.cli.skills_read:search", "Find skills by words."),
+    "check": ("symphony.cli.skills_read:check", "Tell what is wrong with the skills."),
+    "prompt": ("symphony.cli.skills_read:prompt", "Print what a session is told."),
+    "report": ("symphony.cli.skills_report:report", "Show how often skills were used."),
+    "new": ("symphony.cli.skills_new:new", "Write a new skill."),
+    "import": ("symphony.cli.skills_import:import_", "Copy skills from somewhere else."),
+    "export": ("symphony.cli.skills_export:export", "Copy skills to somewhere else."),
 }
 
 
 @click.group(
     cls=LazyGroup,
-    lazy=_COMMANDS,
+    sections={"Commands": _COMMANDS},
     invoke_without_command=True,
     epilog=_EPILOG,
     short_help="Work with the skills of a repository.",

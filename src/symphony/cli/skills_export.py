@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from symphony.cli.skills_place import SkillsPlace, of_a_place
-from symphony.cli.workflow_option import as_json, print_json
+from symphony.cli.workflow_option import as_json, dry_run, print_json
 
 if TYPE_CHECKING:
     from symphony.cli.skills_moves import Moved
@@ -34,13 +34,13 @@ _TARGETS = {"plain": "", "agents": ".agents/skills", "claude": ".claude/skills"}
     show_default=True,
     help="Directly in DIR, or where these agents look below it.",
 )
-@click.option("--force", is_flag=True, help="Replace copies that differ.")
-@click.option("--dry-run", is_flag=True, help="Write nothing.")
+@click.option("--force", is_flag=True, help="Replace what is there and differs.")
+@dry_run
 @as_json
 @of_a_place
 def export(*, directory: Path, to: str, force: bool, dry_run: bool, place: SkillsPlace, as_json: bool) -> int:
     """Copy the skills that are not disabled, unchanged, each as DIR/<name>/SKILL.md."""
-    from symphony.cli.skills_moves import moves_json, outcome_code, print_moves
+    from symphony.cli.skills_moves import exported, outcome_code, print_moves
     from symphony.skills import DropReason
 
     found = place.load()
@@ -56,7 +56,7 @@ def export(*, directory: Path, to: str, force: bool, dry_run: bool, place: Skill
         if skill.name not in left_out
     ]
     if as_json:
-        print_json({"target": str(target), "dry_run": dry_run, **moves_json(moves)})
+        print_json(exported(moves, target, dry_run=dry_run))
     else:
         print_moves(moves, dry_run=dry_run)
     return outcome_code(moves)
@@ -65,10 +65,9 @@ def export(*, directory: Path, to: str, force: bool, dry_run: bool, place: Skill
 def _copied(place: SkillsPlace, skill: "Skill", target: Path, *, force: bool, dry_run: bool) -> "Moved":
     from symphony.cli.skills_moves import Moved
     from symphony.skills import anchored
-    from symphony.skills.bundle import BundleError, read_bundle
+    from symphony.skills.exchange import BundleError, Outcome, Placed, read_bundle
+    from symphony.skills.exchange import place as put
     from symphony.skills.parse import is_clean_name
-    from symphony.skills.transfer import Outcome, Placed
-    from symphony.skills.transfer import place as put
 
     directory = skill.name if is_clean_name(skill.name) else skill.directory
     anchor, path = anchored(skill.scope, skill.path, place.workspace, place.options)

@@ -17,6 +17,7 @@ from symphony.cli.failures import CommandError, ExitCode
 from symphony.domain.plain import one_line
 from symphony.hosts.local import LocalHost
 from symphony.workspace.git import Git, GitError, without_credentials
+from symphony.workspace.remote import apart
 
 __all__ = ["Fetched", "fetch", "is_address"]
 
@@ -68,7 +69,7 @@ def _name(address: str) -> str:
 
 
 async def _fetch(address: str, ref: str, tree: Path) -> str:
-    git = Git(LocalHost(), os.environ, frozenset())
+    git, (address, login) = Git(LocalHost(), os.environ, frozenset()), apart(address)
     await git.trusted("init", "--quiet", "--template=", "--", tree)
     await git.trusted(
         "-C",
@@ -82,6 +83,7 @@ async def _fetch(address: str, ref: str, tree: Path) -> str:
         address,
         ref,
         timeout_ms=_TIMEOUT_MS,
+        login=login,
     )
     commit = (await git.isolated("-C", tree, "rev-parse", "FETCH_HEAD^{commit}")).decode().strip()
     _refuse_giant(await git.isolated("-C", tree, "ls-tree", "-r", "-l", "-z", commit))

@@ -2,9 +2,10 @@
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -12,24 +13,26 @@ import click
 
 from symphony.cli.failures import CommandError
 from symphony.cli.skills_place import SkillsPlace, of_a_place
-from symphony.cli.workflow_option import as_json, print_json
+from symphony.cli.workflow_option import as_json, dry_run, print_json
 from symphony.domain.plain import one_line
 
 if TYPE_CHECKING:
     from symphony.cli.skills_moves import Moved
-    from symphony.skills.incoming import Incoming
+    from symphony.skills.exchange import Incoming
 
 __all__ = ["import_"]
 
 _EPILOG = """\b
 Examples:
-  symphony skills import ../other-repo
-  symphony skills import ~/.claude/skills --name pdf-tools --dry-run
+  symphony skills import ../other-repo --dry-run            what is there, by folder
+  symphony skills import ~/.claude/skills --name pdf-tools --name release-notes
+  symphony skills import ../collection --from skills/writing --from plugins/review
   symphony skills import https://github.com/example/skills --ref v1.2
 
-SOURCE is a folder of skills, one skill, a flat <name>.md, or a repository that keeps skills in .symphony,
-.agents, .claude, .codex, .gemini, .github, .opencode or `skills`. Files come over unchanged; only one without
-front matter gets some. Nothing of the source is run, and each skill is checked before it is written.
+The source is a folder or a repository with skills up to five levels deep, one skill, or a flat <name>.md.
+Every folder with a SKILL.md is taken unless --from or --name say otherwise. Files come over unchanged; only
+one without front matter gets some. Nothing of the source is run, and each skill is checked before it is
+written.
 
 Exit codes: 0 done, 1 something was skipped, or nothing was found, 2 usage.
 """
@@ -41,13 +44,13 @@ class _Source:
 
     Attributes:
         anchor: no link may lead out of it.
-        start: the steps from there to what was named.
+        starts: the steps from there to each folder or file that was named; one without steps for all of it.
         shown: as people know it.
         commit: of a repository that was fetched; null else.
     """
 
     anchor: Path
-    start: tuple[str, ...]
+    starts: tuple[tuple[str, ...], ...]
     shown: str
     commit: str | None = None
 
@@ -55,18 +58,18 @@ class _Source:
 @click.command(name="import", epilog=_EPILOG, short_help="Copy skills from somewhere else.")
 @click.argument("source", metavar="PATH-OR-GIT-URL")
 @click.option("--ref", metavar="REF", help="A branch, tag or commit of the repository.  [default: its HEAD]")
-@click.option("--from", "below", metavar="DIR", help="Where the skills are, below the source.")
-@click.option("--name", "names", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
-@click.option("--user", is_flag=True, help="Into agent.skills.user_path and not into the repository.")
-@click.option("--force", is_flag=True, help="Replace skills that differ.")
-@click.option("--dry-run", is_flag=True, help="Write nothing.")
+@click.option("--from", "folders", multiple=True, metavar="DIR", help="Only below this folder; repeatable.")
+@click.option("--name", "names", multiple=True, metavar="NAME", help="Only this skill; repeatable.")
+@click.option("--user", is_flag=True, help="Your own: in agent.skills.user_path, and not in the repository.")
+@click.option("--force", is_flag=True, help="Replace what is there and differs.")
+@dry_run
 @as_json
 @of_a_place
 def import_(
     *,
     source: str,
     ref: str | None,
-    below: str | None,
+    folders: tuple[str, ...],
     names: tuple[str, ...],
     user: bool,
     force: bool,
@@ -75,16 +78,31 @@ def import_(
     as_json: bool,
 ) -> int:
     """Copy skills from elsewhere, unchanged, into this repository."""
-    from symphony.cli.skills_moves import moves_json, outcome_code, print_moves
+    from symphony.cli.skills_moves import exported, outcome_code, print_moves
 
     root = place.home(user=user)
-    with _opened(source, ref, below) as opened:
-        found = _chosen(_found(opened, place), names, opened)
-        moves = _moved(found, root, place, force=force, dry_run=dry_run)
+    with _opened(source, ref, folders) as opened:
+        found = _found(opened, place)
+        moves = _moved(_chosen(found, names, opened), root, place, force=force, dry_run=dry_run)
     if as_json:
-        origin = {"from": opened.shown, "commit": opened.commit}
-        print_json({"source": origin, "target": str(root), "dry_run": dry_run, **moves_json(moves)})
+        from msgspec import structs
+
+        from symphony.cli.documents import SkillFolder, SkillsImported, SkillSource
+
+        folders_found = tuple(
+            SkillFolder(folder=folder, found=count, skipped=bad) for folder, count, bad in _folders(found)
+        )
+        print_json(
+            SkillsImported(
+                **structs.asdict(exported(moves, root, dry_run=dry_run)),
+                source=SkillSource(from_=opened.shown, commit=opened.commit),
+                folders=folders_found,
+            )
+        )
     else:
+        from symphony.cli.skills_view import print_folders
+
+        print_folders(_folders(found))
         print_moves(moves, dry_run=dry_run)
         at = f" at {opened.commit}" if opened.commit else ""
         click.echo(
@@ -94,15 +112,15 @@ def import_(
 
 
 @contextmanager
-def _opened(source: str, ref: str | None, below: str | None) -> Iterator[_Source]:
+def _opened(source: str, ref: str | None, folders: tuple[str, ...]) -> Iterator[_Source]:
     """The source as files here; those of a repository are gone afterwards."""
     from symphony.cli.skills_fetch import fetch, is_address
 
-    steps = _steps(below)
+    starts = tuple(map(_steps, folders)) or ((),)
     if is_address(source):
         with tempfile.TemporaryDirectory(prefix="symphony-import-") as directory:
             fetched = fetch(source, ref, Path(directory))
-            yield _Source(anchor=fetched.tree, start=steps, shown=fetched.address, commit=fetched.commit)
+            yield _Source(anchor=fetched.tree, starts=starts, shown=fetched.address, commit=fetched.commit)
         return
     if ref is not None:
         raise click.UsageError("--ref goes with the address of a repository; file:///... is one as well")
@@ -113,48 +131,54 @@ def _opened(source: str, ref: str | None, below: str | None) -> Iterator[_Source
     if path.name == "SKILL.md":
         path = path.parent
     if path.is_dir():
-        yield _Source(anchor=path, start=steps, shown=str(path))
+        yield _Source(anchor=path, starts=starts, shown=str(path))
+    elif folders:
+        raise click.UsageError("--from goes with a folder or a repository, and the source is a file")
     else:
-        yield _Source(anchor=path.parent, start=(path.name,), shown=str(path))
+        yield _Source(anchor=path.parent, starts=((path.name,),), shown=str(path))
 
 
-def _steps(below: str | None) -> tuple[str, ...]:
-    pure = PurePosixPath(below or ".")
+def _steps(folder: str) -> tuple[str, ...]:
+    pure = PurePosixPath(folder)
     if pure.is_absolute() or ".." in pure.parts:
         raise click.UsageError("--from: a relative path below the source")
     return pure.parts
 
 
 def _found(source: _Source, place: SkillsPlace) -> "list[Incoming]":
-    """What was named itself, if it holds folders of skills; else what the usual places below it hold.
+    """Everything that may be a skill; flat files at the top of a repository are its documents and no skills.
 
-    Flat files at the top of a repository are its documents and no skills.
+    Raises:
+        CommandError: there is nothing, in all of the source or in one of the folders that were named.
     """
-    from symphony.skills.incoming import PLACES, incoming
+    from symphony.skills.exchange import incoming
 
     is_repository = source.commit is not None or (source.anchor / ".git").exists()
-    flat = bool(source.start) or not is_repository
-    here = incoming(source.anchor, source.start, place.options, flat=flat)
-    if source.start or any(one.bundle is not None and not one.flat for one in here):
-        return here
-    found: dict[str, Incoming] = {}
-    for name in PLACES:
-        for one in incoming(source.anchor, tuple(name.split("/")), place.options, flat=True):
-            first = found.setdefault(one.directory, one)
-            if first.bundle != one.bundle:  # two places may be links to one, and then it is one skill
-                found[one.source] = replace(one, bundle=None, reason=f"{first.source} has this name")
-    return [*found.values()] or here
+    flat = source.starts != ((),) or not is_repository
+    found = incoming(source.anchor, source.starts, place.options, flat=flat)
+    for start in source.starts:
+        steps = "/".join(start)
+        if not any(not steps or f"{one.source}/".startswith(f"{steps}/") for one in found):
+            where = one_line(f"{steps} of {source.shown}" if steps else source.shown)
+            hint = "a skill is a folder with a SKILL.md, at most five levels below the folder that is named"
+            raise CommandError.of(f"there are no skills in {where}", hint=hint)
+    return found
+
+
+def _folders(found: "Sequence[Incoming]") -> list[tuple[str, int, int]]:
+    """Each folder that has skills, how many it has, and how many of them cannot be taken."""
+    every = Counter(one.folder for one in found)
+    bad = Counter(one.folder for one in found if one.bundle is None)
+    return [(folder, count, bad[folder]) for folder, count in every.items()]
 
 
 def _chosen(found: "Sequence[Incoming]", names: tuple[str, ...], source: _Source) -> "list[Incoming]":
-    if not found:
-        hint = "name the folder that holds the skills, for a repository with --from"
-        raise CommandError.of(f"there are no skills in {one_line(source.shown)}", hint=hint)
     known = {name for one in found for name in (one.name, one.directory)}
     for name in names:
         if name not in known:
             hint = f"it has {', '.join(sorted({one_line(one.name) for one in found})[:20])}"
-            raise CommandError.of(f"the source has no skill {one_line(name)!r}", hint=hint)
+            message = f"{one_line(source.shown)} has no skill {one_line(name)!r}"
+            raise CommandError.of(message, hint=hint)
     return [one for one in found if not names or one.name in names or one.directory in names]
 
 
@@ -163,12 +187,13 @@ def _moved(
 ) -> "list[Moved]":
     """One after the other; a name that another directory has, here or in the source, is not given twice."""
     from symphony.cli.skills_moves import Moved
+    from symphony.skills.exchange import Outcome, Placed, same_place
+    from symphony.skills.exchange import place as put
     from symphony.skills.sources import shown
-    from symphony.skills.transfer import Outcome, Placed
-    from symphony.skills.transfer import place as put
 
     there = [skill for skill in place.load().skills if skill.root == root.absolute()]
     owners = {skill.name: skill.directory for skill in there}
+    present = {same_place(path.name): path.name for path in root.iterdir()} if root.is_dir() else {}
     moves = []
     for one in found:
         owner = owners.setdefault(one.name, one.directory) if one.bundle else one.directory
@@ -176,6 +201,8 @@ def _moved(
             done = Placed(Outcome.SKIPPED, one.reason)
         elif owner != one.directory:
             done = Placed(Outcome.SKIPPED, f"its name is already taken by {owner}")
+        elif (near := present.get(same_place(one.directory), one.directory)) != one.directory:
+            done = Placed(Outcome.SKIPPED, f"{near} is there, and on some file systems the same folder")
         else:
             done = put(one.bundle, root, one.directory, force=force, dry_run=dry_run)
         moves.append(

@@ -2,17 +2,18 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import click
 
+from symphony.cli.documents import MovedSkill, SkillsExported
 from symphony.cli.failures import ExitCode
+from symphony.cli.skills_documents import problem_documents
 from symphony.domain.plain import one_line
 from symphony.skills import Problem
-from symphony.skills.shapes import problem_shape
-from symphony.skills.transfer import Outcome
+from symphony.skills.exchange import Outcome
 
-__all__ = ["Moved", "moves_json", "outcome_code", "print_moves"]
+__all__ = ["Moved", "exported", "outcome_code", "print_moves"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,22 +35,30 @@ class Moved:
     problems: tuple[Problem, ...] = ()
 
 
-def moves_json(moves: Sequence[Moved]) -> dict[str, Any]:
-    """`{"created", "updated", "unchanged", "skipped"}`, each a list in the order of the source."""
-    return {
-        outcome.value: [
-            {
-                "name": one.name,
-                "source": one.source,
-                "path": one.path,
-                "reason": one.reason,
-                "problems": [problem_shape(problem) for problem in one.problems],
-            }
+def exported(moves: Sequence[Moved], target: Path, *, dry_run: bool) -> SkillsExported:
+    """What became of the skills, each outcome in the order of the source."""
+
+    def those(outcome: Outcome) -> tuple[MovedSkill, ...]:
+        return tuple(
+            MovedSkill(
+                name=one.name,
+                source=one.source,
+                path=one.path,
+                reason=one.reason,
+                problems=problem_documents(one.problems),
+            )
             for one in moves
             if one.outcome is outcome
-        ]
-        for outcome in Outcome
-    }
+        )
+
+    return SkillsExported(
+        target=str(target),
+        dry_run=dry_run,
+        created=those(Outcome.CREATED),
+        updated=those(Outcome.UPDATED),
+        unchanged=those(Outcome.UNCHANGED),
+        skipped=those(Outcome.SKIPPED),
+    )
 
 
 def print_moves(moves: Sequence[Moved], *, dry_run: bool) -> None:

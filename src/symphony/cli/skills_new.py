@@ -17,7 +17,8 @@ Examples:
   symphony skills new migrations --when "A database migration is added or changed."
   symphony skills new house-style --user
 
-The skill passes `symphony skills check --strict` as it is. Nothing that exists is overwritten.
+With --description and --when the skill passes `symphony skills check --strict` as it is; without them `check`
+tells what is left to be filled in. Nothing that exists is overwritten.
 """
 
 
@@ -25,7 +26,7 @@ The skill passes `symphony skills check --strict` as it is. Nothing that exists 
 @click.argument("name")
 @click.option("--description", metavar="TEXT", help="What the skill does, in a line.")
 @click.option("--when", metavar="TEXT", help="When it applies, in a line.")
-@click.option("--user", is_flag=True, help="In agent.skills.user_path and not in the repository.")
+@click.option("--user", is_flag=True, help="Your own: in agent.skills.user_path, and not in the repository.")
 @as_json
 @of_a_place
 def new(
@@ -35,17 +36,15 @@ def new(
     root = place.home(user=user)
     _refuse_bad_name(name)
     _refuse_taken(name, root, place)
-    path = _written(place, root, name, description or f"What {name} does, in one line.", _when(name, when))
+    path = _written(place, root, name, description or None, when)
     if as_json:
-        print_json({"name": name, "path": str(path), "scope": "user" if user else "project"})
+        from symphony.cli.documents import NewSkill
+
+        print_json(NewSkill(name=name, path=str(path), scope="user" if user else "project"))
         return
     click.echo(f"{name}  {path}")
     if not user:
         click.echo("hint: write down what an agent should do, then commit it: sessions see commits", err=True)
-
-
-def _when(name: str, given: str | None) -> str:
-    return f"When {name} applies, in the words of a task." if given is None else given
 
 
 def _refuse_bad_name(name: str) -> None:
@@ -70,18 +69,16 @@ def _refuse_taken(name: str, root: Path, place: SkillsPlace) -> None:
         raise CommandError.of(f"there is a skill of this name: {one_line(taken)}", hint=hint)
 
 
-def _written(place: SkillsPlace, root: Path, name: str, description: str, when: str) -> Path:
+def _written(place: SkillsPlace, root: Path, name: str, description: str | None, when: str | None) -> Path:
     """Judged by the strict rules before anything is written."""
     from dataclasses import replace
 
     from symphony.skills import Validation
-    from symphony.skills.bundle import Bundle, BundledFile
     from symphony.skills.draft import draft
-    from symphony.skills.incoming import judge_file
+    from symphony.skills.exchange import Bundle, BundledFile, Outcome, judge_file
+    from symphony.skills.exchange import place as put
     from symphony.skills.model import FILE_NAME, Severity
     from symphony.skills.parse import Rules
-    from symphony.skills.transfer import Outcome
-    from symphony.skills.transfer import place as put
 
     try:
         data = draft(name, description, when).encode()

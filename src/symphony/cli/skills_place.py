@@ -11,14 +11,14 @@ import click
 
 from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.cli.git import git
+from symphony.cli.uncommitted import uncommitted_skills
+from symphony.cli.workflow_option import WORKFLOW_HELP, current_directory, nearest_workflow
 
 if TYPE_CHECKING:
     from symphony.skills import Block, SkillOptions, SkillSet
-    from symphony.workflow.settings import SkillsSettings
+    from symphony.workflow.settings import SkillsSettings, WorkspaceSettings
 
 __all__ = ["SkillsPlace", "of_a_place"]
-
-_WORKFLOW = "WORKFLOW.md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,18 +29,24 @@ class SkillsPlace:
         workspace: absolute.
         below: the same as a person would name it from the current directory.
         pinned: a run reads the base branch's commit in place of the folder (`source: base_branch`).
+        cloned: sessions work in clones, so that they see what is committed.
+        base_branch: the branch that clones begin at; `None` for the one that is checked out.
     """
 
     workspace: Path
     below: str
     options: "SkillOptions"
     pinned: bool = False
+    cloned: bool = False
+    base_branch: str | None = None
 
     def load(self) -> "SkillSet":
         """The skills, also where `enabled` is off: whoever asks wants to see them."""
         from symphony.skills import load
+        from symphony.skills.advice import with_advice
 
-        return load(self.workspace, replace(self.options, enabled=True))
+        options = replace(self.options, enabled=True)
+        return with_advice(self.workspace, options, load(self.workspace, options))
 
     def block(self, skill_set: "SkillSet") -> "Block":
         """What a run would be told of them; nothing where `enabled` is off."""
@@ -48,8 +54,17 @@ class SkillsPlace:
 
         return render(skill_set, self.options) if self.options.enabled else Block(text=None)
 
+    def uncommitted(self) -> frozenset[str]:
+        """Paths of SKILL.md files, below the workspace, that no session sees before they are committed."""
+        roots = (self.options.path, *self.options.extra_paths)
+        unseen = uncommitted_skills(self.workspace, roots, self.base_branch) if self.cloned else None
+        return frozenset() if unseen is None else frozenset(unseen.names)
+
     def warn_of_differences(self) -> None:
         """Say what a run would see otherwise."""
+        if self.options.enabled and (unseen := self.uncommitted()):
+            names = ", ".join(sorted(unseen))
+            warn(f"no session sees what is not committed: git add and commit {names}")
         if not self.options.enabled:
             warn("agent.skills.enabled is false: sessions are told of no skill")
         elif self.pinned:
@@ -61,11 +76,12 @@ class SkillsPlace:
         Raises:
             CommandError: there is none, it leads out of the workspace, or it is one skill itself.
         """
-        if user and self.options.user_path is None:
+        if user and not self.options.user_paths:
             hint = "set agent.skills.user_path in WORKFLOW.md, or leave --user away"
             raise CommandError.of("there is no place for skills of a user", hint=hint)
-        below = self.options.user_path if user else self.options.path
-        root = Path(below or "").expanduser() if user else self.workspace / self.options.path
+        root = self.workspace / self.options.path
+        if user:
+            root = Path(self.options.user_paths[0]).expanduser()
         if not user and not _is_inside(root, self.workspace):
             hint = "name a path below the workspace, and no link out of it"
             raise CommandError.of(f"{self.options.path} leads out of the workspace", hint=hint)
@@ -75,46 +91,41 @@ class SkillsPlace:
 
 
 def of_a_place(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--workspace`, `--path` and `--workflow`; the command gets them as one `place`."""
+    """Add `--path` and `--workflow`; the command gets them as one `place`."""
 
     @wraps(command)
-    def run(
-        *args: Any, workspace: Path | None, path: str | None, workflow: Path | None, **options: Any
-    ) -> Any:
-        return command(*args, place=_place(workspace, path, workflow, os.environ), **options)
+    def run(*args: Any, path: str | None, workflow: Path | None, **options: Any) -> Any:
+        return command(*args, place=_place(path, workflow, os.environ), **options)
 
     for option in (
         click.option(
             "--workflow",
             type=click.Path(path_type=Path, dir_okay=False),
             metavar="FILE",
-            help="The WORKFLOW.md whose agent.skills holds.  [default: that of the workspace, if any]",
+            help=WORKFLOW_HELP,
         ),
-        click.option("--path", metavar="PATH", help="Where the skills are, below the workspace."),
         click.option(
-            "--workspace",
-            type=click.Path(path_type=Path, exists=True, file_okay=False),
-            metavar="DIR",
-            help="The repository.  [default: that of the current directory]",
+            "--path",
+            metavar="PATH",
+            help="Where the skills are in the repository.  [default: agent.skills.path]",
         ),
     ):
         run = option(run)
     return run
 
 
-def _place(
-    workspace: Path | None, path: str | None, workflow: Path | None, environment: Mapping[str, str]
-) -> SkillsPlace:
-    start = Path.cwd() if workflow is None else workflow.absolute().parent
-    base = _repository(start) if workspace is None else workspace.absolute()
-    file = base / _WORKFLOW if workflow is None else workflow
-    section = _section(file, environment, asked=workflow is not None)
+def _place(path: str | None, workflow: Path | None, environment: Mapping[str, str]) -> SkillsPlace:
+    """The repository is that of the named file, else that of the current directory."""
+    base = _repository(current_directory() if workflow is None else workflow.absolute().parent)
+    section, clones = _sections(workflow or nearest_workflow(), environment, asked=workflow is not None)
     options = _bound(section)
     return SkillsPlace(
         workspace=base,
         below=os.path.relpath(base),
         options=options if path is None else replace(options, path=path),
         pinned=section.source == "base_branch",
+        cloned=clones is not None and clones.repo is not None,
+        base_branch=None if clones is None else clones.base_branch,
     )
 
 
@@ -133,23 +144,32 @@ def _bound(section: "SkillsSettings") -> "SkillOptions":
     return options_of(section)
 
 
-def _section(workflow: Path, environment: Mapping[str, str], *, asked: bool) -> "SkillsSettings":
-    """`agent.skills` of a workflow file, whatever else is wrong with it; the defaults where it has none.
+def _sections(
+    workflow: Path, environment: Mapping[str, str], *, asked: bool
+) -> "tuple[SkillsSettings, WorkspaceSettings | None]":
+    """`agent.skills` and `workspace` of a workflow file, whatever else is wrong with it.
+
+    The defaults of `agent.skills` where it has none; `workspace` is `None` where it is not known. What the
+    environment says goes before both.
 
     Raises:
-        CommandError: the file was asked for and cannot be read.
+        CommandError: the file was asked for and cannot be read, or a variable says nothing that can be meant.
     """
     # Imported here: `--help` of any command stays fast.
-    from symphony.cli.lean import lean_imports
+    from symphony.runtime.admission import judge
+    from symphony.workflow.document import read_workflow_file
+    from symphony.workflow.errors import WorkflowError
+    from symphony.workflow.settings import AgentSettings, SkillsSettings, Variables, WorkspaceSettings
 
-    with lean_imports():
-        from symphony.runtime.admission import judge
-        from symphony.workflow.document import read_workflow_file
-        from symphony.workflow.errors import WorkflowError
-        from symphony.workflow.settings import AgentSettings, SkillsSettings
-
+    try:
+        enabled = Variables.of(environment).agent_skills_enabled
+    except ValueError as error:
+        hint = "set it to true or false, or unset it"
+        message = "SYMPHONY_AGENT_SKILLS_ENABLED must be true or false"
+        raise CommandError.of(message, hint=hint, code=ExitCode.CONFIGURATION) from error
+    defaults = SkillsSettings(enabled=SkillsSettings().enabled if enabled is None else enabled)
     if not asked and not workflow.exists():
-        return SkillsSettings()
+        return defaults, None
     try:
         judgement = judge(read_workflow_file(workflow), environment=environment, acknowledged=None)
     except WorkflowError as error:
@@ -159,11 +179,12 @@ def _section(workflow: Path, environment: Mapping[str, str], *, asked: bool) -> 
     else:
         agent = judgement.sections.get("agent")
         if isinstance(agent, AgentSettings):
-            return agent.skills
+            workspace = judgement.sections.get("workspace")
+            return agent.skills, workspace if isinstance(workspace, WorkspaceSettings) else None
         failure = judgement.failures[0]
     place = "" if failure.where is None else f"{failure.where}: "
     warn(f"{place}{failure.message}; the defaults of agent.skills hold")
-    return SkillsSettings()
+    return defaults, None
 
 
 def _is_inside(path: Path, workspace: Path) -> bool:

@@ -26,7 +26,7 @@ Examples:
   symphony skills check
   symphony skills check --strict
   symphony skills check --path .agents/skills
-  symphony skills check --format github
+  symphony skills check --github          as the annotations of a GitHub workflow
 
 Exit codes: 0 nothing wrong, 1 errors (with --strict also warnings), 2 usage.
 """
@@ -46,7 +46,7 @@ Byte for byte what a session is told, with a line break after it; nothing where 
 _SEARCH_EXAMPLES = """\b
 Examples:
   symphony skills search database migration
-  symphony skills search release --limit 3 --json
+  symphony skills search release -n 3 --json
 """
 
 
@@ -55,15 +55,15 @@ Examples:
 @of_a_place
 def list_(*, place: SkillsPlace, as_json: bool) -> int:
     """List the skills: where each comes from, and whether a session is told of it."""
+    from symphony.cli.skills_documents import listing
     from symphony.skills import digests_of
     from symphony.skills.lint import is_failure, summary
-    from symphony.skills.shapes import listing_shape
 
     found = place.load()
     block = place.block(found)
     if as_json:
         digests = digests_of(place.workspace, found.skills, place.options)
-        print_json(listing_shape(found, block, place.options, digests=digests))
+        print_json(listing(found, block, place.options, uncommitted=place.uncommitted(), digests=digests))
     else:
         from symphony.cli.skills_view import print_listing
 
@@ -75,32 +75,29 @@ def list_(*, place: SkillsPlace, as_json: bool) -> int:
 
 @click.command(epilog=_CHECK_EXAMPLES, short_help="Tell what is wrong with the skills.")
 @click.option("--strict", is_flag=True, help="The strict profile; a warning is a failure, too.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "github"]),
-    default="text",
-    help="Lines, JSON, or the annotations of a GitHub workflow.  [default: text]",
-)
-@click.option("--all", "everything", is_flag=True, help="Also what is merely worth knowing.")
+@click.option("--github", is_flag=True, help="Print the annotations of a GitHub workflow.")
+@click.option("--info", is_flag=True, help="Also what is merely worth knowing.")
 @as_json
 @of_a_place
-def check(*, place: SkillsPlace, strict: bool, form: str, everything: bool, as_json: bool) -> int:
+def check(*, place: SkillsPlace, strict: bool, github: bool, info: bool, as_json: bool) -> int:
     """Tell everything that is wrong with the skills."""
+    if as_json and github:
+        raise click.UsageError("--json and --github exclude each other")
     from dataclasses import replace
 
+    from symphony.cli.documents import SkillProblems
+    from symphony.cli.skills_documents import problem_documents
     from symphony.skills import Severity, Validation
     from symphony.skills.lint import github_lines, is_failure, summary, text_lines
-    from symphony.skills.shapes import problems_shape
 
     if strict:
         place = replace(place, options=replace(place.options, validation=Validation.STRICT))
     found = place.load()
-    if as_json or form == "json":
-        print_json(problems_shape(found.problems))
+    if as_json:
+        print_json(SkillProblems(problems=problem_documents(found.problems)))
     else:
-        problems = [one for one in found.problems if everything or one.severity is not Severity.INFO]
-        lines = github_lines if form == "github" else text_lines
+        problems = [one for one in found.problems if info or one.severity is not Severity.INFO]
+        lines = github_lines if github else text_lines
         for line in lines(problems, place.below):
             click.echo(line)
         click.echo(summary(found), err=True)
@@ -113,7 +110,8 @@ def check(*, place: SkillsPlace, strict: bool, form: str, everything: bool, as_j
 @of_a_place
 def show(*, name: str, place: SkillsPlace, as_json: bool) -> None:
     """Show one skill: what is known of it, what is wrong with it, and its text."""
-    from symphony.skills.detail import detail, detail_lines
+    from symphony.cli.skills_documents import detail
+    from symphony.cli.skills_view import detail_lines
 
     found = place.load()
     document = detail(place.workspace, found, name, place.block(found), place.options)
@@ -134,15 +132,15 @@ def prompt(*, place: SkillsPlace, form: str | None, as_json: bool) -> None:
     """Print exactly the block that a session is told."""
     from dataclasses import replace
 
+    from symphony.cli.skills_documents import block_document
     from symphony.skills import Format
-    from symphony.skills.shapes import block_shape
 
     if form is not None:
         place = replace(place, options=replace(place.options, format=Format(form)))
     found = place.load()
     block = place.block(found)
     if as_json:
-        print_json(block_shape(found, block))
+        print_json(block_document(found, block))
         return
     place.warn_of_differences()
     if block.text is not None:
@@ -153,21 +151,29 @@ def prompt(*, place: SkillsPlace, form: str | None, as_json: bool) -> None:
 
 @click.command(epilog=_SEARCH_EXAMPLES, short_help="Find skills by words.")
 @click.argument("words", nargs=-1, required=True)
-@click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="How many at most.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1, 100),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="So many at most.",
+)
 @as_json
 @of_a_place
 def search(*, words: tuple[str, ...], limit: int, place: SkillsPlace, as_json: bool) -> None:
     """Find skills by words of their names and descriptions, the best first."""
+    from symphony.cli.skills_documents import hits_document
     from symphony.skills import digests_of
     from symphony.skills.search import search as ranked
-    from symphony.skills.shapes import hits_shape
 
     query = " ".join(words)
     found = place.load()
     hits = ranked(found.skills, query, limit=limit)
     if as_json:
         digests = digests_of(place.workspace, [hit.skill for hit in hits], place.options)
-        print_json(hits_shape(query, hits, place.block(found), place.options, digests=digests))
+        print_json(hits_document(query, hits, place.block(found), place.options, digests=digests))
     elif hits:
         from symphony.cli.skills_view import print_hits
 

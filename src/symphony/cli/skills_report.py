@@ -5,15 +5,16 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from symphony.cli.journal_place import journal_of, seconds_of
+from symphony.cli.journal_place import journal_to_read, seconds_of
 from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
 
 if TYPE_CHECKING:
-    from symphony.journal.skill_report import SkillReport
+    from symphony.cli.documents import SkillUse
+    from symphony.journal.reader import SkillReport
 
 __all__ = ["report"]
 
@@ -45,31 +46,34 @@ _SUCCEEDED: Final = "succeeded"
 def report(*, since: float, as_json: bool, workflow: Path) -> None:
     """Show how often skills were listed and read, and how those runs ended."""
     # Imported here: `--help` of any command stays fast.
+    from symphony.cli.documents import SkillsReport
     from symphony.journal.reader import open_reader
 
     since_ms = time.time_ns() // 1_000_000 - round(since * 1000)
-    with open_reader(journal_of(workflow, os.environ)) as reader:
+    with open_reader(journal_to_read(workflow, os.environ)) as reader:
         found = [
             one for one in reader.skills_report(since_wall_ms=max(since_ms, 0)) if one.listed or one.seen
         ]
     if as_json:
-        print_json({"since": _utc(max(since_ms, 0)), "skills": [_document(one) for one in found]})
+        print_json(SkillsReport(since=_utc(max(since_ms, 0)), skills=tuple(_use(one) for one in found)))
     elif found:
         _show(found)
     else:
         click.echo("No run was told of a skill in this time.")
 
 
-def _document(one: "SkillReport") -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "listed": one.listed,
-        "seen": one.seen,
-        "outcomes": dict(one.outcomes),
-        "seen_outcomes": dict(one.seen_outcomes),
-        "versions": one.versions,
-        "last_used_at": _utc(one.last_used_wall_ms),
-    }
+def _use(one: "SkillReport") -> "SkillUse":
+    from symphony.cli.documents import SkillUse
+
+    return SkillUse(
+        name=one.name,
+        listed=one.listed,
+        seen=one.seen,
+        outcomes=dict(one.outcomes),
+        seen_outcomes=dict(one.seen_outcomes),
+        versions=one.versions,
+        last_used_at=_utc(one.last_used_wall_ms),
+    )
 
 
 def _show(found: Sequence["SkillReport"]) -> None:

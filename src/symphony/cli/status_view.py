@@ -1,8 +1,9 @@
 """`symphony status` for people: a head, then one block per kind of issue.
 
 Nothing that matters is cut: long texts wrap in their own column. Only a screen that has no room for that
-(`status_screen`) asks for the brief form, which says what it leaves out. Without a terminal there is no
-colour, and the same document gives the same bytes.
+(`status_screen`) asks for the brief form. What is left out is counted. Without a terminal there is no
+colour, and the same document gives the same bytes. Issues stand in the order of their identifiers; where
+not all of a kind are shown, the first of the document are.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,15 +15,29 @@ from rich.table import Table
 from rich.text import Text
 
 from symphony.cli.conditions_view import condition_lines, tokens_today
+from symphony.cli.documents import Status
 from symphony.cli.explanation import after, remedy, unasked
-from symphony.cli.wording import ago, cell, count, lasting, plural, seconds_between
+from symphony.cli.wording import ago, attempt, cell, count, lasting, plural, seconds_between
 from symphony.domain.failures import Category, Failure
+from symphony.domain.ids import by_number
+from symphony.observability.model import (
+    BlockedRow,
+    DaemonHealth,
+    Polling,
+    ReadyRow,
+    RetryingRow,
+    Row,
+    RunningRow,
+    State,
+    WaitingRow,
+)
 
 __all__ = [
     "KINDS",
     "Most",
     "console_for",
     "head_view",
+    "left_out",
     "lines_per_row",
     "rows",
     "show",
@@ -30,21 +45,40 @@ __all__ = [
     "trouble_view",
 ]
 
-Document = Mapping[str, Any]
 Most = Mapping[str, int]
-"""By kind, how many issues there is room for; each of them then gets as few lines as possible."""
+"""By kind, how many issues there is room for; a kind that is not named has room for all."""
 
 _Column = tuple[str, Literal["left", "right"]]
 
-KINDS: Final = ("running", "retrying", "blocked", "waiting")
+KINDS: Final = ("running", "retrying", "blocked", "ready", "waiting")
 """In the order in which they are shown."""
 
+_ATTEMPT: Final[_Column] = ("ATTEMPT", "right")
+_DUE_IN: Final[_Column] = ("DUE IN", "right")
 _PIPE_WIDTH: Final = 160
 _WIDE: Final = 100
 _NARROW: Final = 72
 _ID_WIDTH: Final = 8
 _QUIET_S: Final = 120
+_NONE_SELECTED: Final = "No issue is in a state and has a code that was asked for."
 _FEW: Final = 3
+_MANY: Final = 10
+_WAITS: Final = {
+    "no_slot": "no free slot",
+    "no_state_slot": "no free slot in their state",
+    "not_dispatchable": "held back in the tracker",
+    "label_missing": "without a required label",
+    "blocker_running": "behind a run that has not ended",
+    "same_identifier": "behind an issue of the same name",
+    "workflow_invalid": "for a usable WORKFLOW.md",
+    "draining": "for the next daemon",
+    "paused": "for `symphony resume`",
+    "day_budget": "for tomorrow's budget",
+    "agent_limited": "for an agent that is limited",
+    "starting": "about to start",
+    "deferred": "for the next poll",
+}
+"""What issues wait for, by the code of the reason; other codes stand for themselves."""
 
 
 def console_for(**options: Any) -> Console:
@@ -64,33 +98,50 @@ def show(console: Console, *pictures: RenderableType) -> None:
     console.file.flush()
 
 
-def status_view(document: Document, *, workflow: str, width: int, most: Most | None = None) -> RenderableType:
-    """The whole picture, for so many columns; with `most` the brief one, on which every text has one line."""
-    now = document.get("generated_at")
-    blocks = [head_view(document, workflow=workflow, brief=most is not None)]
+def status_view(
+    document: Status,
+    *,
+    workflow: str,
+    width: int,
+    most: Most | None = None,
+    brief: bool = False,
+    selected: bool = False,
+) -> RenderableType:
+    """The picture for so many columns, of so many issues.
+
+    `brief`: every text has one line. `selected`: the document has only issues that somebody asked for.
+    """
+    space = _Space(width=width, brief=brief, agents=len(document.agents) > 1)
+    blocks = [head_view(document, workflow=workflow, brief=brief)]
     for kind in KINDS:
         found = rows(document, kind)
-        if shown := found if most is None else found[: most[kind]]:
-            block = _BLOCKS[kind](
-                shown, now, _Space(width=width, brief=most is not None, agents=_many(document))
-            )
-            blocks.append(_with_the_rest(block.table, len(found) - len(shown), kind))
+        shown = found[: (most or {}).get(kind)]
+        if shown:
+            shown = sorted(shown, key=lambda row: by_number(row.issue_identifier))
+            block = _BLOCKS[kind](shown, document.generated_at, space)
+            rest = len(found) - len(shown) + left_out(document, kind)
+            blocks.append(_with_the_rest(block.table, rest, kind))
     if not any(rows(document, kind) for kind in KINDS):
-        blocks.append(Text(_nothing(document)))
+        blocks.append(Text(_NONE_SELECTED if selected else _nothing(document.health)))
     return _spaced(blocks)
 
 
-def head_view(document: Document, *, workflow: str, brief: bool = False) -> RenderableType:
+def head_view(document: Status, *, workflow: str, brief: bool = False) -> RenderableType:
     """What stands above the issues: how the daemon is, and what is wrong."""
     few = _FEW if brief else None
-    problems = [*_problems(document), *condition_lines(document), *_skipped(document, few)]
+    problems = [*_problems(document.health), *condition_lines(document), *_skipped(document.health, few)]
     return _spaced([_head(document, workflow), *([Group(*problems)] if problems else [])])
 
 
-def rows(document: Document, kind: str) -> Sequence[Document]:
-    """The issues of one kind."""
-    found = document.get(kind)
-    return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
+def rows(state: State, kind: str) -> Sequence[Row]:
+    """The issues of one of the kinds."""
+    found: Sequence[Row] = getattr(state, kind)
+    return found
+
+
+def left_out(state: State, kind: str) -> int:
+    """How many issues of a kind the document itself has left out."""
+    return state.waiting_left_out if kind == "waiting" else 0
 
 
 def lines_per_row(kind: str, width: int) -> int:
@@ -111,22 +162,21 @@ def trouble_view(failure: Failure) -> RenderableType:
 # --- the head --------------------------------------------------------------------------------------------
 
 
-def _head(document: Document, workflow: str) -> RenderableType:
-    if document.get("source") != "daemon":
+def _head(document: Status, workflow: str) -> RenderableType:
+    if document.daemon is None or document.source != "daemon":
         first = Text.assemble(("No daemon is running", "bold yellow"), " for ", cell(workflow), ".")
-        notice = [cell(document["notice"], "yellow")] if document.get("notice") else []
+        notice = [cell(document.notice, "yellow")] if document.notice else []
         then = Text("This is what the files say; `symphony run` starts one.", style="dim")
-        return Group(first, *notice, then)
-    daemon, polling = _map(document, "daemon"), _map(document, "polling")
-    since = seconds_between(daemon.get("started_at"), document.get("generated_at"))
-    word, style = _health(document)
-    parts = [f"pid {daemon.get('pid')}", f"up {lasting(since)}", _next_poll(polling)]
+        return Group(first, *notice, then, *_waits(document))
+    since = seconds_between(document.daemon.started_at, document.generated_at)
+    word, style = _health(document.health)
+    parts = [f"pid {document.daemon.pid}", f"up {lasting(since)}", _next_poll(document.polling)]
     first = Text.assemble((f"Daemon {word}", style), Text(f"  {' · '.join(parts)}"))
-    return Group(first, Text(_counts(document), style="dim"))
+    return Group(first, Text(_counts(document), style="dim"), *_waits(document))
 
 
-def _health(document: Document) -> tuple[str, str]:
-    match _map(document, "health").get("status"):
+def _health(health: DaemonHealth) -> tuple[str, str]:
+    match health.status:
         case "ok":
             return "healthy", "bold green"
         case "starting":
@@ -137,68 +187,70 @@ def _health(document: Document) -> tuple[str, str]:
             return "in trouble", "bold red"
 
 
-def _next_poll(polling: Document) -> str:
-    if polling.get("checking"):
+def _next_poll(polling: Polling) -> str:
+    if polling.checking:
         return "asking the tracker now"
-    due_ms = polling.get("next_poll_in_ms")
+    due_ms = polling.next_poll_in_ms
     return "no poll due" if due_ms is None else f"next poll in {lasting(due_ms / 1000)}"
 
 
-def _counts(document: Document) -> str:
-    counts, totals = _map(document, "counts"), _map(document, "codex_totals")
-    limit = _map(document, "slots").get("limit")
-    slots = (
-        f"{counts.get('running', 0)} of {plural(limit, 'slot')} used"
-        if limit
-        else f"{counts.get('running', 0)} running"
-    )
-    others = [f"{counts.get(kind, 0)} {kind}" for kind in ("retrying", "blocked", "waiting")]
-    today = tokens_today(document)
-    tokens = f"{count(totals.get('total_tokens'))} tokens{f', {today} today' if today else ''}"
+def _counts(state: State) -> str:
+    counts, limit = state.counts, state.slots.limit
+    slots = f"{counts.running} of {plural(limit, 'slot')} used" if limit else f"{counts.running} running"
+    others = [f"{counts.retrying:,} retrying", f"{counts.blocked:,} blocked", f"{counts.waiting:,} waiting"]
+    if counts.ready:
+        others.append(f"{counts.ready:,} ready for review")
+    today = tokens_today(state.budgets)
+    tokens = f"{count(state.codex_totals.total_tokens)} tokens{f', {today} today' if today else ''}"
     return " · ".join([slots, *others, tokens])
 
 
-def _problems(document: Document) -> Iterator[Text]:
+def _waits(state: State) -> Iterator[Text]:
+    """How many issues wait for what, where they are too many to count at a glance."""
+    counted = state.waiting_by_reason
+    total = sum(counted.values())
+    if total > _MANY:
+        parts = [
+            f"{number:,} {_WAITS.get(code, code)}"
+            for code, number in sorted(counted.items(), key=lambda item: -item[1])
+        ]
+        yield cell(f"{total:,} wait: {', '.join(parts)}", "cyan")
+
+
+def _problems(health: DaemonHealth) -> Iterator[Text]:
     """What is wrong, in plain words, and what to do."""
-    health = _map(document, "health")
-    for name, words in (
-        (
-            "workflow_failure",
-            "WORKFLOW.md cannot be used, so nothing new starts and the last good one holds:",
-        ),
-        ("poll_failure", "The tracker did not answer the last poll:"),
-    ):
-        failure = health.get(name)
-        if isinstance(failure, Mapping):
+    invalid = "WORKFLOW.md cannot be used, so nothing new starts and the last good one holds:"
+    silent = "The tracker did not answer the last poll:"
+    for failure, words in ((health.workflow_failure, invalid), (health.poll_failure, silent)):
+        if failure is not None:
             yield Text(words, style="red")
-            where = f"{failure['where']}: " if failure.get("where") else ""
-            yield Text.assemble("  ", cell(f"{where}{failure.get('message')}"))
-            if failure.get("hint"):
-                yield Text.assemble("  ", ("→ ", "bold"), cell(failure["hint"]))
+            where = f"{failure.where}: " if failure.where else ""
+            yield Text.assemble("  ", cell(f"{where}{failure.message}"))
+            if failure.hint:
+                yield Text.assemble("  ", ("→ ", "bold"), cell(failure.hint))
 
 
-def _skipped(document: Document, most: int | None) -> Iterator[Text]:
+def _skipped(health: DaemonHealth, most: int | None) -> Iterator[Text]:
     """The issues of which nothing can be told, because their records cannot be read."""
-    found = rows(_map(document, "health"), "skipped_records")
+    found = health.skipped_records
     if not found:
         return
     yield Text(
         f"The tracker could not read {plural(len(found), 'issue')}, so nothing starts there:", style="red"
     )
-    for row in found[:most]:
-        where = f"{row['where']}: " if row.get("where") else ""
-        yield Text.assemble("  ", cell(f"{where}{row.get('message')}"))
-    if (left_out := len(found) - len(found[:most])) > 0:
-        yield Text(f"  and {left_out} more; `symphony status` lists all", style="dim")
-    for hint in dict.fromkeys(row["hint"] for row in found if row.get("hint")):
+    for record in found[:most]:
+        where = f"{record.where}: " if record.where else ""
+        yield Text.assemble("  ", cell(f"{where}{record.message}"))
+    if (rest := len(found) - len(found[:most])) > 0:
+        yield Text(f"  and {rest} more; `symphony status --all-issues` lists all", style="dim")
+    for hint in dict.fromkeys(record.hint for record in found if record.hint):
         yield Text.assemble("  ", ("→ ", "bold"), cell(hint))
 
 
-def _nothing(document: Document) -> str:
-    health = _map(document, "health")
-    if isinstance(health.get("poll_failure"), Mapping):
+def _nothing(health: DaemonHealth) -> str:
+    if health.poll_failure is not None:
         return "Nothing is known of the issues."
-    if health.get("skipped_records"):
+    if health.skipped_records:
         return "Nothing else to do: no other issue is in an active state."
     return "Nothing to do: the tracker lists no issue in an active state."
 
@@ -206,9 +258,11 @@ def _nothing(document: Document) -> str:
 # --- the issues ------------------------------------------------------------------------------------------
 
 
-def _running(rows: Sequence[Document], now: Any, space: "_Space") -> "_Block":
+def _running(rows: Sequence[RunningRow], now: str, space: "_Space") -> "_Block":
+    again = any(row.attempt for row in rows)
     columns: list[_Column] = [
         *_agent_column(space),
+        *([_ATTEMPT] if again else []),
         ("TURN", "right"),
         ("AGE", "right"),
         ("SIGN OF LIFE", "left"),
@@ -216,90 +270,98 @@ def _running(rows: Sequence[Document], now: Any, space: "_Space") -> "_Block":
     ]
     block = _Block("RUNNING", rows, "green", columns, "LAST WORD", space)
     for row in rows:
-        quiet = seconds_between(row.get("last_event_at"), now)
-        said = row.get("last_message") or str(row.get("stage") or "").replace("_", " ")
-        if row.get("stopping"):
-            said = f"stopping: {row['stopping']}"
+        quiet = seconds_between(row.last_event_at, now)
+        said = row.last_message or row.stage.replace("_", " ")
+        if row.stopping:
+            said = f"stopping: {row.stopping}"
         block.add(
             row,
             *_agent_fact(row, space),
-            Text(str(row.get("turn", ""))),
-            Text(lasting(seconds_between(row.get("started_at"), now))),
+            *([Text(attempt(row))] if again else []),
+            Text(str(row.turn)),
+            Text(lasting(seconds_between(row.started_at, now))),
             Text(
                 "none yet" if quiet is None else ago(quiet), style="yellow" if (quiet or 0) > _QUIET_S else ""
             ),
-            Text(count(_map(row, "tokens").get("total_tokens"))),
+            Text(count(row.tokens.total_tokens)),
             words=[cell(said, "dim")],
         )
     return block
 
 
-def _retrying(rows: Sequence[Document], now: Any, space: "_Space") -> "_Block":
-    block = _Block(
-        "RETRYING",
-        rows,
-        "yellow",
-        (*_agent_column(space), ("ATTEMPT", "right"), ("DUE IN", "right")),
-        "WHY",
-        space,
-    )
+def _retrying(rows: Sequence[RetryingRow], now: str, space: "_Space") -> "_Block":
+    facts = (*_agent_column(space), _ATTEMPT, _DUE_IN)
+    block = _Block("RETRYING", rows, "yellow", facts, "WHY", space)
     for row in rows:
-        wait, error = seconds_between(now, row.get("due_at")), after(row.get("error"), row.get("last_error"))
+        wait, error = seconds_between(now, row.due_at), after(row, row.last_error)
         why = f"after: {error}" if error else "it goes on, if it is still active"
         block.add(
             row,
             *_agent_fact(row, space),
-            Text(str(row.get("attempt", ""))),
+            Text(attempt(row)),
             Text("now" if wait is not None and wait <= 0 else lasting(wait)),
             words=[cell(why, "dim")],
         )
     return block
 
 
-def _blocked(rows: Sequence[Document], now: Any, space: "_Space") -> "_Block":
+def _blocked(rows: Sequence[BlockedRow], now: str, space: "_Space") -> "_Block":
     block = _Block("BLOCKED", rows, "red", (("FOR", "right"),), "WHY, AND WHAT TO DO", space)
     for row in rows:
-        asks = f"; it asks: {row['question']}" if unasked(row) else ""
+        asks = f"; it asks: {row.question}" if unasked(row) else ""
+        way = remedy(row, row.issue_identifier, row.issue_url)
         block.add(
             row,
-            Text(lasting(seconds_between(row.get("blocked_at"), now))),
-            words=[
-                cell(f"{row.get('error')}{asks}", "red"),
-                Text.assemble(("→ ", "bold"), cell(remedy(row))),
-            ],
+            Text(lasting(seconds_between(row.blocked_at, now))),
+            words=[cell(f"{row.error}{asks}", "red"), Text.assemble(("→ ", "bold"), cell(way))],
         )
     return block
 
 
-def _waiting(rows: Sequence[Document], _now: Any, space: "_Space") -> "_Block":
-    block = _Block("WAITING", rows, "cyan", (("STATE", "left"), *_agent_column(space)), "WHY", space)
+def _ready(rows: Sequence[ReadyRow], now: str, space: "_Space") -> "_Block":
+    facts: tuple[_Column, ...] = (
+        ("STATE", "left"),
+        ("COMMITS", "right"),
+        ("LINES", "right"),
+        ("SINCE", "right"),
+    )
+    block = _Block("READY FOR REVIEW", rows, "green", facts, "BRANCH, AND WHAT THE AGENT SAID", space)
     for row in rows:
-        why = cell(_map(row, "reason").get("message"), "dim")
-        block.add(row, cell(row.get("state")), *_agent_fact(row, space), words=[why])
+        pushed = {"pushed": " (pushed)", "failed": " (not pushed)"}.get(row.push or "", "")
+        said = f": {row.summary}" if row.summary else ""
+        block.add(
+            row,
+            cell(row.state),
+            Text(str(row.commits)),
+            Text(f"+{row.insertions} -{row.deletions}"),
+            Text(ago(seconds_between(row.ended_at, now))),
+            words=[cell(f"{row.branch}{pushed}{said}")],
+        )
     return block
 
 
-def _many(document: Document) -> bool:
-    """Whether there is more than one agent to tell apart."""
-    agents = document.get("agents")
-    return isinstance(agents, list) and len(agents) > 1
+def _waiting(rows: Sequence[WaitingRow], _now: str, space: "_Space") -> "_Block":
+    block = _Block("WAITING", rows, "cyan", (("STATE", "left"), *_agent_column(space)), "WHY", space)
+    for row in rows:
+        why = cell(row.reason.message, "dim")
+        block.add(row, cell(row.state), *_agent_fact(row, space), words=[why])
+    return block
 
 
 def _agent_column(space: "_Space") -> tuple[_Column, ...]:
     return (("AGENT", "left"),) if space.agents else ()
 
 
-def _agent_fact(row: Document, space: "_Space") -> tuple[Text, ...]:
+def _agent_fact(row: RunningRow | RetryingRow | WaitingRow, space: "_Space") -> tuple[Text, ...]:
     """Its name; a star says that it takes the place of another."""
-    agent = _map(row, "agent")
-    star = "*" if agent.get("instead_of") else ""
-    return (cell(f"{agent.get('name')}{star}"),) if space.agents else ()
+    star = "*" if row.agent.instead_of else ""
+    return (cell(f"{row.agent.name}{star}"),) if space.agents else ()
 
 
-def _with_the_rest(table: Table, left_out: int, kind: str) -> RenderableType:
-    if not left_out:
+def _with_the_rest(table: Table, rest: int, kind: str) -> RenderableType:
+    if not rest:
         return table
-    words = f"and {left_out} more {kind}; `symphony status` lists all"
+    words = f"and {rest:,} more {kind}; `symphony status --all-issues` lists all"
     return Group(table, Text(words, style="dim", no_wrap=True, overflow="ellipsis"))
 
 
@@ -328,7 +390,7 @@ class _Block:
     def __init__(
         self,
         title: str,
-        rows: Sequence[Document],
+        rows: Sequence[Row],
         style: str,
         facts: Sequence[_Column],
         words: str,
@@ -338,7 +400,7 @@ class _Block:
         self._wide, self._narrow = space.width >= _WIDE, space.width < _NARROW
         self._names = [name.lower() for name, _ in facts]
         self.table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=f"bold {style}")
-        widest = max((len(cell(row.get("issue_identifier")).plain) for row in rows), default=0)
+        widest = max((len(cell(row.issue_identifier).plain) for row in rows), default=0)
         self.table.add_column(title, min_width=max(_ID_WIDTH, min(widest, 2 * _ID_WIDTH)), overflow="fold")
         for name, justify in () if self._narrow else facts:
             self.table.add_column(name, justify=justify, overflow="fold")
@@ -346,9 +408,9 @@ class _Block:
         if self._wide:
             self.table.add_column(words, overflow="fold", ratio=3)
 
-    def add(self, row: Document, *facts: Text, words: Sequence[Text]) -> None:
+    def add(self, row: Row, *facts: Text, words: Sequence[Text]) -> None:
         """One issue."""
-        identifier, title = cell(row.get("issue_identifier"), self._style), cell(row.get("title"))
+        identifier, title = cell(row.issue_identifier, self._style), cell(row.title)
         said = [text for text in words if text.plain]
         if self._wide:
             self.table.add_row(identifier, *facts, self._lines(title), self._lines(*said))
@@ -365,10 +427,11 @@ class _Block:
         return lines
 
 
-_BLOCKS: Final[Mapping[str, Callable[[Sequence[Document], Any, _Space], _Block]]] = {
+_BLOCKS: Final[Mapping[str, Callable[[Any, str, _Space], _Block]]] = {
     "running": _running,
     "retrying": _retrying,
     "blocked": _blocked,
+    "ready": _ready,
     "waiting": _waiting,
 }
 
@@ -378,8 +441,3 @@ def _spaced(blocks: Sequence[RenderableType]) -> RenderableType:
     for block in blocks:
         spaced += [Text(""), block] if spaced else [block]
     return Group(*spaced)
-
-
-def _map(document: Document, name: str) -> Document:
-    found = document.get(name)
-    return found if isinstance(found, Mapping) else {}

@@ -1,6 +1,5 @@
 """`symphony tracker`: look at the tracker of a workflow, and write to it from scripts, without a daemon."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -8,12 +7,14 @@ import click
 
 from symphony.cli.failures import ExitCode
 from symphony.cli.issue_argument import of_an_issue
-from symphony.cli.lean import lean_imports
+from symphony.cli.lazy import LazyGroup
+from symphony.cli.text_input import from_a_file, given_text
 from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
 from symphony.domain.plain import one_line
 
 if TYPE_CHECKING:
-    from symphony.cli.tracker_look import Look, StateSeen
+    from symphony.cli.documents import StateSeen
+    from symphony.cli.tracker_look import Look
     from symphony.domain.issue import Issue
 
 __all__ = ["tracker"]
@@ -60,6 +61,7 @@ credential.
 
 
 @click.group(
+    cls=LazyGroup,
     invoke_without_command=True,
     epilog=_GROUP_EXAMPLES,
     short_help="Look at the tracker, and write to it from scripts.",
@@ -77,12 +79,11 @@ def tracker(ctx: click.Context) -> None:
 def check(*, as_json: bool, workflow: Path) -> int:
     """Tell whether the tracker answers, and whether it has the states that the settings name."""
     # Imported here: `--help` of any command stays fast.
-    with lean_imports():
-        from symphony.cli.tracker_reach import check_tracker
+    from symphony.cli.tracker_reach import check_tracker
 
     found = check_tracker(workflow)
     if as_json:
-        print_json(found.as_json())
+        print_json(found.document())
     else:
         _show(found)
     return ExitCode.OK if found.ok else ExitCode.FAILURE
@@ -133,47 +134,33 @@ def _say(lead: str, text: str) -> None:
 @of_a_workflow
 def move(*, issue: str, state: str, as_json: bool, workflow: Path) -> None:
     """Give an issue another state."""
-    with lean_imports():
-        from symphony.cli.tracker_reach import move_to
+    from symphony.cli.documents import IssueMoved
+    from symphony.cli.tracker_reach import move_to
 
     identifier, before, after = move_to(workflow, issue, state)
     if as_json:
-        print_json({"issue_identifier": identifier, "before": before, "state": after})
+        print_json(IssueMoved(issue_identifier=identifier, before=before, state=after))
     else:
         _say("", f"{identifier}: {before} -> {after}")
 
 
 @tracker.command(epilog=_COMMENT_EXAMPLES)
 @of_an_issue
-@click.argument("text")
+@click.argument("text", required=False)
+@from_a_file
 @as_json
 @of_a_workflow
-def comment(*, issue: str, text: str, as_json: bool, workflow: Path) -> None:
+def comment(*, issue: str, text: str | None, file: str | None, as_json: bool, workflow: Path) -> None:
     """Write a comment on an issue.
 
     TEXT is the comment, or - for what comes on standard input.
     """
-    words = _words(text)
-    with lean_imports():
-        from symphony.cli.tracker_reach import comment_on
+    words = given_text(text, file, what="comment", most=_MAX_CHARS)
+    from symphony.cli.documents import IssueCommented
+    from symphony.cli.tracker_reach import comment_on
 
     identifier, comment_id = comment_on(workflow, issue, words)
     if as_json:
-        print_json({"issue_identifier": identifier, "comment_id": comment_id})
+        print_json(IssueCommented(issue_identifier=identifier, comment_id=comment_id))
     else:
         _say("", f"{identifier}: {comment_id}")
-
-
-def _words(text: str) -> str:
-    words = text
-    if text == "-":
-        raw = sys.stdin.buffer.read(4 * _MAX_CHARS + 1)
-        try:
-            words = raw.decode("utf-8", "strict" if len(raw) <= 4 * _MAX_CHARS else "replace")
-        except UnicodeDecodeError as error:
-            raise click.UsageError("the comment is not UTF-8 text") from error
-    if not words.strip():
-        raise click.UsageError("the comment is empty")
-    if len(words) > _MAX_CHARS:
-        raise click.UsageError(f"a comment has at most {_MAX_CHARS} characters")
-    return words

@@ -5,9 +5,9 @@
 
 import difflib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
+from symphony.cli.documents import Blocker, SeenIssue, ServiceLimit, StateSeen, TrackerLook, TrackerProblem
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue, normalise_state
 from symphony.observability.moments import utc_text
@@ -16,35 +16,7 @@ from symphony.trackers.base import CheckingCapability, Sighting, skipped_by
 from symphony.trackers.http import wall_ms
 from symphony.trackers.remote import RemoteTracker
 
-__all__ = ["Limit", "Look", "Problem", "StateSeen", "look_at"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateSeen:
-    """A state of the tracker, of the settings, or of both; `roles` are the settings that name it."""
-
-    name: str
-    roles: tuple[str, ...]
-    found: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
-    """What is left of one limit of the service, and when it begins anew."""
-
-    name: str
-    limit: int
-    remaining: int
-    resets_in_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """Something to mend; `severity` is `error` or `warning`."""
-
-    severity: str
-    message: str
-    hint: str
+__all__ = ["Look", "look_at"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,41 +28,53 @@ class Look:
     scope: str | None
     active: tuple[str, ...]
     states: tuple[StateSeen, ...]
-    limits: tuple[Limit, ...]
+    limits: tuple[ServiceLimit, ...]
     issues: int
     sample: Issue | None
     skipped: tuple[Failure, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[TrackerProblem, ...]
 
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong; warnings may be."""
         return not any(problem.severity == "error" for problem in self.problems)
 
-    def as_json(self) -> dict[str, Any]:
-        """The shape of `symphony tracker check --json` (docs/schemas/tracker-check.schema.json)."""
-        return {
-            "ok": self.ok,
-            "kind": self.kind,
-            "login": self.login,
-            "scope": self.scope,
-            "states": [
-                {"name": state.name, "roles": list(state.roles), "found": state.found}
-                for state in self.states
-            ],
-            "limits": [asdict(limit) for limit in self.limits],
-            "issues": self.issues,
-            "sample": None if self.sample is None else _issue_json(self.sample),
-            "problems": [asdict(problem) for problem in self.problems],
-        }
+    def document(self) -> TrackerLook:
+        """What is printed with `--json`."""
+        return TrackerLook(
+            ok=self.ok,
+            kind=self.kind,
+            login=self.login,
+            scope=self.scope,
+            states=self.states,
+            limits=self.limits,
+            issues=self.issues,
+            sample=None if self.sample is None else _seen(self.sample),
+            problems=self.problems,
+        )
 
 
-def _issue_json(issue: Issue) -> dict[str, Any]:
-    moments = {
-        key: None if value is None else utc_text(value)
-        for key, value in (("created_at", issue.created_at), ("updated_at", issue.updated_at))
-    }
-    return {**asdict(issue), "labels": list(issue.labels), **moments}
+def _seen(issue: Issue) -> SeenIssue:
+    return SeenIssue(
+        id=issue.id,
+        identifier=issue.identifier,
+        title=issue.title,
+        state=issue.state,
+        dispatchable=issue.dispatchable,
+        not_dispatchable_reason=issue.not_dispatchable_reason,
+        native_ref=None if issue.native_ref is None else dict(issue.native_ref),
+        description=issue.description,
+        priority=issue.priority,
+        branch_name=issue.branch_name,
+        url=issue.url,
+        assignee_id=issue.assignee_id,
+        labels=issue.labels,
+        blocked_by=tuple(
+            Blocker(id=one.id, identifier=one.identifier, state=one.state) for one in issue.blocked_by
+        ),
+        created_at=None if issue.created_at is None else utc_text(issue.created_at),
+        updated_at=None if issue.updated_at is None else utc_text(issue.updated_at),
+    )
 
 
 async def look_at(bound: Bound) -> Look:
@@ -114,12 +98,14 @@ async def look_at(bound: Bound) -> Look:
     )
 
 
-def _limits(bound: Bound) -> Iterator[Limit]:
+def _limits(bound: Bound) -> Iterator[ServiceLimit]:
     if isinstance(bound.tracker, RemoteTracker):
         now_ms = wall_ms()
         for left in bound.tracker.traffic().left:
             wait_ms = max(0, left.reset_ms - now_ms)
-            yield Limit(name=left.name, limit=left.limit, remaining=left.remaining, resets_in_ms=wait_ms)
+            yield ServiceLimit(
+                name=left.name, limit=left.limit, remaining=left.remaining, resets_in_ms=wait_ms
+            )
 
 
 # --- states ----------------------------------------------------------------------------------------------
@@ -151,7 +137,7 @@ def _states(bound: Bound, seen: Sighting | None) -> Iterator[StateSeen]:
         yield StateSeen(name=name, roles=roles, found=not there or state in there)
 
 
-def _renamed(bound: Bound, states: Sequence[StateSeen]) -> Iterator[Problem]:
+def _renamed(bound: Bound, states: Sequence[StateSeen]) -> Iterator[TrackerProblem]:
     """Names that somebody wrote and the tracker does not have; of an adapter's own one active will do."""
     tracker = bound.settings.tracker
     written = {"on_start", "on_block"}
@@ -160,13 +146,13 @@ def _renamed(bound: Bound, states: Sequence[StateSeen]) -> Iterator[Problem]:
     known = [state.name for state in states if state.found]
     for state in states:
         if not state.found and (roles := written.intersection(state.roles)):
-            yield Problem(
+            yield TrackerProblem(
                 severity="warning" if roles == {"terminal"} else "error",
                 message=f"{tracker.kind} has no state {state.name!r}, which {_keys(roles)} names",
                 hint=_suggestion(state.name, known),
             )
     if not any(state.found and "active" in state.roles for state in states) and "active" not in written:
-        yield Problem(
+        yield TrackerProblem(
             severity="error",
             message=f"{tracker.kind} has none of the states that are active by default",
             hint=f"set tracker.active_states; states: {', '.join(known)}",
@@ -188,6 +174,6 @@ def _suggestion(name: str, known: Sequence[str]) -> str:
     return f"did you mean {spelled[near[0]]!r}? {listed}" if near else f"was it renamed? {listed}"
 
 
-def _left_out(failure: Failure) -> Problem:
+def _left_out(failure: Failure) -> TrackerProblem:
     hint = failure.hint or "mend the record in the tracker"
-    return Problem(severity="warning", message=f"left out: {failure.line}", hint=hint)
+    return TrackerProblem(severity="warning", message=f"left out: {failure.line}", hint=hint)

@@ -1,4 +1,4 @@
-"""A classic mistake: skills that lie in the folder, but not in the commit that is cloned."""
+"""A classic mistake: skills and changes that lie in the folder, but not in the commit that is cloned."""
 
 import subprocess
 from dataclasses import dataclass
@@ -8,9 +8,10 @@ from symphony.cli.failures import CommandError
 from symphony.cli.git import git
 from symphony.workflow.settings import Settings
 
-__all__ = ["UnseenSkills", "unseen_skills"]
+__all__ = ["UnseenSkills", "uncommitted_skills", "unseen_changes", "unseen_skills"]
 
 _TIMEOUT_S = 10
+_BOARD = ".symphony/issues"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +32,41 @@ def unseen_skills(settings: Settings) -> UnseenSkills | None:
     if not skills.enabled or repository is None or not Path(repository).is_dir():
         return None
     roots = (skills.path, *skills.extra_paths)
+    return uncommitted_skills(Path(repository), roots, settings.workspace.base_branch)
+
+
+def uncommitted_skills(
+    repository: Path, roots: tuple[str, ...], base_branch: str | None
+) -> UnseenSkills | None:
+    """Skills below `roots` that the last commit of the base branch does not have; `None` where it has all."""
     files = (path for root in roots for path in Path(repository, root).glob("*/SKILL.md"))
     found = {path.relative_to(repository).as_posix() for path in files}
-    branch = settings.workspace.base_branch or "HEAD"
-    committed = _committed(Path(repository), branch, roots) if found else None
+    branch = base_branch or "HEAD"
+    committed = _committed(repository, branch, roots) if found else None
     if committed is None or found <= committed:
         return None
     return UnseenSkills(names=tuple(sorted(found - committed)), branch=branch)
+
+
+def unseen_changes(settings: Settings, workflow: Path) -> tuple[str, ...]:
+    """Tracked files of the repository that differ from the last commit, so that no session sees the change.
+
+    The workflow file and the board are left out: the daemon reads them from the folder. As `unseen_skills`
+    this looks at a local path only, and says nothing where git does not answer.
+    """
+    repository = settings.workspace.repo
+    if repository is None or not Path(repository).is_dir():
+        return ()
+    top = Path(repository).resolve()
+    read_elsewhere = (path.resolve() for path in (workflow, workflow.parent / _BOARD))
+    inside = [path.relative_to(top) for path in read_elsewhere if path.is_relative_to(top)]
+    options = ("--name-only", "-z", "--no-ext-diff", "--no-textconv", "--ignore-submodules", "HEAD")
+    names = (".", *(f":(exclude,literal){path}" for path in inside))
+    try:
+        done = git(top, "--no-optional-locks", "diff", *options, "--", *names, timeout_s=_TIMEOUT_S)
+    except (CommandError, OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(filter(None, done.stdout.split("\0"))) if done.returncode == 0 else ()
 
 
 def _committed(repository: Path, branch: str, roots: tuple[str, ...]) -> set[str] | None:

@@ -6,7 +6,6 @@ from typing import Final
 import click
 
 from symphony.cli.issue_argument import of_an_issue
-from symphony.cli.lean import lean_imports
 from symphony.cli.workflow_option import as_json, of_a_workflow
 
 __all__ = ["pause", "resume", "retry", "stop", "unblock"]
@@ -14,7 +13,7 @@ __all__ = ["pause", "resume", "retry", "stop", "unblock"]
 _CODES: Final = (
     "Exit codes: 0 done, 1 refused or no such issue, 5 no daemon is running, or it does not answer."
 )
-_OWN_CODES: Final = "Exit codes: 0 done, 1 refused, 5 no daemon is running, or it does not answer."
+_OWN_CODES: Final = "Exit codes: 0 done, or it is so already, 5 no daemon is running, or it does not answer."
 _STOP: Final = f"""\b
 Examples:
   symphony stop SYM-7
@@ -101,14 +100,12 @@ def resume(*, as_json: bool, workflow: Path) -> None:
 
 def _on(workflow: Path, verb: str, issue: str, *, as_json: bool) -> None:
     # Imported here: `--help` of any command stays fast.
-    with lean_imports():
-        from symphony.cli.orders import order_on, tell
+    from symphony.cli.orders import order_on, tell
 
     tell(order_on(workflow, verb, issue), as_json=as_json)
 
 
 def _own(workflow: Path, verb: str, *, as_json: bool) -> None:
-    with lean_imports():
-        from symphony.cli.orders import order, tell
+    from symphony.cli.orders import order, tell
 
     tell(order(workflow, verb, hint="start one: symphony run"), as_json=as_json)

@@ -1,13 +1,13 @@
 """Numbers, times and foreign text as people read them; pure."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from rich.text import Text
 
 from symphony.domain.plain import one_line, plain
+from symphony.observability.model import Retry, Run
 
-__all__ = ["ago", "cell", "count", "lasting", "lines", "moment", "plural", "seconds_between"]
+__all__ = ["ago", "attempt", "cell", "count", "lasting", "lines", "moment", "plural", "seconds_between"]
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _FEW_MINUTES = 10 * _MINUTE
@@ -28,14 +28,18 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def count(number: object) -> str:
+def count(number: int) -> str:
     """A number of tokens: `950`, `12.3k`, `4.5M`."""
-    value = number if isinstance(number, int) else 0
-    if value < _THOUSAND:
-        return str(value)
-    if value < _MILLION:
-        return f"{value / _THOUSAND:.1f}k"
-    return f"{value / _MILLION:.1f}M"
+    if number < _THOUSAND:
+        return str(number)
+    if number < _MILLION:
+        return f"{number / _THOUSAND:.1f}k"
+    return f"{number / _MILLION:.1f}M"
+
+
+def attempt(going: Run | Retry) -> str:
+    """Which attempt runs or comes next: `3 of 5`."""
+    return f"{going.attempt_number} of {going.attempt_limit}"
 
 
 def plural(number: int, noun: str) -> str:
@@ -67,16 +71,16 @@ def ago(seconds: float | None) -> str:
     return "now" if seconds < 1 else f"{lasting(seconds)} ago"
 
 
-def moment(text: Any) -> datetime | None:
-    """A time of a document; null for anything else."""
+def moment(text: str | None) -> datetime | None:
+    """A time of a document; `None` where there is none."""
     try:
-        parsed = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
+        parsed = datetime.fromisoformat(text or "")
+    except ValueError:
         return None
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
-def seconds_between(earlier: Any, later: Any) -> float | None:
-    """From one time of a document to another; null where one is missing."""
+def seconds_between(earlier: str | None, later: str | None) -> float | None:
+    """From one time of a document to another; `None` where one is missing."""
     begin, end = moment(earlier), moment(later)
     return None if begin is None or end is None else (end - begin) / timedelta(seconds=1)

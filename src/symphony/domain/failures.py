@@ -28,9 +28,11 @@ class Category(StrEnum):
     WORKFLOW_FRONT_MATTER_NOT_A_MAP = "workflow_front_matter_not_a_map"
     TEMPLATE_PARSE_ERROR = "template_parse_error"
     TEMPLATE_RENDER_ERROR = "template_render_error"
+    ISSUE_TOO_LONG = "issue_too_long"
     INVALID_WORKFLOW_CONFIG = "invalid_workflow_config"
     MISSING_TRACKER_KIND = "missing_tracker_kind"
     UNSUPPORTED_TRACKER_KIND = "unsupported_tracker_kind"
+    BROKEN_ADAPTER = "broken_adapter"
 
     INVALID_TRACKER_CONFIG = "invalid_tracker_config"
     MISSING_TRACKER_SECRET = "missing_tracker_secret"  # noqa: S105 - a category name, not a secret
@@ -72,6 +74,10 @@ class Category(StrEnum):
     WORKSPACE_HOOK_TIMEOUT = "workspace_hook_timeout"
     WORKSPACE_PREPARE_FAILED = "workspace_prepare_failed"
     WORKSPACE_REPOSITORY = "workspace_repository"
+    WORKSPACE_ROOT_TAKEN = "workspace_root_taken"
+    WORKSPACE_VANISHED = "workspace_vanished"
+    DELIVERY_FAILED = "delivery_failed"
+    PUSH_FAILED = "push_failed"
 
     INSTANCE_LOCKED = "instance_locked"
     PREDECESSOR_ALIVE = "predecessor_alive"

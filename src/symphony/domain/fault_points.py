@@ -40,6 +40,10 @@ class FaultPoint(StrEnum):
     AFTER_PREPARE = "after:prepare", "the workspace is whole; `before_run` has not run"
     BEFORE_SPAWN = "before:spawn", "the prompt is ready; there is no agent"
     AFTER_SPAWN = "after:spawn", "the agent's session is open; it was given no prompt"
+    CONVERSATION_WRITTEN = (
+        "conversation:written",
+        "the journal has the conversation of the agent's session; it was given no prompt",
+    )
     TURN_ENDED = "turn:ended", "the agent has ended a turn; the scheduler does not know"
     BEFORE_TOOL = "before:tool", "the agent asked for a tool of ours; it was not executed"
     AFTER_TOOL = "after:tool", "a tool was executed, such as moving the issue; the agent does not know"

@@ -1,13 +1,14 @@
-"""Names derived from other names: workspace keys, branches, session ids (DM10-DM13)."""
+"""Names derived from other names: workspace keys, branches, session ids (DM10-DM13); their order."""
 
 import hashlib
 import re
 
-__all__ = ["BRANCH_PREFIX", "UnsafeKeyError", "branch_name", "session_id", "workspace_key"]
+__all__ = ["BRANCH_PREFIX", "UnsafeKeyError", "branch_name", "by_number", "session_id", "workspace_key"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _MAX_KEY_BYTES = 255
 _MAX_BRANCH_BYTES = _MAX_KEY_BYTES - len(".lock")
+_NUMBER = re.compile(r"([0-9]{1,18})")
 BRANCH_PREFIX = "symphony/"
 
 
@@ -47,3 +48,13 @@ def branch_name(key: str) -> str:
 def session_id(thread_id: str, turn_id: str) -> str:
     """The id under which logs and the API know one turn of one thread (DM13)."""
     return f"{thread_id}-{turn_id}"
+
+
+def by_number(identifier: str) -> tuple[tuple[str | int, ...], str]:
+    """Sort key of every list of issues that people read: SYM-2 stands before SYM-10, whatever the case.
+
+    The scheduler starts issues in an order of its own (`policy.sort_key`).
+    """
+    # Texts and numbers alternate, beginning with a text, so that like is compared with like.
+    parts = _NUMBER.split(identifier.casefold())
+    return tuple(int(part) if place % 2 else part for place, part in enumerate(parts)), identifier

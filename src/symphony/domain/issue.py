@@ -4,9 +4,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["Blocker", "Issue", "is_routable", "normalise_labels", "normalise_state", "template_view"]
+from symphony.domain.plain import one_line
+
+__all__ = [
+    "EVERY_ISSUE",
+    "MAX_NAME_CHARS",
+    "Blocker",
+    "Issue",
+    "Selection",
+    "is_routable",
+    "normalise_label",
+    "normalise_labels",
+    "normalise_state",
+    "template_view",
+]
+
+MAX_NAME_CHARS: Final = 255
+"""How long an identifier may be, and how much is shown and compared of a state, a label or an account."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +63,44 @@ class Issue:
 
 @lru_cache(maxsize=1_024)
 def normalise_state(state: str) -> str:
-    """The form in which two state names are compared (DM7)."""
-    return state.strip().lower()
+    """The form in which two state names are compared: one line, in lower case (DM7)."""
+    return one_line(state, MAX_NAME_CHARS).lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The issues that somebody wants to see.
+
+    Attributes:
+        most: how many waiting issues at most, the first to start; None is all.
+        states: only issues in these states, in any spelling; none given is every state.
+        codes: only issues with these codes (`observability.waiting.CODES`); none given is every code.
+    """
+
+    most: int | None = None
+    states: frozenset[str] = frozenset()
+    codes: frozenset[str] = frozenset()
+
+    def takes(self, issue: Issue, code: str) -> bool:
+        """Whether an issue with this code is among them, but for `most`."""
+        if self.codes and code not in self.codes:
+            return False
+        return not self.states or normalise_state(issue.state) in {
+            normalise_state(one) for one in self.states
+        }
+
+
+EVERY_ISSUE: Final = Selection()
+
+
+def normalise_label(label: str) -> str:
+    """The form in which labels are kept and compared: one line, in lower case (DM6)."""
+    return one_line(label, MAX_NAME_CHARS).lower()
 
 
 def normalise_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """Labels trimmed, lower-cased, without blanks or repeats, in first-seen order (DM6)."""
-    cleaned = (label.strip().lower() for label in labels)
+    """Labels as `normalise_label` has them, without blanks or repeats, in first-seen order (DM6)."""
+    cleaned = map(normalise_label, labels)
     return tuple(dict.fromkeys(label for label in cleaned if label))
 
 
@@ -63,7 +110,7 @@ def is_routable(issue: Issue, required_labels: Iterable[str]) -> bool:
     A blank required label is a label that no issue has, so it matches nothing.
     """
     have = set(issue.labels)
-    return issue.dispatchable and all(label.strip().lower() in have for label in required_labels)
+    return issue.dispatchable and all(normalise_label(label) in have for label in required_labels)
 
 
 def _instant(value: datetime | None) -> str | None:

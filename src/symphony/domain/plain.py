@@ -22,6 +22,6 @@ def plain(text: str) -> str:
 
 
 def one_line(text: str, limit: int = MAX_CHARS) -> str:
-    """`plain` on one line, blanks joined, at most `limit` characters."""
+    """`plain` on one line, blanks joined, at most `limit` characters; what was cut ends in `…`."""
     flat = _BLANKS.sub(" ", plain(text[: limit * 8])).strip()
-    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+    return flat if len(flat) <= limit and len(text) <= limit * 8 else flat[: limit - 1] + "…"

@@ -1,21 +1,34 @@
 """Text made fit to be shown: plain, known secrets and what has the shape of a credential masked (LG5).
 
 Pure, so that every border uses the same rules: logs, failures, comments, and what agents say.
+
+A known secret is found in the notations that programs write it in: as it is, wrapped or joined over lines,
+percent-encoded, with the escapes of JSON, HTML, Python or a shell, in hex, and inside base64. Escapes are
+undone on a copy of the text rather than every notation made of every secret: that finds mixed ones too.
+
+Mask first, cut afterwards. Where somebody else has cut already (an end, `…`, a closing quote), what is left
+of a secret there is masked as well.
 """
 
-import json
+import base64
+import html
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Final
+from urllib.parse import unquote_to_bytes
 
 from symphony.domain.failures import Failure
-from symphony.domain.plain import one_line, plain
+from symphony.domain.plain import MAX_CHARS, one_line, plain
 
-__all__ = ["MASK", "Redaction", "holds_credential", "mask_credentials"]
+__all__ = ["MASK", "SHAPES_ONLY", "Redaction", "holds_credential", "mask_credentials"]
 
 MASK = "***"
 _MIN_SECRET_CHARS = 6
+_MIN_LINE_CHARS = 12
+_MIN_PIECE_CHARS = 8
 _MAX_LINE_CHARS = 4_000
+_MAX_ESCAPED = 3  # JSON in JSON, in a command
 
 _ADDRESS = re.compile(r"(?i)\b((?:https?|wss?)://[^\s?#\"'<>`)]+)([?#][^\s\"'<>`)]*)?")
 _JWT = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?)?")
@@ -75,50 +88,251 @@ def _without_jwt(found: re.Match[str]) -> str:
     return found[0] if found[1] is None else MASK
 
 
-def _written(value: str) -> Iterator[str]:
-    """The value as it stands in a text: itself, and inside the quotes of JSON or of Python."""
-    for form in (
-        value,
-        json.dumps(value)[1:-1],
-        json.dumps(value, ensure_ascii=False)[1:-1],
-        repr(value)[1:-1],
-    ):
-        yield plain(form)
+# What stands for something else, one notation each, with what a text must hold to have any; a run stands for
+# several characters together. One is undone at a time, as what escapes in one is plain in the others.
+_ESCAPED = (
+    ("%", re.compile(r"(?P<percent>(?:%[0-9A-Fa-f]{2})+)")),
+    ("&", re.compile(r"(?P<html>&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]{2,8});)")),
+    (
+        "\\",
+        re.compile(
+            r"(?P<utf16>(?:\\u[0-9A-Fa-f]{4})+)|(?P<utf32>\\U[0-9A-Fa-f]{8})"
+            r"|(?P<hex>(?:\\x[0-9A-Fa-f]{2})+)|(?P<back>\\(?s:.))"
+        ),
+    ),
+    ("'", re.compile(r"""(?P<shell>'(?:\\'|"'")')""")),
+)
+_BACK = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "\n": ""}
+_UNSEEN = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+")
+_NO_WORD = re.compile(r"[\W_]+")
+# How those who cut tell it; a quote ends what was cut before it was quoted.
+_CUT = re.compile(r"…|\.\.\.|\(cut|[\"'`]")
+_LONGEST_MARK = 4
+_HALF_ESCAPE = 7
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    """The characters that an escape stands for."""
+    text = found[0]
+    match found.lastgroup:
+        case "percent":
+            characters = _decoded(unquote_to_bytes(text))
+        case "hex":
+            characters = _decoded(bytes.fromhex(text.replace("\\x", "")))
+        case "utf16":
+            characters = bytes.fromhex(text.replace("\\u", "")).decode("utf-16-be", "replace")
+        case "utf32":
+            characters = bytes.fromhex(text[2:]).decode("utf-32-be", "replace")
+        case "html":
+            characters = html.unescape(text)
+        case "shell":
+            characters = "'"
+        case _:
+            characters = _BACK.get(text[1], text[1])
+    return characters
+
+
+def _decoded(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+class _View:
+    """A text as it reads with its escapes undone, and where each character of it stands in the text."""
+
+    def __init__(self, text: str, spans: list[tuple[int, int]] | None = None) -> None:
+        self.text = text
+        self._spans = spans
+
+    def unescaped(self) -> "Iterator[_View]":
+        """The views with one notation undone, where there is anything to undo."""
+        for needed, pattern in _ESCAPED:
+            if needed in self.text and pattern.search(self.text):
+                yield self._without(pattern)
+
+    def _without(self, pattern: re.Pattern[str]) -> "_View":
+        parts: list[str] = []
+        spans: list[tuple[int, int]] = []
+        at = 0
+        for found in pattern.finditer(self.text):
+            characters = _unescaped(found)
+            parts += (self.text[at : found.start()], characters)
+            spans += (self.span(index, index + 1) for index in range(at, found.start()))
+            spans += [self.span(*found.span())] * len(characters)
+            at = found.end()
+        spans += (self.span(index, index + 1) for index in range(at, len(self.text)))
+        return _View("".join([*parts, self.text[at:]]), spans)
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """From where to where that stands in the text."""
+        if self._spans is None:
+            return start, end
+        return self._spans[start][0], self._spans[end - 1][1]
 
 
 class Redaction:
-    """Masks known values as well as shapes. Values shorter than six characters would mask ordinary words."""
+    """Masks known values as well as shapes.
+
+    Values of less than six characters, blanks not counted, would mask ordinary words.
+    """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        long_enough = {value for value in values if len(plain(value)) >= _MIN_SECRET_CHARS}
-        forms = {form for value in long_enough for form in _written(value)}
-        self._values = sorted(forms, key=len, reverse=True)
-        self._raw_values = sorted(forms | long_enough, key=len, reverse=True)
+        known = {value for value in values if len(_squeezed(plain(value))) >= _MIN_SECRET_CHARS}
+        # Compared without blanks and line breaks: output is wrapped, joined and indented.
+        forms = {form for value in known for form in _written(value)}
+        self._joined = [(form[:_MIN_PIECE_CHARS], form[-_MIN_PIECE_CHARS:], form) for form in forms]
+        # Compared by letters and digits alone: lines may be joined by anything.
+        skeletons = (_NO_WORD.sub("", value) for value in known if len(value.splitlines()) > 1)
+        self._skeletons = {form for form in skeletons if len(form) >= _MIN_LINE_CHARS}
 
     def text(self, text: str) -> str:
         """The text, fit to be shown; its lines stay lines."""
-        text = plain(text)
-        for value in self._values:
-            text = text.replace(value, MASK)
-        return mask_credentials(text)
+        return mask_credentials(self._without_known(plain(text)))
 
     def verbatim(self, text: str) -> str:
         """The text as it is but for its secrets: control characters and harmless queries stay.
 
         For what people want to see exactly, such as a prompt; whoever shows it on a terminal cleans it.
         """
-        for value in self._raw_values:
-            text = text.replace(value, MASK)
-        return _mask_shapes(text)
+        return _mask_shapes(self._without_known(text))
+
+    def line(self, text: str, limit: int = MAX_CHARS, *, joint: str = " ") -> str:
+        """The text on one line of at most `limit` characters: masked, then its lines joined, then cut."""
+        room = limit * 8  # what is left of a secret at its end is masked too
+        lines = self.text(text[:room]).splitlines() + (["…"] if len(text) > room else [])
+        return one_line(joint.join(line.strip() for line in lines if line.strip()), limit)
 
     def failure(self, failure: Failure) -> Failure:
         """The failure with texts that are fit to be shown, one line each."""
         return replace(
             failure,
-            message=self._line(failure.message),
-            hint=None if failure.hint is None else self._line(failure.hint),
-            where=None if failure.where is None else self._line(failure.where),
+            message=self.line(failure.message, _MAX_LINE_CHARS),
+            hint=None if failure.hint is None else self.line(failure.hint, _MAX_LINE_CHARS),
+            where=None if failure.where is None else self.line(failure.where, _MAX_LINE_CHARS),
         )
 
-    def _line(self, text: str) -> str:
-        return one_line(self.text(text), _MAX_LINE_CHARS)
+    def _without_known(self, text: str) -> str:
+        if not self._joined:
+            return text
+        spans: list[tuple[int, int]] = []
+        views = {text: _View(text)}
+        newest = views
+        for _ in range(_MAX_ESCAPED):
+            others = (other for view in newest.values() for other in view.unescaped())
+            newest = {other.text: other for other in others if other.text not in views}
+            views = views | newest
+        for view in views.values():
+            spans += (view.span(*found) for found in self._found(view.text))
+        return _masked(text, spans) if spans else text
+
+    def _found(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where known secrets stand, and what is left of them where the text was cut."""
+        squeezed = _squeezed(text)
+        found: list[tuple[int, int]] = []
+        for head, tail, form in self._joined:
+            if head in squeezed:
+                found += _heads(squeezed, form)
+            if tail in squeezed:
+                found += _tails(squeezed, form)
+        if found:
+            at = [index for index, character in enumerate(text) if not _UNSEEN.match(character)]
+            yield from ((at[start], at[end - 1] + 1) for start, end in found)
+        if self._skeletons:
+            bare = _NO_WORD.sub("", text)
+            at = []
+            for form in self._skeletons:
+                for match in re.finditer(form, bare):  # letters and digits alone
+                    at = at or [
+                        index for index, character in enumerate(text) if not _NO_WORD.match(character)
+                    ]
+                    yield at[match.start()], at[match.end() - 1] + 1
+
+
+SHAPES_ONLY: Final = Redaction()
+"""Masks what has the shape of a credential, where no secret is known."""
+
+
+def _written(value: str) -> Iterator[str]:
+    """The notations of a secret that no escape tells of, without blanks: as it is, by lines, hex, base64."""
+    for form in (value, plain(value), value.strip().replace(" ", "+")):
+        yield from _long_enough(_squeezed(form), _MIN_SECRET_CHARS)
+    lines = value.splitlines()
+    for line in lines if len(lines) > 1 else ():
+        yield from _long_enough(_squeezed(line), _MIN_LINE_CHARS)
+    for text in {value, value.strip()}:
+        raw = text.encode("utf-8", "surrogatepass")
+        yield from (raw.hex(), raw.hex().upper())
+        for before in range(3):  # a secret begins anywhere in three bytes
+            coded = base64.b64encode(bytes(before) + raw).decode()
+            own = coded[(0, 2, 3)[before] : (before + len(raw)) * 8 // 6]
+            yield from _long_enough(own, _MIN_PIECE_CHARS)
+            yield from _long_enough(own.replace("+", "-").replace("/", "_"), _MIN_PIECE_CHARS)
+
+
+def _squeezed(text: str) -> str:
+    """The text without blanks, line breaks, and what else is not seen."""
+    joined = "".join(text.split())
+    return joined if joined.isprintable() else _UNSEEN.sub("", joined)
+
+
+def _long_enough(form: str, least: int) -> Iterator[str]:
+    if len(form) >= least:
+        yield form
+
+
+def _heads(text: str, form: str) -> Iterator[tuple[int, int]]:
+    """Where a form stands, or the head of it before a cut; half an escape may stand between."""
+    start = text.find(form[:_MIN_PIECE_CHARS])
+    while start >= 0:
+        end = start + _agreement(form, text[start : start + len(form)])
+        whole = end - start == len(form)
+        if whole or len(text) - end <= _HALF_ESCAPE or _is_cut(text, start + _MIN_PIECE_CHARS, end):
+            yield start, end
+        start = text.find(form[:_MIN_PIECE_CHARS], start + 1)
+
+
+def _tails(text: str, form: str) -> Iterator[tuple[int, int]]:
+    """Where the tail of a form stands behind a cut; half an escape may stand between."""
+    found = text.find(form[-_MIN_PIECE_CHARS:])
+    while found >= 0:
+        end = found + min(_MIN_PIECE_CHARS, len(form))
+        start = end - _agreement(form[::-1], text[max(0, end - len(form)) : end][::-1])
+        if start <= _HALF_ESCAPE or _is_cut(text, start - 2 * _HALF_ESCAPE, end - _MIN_PIECE_CHARS):
+            yield start, end
+        found = text.find(form[-_MIN_PIECE_CHARS:], found + 1)
+
+
+def _is_cut(text: str, first: int, last: int) -> bool:
+    """Whether somebody told of a cut there, or so soon behind that half an escape may stand between."""
+    found = _CUT.search(text, max(first, 0), last + _HALF_ESCAPE + _LONGEST_MARK)
+    return found is not None and found.start() <= last + _HALF_ESCAPE
+
+
+def _agreement(one: str, other: str) -> int:
+    """How many characters the two begin with together."""
+    differing = (index for index, (mine, yours) in enumerate(zip(one, other, strict=False)) if mine != yours)
+    return next(differing, min(len(one), len(other)))
+
+
+def _masked(text: str, spans: list[tuple[int, int]]) -> str:
+    parts: list[str] = []
+    done = 0
+    for start, end in _merged(spans):
+        parts += (text[done:start], MASK)
+        done = end
+    return "".join([*parts, text[done:]])
+
+
+def _merged(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The spans in order, those that overlap as one."""
+    start, end = -1, -1
+    for first, last in sorted(spans):
+        if first <= end:
+            end = max(end, last)
+            continue
+        if start >= 0:
+            yield start, end
+        start, end = first, last
+    yield start, end

@@ -19,15 +19,24 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """The answer to one tool call; `text` is what the model reads."""
+    """The answer to one tool call; `text` is what the model reads.
+
+    `read_only` says that the call changed nothing. `commented` says that it wrote a comment, so that the
+    daemon need not write one of its own.
+    """
 
     success: bool
     text: str
+    read_only: bool = False
+    commented: bool = False
 
     @classmethod
-    def of(cls, payload: Mapping[str, Any]) -> "ToolResult":
+    def of(
+        cls, payload: Mapping[str, Any], *, read_only: bool = False, commented: bool = False
+    ) -> "ToolResult":
         """A successful answer that carries `payload` as JSON."""
-        return cls(success=True, text=json.dumps(payload, ensure_ascii=False))
+        text = json.dumps(payload, ensure_ascii=False)
+        return cls(success=True, text=text, read_only=read_only, commented=commented)
 
     @classmethod
     def error(cls, message: str, **details: Any) -> "ToolResult":

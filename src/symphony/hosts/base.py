@@ -50,7 +50,7 @@ class HostProcess(Protocol):
         """The exit code once the child has been reaped, else null."""
         ...
 
-    async def receive(self, max_bytes: int = 262_144) -> bytes:
+    async def receive(self, max_bytes: int = 65_536) -> bytes:
         """Next bytes of stdout; `b""` at its end. Safe to cancel: no byte is lost."""
         ...
 
@@ -103,9 +103,9 @@ class Host(Protocol):
     ) -> Completed:
         """Run a command in its own process group and wait; nothing of the group outlives this call.
 
-        Output past the limit is read and dropped. On cancellation the group is ended too. Should we die
-        meanwhile, a `tethered` command gets SIGTERM where the host can see to that; leave out what ends soon
-        by itself, as it costs a moment.
+        Output past the limit is read and dropped. On cancellation the group is ended too. Where the host can
+        see to that, a `tethered` command ends when we die, and nothing that it started outlives it, whatever
+        group it is in; leave out what ends soon by itself and leaves nothing, as it costs a moment.
 
         Raises:
             FileNotFoundError: the program or `cwd` does not exist.
@@ -123,7 +123,7 @@ class Host(Protocol):
     ) -> HostProcess:
         """Start a long-lived child in a session of its own. Raises as `run` does.
 
-        Should we die it is killed, where the host can see to that.
+        Where the host can see to that, it is killed when we die, and nothing that it started outlives it.
         """
         ...
 
@@ -142,6 +142,10 @@ class Host(Protocol):
         """
         ...
 
+    def find_supervising(self) -> Identity | None:
+        """Another living daemon of our instance: the parent of a subreaper that carries our mark."""
+        ...
+
     def identify(self, pid: int) -> Identity | None:
         """Who has this process number now; null when nobody has."""
         ...
@@ -152,6 +156,13 @@ class Host(Protocol):
 
     def alive(self, identity: Identity) -> bool:
         """Whether exactly this process still runs (a zombie does not)."""
+        ...
+
+    async def end_orphans(self) -> int:
+        """End and reap what lost all that stood between it and us; returns how many were found alive.
+
+        That is nobody of a session that lives: see `hosts.subreaper`.
+        """
         ...
 
     async def end(self, targets: Sequence[Identity], *, grace_ms: int) -> tuple[Identity, ...]:

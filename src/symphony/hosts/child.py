@@ -6,22 +6,20 @@ own, after which the number of its process group may belong to somebody else. He
 and its group ours, until `reap`.
 """
 
-import fcntl
 import math
 import os
 import subprocess
 import weakref
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import anyio
 from anyio import to_thread, wait_readable, wait_writable
 from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 
-__all__ = ["PIPE_BYTES", "Child", "ReadEnd", "WriteEnd", "start"]
+__all__ = ["Child", "ReadEnd", "WriteEnd", "start", "started_here"]
 
-PIPE_BYTES = 131_072
+_unreaped: set[int] = set()
 
 
 class ReadEnd:
@@ -30,23 +28,19 @@ class ReadEnd:
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
         self._fd = fd
-        self._waited = False
         self.close = weakref.finalize(self, os.close, fd)
 
     async def receive(self, max_bytes: int) -> bytes:
         """Next bytes; `b""` at the end. No await stands between reading and returning, so none get lost.
 
-        Others get their turn before each read but the first one after a wait: between a question and its
-        answer there is nothing to read, and the way around the loop would only cost time.
+        Other tasks get their turn before each read.
         """
-        waited, self._waited = self._waited, False
-        await (checkpoint_if_cancelled() if waited else checkpoint())
+        await checkpoint()
         while self.close.alive:
             try:
                 data = os.read(self._fd, max_bytes)
             except BlockingIOError:
                 await wait_readable(self._fd)
-                self._waited = True
                 continue
             if not data:
                 self.close()
@@ -81,6 +75,7 @@ class Child:
     def __init__(self, popen: subprocess.Popen[bytes], stdin: WriteEnd, stdout: ReadEnd) -> None:
         self._popen = popen
         self.pid = popen.pid
+        _unreaped.add(popen.pid)
         self.stdin = stdin
         self.stdout = stdout
 
@@ -97,7 +92,10 @@ class Child:
 
     def reap(self) -> int | None:
         """The exit code (negative for a signal) if the child has ended, else null."""
-        return self._popen.poll()
+        code = self._popen.poll()
+        if code is not None:
+            _unreaped.discard(self.pid)
+        return code
 
     def signal_group(self, number: int) -> bool:
         """Signal the child's process group; whether there is one left."""
@@ -110,12 +108,23 @@ class Child:
         return True
 
 
-def start(argv: Sequence[str], *, cwd: Path | None, env: Mapping[str, str], stderr: int) -> Child:
-    """Start a child; `stderr` is a file descriptor that stays the caller's. Raises `OSError`."""
+def started_here() -> frozenset[int]:
+    """The children that were started here and not reaped. Ask in the thread that starts them."""
+    return frozenset(_unreaped)
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    cwd: Path | None,
+    env: Mapping[str, str],
+    stderr: int,
+    pass_fds: Collection[int] = (),
+) -> Child:
+    """Start a child; the descriptors `stderr` and `pass_fds` stay the caller's. Raises `OSError`."""
     child_stdin, our_stdin = os.pipe()
     our_stdout, child_stdout = os.pipe()
     stdin, stdout = WriteEnd(our_stdin), ReadEnd(our_stdout)
-    _widen(our_stdout)
     try:
         popen = subprocess.Popen(
             list(argv),
@@ -125,18 +134,12 @@ def start(argv: Sequence[str], *, cwd: Path | None, env: Mapping[str, str], stde
             cwd=cwd,
             env=dict(env),
             start_new_session=True,
+            pass_fds=pass_fds,
         )
     finally:
         os.close(child_stdin)
         os.close(child_stdout)
     return Child(popen, stdin, stdout)
-
-
-def _widen(fd: int) -> None:
-    """Let a pipe hold twice as much, where one may: a read costs as much as the events that it brings."""
-    if hasattr(fcntl, "F_SETPIPE_SZ"):
-        with suppress(OSError):  # a user may have so much in pipes, and no more
-            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
 async def _readable_once(fd: int) -> None:

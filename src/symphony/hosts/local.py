@@ -1,31 +1,35 @@
 """`LocalHost`: this machine."""
 
+import errno
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import anyio
+import structlog
 from anyio import to_thread
 
+from symphony.hosts import subreaper
 from symphony.hosts.base import Completed, HostProcess, Identity
-from symphony.hosts.child import PIPE_BYTES, Child, ReadEnd, WriteEnd, start
+from symphony.hosts.child import Child, ReadEnd, WriteEnd, start, started_here
 from symphony.hosts.groups import RunGroups, own_group
 from symphony.hosts.processes import INSTANCE_VARIABLE, RUN_ID_VARIABLE, ProcessTable
-from symphony.hosts.tether import Tether, startable
 
 __all__ = ["LocalHost", "LocalProcess"]
 
 _GROUP_GRACE_MS: Final = 500
 _LAST_BYTES_S: Final = 0.5
 _KILL_WAIT_S: Final = 2.0
-# Nearly what a pipe holds: a larger buffer is mapped and unmapped by every read, which costs more than it.
-_CHUNK_BYTES: Final = PIPE_BYTES - 1_024
+_CHUNK_BYTES: Final = 65_536
+_SWEEPS: Final = 3
+_log = structlog.get_logger(__name__)
 
 
 class LocalProcess:
-    """A long-lived child of this process (`HostProcess`)."""
+    """A long-lived command (`HostProcess`): a child of ours, or of the subreaper that is our child."""
 
     def __init__(self, child: Child, identity: Identity, table: ProcessTable, run_id: str | None) -> None:
         self._child = child
@@ -62,11 +66,16 @@ class LocalProcess:
 
     def descendants(self) -> tuple[Identity, ...]:
         """The child, all below it, and all that carry the `SYMPHONY_RUN_ID` it was started with."""
-        return self._table.family(self._identity.pid, self._run_id)
+        return self._without_subreaper(self._table.family(self._child.pid, self._run_id))
 
     def offspring(self) -> tuple[Identity, ...]:
         """The child and all below it."""
-        return self._table.family(self._identity.pid)
+        return self._without_subreaper(self._table.family(self._child.pid))
+
+    def _without_subreaper(self, found: tuple[Identity, ...]) -> tuple[Identity, ...]:
+        """It ends by itself, and must not before all below it have."""
+        hidden = self._child.pid if self._child.pid != self._identity.pid else None
+        return tuple(one for one in found if one.pid != hidden)
 
     def signal(self, number: int, targets: Sequence[Identity]) -> None:
         """Send a signal to those of `targets` that still are who they were."""
@@ -77,17 +86,18 @@ class LocalHost:
     """This machine (`Host`). Children are watched without threads; see `child`.
 
     With an `instance`, which names one daemon over its restarts, every child carries it in
-    `SYMPHONY_INSTANCE`, by which a successor finds what was left, and dies with this process where the kernel
-    can see to that.
+    `SYMPHONY_INSTANCE`, by which a successor finds what was left, and on Linux runs below a subreaper. With
+    `adopts` this process is one too, and ends what comes to it.
     """
 
-    def __init__(self, *, instance: str | None = None, tether: Tether | None = None) -> None:
+    def __init__(self, *, instance: str | None = None, adopts: bool = False) -> None:
         own = None if instance is None else own_group()
         self._groups = None if instance is None or own is None else RunGroups(own, instance)
         self._table = ProcessTable(groups=self._groups)
         self._instance = instance
         self._marks = {} if instance is None else {INSTANCE_VARIABLE: instance}
-        self._tether = tether or (None if instance is None else Tether())
+        self._supervised = instance is not None and subreaper.available()
+        self._adopts = adopts and self._supervised
 
     @property
     def name(self) -> str:
@@ -112,7 +122,8 @@ class LocalHost:
         errors, child_stderr = os.pipe()
         stderr = _Capture(ReadEnd(errors), max_output_bytes)
         try:
-            child = await self._start(argv, signal.SIGTERM if tethered else None, cwd, env, child_stderr)
+            last_word = signal.SIGTERM if tethered else None
+            child, command = await self._start(argv, last_word, cwd, env, child_stderr)
         finally:
             os.close(child_stderr)
         stdout = _Capture(child.stdout, max_output_bytes)
@@ -120,7 +131,7 @@ class LocalHost:
             pumps.start_soon(_feed, child.stdin, stdin)
             pumps.start_soon(stdout.drain)
             pumps.start_soon(stderr.drain)
-            timed_out = await self._until_ended(child, timeout_ms)
+            timed_out = await self._until_ended(child, command, timeout_ms)
             with anyio.move_on_after(_LAST_BYTES_S):
                 await stdout.ended.wait()
                 await stderr.ended.wait()
@@ -144,10 +155,11 @@ class LocalHost:
         run_id = env.get(RUN_ID_VARIABLE)
         log = os.open(stderr_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            child = await self._start(argv, signal.SIGKILL, cwd, env, log, run_id=run_id)
+            child, command = await self._start(argv, signal.SIGKILL, cwd, env, log, run_id=run_id)
         finally:
             os.close(log)
-        identity = self._table.identify(child.pid)
+        # A command that has ended already was reaped by its subreaper, which nobody but us can reap.
+        identity = self._table.identify(command) or self._table.identify(child.pid)
         if identity is None:  # cannot be: an unreaped child keeps its entry
             raise ProcessLookupError(f"process {child.pid} vanished while it was started")
         return LocalProcess(child, identity, self._table, run_id)
@@ -168,9 +180,37 @@ class LocalHost:
         """What an earlier daemon of this instance left running, with all below it; see `Host.find_left`."""
         return () if self._instance is None else self._table.left_by(self._instance)
 
+    def find_supervising(self) -> Identity | None:
+        """The living daemon that one of the subreapers with our mark belongs to."""
+        for one in self.find_left():
+            daemon = subreaper.daemon_of(self._table.command(one.pid))
+            parents = self._table.lineage(one.pid)[1:2]
+            if daemon is not None and parents and parents[0].pid == daemon:
+                return parents[0]
+        return None
+
     def alive(self, identity: Identity) -> bool:
         """Whether exactly this process still runs (a zombie does not)."""
         return self._table.alive(identity)
+
+    async def end_orphans(self) -> int:
+        """End and reap our children that we did not start; see `Host.end_orphans`."""
+        ended = 0
+        for _ in range(_SWEEPS if self._adopts else 0):  # a process may fork between the look and the signal
+            children = await to_thread.run_sync(self._table.adopted)
+            # In this order: one that was started meanwhile is known by now.
+            orphans = [pid for pid in children if pid not in started_here()]
+            if not orphans:
+                break
+            living = self._table.families(orphans)
+            await self._table.end(living, grace_ms=_GROUP_GRACE_MS)
+            for pid in orphans:
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 - does not wait
+            ended += len(living)
+        if ended:
+            _log.warning("orphans_ended", processes=ended)
+        return ended
 
     async def end(self, targets: Sequence[Identity], *, grace_ms: int) -> tuple[Identity, ...]:
         """SIGTERM, then SIGKILL after the grace; returns those that survived even that."""
@@ -185,46 +225,35 @@ class LocalHost:
         stderr: int,
         *,
         run_id: str | None = None,
-    ) -> Child:
-        """Start a marked child that gets the signal `last_word` when this process dies. Raises `OSError`.
+    ) -> tuple[Child, int]:
+        """Start a marked child; with it the number of the command, which may be below it. Raises `OSError`.
 
-        With a `run_id` it starts in the control group of that run, where there are such.
+        A `last_word` asks for a subreaper, and is what the command is sent when we are gone. With a `run_id`
+        it starts in the control group of that run, where there are such.
         """
         marked = {**env, **self._marks}
-        if self._instance is not None and last_word is not None:
-            tied = self._tied_at_once(argv, last_word, marked, run_id)
-            if tied is None:
-                tied = await to_thread.run_sync(self._wrapped, argv, last_word, cwd, marked, run_id)
-            argv = tied
-        return start(argv, cwd=cwd, env=marked, stderr=stderr)
+        if not self._supervised or last_word is None:
+            child = start(argv, cwd=cwd, env=marked, stderr=stderr)
+            return child, child.pid
+        answer, told = os.pipe()
+        reader = ReadEnd(answer)
+        try:
+            below = subreaper.above(argv, last_word=last_word, told=told)
+            if self._groups is not None and run_id is not None:
+                below = await to_thread.run_sync(self._groups.enter, run_id, below)
+            child = start(below, cwd=cwd, env=marked, stderr=stderr, pass_fds=(told,))
+        finally:
+            os.close(told)
+        with anyio.CancelScope(shield=True):
+            number, _, error = (await _all_of(reader)).partition(b"\n")
+            if error or not number:
+                await child.exited()
+                child.reap()
+                code = int(error or errno.ECHILD)
+                raise OSError(code, os.strerror(code), argv[0])
+        return child, int(number)
 
-    def _tied_at_once(
-        self,
-        argv: Sequence[str],
-        last_word: signal.Signals,
-        env: Mapping[str, str],
-        run_id: str | None,
-    ) -> Sequence[str] | None:
-        """The same as `_wrapped` where no file has to be looked at; else null."""
-        if self._tether is None or (self._groups is not None and run_id is not None):
-            return None
-        return self._tether.tie_at_once(argv, last_word, env=env)
-
-    def _wrapped(
-        self,
-        argv: Sequence[str],
-        last_word: signal.Signals,
-        cwd: Path | None,
-        env: Mapping[str, str],
-        run_id: str | None,
-    ) -> Sequence[str]:
-        """The command behind what ties it to us and puts it into its group. Looks at files."""
-        tied = argv if self._tether is None else self._tether.tie(argv, last_word, cwd=cwd, env=env)
-        if self._groups is None or run_id is None or not startable(argv[0], cwd, env):
-            return tied
-        return self._groups.enter(run_id, tied)
-
-    async def _until_ended(self, child: Child, timeout_ms: int) -> bool:
+    async def _until_ended(self, child: Child, command: int, timeout_ms: int) -> bool:
         """Wait for the child and end what is left of its group; whether the deadline came first."""
         in_time = False
         try:
@@ -233,7 +262,7 @@ class LocalHost:
                 in_time = True
         finally:
             with anyio.CancelScope(shield=True):
-                await (self._end_leftovers(child) if in_time else self._end_all(child))
+                await (self._end_leftovers(child) if in_time else self._end_all(child, command))
         return not in_time
 
     async def _end_leftovers(self, child: Child) -> None:
@@ -246,13 +275,15 @@ class LocalHost:
         if child.signal_group(0):
             await self._table.end(self._table.group(child.pid), grace_ms=_GROUP_GRACE_MS)
 
-    async def _end_all(self, child: Child) -> None:
-        """End a running command: its group, and its descendants wherever they are."""
-        targets = {*self._table.family(child.pid), *self._table.group(child.pid)}
-        await self._table.end(tuple(targets), grace_ms=_GROUP_GRACE_MS)
-        child.signal_group(signal.SIGKILL)
-        with anyio.move_on_after(_KILL_WAIT_S):
-            await child.exited()
+    async def _end_all(self, child: Child, command: int) -> None:
+        """End a running command: its group, and its descendants wherever they are; its subreaper follows."""
+        found = {*self._table.family(child.pid), *self._table.group(command)}
+        targets = [one for one in found if one.pid != child.pid or child.pid == command]
+        await self._table.end(targets, grace_ms=_GROUP_GRACE_MS)
+        for _ in range(2):
+            with anyio.move_on_after(_KILL_WAIT_S):
+                await child.exited()
+            child.signal_group(signal.SIGKILL)
         child.reap()
 
 
@@ -272,6 +303,13 @@ class _Capture:
         finally:
             self._source.close()
             self.ended.set()
+
+
+async def _all_of(reader: ReadEnd) -> bytes:
+    data = b""
+    while piece := await reader.receive(64):
+        data += piece
+    return data
 
 
 async def _feed(stdin: WriteEnd, data: bytes) -> None:

@@ -76,6 +76,29 @@ class ProcessTable:
         pids = self._with_all_below(pid for pid in marked if pid not in spared)
         return self._living(pid for pid in pids if pid not in spared and self._is_ours(pid))
 
+    def adopted(self) -> tuple[int, ...]:
+        """Our children that are in another session than we are: those of `child.start`, and orphans.
+
+        Nobody who is in a session of its own comes back to ours, so what others start here is not among them.
+        """
+        session, found = os.getsid(0), []
+        for pid in self._fs.children(os.getpid()):
+            with suppress(OSError):
+                stat = self._fs.stat(pid)
+                if stat is not None and stat.session != session:
+                    found.append(pid)
+        return tuple(found)
+
+    def command(self, pid: int) -> tuple[str, ...]:
+        """The command line of a process; empty where it cannot be read."""
+        return self._fs.command(pid)
+
+    def families(self, pids: Iterable[int]) -> tuple[Identity, ...]:
+        """Who lives of these processes of ours and of all below them; for root everybody's are its own."""
+        everybody = os.getuid() == 0
+        found = self._with_all_below(pids)
+        return self._living(pid for pid in found if everybody or self._is_ours(pid))
+
     def group(self, group_id: int) -> tuple[Identity, ...]:
         """The live members of a process group."""
         return self._living(pid for pid in self._pids() if _group_of(pid) == group_id)

@@ -21,9 +21,10 @@ _ENDED = frozenset({b"Z", b"X", b"x"})
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What `/proc/<pid>/stat` tells: ticks from boot to the start, has it ended, is it a kernel thread."""
+    """What `/proc/<pid>/stat` tells; `started_ticks` are those from the boot to the start."""
 
     parent: int
+    session: int
     started_ticks: int
     ended: bool
     kernel: bool
@@ -53,6 +54,7 @@ class ProcFs:
         fields = text[text.rindex(b")") + 2 :].split()
         return Stat(
             parent=int(fields[1]),
+            session=int(fields[3]),
             started_ticks=int(fields[19]),
             ended=fields[0] in _ENDED,
             kernel=bool(int(fields[6]) & _KERNEL_THREAD),
@@ -69,6 +71,25 @@ class ProcFs:
         except OSError:
             return None
         return int(status.partition(b"\nUid:\t")[2].split(maxsplit=1)[0])
+
+    def command(self, pid: int) -> tuple[str, ...]:
+        """The words of its command line; none where they cannot be read."""
+        try:
+            return tuple(map(os.fsdecode, _read(f"{self._root}/{pid}/cmdline").split(b"\0")[:-1]))
+        except OSError:
+            return ()
+
+    def children(self, pid: int) -> list[int]:
+        """The children of a process, those that have ended and were not reaped included."""
+        found = self._children(pid)
+        return [child for child in self.pids() if self._parent(child) == pid] if found is None else found
+
+    def _parent(self, pid: int) -> int | None:
+        try:
+            stat = self.stat(pid)
+        except OSError:
+            return None
+        return None if stat is None else stat.parent
 
     def below(self, pid: int) -> list[int] | None:
         """Every descendant of a process, parents first; null where this kernel does not list children."""

@@ -1,27 +1,471 @@
-"""The open file: a batch in one transaction, and the bounds of what is kept of a run."""
+"""The file of the journal: its tables, opening it, and writing a batch of records. Everything here blocks.
 
+What a daemon reads whole is stored as JSON in a `record` column; other columns exist only for queries. A
+damaged file is moved aside and kept. A file of another program, user or newer version is never touched. A new
+file is made under another name and then renamed, so that a half-made file never has the name.
+"""
+
+import os
 import sqlite3
+import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from typing import TypeVar, assert_never
 
 from symphony.domain.failures import Failure
-from symphony.journal.backlog import Batch
-from symphony.journal.codec import CodecError
-from symphony.journal.faults import notice
-from symphony.journal.model import EventRecord, Record
-from symphony.journal.opening import Opened, identity
-from symphony.journal.rows import INSERT_EVENT, Row, Statement, event_row, statements
+from symphony.journal.codec import CodecError, column, decode, encode, restored
+from symphony.journal.model import (
+    FAULTS,
+    ClaimGone,
+    ClaimRecord,
+    CommentRecord,
+    DamagedError,
+    DayRecord,
+    EventRecord,
+    IssueSpent,
+    Record,
+    Remembered,
+    ResultGone,
+    ResultRecord,
+    RunRecord,
+    SettingRecord,
+    SkillsNote,
+    SkillsRecord,
+    UnusableError,
+    failure_of,
+    is_damage,
+    notice,
+    unusable,
+)
+from symphony.scheduler.inputs import Spent
 
-__all__ = ["KEPT_FIRST", "MAX_EVENTS", "Database"]
+__all__ = [
+    "APPLICATION_ID",
+    "ASIDE",
+    "INSERT_EVENT",
+    "MAX_EVENTS",
+    "VERSION",
+    "Batch",
+    "Database",
+    "as_text",
+    "companions",
+    "create_tables",
+    "event_row",
+    "load",
+    "missing_table",
+    "open_database",
+    "typed",
+]
+
+_T = TypeVar("_T")
+Row = tuple[str | int | float | None, ...]
+Statement = tuple[str, Row]
+Key = tuple[str, ...]
+
+# --- tables -------------------------------------------------------------------------------------------------
+
+APPLICATION_ID = 0x53594D50
+"""`SYMP`: distinguishes our file from other SQLite files."""
+
+VERSION = 1
+"""Changes with the tables; a file of another version is refused."""
+
+_SCHEMA = """
+CREATE TABLE claims (issue_id TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE results (issue_id TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE runs (
+    run_id TEXT PRIMARY KEY, issue_id TEXT NOT NULL, issue_identifier TEXT NOT NULL,
+    started_wall_ms INTEGER NOT NULL, ended_wall_ms INTEGER, outcome TEXT, record TEXT NOT NULL
+);
+CREATE INDEX runs_by_issue ON runs (issue_identifier, started_wall_ms);
+CREATE INDEX runs_by_start ON runs (started_wall_ms);
+CREATE INDEX runs_alive ON runs (run_id) WHERE ended_wall_ms IS NULL;
+CREATE TABLE events (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, issue_id TEXT NOT NULL, issue_identifier TEXT NOT NULL,
+    run_id TEXT, at_wall_ms INTEGER NOT NULL, event TEXT NOT NULL, message TEXT NOT NULL
+);
+CREATE INDEX events_by_issue ON events (issue_identifier);
+CREATE INDEX events_by_run ON events (run_id);
+CREATE TABLE comments (
+    issue_id TEXT NOT NULL, kind TEXT NOT NULL, comment_id TEXT NOT NULL, fingerprint TEXT NOT NULL,
+    at_wall_ms INTEGER NOT NULL, PRIMARY KEY (issue_id, kind)
+) WITHOUT ROWID;
+CREATE TABLE skills_notes (
+    issue_id TEXT PRIMARY KEY, said INTEGER NOT NULL, at_wall_ms INTEGER NOT NULL, record TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE skill_runs (run_id TEXT PRIMARY KEY, commit_id TEXT, at_wall_ms INTEGER NOT NULL);
+CREATE TABLE skill_uses (
+    run_id TEXT NOT NULL REFERENCES skill_runs (run_id) ON DELETE CASCADE, position INTEGER NOT NULL,
+    name TEXT NOT NULL, path TEXT NOT NULL, sha256 TEXT, listed INTEGER NOT NULL, seen INTEGER NOT NULL,
+    PRIMARY KEY (run_id, position)
+) WITHOUT ROWID;
+CREATE TABLE spent (
+    issue_id TEXT PRIMARY KEY, tokens INTEGER NOT NULL, turns INTEGER NOT NULL, at_wall_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE days (day TEXT PRIMARY KEY, tokens INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+"""
+_TABLES = frozenset(
+    {"claims", "results", "runs", "events", "comments", "skills_notes", "skill_runs", "skill_uses", "spent",
+     "days", "settings"}
+)  # fmt: skip
+
+
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Make the tables in an empty file."""
+    connection.executescript(_SCHEMA)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def missing_table(connection: sqlite3.Connection) -> str | None:
+    """The first of our tables that the file does not have."""
+    found = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+    return min(_TABLES - found, default=None)
+
+
+# --- records as rows ----------------------------------------------------------------------------------------
+
+_MAX_MESSAGE_CHARS = 2_000
+_MAX_NAME_CHARS = 200
+_UNSPENT = Spent()
+
+INSERT_EVENT = """
+INSERT INTO events (issue_id, issue_identifier, run_id, at_wall_ms, event, message) VALUES (?, ?, ?, ?, ?, ?)
+"""
+
+
+def event_row(event: EventRecord) -> Row:
+    """An event for `INSERT_EVENT`, with its message cut to 2,000 characters.
+
+    Raises:
+        CodecError: it cannot be written.
+    """
+    return _row(
+        event.issue_id, event.issue_identifier, event.run_id, event.at_wall_ms,
+        _cut(event.event, _MAX_NAME_CHARS), _cut(event.message, _MAX_MESSAGE_CHARS),
+    )  # fmt: skip
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _row(*values: object) -> Row:
+    return tuple(column(value) for value in values)
+
+
+def _statements(record: Record, now_wall_ms: int) -> list[Statement]:  # noqa: C901, PLR0912 - one case per kind of record
+    """What writes a record.
+
+    Raises:
+        CodecError: it cannot be written.
+    """
+    match record:
+        case ClaimRecord(issue=issue):
+            made = [("REPLACE INTO claims VALUES (?, ?)", _row(issue.id, encode(record)))]
+        case ClaimGone(issue_id=issue_id):
+            made = [("DELETE FROM claims WHERE issue_id = ?", _row(issue_id))]
+        case ResultRecord(result=result):
+            made = [("REPLACE INTO results VALUES (?, ?)", _row(result.issue.id, encode(record)))]
+        case ResultGone(issue_id=issue_id):
+            made = [("DELETE FROM results WHERE issue_id = ?", _row(issue_id))]
+        case RunRecord() as run:
+            row = _row(
+                run.run_id, run.issue_id, run.issue_identifier, run.started_wall_ms, run.ended_wall_ms,
+                run.outcome, encode(run),
+            )  # fmt: skip
+            made = [("REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", row)]
+        case EventRecord():
+            made = [(INSERT_EVENT, event_row(record))]
+        case CommentRecord():
+            row = _row(*(getattr(record, field.name) for field in fields(record)))
+            made = [("REPLACE INTO comments VALUES (?, ?, ?, ?, ?)", row)]
+        case SkillsNote(issue_id=issue_id, said=said, at_wall_ms=at_wall_ms):
+            row = _row(issue_id, said, at_wall_ms, encode(record))
+            made = [("REPLACE INTO skills_notes VALUES (?, ?, ?, ?)", row)]
+        case SkillsRecord(run_id=run_id):
+            made = [
+                ("DELETE FROM skill_runs WHERE run_id = ?", _row(run_id)),
+                ("INSERT INTO skill_runs VALUES (?, ?, ?)", _row(run_id, record.commit, now_wall_ms)),
+            ]
+            for position, use in enumerate(record.skills):
+                row = _row(run_id, position, use.name, use.path, use.sha256, use.listed, use.seen)
+                made.append(("INSERT INTO skill_uses VALUES (?, ?, ?, ?, ?, ?, ?)", row))
+        case IssueSpent(issue_id=issue_id, spent=spent) if spent == _UNSPENT:
+            made = [("DELETE FROM spent WHERE issue_id = ?", _row(issue_id))]
+        case IssueSpent(issue_id=issue_id, spent=spent):
+            row = _row(issue_id, spent.tokens, spent.turns, now_wall_ms)
+            made = [("REPLACE INTO spent VALUES (?, ?, ?, ?)", row)]
+        case DayRecord(day=day, tokens=tokens):
+            made = [("REPLACE INTO days VALUES (?, ?)", _row(day, tokens))]
+        case SettingRecord(name=name, value=None):
+            made = [("DELETE FROM settings WHERE name = ?", _row(name))]
+        case SettingRecord(name=name, value=value):
+            made = [("REPLACE INTO settings VALUES (?, ?)", _row(name, value))]
+        case _:
+            assert_never(record)
+    return made
+
+
+def typed(kind: type[_T], row: Sequence[object]) -> _T:
+    """A dataclass whose fields are columns, in their order.
+
+    Raises:
+        CodecError: the row holds no such value.
+    """
+    names = (field.name for field in fields(kind))  # type: ignore[arg-type]  # a dataclass
+    return restored(dict(zip(names, row, strict=True)), kind)
+
+
+def load(connection: sqlite3.Connection, *, drop: bool) -> tuple[Remembered, tuple[Failure, ...]]:
+    """What a start needs, and a notice per table with rows that do not decode.
+
+    Such a row costs itself alone. `drop` deletes it, because a claim that cannot be read must not come back
+    with the next version of the program.
+
+    Raises:
+        sqlite3.Error: the file cannot be read, or not written.
+    """
+    notices: list[Failure] = []
+
+    def taken(table: str, columns: str, made: Callable[..., _T], which: str = "") -> tuple[_T, ...]:
+        key = {"runs": "run_id", "days": "day", "settings": "name"}.get(table, "issue_id")
+        whole, broken = [], []
+        for row in connection.execute(f"SELECT {key}, {columns} FROM {table} {which}"):  # noqa: S608 - our names
+            try:
+                whole.append(made(*row[1:]))
+            except CodecError as error:
+                broken.append((row[0], error))
+        if broken and drop:
+            connection.executemany(f"DELETE FROM {table} WHERE {key} = ?", [(row[0],) for row in broken])  # noqa: S608 - our names
+        if broken:
+            reason = f"{len(broken)} of the journal's {table} could not be read: {broken[0][1]}"
+            notices.append(notice(reason))
+        return tuple(whole)
+
+    alive = "WHERE ended_wall_ms IS NULL ORDER BY started_wall_ms, run_id"
+    columns = "issue_id, kind, comment_id, fingerprint, at_wall_ms"
+    unsaid_first = "ORDER BY said, at_wall_ms DESC LIMIT 4096"
+    remembered = Remembered(
+        claims=taken("claims", "record", partial(decode, kind=ClaimRecord)),
+        results=taken("results", "record", partial(decode, kind=ResultRecord)),
+        live_runs=taken("runs", "record", partial(decode, kind=RunRecord), alive),
+        spent=dict(taken("spent", "issue_id, tokens, turns", _spent)),
+        days=dict(taken("days", "day, tokens", lambda *row: restored(row, tuple[str, int]))),
+        settings=dict(taken("settings", "name, value", lambda *row: restored(row, tuple[str, str]))),
+        comments=taken("comments", columns, _comment, "ORDER BY at_wall_ms DESC LIMIT 4096"),
+        skills_notes=taken("skills_notes", "record", partial(decode, kind=SkillsNote), unsaid_first),
+    )
+    return remembered, tuple(notices)
+
+
+def _spent(issue_id: object, tokens: object, turns: object) -> tuple[str, Spent]:
+    return restored(issue_id, str), restored({"tokens": tokens, "turns": turns}, Spent)
+
+
+def _comment(*row: object) -> CommentRecord:
+    return typed(CommentRecord, row)
+
+
+# --- opening ------------------------------------------------------------------------------------------------
+
+ASIDE = ".damaged-"
+_KEPT_ASIDE = 5
+_HEADER_BYTES = 100
+_MAGIC = b"SQLite format 3\x00"
+_PAGE_BYTES = 4_096
+_WAL_FORMAT = 2
+_MAX_WAL_BYTES = 16 * 1024 * 1024
+_LATER_BUSY_MS = 500
+
+
+def companions(path: Path) -> tuple[Path, Path]:
+    """The files that SQLite keeps beside the main one: the log of what is not in it yet, and its index."""
+    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
+
+
+def as_text(raw: bytes) -> str:
+    """Text of the file, which need not be UTF-8 where the file is damaged."""
+    return raw.decode("utf-8", "replace")
+
+
+def open_database(path: Path, *, now_wall_ms: int, busy_ms: int) -> "Database":
+    """The journal at the path, whatever is there. Waits up to `busy_ms` while another process locks it.
+
+    Raises:
+        UnusableError: it cannot be used; the file is as it was.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            return _open(path, now_wall_ms, busy_ms)
+        except DamagedError as damage:
+            aside = _set_aside(path, now_wall_ms)
+            database = _open(path, now_wall_ms, busy_ms)
+            told = notice(
+                f"the journal {path} was damaged ({damage}); a new one was begun without the history",
+                hint=f"the damaged one is kept as {aside.name}; delete it when you do not need it",
+            )
+            database.notices = (told, *database.notices)
+            return database
+    except (OSError, *FAULTS, DamagedError) as error:
+        raise UnusableError(failure_of(path, error)) from error
+
+
+def _open(path: Path, now_wall_ms: int, busy_ms: int) -> "Database":
+    if not _exists(path):
+        _create(path, now_wall_ms)
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=rw",
+        uri=True,
+        timeout=busy_ms / 1000,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    connection.text_factory = as_text
+    try:
+        return _checked(connection, path)
+    except BaseException as error:
+        with suppress(sqlite3.Error):
+            connection.close()
+        if is_damage(error):
+            raise DamagedError(str(error)) from error
+        raise
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is a journal to open; false means that one may be made.
+
+    The header is read without SQLite, which would change the files beside a foreign one.
+    """
+    _refuse_foreign_files(path)
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+    except FileNotFoundError:
+        header = b""
+    if not header:
+        wal, shm = companions(path)
+        if wal.exists() and wal.stat().st_size:
+            raise DamagedError("its main file is gone")
+        for leftover in (wal, shm):
+            leftover.unlink(missing_ok=True)
+        return False
+    if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
+        raise DamagedError("it does not begin as a database does")
+    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+        raise UnusableError(unusable(path, "it is the database of another program", hint=f"move {path} away"))
+    _refuse_other_versions(path, int.from_bytes(header[60:64], "big"))
+    if max(header[18:20]) > _WAL_FORMAT:  # SQLite would read such a file and never write it
+        raise DamagedError("its format is not known")
+    return True
+
+
+def _refuse_foreign_files(path: Path) -> None:
+    try:
+        facts = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(facts.st_mode):
+        raise UnusableError(unusable(path, "it is not a regular file", hint=f"move {path} away"))
+    if facts.st_uid != os.geteuid():
+        why = f"it belongs to another user (uid {facts.st_uid})"
+        hint = f"run symphony as that user, or give the file back: chown {os.geteuid()} {path}"
+        raise UnusableError(unusable(path, why, hint=hint))
+    if facts.st_mode & 0o077:
+        path.chmod(0o600)
+
+
+def _refuse_other_versions(path: Path, version: int) -> None:
+    if version > VERSION:
+        why = f"a newer symphony wrote it (schema {version}, this one knows {VERSION})"
+        raise UnusableError(unusable(path, why, hint=f"upgrade symphony, or move {path} away"))
+    if version < VERSION:
+        raise DamagedError(f"schema {version} is not known")
+
+
+def _create(path: Path, now_wall_ms: int) -> None:
+    """Make an empty journal.
+
+    Event ids begin at the time of the making, so that a reader's position in a former file is behind them.
+    """
+    draft = path.with_name(f"{path.name}.new")
+    for leftover in (draft, *companions(draft), draft.with_name(f"{draft.name}-journal")):
+        leftover.unlink(missing_ok=True)
+    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        create_tables(connection)
+        connection.execute("INSERT INTO sqlite_sequence VALUES ('events', ?)", (now_wall_ms,))
+        connection.execute("PRAGMA journal_mode = WAL")
+    draft.rename(path)
+
+
+def _checked(connection: sqlite3.Connection, path: Path) -> "Database":
+    for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+    _refuse_other_versions(path, int(connection.execute("PRAGMA user_version").fetchone()[0]))
+    verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    if verdict != "ok":
+        raise DamagedError(verdict.splitlines()[-1])
+    if (table := missing_table(connection)) is not None:
+        raise DamagedError(f"{table} is missing")
+    connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"PRAGMA journal_size_limit = {_MAX_WAL_BYTES}")
+    connection.execute("BEGIN IMMEDIATE")  # a disk that cannot be written says so here
+    connection.execute("ROLLBACK")
+    remembered, notices = load(connection, drop=True)
+    if _identity(path) is None:
+        raise DamagedError("it was taken away")
+    connection.execute(f"PRAGMA busy_timeout = {_LATER_BUSY_MS}")
+    return Database(path, connection, remembered=remembered, notices=notices)
+
+
+def _set_aside(path: Path, now_wall_ms: int) -> Path:
+    """Move the file and its companions out of the way; keep the newest five of those."""
+    moment = datetime.fromtimestamp(now_wall_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
+    aside = path.with_name(f"{path.name}{ASIDE}{moment}")
+    number = 1
+    while any(taken.exists() for taken in (aside, *companions(aside))):
+        number += 1
+        aside = path.with_name(f"{path.name}{ASIDE}{moment}.{number}")
+    for ours, theirs in zip((path, *companions(path)), (aside, *companions(aside)), strict=True):
+        with suppress(FileNotFoundError):
+            ours.rename(theirs)
+    names = {found.name for found in path.parent.glob(f"{path.name}{ASIDE}*")}
+    mains = sorted({name.removesuffix("-wal").removesuffix("-shm") for name in names} - {aside.name})
+    for name in mains[: max(len(mains) - _KEPT_ASIDE + 1, 0)]:
+        old = path.with_name(name)
+        for part in (old, *companions(old)):
+            with suppress(OSError):
+                part.unlink()
+    return aside
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode of the file that has the name."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino
+
+
+# --- the open file ------------------------------------------------------------------------------------------
 
 MAX_EVENTS = 500
-KEPT_FIRST = 50
-_KEPT_LAST = MAX_EVENTS - 2 * KEPT_FIRST
-_BUSY_MS = 500
+_KEPT_FIRST = 50
+_KEPT_LAST = MAX_EVENTS - 2 * _KEPT_FIRST
 _MAX_COUNTED = 10_000
 Scope = tuple[str, str]
 
@@ -45,35 +489,50 @@ _TRIM = {
 }
 
 
-def _scope(row: Row) -> Scope:
-    """What an event is one of many of: its run, or its issue where there is no run."""
-    _, identifier, run_id, *_ = row
-    return ("issue", str(identifier)) if run_id is None else ("run", str(run_id))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What one transaction writes: the newest record of each key, and events in their order."""
+
+    records: tuple[Record, ...] = ()
+    events: tuple[EventRecord, ...] = ()
 
 
 class Database:
-    """One open journal, used by one thread at a time."""
+    """One open journal, used by one thread at a time; made by `open_database`.
 
-    def __init__(self, path: Path, opened: Opened) -> None:
-        self.connection = opened.connection
+    Attributes:
+        remembered: what a predecessor left in it.
+        notices: what people should be told of its opening.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        *,
+        remembered: Remembered,
+        notices: tuple[Failure, ...],
+    ) -> None:
+        self.connection = connection
+        self.remembered = remembered
+        self.notices = notices
         self._path = path
-        self._inode = opened.inode
+        self._identity = _identity(path)
         self._counts: dict[Scope, int] = {}
-        self.connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
 
     @property
     def in_place(self) -> bool:
-        """Whether the name of the file still means the one that is open."""
-        return identity(self._path) == self._inode
+        """Whether the path still names the file that is open."""
+        return _identity(self._path) == self._identity
 
     def close(self) -> None:
-        """Let go of the file; an error of the disk is none of this."""
+        """Let go of the file."""
         with suppress(sqlite3.Error):
             self.connection.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All that is done within survives, or none of it."""
+        """All that is done within is written, or none of it."""
         self.connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -85,49 +544,36 @@ class Database:
             self._counts.clear()
             raise
 
-    def write(
-        self, batch: Batch, *, now_wall_ms: int, truth: Sequence[Record] | None = None
-    ) -> tuple[Failure, ...]:
-        """Write the batch; what cannot be written at all is left out and told.
+    def write(self, batch: Batch, *, now_wall_ms: int, anew: bool = False) -> tuple[Failure, ...]:
+        """Write the batch in one transaction; a record that cannot be written is left out, with a notice.
 
-        With `truth`, which a file that was just opened must be told of first: its claims are those and no
-        others.
+        With `anew`, the claims and results of the batch replace those in the file.
 
         Raises:
             sqlite3.Error: nothing of it was written.
         """
         notices: list[Failure] = []
+        planned: list[Statement] = []
+        for record in (*batch.records, *batch.events):
+            try:
+                planned += _statements(record, now_wall_ms)
+            except CodecError as error:
+                kind = "n event" if isinstance(record, EventRecord) else f" {type(record).__name__}"
+                notices.append(notice(f"the journal left out a{kind}: {error}"))
         with self.transaction():
-            if truth is not None:
+            if anew:
                 self.connection.execute("DELETE FROM claims")
-                self._put(truth, now_wall_ms, notices)
-            self._put(batch.records, now_wall_ms, notices)
-            self._append(batch.events, notices)
+                self.connection.execute("DELETE FROM results")
+            for sql, group in groupby(planned, key=itemgetter(0)):
+                rows = [row for _, row in group]
+                self.connection.executemany(sql, rows)
+                if sql is INSERT_EVENT:
+                    self._bound_events(rows)
         return tuple(notices)
 
-    def _put(self, records: Iterable[Record], now_wall_ms: int, notices: list[Failure]) -> None:
-        planned: list[Statement] = []
-        for record in records:
-            try:
-                planned += statements(record, now_wall_ms=now_wall_ms)
-            except CodecError as error:
-                notices.append(notice(f"the journal left out a {type(record).__name__}: {error}"))
-        for sql, group in groupby(planned, key=itemgetter(0)):
-            self.connection.executemany(sql, [row for _, row in group])
-
-    def _append(self, events: Iterable[EventRecord], notices: list[Failure]) -> None:
-        rows: list[Row] = []
-        for event in events:
-            try:
-                rows.append(event_row(event))
-            except CodecError as error:
-                notices.append(notice(f"the journal left out an event: {error}"))
-        self.connection.executemany(INSERT_EVENT, rows)
-        self._bound(Counter(_scope(row) for row in rows))
-
-    def _bound(self, added: Counter[Scope]) -> None:
+    def _bound_events(self, added: Iterable[Row]) -> None:
         """Keep the first events of a run and the newest: how it began, and how it went last."""
-        for scope, count in added.items():
+        for scope, count in Counter(_scope(row) for row in added).items():
             kind, name = scope
             known = self._counts.get(scope)
             if known is None:
@@ -135,8 +581,14 @@ class Database:
             else:
                 now = known + count
             if now > MAX_EVENTS:
-                self.connection.execute(_TRIM[kind], (name, KEPT_FIRST, _KEPT_LAST))
-                now = KEPT_FIRST + _KEPT_LAST
+                self.connection.execute(_TRIM[kind], (name, _KEPT_FIRST, _KEPT_LAST))
+                now = _KEPT_FIRST + _KEPT_LAST
             self._counts[scope] = now
         if len(self._counts) > _MAX_COUNTED:
             self._counts.clear()
+
+
+def _scope(row: Row) -> Scope:
+    """The run that an event counts for, or its issue where there is no run."""
+    _, identifier, run_id, *_ = row
+    return ("issue", str(identifier)) if run_id is None else ("run", str(run_id))

@@ -1,36 +1,51 @@
-"""What the journal remembers, one record per fact (DESIGN 10). Times: wall clock, ms since 1970.
+"""What the journal remembers, one record per fact, and what can be wrong with its file.
 
-Records are upserts: the newest of a key wins, so that one that is written twice changes nothing.
+Times are of the wall clock, in ms since 1970. Records are upserts: the newest of a key wins, and a record
+that is written twice changes nothing.
 """
 
+import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from pathlib import Path
 
-from symphony.domain.failures import Failure
+from symphony.domain.disk import is_full
+from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.issue import Issue
 from symphony.hosts.base import Identity
-from symphony.scheduler.inputs import ClaimKind, Resume, Spent
+from symphony.scheduler.inputs import ClaimKind, Result, Resume, Spent
 
 __all__ = [
+    "ANEW",
+    "FAULTS",
     "ClaimGone",
     "ClaimRecord",
     "CommentRecord",
+    "DamagedError",
     "DayRecord",
     "EventRecord",
     "Health",
     "HealthState",
     "IssueSpent",
-    "Journal",
     "Record",
     "Remembered",
+    "ResultGone",
+    "ResultRecord",
     "Retention",
     "RunRecord",
     "SettingRecord",
     "SkillUse",
+    "SkillsNote",
     "SkillsRecord",
     "Trimmed",
+    "UnusableError",
+    "failure_of",
+    "is_damage",
+    "notice",
+    "stays_open",
+    "unreadable",
+    "unusable",
 ]
 
 
@@ -38,7 +53,8 @@ __all__ = [
 class ClaimRecord:
     """A claim on an issue (key: the issue's id) and who holds it.
 
-    `owner` is the daemon that wrote it. `due_wall_ms` is of a retry, `since_wall_ms` when the claim became
+    `owner` is the daemon that wrote it. `run_id` is of a run, or of the run that was
+    blocked. `due_wall_ms` is of a retry, `since_wall_ms` when the claim became
     what it is. The other fields are those of `RecoveredClaim`.
     """
 
@@ -58,6 +74,7 @@ class ClaimRecord:
     failure: Failure | None = None
     question: str | None = None
     settled: bool = False
+    runs: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +85,28 @@ class ClaimGone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRecord:
+    """What the runs of an issue came to (key: the issue's id), and when the last of them ended."""
+
+    result: Result
+    ended_wall_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultGone:
+    """There is nothing to remember any more of what the runs of an issue came to."""
+
+    issue_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
     """A run attempt (key: its id) as it stands; `ended_wall_ms` and `outcome` are null while it lives.
 
     `agent` is the process that was started for it; `reason` the one line why it ended as it did. By
     `agent_name` it was run for `agent_reason`; rows of older versions tell of neither.
+    `attempt` is the number of the specification; for people it was attempt `attempt_number` of
+    `attempt_limit`.
     """
 
     run_id: str
@@ -96,6 +130,8 @@ class RunRecord:
     agent: Identity | None = None
     agent_name: str | None = None
     agent_reason: str | None = None
+    attempt_number: int | None = None
+    attempt_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +155,25 @@ class CommentRecord:
     comment_id: str
     fingerprint: str
     at_wall_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillsNote:
+    """What the comment about skills on an issue shall say (key: the issue's id), and whether it says so.
+
+    `tracker` tells the tracker that it is for from any other. `named` are the problems that it names, or has
+    named where nothing is left to report: paths in harmless form, with codes. With `revise` it is said only
+    where such a comment stands.
+    """
+
+    issue_id: str
+    issue_identifier: str
+    tracker: str
+    body: str
+    named: tuple[tuple[str, str], ...] = ()
+    revise: bool = False
+    said: bool = False
+    at_wall_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,9 +223,12 @@ class SettingRecord:
 Record = (
     ClaimRecord
     | ClaimGone
+    | ResultRecord
+    | ResultGone
     | RunRecord
     | EventRecord
     | CommentRecord
+    | SkillsNote
     | SkillsRecord
     | IssueSpent
     | DayRecord
@@ -195,14 +253,19 @@ class Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """What a predecessor left: everything a start needs, and no history; of comments the newest."""
+    """What a predecessor left: everything a start needs, and no history; of comments the newest.
+
+    Of what the comments about skills shall say, the newest as well, those first that do not say it yet.
+    """
 
     claims: tuple[ClaimRecord, ...] = ()
+    results: tuple[ResultRecord, ...] = ()
     live_runs: tuple[RunRecord, ...] = ()
     spent: Mapping[str, Spent] = field(default_factory=dict)
     days: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     comments: tuple[CommentRecord, ...] = ()
+    skills_notes: tuple[SkillsNote, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,35 +291,82 @@ class Trimmed:
     events: int = 0
     bytes: int = 0
 
+    def __add__(self, other: "Trimmed") -> "Trimmed":
+        return Trimmed(
+            runs=self.runs + other.runs, events=self.events + other.events, bytes=self.bytes + other.bytes
+        )
 
-class Journal(Protocol):
-    """The writing side, held by the one daemon of the state directory. Nothing here raises for a bad disk."""
 
-    @property
-    def health(self) -> Health:
-        """Whether what is put survives."""
-        ...
+# --- what is wrong with the file ----------------------------------------------------------------------------
 
-    def take_notices(self) -> tuple[Failure, ...]:
-        """What people should be told, once: the next call has only what came since."""
-        ...
+FAULTS = (sqlite3.Error, UnicodeDecodeError)
+"""What a question to a file may raise: the words of an error may hold bytes of a damaged file."""
+_PRIMARY = 0xFF
+_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_PATIENCE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL}
+_WORDS = {
+    sqlite3.SQLITE_BUSY: ("another process keeps it locked", "end the program that holds the file open"),
+    sqlite3.SQLITE_LOCKED: ("another process keeps it locked", "end the program that holds the file open"),
+    sqlite3.SQLITE_FULL: ("the disk is full", "make room on the disk of the state directory"),
+    sqlite3.SQLITE_READONLY: ("it cannot be written", "make the state directory writable for this user"),
+    sqlite3.SQLITE_PERM: ("it cannot be written", "make the state directory writable for this user"),
+    sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", "make the state directory writable for this user"),
+}
+ANEW = "the next start of the daemon sets the damaged file aside and begins a new one"
+_ELSE = "look at the disk of the state directory"
 
-    def put(self, *records: Record) -> None:
-        """Remember these together: all of them survive, or none. Returns at once; written soon after."""
-        ...
 
-    async def flush(self) -> None:
-        """Wait until what was put is written, or known to be unwritable."""
-        ...
+class UnusableError(SymphonyError):
+    """The file cannot be used as it is, and was left as it is."""
 
-    async def remembered(self) -> Remembered:
-        """What a predecessor left that a start needs to know; puts of this life are not in it."""
-        ...
 
-    async def trim(self, policy: Retention) -> Trimmed:
-        """Drop the history that is too much, in small steps between which puts are written."""
-        ...
+class DamagedError(Exception):
+    """The file is not, or no longer, a journal of ours; the message says what is wrong with it."""
 
-    async def close(self) -> None:
-        """Write what is left, and let go of the file."""
-        ...
+
+def unusable(path: Path, why: str, *, hint: str) -> Failure:
+    """Why nothing that is put survives the daemon."""
+    return Failure(
+        category=Category.JOURNAL,
+        blame=Blame.HOST,
+        message=f"the journal {path} cannot be used: {why}; what happens now is forgotten at a restart",
+        hint=hint,
+    )
+
+
+def unreadable(path: Path, why: str, *, hint: str) -> Failure:
+    """Why what is remembered cannot be told."""
+    return notice(f"the journal {path} cannot be read: {why}", hint=hint)
+
+
+def notice(message: str, *, hint: str | None = None) -> Failure:
+    """Something to be told once, with the journal in order."""
+    return Failure(category=Category.JOURNAL, blame=Blame.HOST, message=message, hint=hint)
+
+
+def _code(error: BaseException) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0)) & _PRIMARY
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether the file itself is wrong, and not the disk or the moment."""
+    return isinstance(error, UnicodeDecodeError) or _code(error) in _DAMAGE
+
+
+def stays_open(error: BaseException) -> bool:
+    """Whether the same connection may succeed later: another process's lock, or a full disk."""
+    return _code(error) in _PATIENCE
+
+
+def failure_of(path: Path, error: BaseException, *, reading: bool = False) -> Failure:
+    """What an error of SQLite or of the file system means for people."""
+    told = unreadable if reading else unusable
+    if isinstance(error, UnusableError):
+        return error.failure
+    if isinstance(error, OSError):
+        hint = _WORDS[sqlite3.SQLITE_FULL][1] if is_full(error) else _ELSE
+        return told(path, error.strerror or str(error), hint=hint)
+    if reading and is_damage(error):
+        return told(path, f"it is damaged ({error})", hint=ANEW)
+    why, hint = _WORDS.get(_code(error), (str(error) or type(error).__name__, _ELSE))
+    return told(path, why, hint=hint)

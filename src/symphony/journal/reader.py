@@ -8,33 +8,45 @@ made beside the journal, it is read as one that does not change, and only if it 
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+from symphony.domain.failures import Failure
 from symphony.journal.codec import CodecError, column, decode, restored
-from symphony.journal.faults import FAULTS, UnusableError, failure_of, is_damage, unreadable
+from symphony.journal.database import (
+    APPLICATION_ID,
+    ASIDE,
+    VERSION,
+    as_text,
+    companions,
+    load,
+    missing_table,
+    typed,
+)
 from symphony.journal.model import (
+    ANEW,
+    FAULTS,
     ClaimRecord,
     CommentRecord,
     EventRecord,
     Remembered,
+    ResultRecord,
     Retention,
     RunRecord,
+    UnusableError,
+    failure_of,
+    is_damage,
+    unreadable,
 )
-from symphony.journal.opening import as_text, companions
 from symphony.journal.retention import overdue
-from symphony.journal.rows import load, typed
-from symphony.journal.schema import APPLICATION_ID, VERSION
-from symphony.journal.skill_report import SkillReport, skill_reports
 
-__all__ = ["JournalReader", "NumberedEvent", "connect", "open_reader"]
+__all__ = ["Checkup", "JournalReader", "NumberedEvent", "SkillReport", "checkup", "open_reader"]
 
 _BUSY_S = 1.0
-_EVENT = tuple(field.name for field in fields(EventRecord))
-_COMMENT = tuple(field.name for field in fields(CommentRecord))
 _T = TypeVar("_T")
 Parameters = Sequence[str | int | None]
 
@@ -45,6 +57,73 @@ class NumberedEvent:
 
     id: int
     event: EventRecord
+
+
+_USES = """
+SELECT used.name, used.run_id, used.listed, used.seen, used.sha256,
+    coalesce(run.started_wall_ms, told.at_wall_ms),
+    CASE WHEN run.run_id IS NOT NULL AND run.ended_wall_ms IS NULL THEN 'running'
+        ELSE coalesce(run.outcome, 'unknown') END
+FROM skill_uses AS used
+JOIN skill_runs AS told ON told.run_id = used.run_id
+LEFT JOIN runs AS run ON run.run_id = used.run_id
+WHERE coalesce(run.started_wall_ms, told.at_wall_ms) >= ?
+ORDER BY used.name
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillReport:
+    """One skill over many runs.
+
+    `listed` and `seen` count runs; `outcomes` tells how those that listed it ended, `seen_outcomes` those
+    that looked at it. A run that lives counts as `running`, one whose end nobody knows as `unknown`.
+    `versions` is the number of its different contents, `last_used_wall_ms` the start of the
+    latest of the runs.
+    """
+
+    name: str
+    listed: int
+    seen: int
+    outcomes: Mapping[str, int]
+    seen_outcomes: Mapping[str, int]
+    versions: int
+    last_used_wall_ms: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tally:
+    listed: dict[str, str] = field(default_factory=dict)
+    seen: dict[str, str] = field(default_factory=dict)
+    versions: set[str] = field(default_factory=set)
+    last_wall_ms: int = 0
+
+
+def _skill_reports(connection: sqlite3.Connection, since_wall_ms: int) -> tuple[SkillReport, ...]:
+    tallies: dict[str, _Tally] = {}
+    for name, run_id, listed, seen, sha256, at_wall_ms, outcome in connection.execute(
+        _USES, (since_wall_ms,)
+    ):
+        tally = tallies.setdefault(name, _Tally())
+        if listed:
+            tally.listed[run_id] = outcome
+        if seen:
+            tally.seen[run_id] = outcome
+        if sha256 is not None:
+            tally.versions.add(sha256)
+        tally.last_wall_ms = max(tally.last_wall_ms, at_wall_ms)
+    return tuple(
+        SkillReport(
+            name=name,
+            listed=len(tally.listed),
+            seen=len(tally.seen),
+            outcomes=dict(sorted(Counter(tally.listed.values()).items())),
+            seen_outcomes=dict(sorted(Counter(tally.seen.values()).items())),
+            versions=len(tally.versions),
+            last_used_wall_ms=tally.last_wall_ms,
+        )
+        for name, tally in tallies.items()
+    )
 
 
 class JournalReader:
@@ -61,6 +140,10 @@ class JournalReader:
         """What the daemon holds, or what a dead one held."""
         return self._records("SELECT record FROM claims", (), ClaimRecord)
 
+    def results(self) -> tuple[ResultRecord, ...]:
+        """What the runs of issues came to, as far as it is remembered."""
+        return self._records("SELECT record FROM results", (), ResultRecord)
+
     def remembered(self) -> Remembered:
         """What the next daemon would begin with."""
         with self.told():
@@ -75,6 +158,13 @@ class JournalReader:
         SELECT record FROM runs WHERE issue_identifier = ? ORDER BY started_wall_ms DESC, run_id DESC LIMIT ?
         """
         return self._records(query, (issue_identifier, limit), RunRecord)
+
+    def identifiers(self) -> tuple[str, ...]:
+        """The issues that there is anything about."""
+        query = """
+        SELECT issue_identifier FROM runs UNION SELECT issue_identifier FROM events ORDER BY issue_identifier
+        """
+        return self._whole(query, (), str)
 
     def events(
         self, issue_identifier: str, *, after_id: int = 0, run_id: str | None = None, limit: int = 1_000
@@ -102,12 +192,12 @@ class JournalReader:
         SELECT issue_id, kind, comment_id, fingerprint, at_wall_ms FROM comments
         WHERE ?1 IS NULL OR issue_id = ?1 ORDER BY issue_id, kind
         """
-        return self._whole(query, (issue_id,), lambda *row: typed(CommentRecord, _COMMENT, row))
+        return self._whole(query, (issue_id,), lambda *row: typed(CommentRecord, row))
 
     def skills_report(self, *, since_wall_ms: int = 0) -> tuple[SkillReport, ...]:
         """What became of the runs since then that were told of skills, by name of the skill."""
         with self.told():
-            return skill_reports(self.connection, since_wall_ms=since_wall_ms)
+            return _skill_reports(self.connection, since_wall_ms)
 
     def overdue(self, policy: Retention, *, now_wall_ms: int) -> tuple[str, ...]:
         """The runs that a trim would drop for their age or number; it may drop more for the size."""
@@ -130,9 +220,7 @@ class JournalReader:
         return self._whole(
             query,
             parameters,
-            lambda number, *row: NumberedEvent(
-                id=restored(number, int), event=typed(EventRecord, _EVENT, row)
-            ),
+            lambda number, *row: NumberedEvent(id=restored(number, int), event=typed(EventRecord, row)),
         )
 
     def _records(self, query: str, parameters: Parameters, kind: type[_T]) -> tuple[_T, ...]:
@@ -157,7 +245,7 @@ def open_reader(path: Path) -> Iterator[JournalReader]:
     """
     if not path.is_file():
         raise UnusableError(unreadable(path, "there is none", hint="symphony run begins one"))
-    reader = JournalReader(path, connect(path))
+    reader = JournalReader(path, _connect(path))
     try:
         with reader.told():
             _refuse_others(path, reader.connection)
@@ -166,7 +254,7 @@ def open_reader(path: Path) -> Iterator[JournalReader]:
         reader.connection.close()
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path) -> sqlite3.Connection:
     """A connection that cannot write.
 
     Raises:
@@ -212,5 +300,65 @@ def _refuse_others(path: Path, connection: sqlite3.Connection) -> None:
         why = f"a newer symphony wrote it (schema {version}, this one knows {VERSION})"
         raise UnusableError(unreadable(path, why, hint="upgrade symphony"))
     if version < VERSION:
-        why = f"an older symphony wrote it (schema {version})"
-        raise UnusableError(unreadable(path, why, hint="symphony run brings it up to date"))
+        raise UnusableError(unreadable(path, f"it is damaged (schema {version} is not known)", hint=ANEW))
+
+
+# --- how the file is ----------------------------------------------------------------------------------------
+
+_NEWEST = """
+SELECT max(
+    coalesce((SELECT max(at_wall_ms) FROM events), 0), coalesce((SELECT max(started_wall_ms) FROM runs), 0)
+)
+"""
+_COUNTS = "SELECT (SELECT count(*) FROM claims), (SELECT count(*) FROM runs), (SELECT count(*) FROM events)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkup:
+    """What there is at the path; `failure` is null for a sound journal, and for none at all.
+
+    `bytes` is the size on disk with what is not in the main file yet, `newest_wall_ms` the time of the latest
+    run or event. `aside` are damaged ones that were moved out of the way.
+    """
+
+    path: Path
+    present: bool
+    bytes: int = 0
+    version: int | None = None
+    newest_wall_ms: int | None = None
+    claims: int = 0
+    runs: int = 0
+    events: int = 0
+    aside: tuple[Path, ...] = ()
+    failure: Failure | None = None
+
+
+def checkup(path: Path) -> Checkup:
+    """Look the file through, without changing it; takes about a second per gigabyte. Never raises."""
+    size = 0
+    for part in (path, *companions(path)):
+        with suppress(OSError):
+            size += part.stat().st_size
+    beside = sorted(path.parent.glob(f"{path.name}{ASIDE}*"))
+    aside = tuple(part for part in beside if not part.name.endswith(("-wal", "-shm")))
+    if not path.exists():
+        return Checkup(path=path, present=False, aside=aside)
+    found = Checkup(path=path, present=True, bytes=size, aside=aside)
+    try:
+        with open_reader(path) as reader, reader.told():
+            found = replace(found, version=VERSION)
+            if (damage := _damage(reader.connection)) is not None:
+                return replace(found, failure=unreadable(path, f"it is damaged ({damage})", hint=ANEW))
+            claims, runs, events = reader.connection.execute(_COUNTS).fetchone()
+            newest = reader.connection.execute(_NEWEST).fetchone()[0] or None
+            return replace(found, newest_wall_ms=newest, claims=claims, runs=runs, events=events)
+    except UnusableError as error:
+        return replace(found, failure=error.failure)
+
+
+def _damage(connection: sqlite3.Connection) -> str | None:
+    verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    if verdict != "ok":
+        return verdict.splitlines()[-1]
+    table = missing_table(connection)
+    return None if table is None else f"{table} is missing"

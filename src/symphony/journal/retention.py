@@ -1,12 +1,12 @@
-"""What history is too much, and its removal in small steps: puts are written between two of them."""
+"""What history is too much, and its removal in small steps, between which other things are written."""
 
 import sqlite3
-from collections.abc import Generator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from symphony.journal.model import Retention, Trimmed
 
-__all__ = ["overdue", "trim", "used_bytes"]
+__all__ = ["overdue", "trim_steps"]
 
 _RUNS_PER_STEP = 20
 _EVENTS_PER_STEP = 1_000
@@ -35,6 +35,7 @@ DELETE FROM events WHERE id IN (
 """
 _AGED = (
     "DELETE FROM comments WHERE at_wall_ms < ? AND issue_id NOT IN (SELECT issue_id FROM claims)",
+    "DELETE FROM skills_notes WHERE at_wall_ms < ? AND issue_id NOT IN (SELECT issue_id FROM claims)",
     "DELETE FROM spent WHERE at_wall_ms < ? AND issue_id NOT IN (SELECT issue_id FROM claims)",
     "DELETE FROM skill_runs WHERE at_wall_ms < ? AND run_id NOT IN (SELECT run_id FROM runs)",
 )
@@ -47,7 +48,7 @@ def overdue(connection: sqlite3.Connection, policy: Retention, *, now_wall_ms: i
     return tuple(str(run_id) for (run_id,) in connection.execute(_OVERDUE, bounds))
 
 
-def used_bytes(connection: sqlite3.Connection) -> int:
+def _used_bytes(connection: sqlite3.Connection) -> int:
     """What the file holds, without the pages that are free."""
     pages, free, size = (_number(connection, name) for name in ("page_count", "freelist_count", "page_size"))
     return (pages - free) * size
@@ -57,34 +58,44 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
     return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
 
 
-def trim(
-    connection: sqlite3.Connection, policy: Retention, *, now_wall_ms: int
-) -> Generator[None, None, Trimmed]:
-    """Drop what is too much; each step is a transaction of a few milliseconds.
+def trim_steps(connection: sqlite3.Connection, policy: Retention, *, now_wall_ms: int) -> Iterator[Trimmed]:
+    """Drop what is too much; each step is a transaction of a few milliseconds, and tells what it dropped.
 
     Raises:
         sqlite3.Error: a step could not be written; those before it are.
     """
     before = _number(connection, "page_count")
     oldest = now_wall_ms - policy.max_age_ms
-    runs = events = 0
     names = overdue(connection, policy, now_wall_ms=now_wall_ms)
     for place in range(0, len(names), _RUNS_PER_STEP):
         chosen = names[place : place + _RUNS_PER_STEP]
-        events += _drop(connection, chosen)
-        runs += len(chosen)
-        yield
+        yield Trimmed(runs=len(chosen), events=_drop(connection, chosen))
     while dropped := connection.execute(_LOOSE, (oldest, _EVENTS_PER_STEP)).rowcount:
-        events += dropped
-        yield
+        yield Trimmed(events=dropped)
     for sql in _AGED:
         connection.execute(sql, (oldest,))
-        yield
-    connection.execute("DELETE FROM days WHERE day < ?", (_day(oldest),))
-    shrunk = yield from _shrink(connection, policy.max_bytes)
-    yield from _give_back(connection)
+        yield Trimmed()
+    day = datetime.fromtimestamp(max(oldest, 0) / 1000, UTC).date().isoformat()
+    connection.execute("DELETE FROM days WHERE day < ?", (day,))
+    while _used_bytes(connection) > policy.max_bytes:  # the oldest runs, then the oldest loose events
+        chosen = tuple(str(run_id) for (run_id,) in connection.execute(_OLDEST, (_RUNS_PER_STEP,)))
+        if chosen:
+            yield Trimmed(runs=len(chosen), events=_drop(connection, chosen))
+        elif dropped := connection.execute(_OLDEST_LOOSE, (_EVENTS_PER_STEP,)).rowcount:
+            yield Trimmed(events=dropped)
+        else:
+            break
+    free = _number(connection, "freelist_count")
+    while free:  # return free pages to the disk, a megabyte at a time
+        connection.execute(f"PRAGMA incremental_vacuum({_PAGES_PER_STEP})").fetchall()
+        left = _number(connection, "freelist_count")
+        if left >= free:
+            break
+        free = left
+        yield Trimmed()
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     freed = (before - _number(connection, "page_count")) * _number(connection, "page_size")
-    return Trimmed(runs=runs + shrunk.runs, events=events + shrunk.events, bytes=max(freed, 0))
+    yield Trimmed(bytes=max(freed, 0))
 
 
 def _drop(connection: sqlite3.Connection, run_ids: tuple[str, ...]) -> int:
@@ -102,36 +113,3 @@ def _drop(connection: sqlite3.Connection, run_ids: tuple[str, ...]) -> int:
             connection.execute("ROLLBACK")
         raise
     return dropped[0]
-
-
-def _shrink(connection: sqlite3.Connection, max_bytes: int) -> Generator[None, None, Trimmed]:
-    """Drop the oldest runs, then the oldest loose events, until the file holds no more than that."""
-    runs = events = 0
-    while used_bytes(connection) > max_bytes:
-        found = tuple(str(run_id) for (run_id,) in connection.execute(_OLDEST, (_RUNS_PER_STEP,)))
-        if found:
-            dropped = _drop(connection, found)
-        else:
-            dropped = connection.execute(_OLDEST_LOOSE, (_EVENTS_PER_STEP,)).rowcount
-        runs, events = runs + len(found), events + dropped
-        if not found and not dropped:
-            break
-        yield
-    return Trimmed(runs=runs, events=events)
-
-
-def _give_back(connection: sqlite3.Connection) -> Generator[None, None, None]:
-    """Return free pages to the disk, a megabyte at a time."""
-    free = _number(connection, "freelist_count")
-    while free:
-        connection.execute(f"PRAGMA incremental_vacuum({_PAGES_PER_STEP})").fetchall()
-        left = _number(connection, "freelist_count")
-        if left >= free:
-            break
-        free = left
-        yield
-    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-
-
-def _day(wall_ms: int) -> str:
-    return datetime.fromtimestamp(max(wall_ms, 0) / 1000, UTC).date().isoformat()

@@ -1,62 +1,100 @@
-"""What the API answers: the state of the daemon and of one issue as JSON values (AP4, AP6, AP9).
+"""Fills the documents of the API from what the daemon knows (AP4, AP6, AP9).
 
-Pure. Every surface that tells what is going on (API, `symphony status`, `symphony explain`) shows these two
-documents, so they agree. Times are UTC, to the second. Within v1 fields are added, never removed or retyped.
-The texts are what trackers and agents wrote: whoever lets a document out masks it first (`masking.masked`).
+Pure. Every surface that tells what is going on (API, `symphony status`, `symphony explain`) shows these
+documents, so they agree. Their types and what holds for all of them are in `model`.
 """
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from datetime import datetime
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from msgspec import structs
 
 from symphony.domain.failures import Failure
-from symphony.domain.issue import Issue
-from symphony.journal.model import Health, HealthState
-from symphony.observability.agents import agent_document, agent_of, agents_document
-from symphony.observability.conditions import conditions, question, resumed_from, spent
-from symphony.observability.history import History, IssueHistory, RunSkills
+from symphony.domain.issue import EVERY_ISSUE, Issue, Selection
+from symphony.journal.model import Health, HealthState, RunRecord
+from symphony.observability import model
+from symphony.observability.history import History, IssueHistory
+from symphony.observability.looking import ways_to_look
 from symphony.observability.moments import utc_text
-from symphony.observability.waiting import Reason, waiting
-from symphony.scheduler.inputs import RunReport
-from symphony.scheduler.state import Blocked, Cycle, Drain, Retry, Running, State
+from symphony.observability.waiting import Reason, Reasons, waiting
+from symphony.scheduler import choice, policy, results
+from symphony.scheduler.blocks import answerable
+from symphony.scheduler.inputs import Result, ResultStatus, Resume, RunReport, Spent, Timer, TimerKind
+from symphony.scheduler.state import AgentChoice, Blocked, Cycle, Drain, Retry, Running, State
+from symphony.scheduler.weather import circuit, quiet_until
+from symphony.workflow.settings import WorkspaceSettings
 
-__all__ = ["issue_document", "skills_document", "state_document"]
-
-Document = dict[str, Any]
+__all__ = ["agent_of_choice", "issue_document", "state_document"]
 
 
 def state_document(
-    state: State, history: History, *, now_ms: int, now: datetime, journal: Health | None = None
-) -> Document:
+    state: State,
+    history: History,
+    *,
+    now_ms: int,
+    now: datetime,
+    journal: Health | None = None,
+    workspace: WorkspaceSettings | None = None,
+    only: Selection = EVERY_ISSUE,
+    reasons: Reasons = waiting,
+) -> model.State:
     """The whole daemon: health, counts, one row per known issue by status, totals, limits, conditions.
 
-    `journal` says whether what happens is remembered; null where nothing is known of one.
+    Args:
+        state: what the scheduler knows.
+        history: what happened.
+        now_ms: the moment on the scheduler's clock.
+        now: the same on the wall clock.
+        journal: whether what happens is remembered; `None` where nothing is known of one.
+        workspace: where branches lie; `None` where that is not known.
+        only: the issues that get a row. The counts are always those of all issues.
+        reasons: the issues that wait, each with its reason.
     """
-    view = _View(state, history, now_ms, now, journal)
-    waits = [view.waiting(issue, reason) for issue, reason in waiting(state)]
-    return {
-        "generated_at": utc_text(now),
-        "health": _health(state, history, journal),
-        "counts": {
-            "running": len(state.running),
-            "retrying": len(state.retrying),
-            "blocked": len(state.blocked),
-            "waiting": len(waits),
-        },
-        "slots": {"used": len(state.running), "limit": state.settings.max_concurrent_agents},
-        "running": [view.running(run) for run in state.running.values()],
-        "retrying": [view.retrying(retry) for retry in state.retrying.values()],
-        "blocked": [view.blocked(blocked) for blocked in state.blocked.values()],
-        "waiting": waits,
-        "codex_totals": _totals(state, now_ms),
-        "skills_totals": asdict(history.skill_totals),
-        "rate_limits": None if state.rate_limits is None else dict(state.rate_limits),
-        "agents": view.agents(),
-        "polling": _polling(state, now_ms),
-        "drain": state.drain.value,
-        **view.conditions(),
-    }
+    view = _View(state, history, now_ms, now, workspace=workspace)
+    ready = results.of_status(state, ResultStatus.READY)
+    # The last poll may have seen an issue in the state that it has left since.
+    reviewed = {result.issue.id for result in ready}
+    waits = [(issue, reason) for issue, reason in reasons(state) if issue.id not in reviewed]
+    chosen = [(issue, reason) for issue, reason in waits if only.takes(issue, reason.code)]
+    listed = chosen[: only.most]
+    return model.State(
+        generated_at=utc_text(now),
+        health=_health(state, history, journal),
+        counts=model.Counts(
+            running=len(state.running),
+            retrying=len(state.retrying),
+            blocked=len(state.blocked),
+            waiting=len(waits),
+            ready=len(ready),
+        ),
+        slots=model.Slots(used=len(state.running), limit=state.settings.max_concurrent_agents),
+        running=tuple(
+            view.running(run) for run in state.running.values() if only.takes(run.issue, "running")
+        ),
+        retrying=tuple(
+            view.retrying(one) for one in state.retrying.values() if only.takes(one.issue, "retrying")
+        ),
+        blocked=tuple(
+            view.blocked(one) for one in state.blocked.values() if only.takes(one.issue, "blocked")
+        ),
+        waiting=tuple(view.waiting(issue, reason) for issue, reason in listed),
+        waiting_by_reason=dict(Counter(reason.code for _, reason in waits).most_common()),
+        waiting_left_out=len(chosen) - len(listed),
+        ready=tuple(view.result(one) for one in reversed(ready) if only.takes(one.issue, "ready")),
+        failed_pushes=tuple(view.failed_push(result) for result in results.not_pushed(state)),
+        codex_totals=_totals(state, now_ms),
+        skills_totals=history.skill_totals,
+        rate_limits=None if state.rate_limits is None else dict(state.rate_limits),
+        agents=view.agents(),
+        polling=_polling(state, now_ms),
+        drain=state.drain.value,
+        paused=state.paused,
+        budgets=_budgets(state),
+        tracker=view.tracker(),
+        journal=_journal(journal),
+    )
 
 
 def issue_document(
@@ -67,73 +105,110 @@ def issue_document(
     now_ms: int,
     now: datetime,
     journal: Health | None = None,
-) -> Document | None:
-    """One issue by its identifier, compared exactly; null when the daemon does not know it now."""
-    view = _View(state, history, now_ms, now, journal)
-    for run in state.running.values():
-        if run.issue.identifier == identifier:
-            return view.issue(run.issue, "running", run=run)
-    for retry in state.retrying.values():
-        if retry.issue.identifier == identifier:
-            return view.issue(retry.issue, "retrying", retry=retry)
-    for blocked in state.blocked.values():
-        if blocked.issue.identifier == identifier:
-            return view.issue(blocked.issue, "blocked", blocked=blocked)
-    for issue, reason in waiting(state, identifier=identifier):
-        parked = state.parked.get(issue.id)
-        return view.issue(issue, "waiting", reason=reason, path=parked.path if parked else None)
-    return None
+    runs: Sequence[RunRecord] = (),
+    workspace: WorkspaceSettings | None = None,
+) -> model.Issue | None:
+    """One issue by its identifier, compared exactly; `None` when neither the daemon nor its journal knows it.
+
+    `runs` are those of the issue that the journal remembers, the newest first; `workspace` as in
+    `state_document`.
+    """
+    view = _View(state, history, now_ms, now, journal, runs, workspace)
+    return view.claimed(identifier) or view.unclaimed(identifier)
+
+
+def agent_of_choice(chosen: AgentChoice) -> model.Agent:
+    """Which agent it is and why."""
+    return model.Agent(
+        name=chosen.name,
+        kind=chosen.kind,
+        model=chosen.model,
+        reason=chosen.reason,
+        instead_of=chosen.instead_of,
+    )
 
 
 # --- the daemon ------------------------------------------------------------------------------------------
 
 
-def _health(state: State, history: History, journal: Health | None) -> Document:
+def _health(state: State, history: History, journal: Health | None) -> model.DaemonHealth:
     """Whether the daemon is well; `status` is `starting`, `ok`, `degraded` or `draining`."""
+    forgets = journal is not None and journal.state is not HealthState.OK
     if state.drain is not Drain.NO:
         status = "draining"
-    elif state.hold is not None or state.last_poll_failure is not None or _forgets(journal):
+    elif state.hold is not None or state.last_poll_failure is not None or forgets:
         status = "degraded"
     else:
         status = "ok" if state.polls else "starting"
-    return {
-        "status": status,
-        "polls": state.polls,
-        "last_poll_at": _text(history.last_poll_at),
-        "poll_failure": _failure(state.last_poll_failure),
-        "workflow_failure": _failure(state.hold),
-        "skipped_records": [
-            {"where": each.where, "message": each.message, "hint": each.hint} for each in state.skipped
-        ],
-    }
+    return model.DaemonHealth(
+        status=status,
+        polls=state.polls,
+        last_poll_at=_text(history.last_poll_at),
+        poll_failure=_failure(state.last_poll_failure),
+        workflow_failure=_failure(state.hold),
+        skipped_records=tuple(
+            model.SkippedRecord(where=each.where, message=each.message, hint=each.hint)
+            for each in state.skipped
+        ),
+    )
 
 
-def _forgets(journal: Health | None) -> bool:
-    """Whether a restart would know nothing of what happens now."""
-    return journal is not None and journal.state is not HealthState.OK
-
-
-def _polling(state: State, now_ms: int) -> Document:
+def _polling(state: State, now_ms: int) -> model.Polling:
     due = state.next_poll_ms
-    return {
-        "checking": state.cycle is not Cycle.IDLE,
-        "next_poll_in_ms": None if due is None else max(due - now_ms, 0),
-        "poll_interval_ms": state.settings.poll_interval_ms,
-    }
+    return model.Polling(
+        checking=state.cycle is not Cycle.IDLE,
+        next_poll_in_ms=None if due is None else max(due - now_ms, 0),
+        poll_interval_ms=state.settings.poll_interval_ms,
+    )
 
 
-def _totals(state: State, now_ms: int) -> Document:
+def _totals(state: State, now_ms: int) -> model.Totals:
     """Tokens and agent time of all runs since the start, the live ones included (TK6)."""
     totals, reports = state.totals, [run.report for run in state.running.values()]
     spent_ms = totals.running_ms + sum(
         now_ms - run.agent_ms for run in state.running.values() if run.agent_ms is not None
     )
-    return {
-        "input_tokens": totals.input_tokens + sum(report.input_tokens for report in reports),
-        "output_tokens": totals.output_tokens + sum(report.output_tokens for report in reports),
-        "total_tokens": totals.total_tokens + sum(report.total_tokens for report in reports),
-        "seconds_running": round(spent_ms / 1000, 1),
-    }
+    return model.Totals(
+        input_tokens=totals.input_tokens + sum(report.input_tokens for report in reports),
+        output_tokens=totals.output_tokens + sum(report.output_tokens for report in reports),
+        total_tokens=totals.total_tokens + sum(report.total_tokens for report in reports),
+        seconds_running=round(spent_ms / 1000, 1),
+    )
+
+
+def _budgets(state: State) -> model.Budgets:
+    settings, spender = state.settings, state.day_spender
+    return model.Budgets(
+        day=state.day,
+        day_tokens=state.day_tokens,
+        used_up_by=None
+        if spender is None
+        else model.Spender(issue_identifier=spender.issue, agent=spender.agent, tokens=spender.tokens),
+        max_tokens_per_day=settings.max_tokens_per_day,
+        max_tokens_per_issue=settings.max_tokens_per_issue,
+        max_turns_per_issue=settings.max_turns_per_issue,
+        max_turns_without_progress=settings.max_turns_without_progress,
+        max_attempts_without_progress=settings.max_attempts_without_progress,
+    )
+
+
+def _asks_next_ms(state: State) -> int | None:
+    """When the next question is due, a poll or one by id; `None` while an answer is waited for."""
+    if state.cycle is not Cycle.IDLE or state.refresh is not None:
+        return None
+    quiet_ms = state.dues.get(Timer(TimerKind.QUIET)) if state.wanted else None
+    return min((due for due in (state.next_poll_ms, quiet_ms) if due is not None), default=None)
+
+
+def _journal(health: Health | None) -> model.JournalHealth | None:
+    if health is None:
+        return None
+    failure = health.failure
+    return model.JournalHealth(
+        state=health.state.value,
+        reason=None if failure is None else failure.message,
+        hint=None if failure is None else failure.hint,
+    )
 
 
 # --- its issues ------------------------------------------------------------------------------------------
@@ -149,55 +224,171 @@ class _View:
     history: History
     now_ms: int
     now: datetime
-    journal: Health | None
+    journal: Health | None = None
+    runs: Sequence[RunRecord] = ()
+    workspace: WorkspaceSettings | None = None
 
-    def conditions(self) -> Document:
-        return conditions(self.state, self.history, journal=self.journal, now_ms=self.now_ms, now=self.now)
-
-    def agents(self) -> list[Document]:
+    def agents(self) -> tuple[model.AgentInUse, ...]:
         """Those that issues may be given to."""
-        return agents_document(self.state, self._moment)
+        return tuple(
+            model.AgentInUse(name=name, kind=facts.kind, model=facts.model, limited=self._limited(name))
+            for name, facts in self.state.settings.agents.items()
+        )
+
+    def _limited(self, name: str) -> model.AgentLimit | None:
+        held = self.state.limited.get(name)
+        if held is None or held.until_ms is None:
+            return None
+        return model.AgentLimit(
+            until=self._moment(held.until_ms),
+            code=held.failure.category.value,
+            message=held.failure.message,
+            times=held.times,
+        )
+
+    def tracker(self) -> model.Tracker:
+        weather, until_ms = self.state.weather, quiet_until(self.state, self.now_ms)
+        next_ms = _asks_next_ms(self.state)
+        return model.Tracker(
+            circuit=circuit(self.state, self.now_ms).value,
+            failures_in_a_row=weather.failures,
+            until=None if until_ms is None else self._moment(until_ms),
+            asks_next_at=None if next_ms is None else self._moment(next_ms),
+            last_error=None if weather.failure is None else weather.failure.message,
+        )
+
+    def _agent_of(self, issue: Issue, resume: Resume | None = None) -> model.Agent:
+        """The agent that an issue would get if its run began now."""
+        return agent_of_choice(choice.choose(self.state, issue, choice.thread_agent(resume)))
 
     def _moment(self, moment_ms: int) -> str:
         return utc_text(self.history.wall(moment_ms, now_ms=self.now_ms, now=self.now))
 
-    def running(self, run: Running) -> Document:
-        skills = self._of(run.issue).skills
-        return {
-            **_identity(run.issue),
-            **self._run(run),
-            "agent": agent_document(run.agent),
-            "worker_host": None,
-            "workspace_path": run.report.workspace_path,
-            "skills": None if skills is None else _names(skills),
-        }
+    def running(self, run: Running) -> model.RunningRow:
+        issue, skills = run.issue, self._of(run.issue).skills
+        return model.RunningRow(
+            **structs.asdict(self._run(run)),
+            issue_id=issue.id,
+            issue_identifier=issue.identifier,
+            issue_url=issue.url,
+            title=issue.title,
+            agent=agent_of_choice(run.agent),
+            worker_host=None,
+            workspace_path=run.report.workspace_path,
+            skills=None if skills is None else _names(skills),
+        )
 
-    def retrying(self, retry: Retry) -> Document:
-        return {
-            **_identity(retry.issue),
-            **self._retry(retry),
-            "agent": agent_of(self.state, retry.issue, retry.resume),
-            "last_error": self._of(retry.issue).last_error,
-            "worker_host": None,
-            "workspace_path": retry.workspace_path,
-        }
+    def retrying(self, retry: Retry) -> model.RetryingRow:
+        issue = retry.issue
+        return model.RetryingRow(
+            **structs.asdict(self._retry(retry)),
+            issue_id=issue.id,
+            issue_identifier=issue.identifier,
+            issue_url=issue.url,
+            title=issue.title,
+            state=issue.state,
+            agent=self._agent_of(issue, retry.resume),
+            last_error=self._of(issue).last_error,
+            worker_host=None,
+            workspace_path=retry.workspace_path,
+        )
 
-    def blocked(self, blocked: Blocked) -> Document:
-        return {
-            **_identity(blocked.issue),
-            **self._block(blocked),
-            "agent": agent_of(self.state, blocked.issue, blocked.resume),
-            "spent": spent(self.state, blocked.issue.id),
-            "worker_host": None,
-            "workspace_path": blocked.workspace_path,
-        }
+    def blocked(self, blocked: Blocked) -> model.BlockedRow:
+        issue = blocked.issue
+        return model.BlockedRow(
+            **structs.asdict(self._block(blocked)),
+            issue_id=issue.id,
+            issue_identifier=issue.identifier,
+            issue_url=issue.url,
+            title=issue.title,
+            agent=self._agent_of(issue, blocked.resume),
+            spent=self._spent(issue),
+            worker_host=None,
+            workspace_path=blocked.workspace_path,
+        )
 
-    def waiting(self, issue: Issue, reason: Reason) -> Document:
-        return {
-            **_identity(issue),
-            "reason": {"code": reason.code, "message": reason.message},
-            "agent": agent_of(self.state, issue),
-        }
+    def waiting(self, issue: Issue, reason: Reason) -> model.WaitingRow:
+        return model.WaitingRow(
+            issue_id=issue.id,
+            issue_identifier=issue.identifier,
+            issue_url=issue.url,
+            title=issue.title,
+            state=issue.state,
+            reason=model.Reason(code=reason.code, message=reason.message),
+            agent=self._agent_of(issue),
+        )
+
+    def claimed(self, identifier: str) -> model.Issue | None:
+        """The issue of that identifier, if it is claimed."""
+        for run in self.state.running.values():
+            if run.issue.identifier == identifier:
+                return self.issue(run.issue, "running", run=run)
+        for retry in self.state.retrying.values():
+            if retry.issue.identifier == identifier:
+                return self.issue(retry.issue, "retrying", retry=retry)
+        for blocked in self.state.blocked.values():
+            if blocked.issue.identifier == identifier:
+                return self.issue(blocked.issue, "blocked", blocked=blocked)
+        return None
+
+    def unclaimed(self, identifier: str) -> model.Issue | None:
+        """The issue of that identifier, where it waits, or after its work."""
+        found = [each for each in self.state.results.values() if each.issue.identifier == identifier]
+        for result in found:
+            if result.status is not ResultStatus.OPEN:
+                status = "ready" if result.status is ResultStatus.READY else "ended"
+                return self.issue(result.issue, status)
+        for issue, reason in waiting(self.state, identifier=identifier):
+            parked = self.state.parked.get(issue.id)
+            return self.issue(issue, "waiting", reason=reason, path=parked.path if parked else None)
+        if found:  # it is nowhere else: it is about to be looked at
+            return self.issue(found[0].issue, "ended")
+        if self.runs:
+            issue_id = self.runs[0].issue_id
+            known = Issue(id=issue_id, identifier=identifier, title="", state="", dispatchable=False)
+            return self.issue(known, "ended")
+        return None
+
+    def result(self, result: Result) -> model.ReadyRow:
+        """What the runs of an issue came to: a row of `ready`."""
+        issue, delivered = result.issue, result.delivered
+        look: tuple[str, ...] = ()
+        if delivered is not None:
+            look = ways_to_look(issue.identifier, delivered.branch, self.workspace, pushed=delivered.pushed)
+        return model.ReadyRow(
+            issue_id=issue.id,
+            issue_identifier=issue.identifier,
+            issue_url=issue.url,
+            title=issue.title,
+            state=issue.state,
+            branch=delivered.branch if delivered else None,
+            commits=delivered.commits if delivered else 0,
+            files_changed=delivered.files_changed if delivered else 0,
+            insertions=delivered.insertions if delivered else 0,
+            deletions=delivered.deletions if delivered else 0,
+            turns=result.turns,
+            total_tokens=result.total_tokens,
+            cost_usd=result.cost_usd,
+            summary=result.summary,
+            pull_request_url=None,
+            push=_push(result),
+            push_failure=_failure(delivered.push_failure) if delivered else None,
+            look=look,
+            ended_at=self._moment(result.ended_ms),
+        )
+
+    def failed_push(self, result: Result) -> model.FailedPush:
+        """A delivered branch that `origin` does not have, and when it is pushed again."""
+        delivered = result.delivered
+        assert delivered is not None  # noqa: S101 - it is what was not pushed
+        assert delivered.push_failure is not None  # noqa: S101 - as above
+        due_ms = self.state.dues.get(Timer(TimerKind.PUSH, result.issue.id))
+        return model.FailedPush(
+            issue_identifier=result.issue.identifier,
+            branch=delivered.branch,
+            failure=_told(delivered.push_failure),
+            next_try_at=None if due_ms is None else self._moment(due_ms),
+        )
 
     def issue(
         self,
@@ -209,103 +400,172 @@ class _View:
         blocked: Blocked | None = None,
         reason: Reason | None = None,
         path: str | None = None,
-    ) -> Document:
+    ) -> model.Issue:
         memory = self._of(issue)
         for claim in (retry, blocked):
             path = claim.workspace_path if claim else path
-        attempt, claim = _attempt(run, retry), retry or blocked
+        attempt, claim, going = _attempt(run, retry), retry or blocked, run or retry
+        number, last = policy.attempt(going, self.state.settings) if going else (None, None)
         resume = claim.resume if claim else None
         report = run.report if run else blocked.report if blocked else None
-        return {
-            "generated_at": utc_text(self.now),
-            **_identity(issue),
-            "status": status,
-            "agent": agent_document(run.agent) if run else agent_of(self.state, issue, resume),
-            "workspace": {
-                "path": run.report.workspace_path if run else path,
-                "host": None,
-                "branch": report.branch if report else None,
-            },
-            "attempts": {
-                "restart_count": max(attempt - 1, 0),
-                "current_retry_attempt": attempt,
-                "runs_started": memory.runs,
-            },
-            "running": self._run(run) if run else None,
-            "retry": self._retry(retry) if retry else None,
-            "blocked": self._block(blocked) if blocked else None,
-            "waiting": {"reason": {"code": reason.code, "message": reason.message}} if reason else None,
-            "logs": {"codex_session_logs": _session_logs(run)},
-            "recent_events": [
-                {"at": utc_text(one.at), "event": one.event, "message": one.message}
+        result = self.state.results.get(issue.id)
+        if result is not None and result.delivered is None:
+            result = None
+        branch = report.branch if report else None
+        if branch is None and result is not None and result.delivered is not None:
+            branch = result.delivered.branch
+        return model.Issue(
+            generated_at=utc_text(self.now),
+            issue_id=issue.id,
+            issue_identifier=issue.identifier,
+            issue_url=issue.url,
+            title=issue.title,
+            state=issue.state,
+            status=status,
+            agent=agent_of_choice(run.agent) if run else self._agent_of(issue, resume),
+            workspace=model.Place(path=run.report.workspace_path if run else path, host=None, branch=branch),
+            attempts=model.Attempts(
+                number=number,
+                limit=last,
+                restart_count=max(attempt - 1, 0),
+                current_retry_attempt=attempt,
+                runs_started=memory.runs,
+            ),
+            running=self._run(run) if run else None,
+            retry=self._retry(retry) if retry else None,
+            blocked=self._block(blocked) if blocked else None,
+            waiting=model.Waiting(reason=model.Reason(code=reason.code, message=reason.message))
+            if reason
+            else None,
+            result=None if result is None else self.result(result),
+            runs=tuple(_past_run(record) for record in self.runs),
+            logs=model.Logs(codex_session_logs=_session_logs(run)),
+            recent_events=tuple(
+                model.Event(at=utc_text(one.at), event=one.event, message=one.message)
                 for one in memory.recent()
-            ],
-            "last_error": blocked.failure.line if blocked else memory.last_error,
-            "skills": None if memory.skills is None else skills_document(memory.skills),
-            "spent": spent(self.state, issue.id),
-            "tracked": {},
-            **self.conditions(),
-        }
+            ),
+            last_error=blocked.failure.line if blocked else memory.last_error,
+            skills=memory.skills,
+            spent=self._spent(issue),
+            tracked={},
+            paused=self.state.paused,
+            budgets=_budgets(self.state),
+            tracker=self.tracker(),
+            journal=_journal(self.journal),
+        )
 
     def _of(self, issue: Issue) -> IssueHistory:
         return self.history.of(issue.id) or _NO_HISTORY
 
-    def _run(self, run: Running) -> Document:
+    def _spent(self, issue: Issue) -> model.Spent:
+        """What an issue used of its budget."""
+        used = self.state.spent.get(issue.id) or Spent()
+        return model.Spent(tokens=used.tokens, turns=used.turns)
+
+    def _run(self, run: Running) -> model.Run:
         report, memory = run.report, self._of(run.issue)
-        return {
-            "run_id": run.run_id,
-            "state": run.issue.state,
-            "stage": report.stage.value,
-            "attempt": run.attempt,
-            "turn": run.turn,
-            "stopping": None if run.stopping is None else run.stopping.value,
-            "session_id": report.session_id,
-            "turn_count": report.turn_count,
-            "last_event": report.last_event,
-            "last_message": report.last_message,
-            "started_at": self._at(memory.started_at, run.started_ms),
-            "last_event_at": self._at(memory.last_event_at, run.last_sign_ms),
-            "tokens": _tokens(report),
-            "resumed_from": resumed_from(run.resume),
-        }
+        number, last = policy.attempt(run, self.state.settings)
+        return model.Run(
+            run_id=run.run_id,
+            state=run.issue.state,
+            stage=report.stage.value,
+            attempt=run.attempt,
+            attempt_number=number,
+            attempt_limit=last,
+            turn=run.turn,
+            stopping=None if run.stopping is None else run.stopping.value,
+            session_id=report.session_id,
+            turn_count=report.turn_count,
+            last_event=report.last_event,
+            last_message=report.last_message,
+            started_at=self._noted(memory.started_at, run.started_ms),
+            last_event_at=_text(memory.last_event_at)
+            if run.last_sign_ms is None
+            else self._noted(memory.last_event_at, run.last_sign_ms),
+            tokens=_tokens(report),
+            resumed_from=_resumed_from(run.resume),
+        )
 
-    def _retry(self, retry: Retry) -> Document:
-        return {
-            "attempt": retry.attempt,
-            "due_at": self._moment(retry.due_ms),
-            "error": retry.error,
-        }
+    def _retry(self, retry: Retry) -> model.Retry:
+        number, last = policy.attempt(retry, self.state.settings)
+        return model.Retry(
+            attempt=retry.attempt,
+            attempt_number=number,
+            attempt_limit=last,
+            due_at=self._moment(retry.due_ms),
+            error=retry.error,
+        )
 
-    def _block(self, blocked: Blocked) -> Document:
+    def _block(self, blocked: Blocked) -> model.Block:
         report, memory = blocked.report, self._of(blocked.issue)
-        return {
-            "state": blocked.issue.state,
-            "error": blocked.failure.message,
-            "failure": _failure(blocked.failure),
-            "session_id": report.session_id if report else None,
-            "blocked_at": self._at(memory.blocked_at, blocked.blocked_ms),
-            "last_event": report.last_event if report else None,
-            "last_message": report.last_message if report else None,
-            "last_event_at": _text(memory.last_event_at),
-            "question": question(blocked),
-            "resumable": blocked.resume is not None and blocked.resume.thread is not None,
-        }
+        return model.Block(
+            state=blocked.issue.state,
+            error=blocked.failure.message,
+            failure=_told(blocked.failure),
+            session_id=report.session_id if report else None,
+            blocked_at=self._noted(memory.blocked_at, blocked.blocked_ms),
+            last_event=report.last_event if report else None,
+            last_message=report.last_message if report else None,
+            last_event_at=_text(memory.last_event_at),
+            question=_question(blocked),
+            resumable=blocked.resume is not None and blocked.resume.thread is not None,
+            not_obeyed=tuple(
+                model.Remark(author=one.author, text=one.text) for one in blocked.comments.others
+            ),
+            answers_failure=_failure(blocked.comments.failure),
+        )
 
-    def _at(self, noted: datetime | None, moment_ms: int | None) -> str | None:
+    def _noted(self, noted: datetime | None, moment_ms: int) -> str:
         """The time noted when it happened, which no jump of the clock moves; else as it looks from now."""
-        if noted is None and moment_ms is not None:
-            noted = self.history.wall(moment_ms, now_ms=self.now_ms, now=self.now)
-        return _text(noted)
+        return self._moment(moment_ms) if noted is None else utc_text(noted)
 
 
-def _identity(issue: Issue) -> Document:
-    return {
-        "issue_id": issue.id,
-        "issue_identifier": issue.identifier,
-        "issue_url": issue.url,
-        "title": issue.title,
-        "state": issue.state,
-    }
+def _question(blocked: Blocked) -> str | None:
+    """What the agent wants to be told, in its own words where it gave any; `None` where it asks nothing."""
+    return blocked.question or (
+        blocked.failure.message if answerable(blocked.failure, blocked.question) else None
+    )
+
+
+def _resumed_from(resume: Resume | None) -> model.ResumedFrom | None:
+    """What a run goes on with; neither the question nor the answer, which may be long."""
+    if resume is None:
+        return None
+    thread = resume.thread
+    return model.ResumedFrom(
+        reason=resume.reason.value, thread_id=None if thread is None else thread.thread_id
+    )
+
+
+def _push(result: Result) -> str | None:
+    """Whether `origin` has the branch; `None` where it was not to be pushed."""
+    delivered = result.delivered
+    if delivered is None:
+        return None
+    if delivered.push_failure is not None:
+        return "failed"
+    return "pushed" if delivered.pushed else None
+
+
+def _past_run(record: RunRecord) -> model.PastRun:
+    """A run as the journal remembers it; one that goes on has no end."""
+    return model.PastRun(
+        run_id=record.run_id,
+        attempt=record.attempt,
+        agent=record.agent_name,
+        started_at=_wall(record.started_wall_ms),
+        ended_at=None if record.ended_wall_ms is None else _wall(record.ended_wall_ms),
+        outcome=record.outcome,
+        reason=record.reason,
+        turns=record.turns,
+        total_tokens=record.total_tokens,
+        commits=record.commits,
+        branch=record.branch,
+    )
+
+
+def _wall(wall_ms: int) -> str:
+    return utc_text(datetime.fromtimestamp(wall_ms / 1000, UTC))
 
 
 def _attempt(run: Running | None, retry: Retry | None) -> int:
@@ -315,52 +575,38 @@ def _attempt(run: Running | None, retry: Retry | None) -> int:
     return 0 if run is None else run.attempt or 0
 
 
-def _tokens(report: RunReport) -> Document:
-    return {
-        "input_tokens": report.input_tokens,
-        "output_tokens": report.output_tokens,
-        "total_tokens": report.total_tokens,
-    }
+def _tokens(report: RunReport) -> model.Tokens:
+    return model.Tokens(
+        input_tokens=report.input_tokens,
+        output_tokens=report.output_tokens,
+        total_tokens=report.total_tokens,
+    )
 
 
-def _session_logs(run: Running | None) -> list[Document]:
+def _session_logs(run: Running | None) -> tuple[model.LogFile, ...]:
     """What the agent wrote to stderr, as a path below the daemon's state directory."""
     if run is None or run.agent_ms is None:
-        return []
-    return [{"label": "stderr", "path": f"logs/{run.run_id}.stderr.log", "url": None}]
+        return ()
+    return (model.LogFile(label="stderr", path=f"logs/{run.run_id}.stderr.log", url=None),)
 
 
-def _names(skills: RunSkills) -> Document:
-    return {
-        "listed": [skill.name for skill in skills.listed],
-        "dropped": [skill.name for skill in skills.dropped if skill.reason != "search"],
-        "malformed": _unique(one.path for one in skills.problems if one.severity == "error"),
-    }
+def _names(skills: model.Skills) -> model.SkillNames:
+    malformed = (one.path for one in skills.problems if one.severity == "error")
+    return model.SkillNames(
+        listed=tuple(skill.name for skill in skills.listed),
+        dropped=tuple(skill.name for skill in skills.dropped if skill.reason != "search"),
+        malformed=tuple(dict.fromkeys(malformed)),
+    )
 
 
-def skills_document(skills: RunSkills) -> Document:
-    """The skills of a session: commit, listed, dropped and problems, with paths and digests (DESIGN 11a)."""
-    return {
-        "commit": skills.commit,
-        "listed": [asdict(skill) for skill in skills.listed],
-        "dropped": [asdict(skill) for skill in skills.dropped],
-        "problems": [asdict(problem) for problem in skills.problems],
-    }
+def _failure(failure: Failure | None) -> model.Failure | None:
+    return None if failure is None else _told(failure)
 
 
-def _unique(values: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(values))
-
-
-def _failure(failure: Failure | None) -> Document | None:
-    if failure is None:
-        return None
-    return {
-        "code": failure.category.value,
-        "message": failure.message,
-        "hint": failure.hint,
-        "where": failure.where,
-    }
+def _told(failure: Failure) -> model.Failure:
+    return model.Failure(
+        code=failure.category.value, message=failure.message, hint=failure.hint, where=failure.where
+    )
 
 
 def _text(moment: datetime | None) -> str | None:

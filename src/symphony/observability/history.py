@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from symphony.observability.model import Skills, SkillsTotals
 from symphony.scheduler.commands import Command, Notify, StartRun
 from symphony.scheduler.inputs import AgentReported, Input, Polled, Recovered, RunEnded
 from symphony.scheduler.notices import SILENT, words
@@ -16,14 +17,9 @@ from symphony.scheduler.retries import NO_SLOT_ERROR
 from symphony.scheduler.state import Running, State
 
 __all__ = [
-    "DroppedSkill",
     "Happening",
     "History",
     "IssueHistory",
-    "ListedSkill",
-    "RunSkills",
-    "SkillProblem",
-    "SkillTotals",
     "utc_now",
 ]
 
@@ -37,71 +33,6 @@ _FOR_WANT_OF_ROOM = frozenset({"count", "budget"})
 def utc_now() -> datetime:
     """The wall clock."""
     return datetime.now(UTC)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedSkill:
-    """A skill in a session's text.
-
-    Attributes:
-        path: relative to the workspace, or below the user's directory as it is configured.
-        sha256: of the whole file; null if unreadable.
-        seen: the session asked for the skill or named its file to a tool; there are other ways to read one.
-    """
-
-    name: str
-    path: str
-    sha256: str | None
-    seen: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DroppedSkill:
-    """A usable skill that was not listed, and why."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillProblem:
-    """What is wrong with one file; place and digest are null where there is none."""
-
-    path: str
-    code: str
-    severity: str
-    line: int | None = None
-    column: int | None = None
-    sha256: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSkills:
-    """What a run was told of skills; `commit` is the one that those of the repository are of, if known."""
-
-    commit: str | None = None
-    listed: tuple[ListedSkill, ...] = ()
-    dropped: tuple[DroppedSkill, ...] = ()
-    problems: tuple[SkillProblem, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillTotals:
-    """Sums over all runs since the start: names told, names there was no room for, malformed files met."""
-
-    runs: int = 0
-    listed: int = 0
-    dropped: int = 0
-    malformed: int = 0
-
-    def and_run(self, skills: RunSkills) -> "SkillTotals":
-        """The sums with one more run; what an operator has left out, or a search finds, is not dropped."""
-        return SkillTotals(
-            runs=self.runs + 1,
-            listed=self.listed + len(skills.listed),
-            dropped=self.dropped + sum(one.reason in _FOR_WANT_OF_ROOM for one in skills.dropped),
-            malformed=self.malformed + len({one.path for one in skills.problems if one.severity == "error"}),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +65,7 @@ class IssueHistory:
     last_event_at: datetime | None = None
     blocked_at: datetime | None = None
     last_error: str | None = None
-    skills: RunSkills | None = None
+    skills: Skills | None = None
     steps: deque[Happening] = field(default_factory=_events)
     words: deque[Happening] = field(default_factory=_events)
 
@@ -160,7 +91,7 @@ class History:
         self._offset_ms: int | None = None
         self._happened = 0
         self.last_poll_at: datetime | None = None
-        self.skill_totals = SkillTotals()
+        self.skill_totals = SkillsTotals()
 
     def wall(self, moment_ms: int, *, now_ms: int, now: datetime) -> datetime:
         """The wall-clock time of a monotonic moment, the same in every answer unless the wall clock jumps.
@@ -184,11 +115,11 @@ class History:
         """What is known of an issue, by its id."""
         return self._issues.get(issue_id)
 
-    def skills_loaded(self, issue_id: str, skills: RunSkills) -> None:
+    def skills_loaded(self, issue_id: str, skills: Skills) -> None:
         """A run of the issue was told of these skills; told again when it was seen to read one of them."""
         entry = self._entry(issue_id)
         if entry.skills is None:
-            self.skill_totals = self.skill_totals.and_run(skills)
+            self.skill_totals = _with(self.skill_totals, skills)
         entry.skills = skills
 
     def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
@@ -268,6 +199,16 @@ class History:
         claimed = {*state.running, *state.retrying, *state.blocked}
         for issue_id in [key for key in self._issues if key not in claimed][:excess]:
             del self._issues[issue_id]
+
+
+def _with(totals: SkillsTotals, skills: Skills) -> SkillsTotals:
+    """The sums with one more run; what an operator has left out, or a search finds, is not dropped."""
+    return SkillsTotals(
+        runs=totals.runs + 1,
+        listed=totals.listed + len(skills.listed),
+        dropped=totals.dropped + sum(one.reason in _FOR_WANT_OF_ROOM for one in skills.dropped),
+        malformed=totals.malformed + len({one.path for one in skills.problems if one.severity == "error"}),
+    )
 
 
 def _offset(now: datetime, now_ms: int) -> int:

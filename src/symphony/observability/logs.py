@@ -1,4 +1,4 @@
-"""Logs by structlog: console lines for people, JSON for machines, secrets masked in both (LG1-LG6)."""
+"""Logs by structlog: lines for people, console lines, JSON for machines; secrets masked in all (LG1-LG6)."""
 
 import logging
 import sys
@@ -11,6 +11,7 @@ import structlog
 from symphony.domain.redaction import Redaction
 from symphony.observability.masking import masked
 from symphony.observability.sinks import LogFile, Render, Sink, StreamSink
+from symphony.observability.terminal import PeopleLines
 
 __all__ = ["Redactor", "configure"]
 
@@ -39,17 +40,21 @@ def configure(
     *,
     stream: TextIO | None = None,
     as_json: bool | None = None,
+    for_people: bool = False,
     level: str = "info",
     redaction: Redaction | None = None,
     file: LogFile | None = None,
 ) -> None:
     """Send log lines to `stream` (stderr), as JSON unless it is a terminal, and to `file` if there is one.
 
+    Where `as_json` is None and `for_people` is set, a terminal gets the lines of `terminal`.
     The redactor runs after every processor that could add a secret; what the sinks add is a time stamp.
     """
     out = stream or sys.stderr
     console = out.isatty() if as_json is None else not as_json
-    sinks: tuple[Sink, ...] = (StreamSink(out, _renderer(out, console=console)),)
+    people = for_people and console and as_json is None
+    render: Render = PeopleLines(out) if people else _renderer(out, console=console)
+    sinks: tuple[Sink, ...] = (StreamSink(out, render),)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -88,8 +93,13 @@ def _renderer(out: TextIO, *, console: bool) -> Render:
 
 
 def _for_people(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
-    """The issue first and the long ids last: session ids by their end, an id that says the same not twice."""
+    """The issue first and the long ids last: session ids by their end, an id that says the same not twice.
+
+    Attempts are told as people count them.
+    """
     line = dict(event)
+    if (number := line.pop("attempt_number", None)) is not None:
+        line["attempt"] = f"{number} of {line.pop('attempt_limit', '?')}"
     first = {name: line.pop(name) for name in ("issue_identifier",) if name in line}
     last = {name: line.pop(name) for name in _IDS_LAST if name in line}
     if last.get("issue_id") == event.get("issue_identifier"):

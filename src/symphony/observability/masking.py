@@ -3,11 +3,17 @@
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
+
+from msgspec import Struct, UnsetType
 
 from symphony.domain.redaction import MASK
 
-__all__ = ["masked"]
+__all__ = ["MAX_DEPTH", "TOO_DEEP", "masked"]
+
+MAX_DEPTH: Final = 64
+TOO_DEEP: Final = "(nested too deep)"
+_LARGEST: Final = 2**63 - 1
 
 _SECRET_KEYS = re.compile(r"(?i)(token|secret|password|passwd|api_?key|authorization|cookie|credential)")
 _NOT_SECRET_KEYS = re.compile(r"(?i)_tokens$|^tokens$")
@@ -20,17 +26,36 @@ def _is_telling(key: str) -> bool:
 
 
 def masked(value: Any, text: Callable[[str], str], *, key: str = "") -> Any:
-    """The value with `text` applied to all texts in it, keys too; under a telling key all is hidden."""
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if _is_telling(key):
-        return MASK
+    """The value with `text` applied to all texts in it, keys too; under a telling key all is hidden.
+
+    A document stays one of its type. What comes out can be written as JSON: what nests deeper than
+    `MAX_DEPTH` is left out, and a number of more than 64 bits becomes the nearest one that has no more.
+    """
+    return _masked(value, text, key, MAX_DEPTH)
+
+
+def _masked(value: Any, text: Callable[[str], str], key: str, levels: int) -> Any:
+    shown: Any
     match value:
+        case None | bool() | float() | UnsetType():
+            shown = value
+        case int():
+            shown = max(min(value, _LARGEST), -_LARGEST)
+        case _ if _is_telling(key):
+            shown = MASK
         case str():
-            return text(value)
+            shown = text(value)
+        case Mapping() | list() | tuple() | set() | frozenset() if levels == 0:
+            shown = TOO_DEEP
+        case Struct():
+            fields = {name: getattr(value, name) for name in value.__struct_fields__}
+            texts = {name: _masked(item, text, name, levels - 1) for name, item in fields.items()}
+            lists = {name: tuple(texts[name]) for name, item in fields.items() if isinstance(item, tuple)}
+            shown = type(value)(**texts | lists)
         case Mapping():
-            return {text(str(inner)): masked(item, text, key=str(inner)) for inner, item in value.items()}
+            shown = {text(str(key)): _masked(item, text, str(key), levels - 1) for key, item in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [masked(item, text) for item in value]
+            shown = [_masked(item, text, "", levels - 1) for item in value]
         case _:
-            return text(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
+            shown = text(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
+    return shown

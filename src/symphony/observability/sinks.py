@@ -19,7 +19,7 @@ BACKUPS: Final = 5
 _log = structlog.get_logger(__name__)
 
 Render = Callable[[Mapping[str, Any]], str]
-"""Makes a line, without its end, of an event whose secrets are masked already."""
+"""Makes a line, without its end, of an event whose secrets are masked already; empty where it shows none."""
 
 
 class Sink(Protocol):
@@ -40,8 +40,9 @@ class StreamSink:
     def write(self, event: Mapping[str, Any]) -> None:
         """One line, seen at once."""
         try:
-            self._put(self._render(event) + "\n")
-            self._stream.flush()
+            if line := self._render(event):
+                self._put(line + "\n")
+                self._stream.flush()
         except (OSError, ValueError):
             return
 

@@ -5,6 +5,7 @@ One row per issue the daemon knows of, with the reason why it is not running in 
 
 from dataclasses import dataclass
 
+from symphony.domain.ids import by_number
 from symphony.domain.issue import Issue
 from symphony.observability.waiting import waiting
 from symphony.scheduler import policy
@@ -28,12 +29,15 @@ class Row:
 
 
 def rows(state: State) -> tuple[Row, ...]:
-    """All known issues, by identifier."""
+    """All known issues, in the order of their identifiers (`ids.by_number`)."""
     found = [_running(run) for run in state.running.values()]
-    found += [_row(retry.issue, "retrying", policy.retry_words(retry)) for retry in state.retrying.values()]
+    found += [
+        _row(retry.issue, "retrying", policy.retry_words(retry, state.settings))
+        for retry in state.retrying.values()
+    ]
     found += [_row(entry.issue, "blocked", blocked_words(entry)) for entry in state.blocked.values()]
     found += [_row(issue, "waiting", reason.message) for issue, reason in waiting(state)]
-    return tuple(sorted(found, key=lambda row: row.issue_identifier))
+    return tuple(sorted(found, key=lambda row: by_number(row.issue_identifier)))
 
 
 def blocked_words(blocked: Blocked) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue
 from symphony.scheduler.commands import Command, StartRun
-from symphony.scheduler.inputs import Input, RunEnded
+from symphony.scheduler.inputs import Input, Result, RunEnded
 from symphony.scheduler.state import State
 
 __all__ = ["IssueTally", "Tally"]
@@ -16,7 +16,11 @@ __all__ = ["IssueTally", "Tally"]
 
 @dataclass(slots=True, kw_only=True)
 class IssueTally:
-    """Sums over the runs of one issue; `given_up` is the error of a retry that nobody waits for any more."""
+    """Sums over the runs of one issue.
+
+    `given_up` is the error of a retry that nobody waits for any more, `result` what its runs came to, also
+    those of an earlier daemon.
+    """
 
     issue: Issue
     attempts: int = 0
@@ -27,6 +31,7 @@ class IssueTally:
     blocked: Failure | None = None
     given_up: str | None = None
     last_failure: Failure | None = None
+    result: Result | None = None
 
 
 @dataclass(slots=True)
@@ -51,6 +56,7 @@ class Tally:
                 entry.blocked = None
             retry = after.retrying.get(issue_id)
             entry.given_up = retry.error if retry else None
+            entry.result = after.results.get(issue_id)
 
     def _ended(self, before: State, fact: RunEnded) -> None:
         run = next((run for run in before.running.values() if run.run_id == fact.run_id), None)

@@ -1,14 +1,15 @@
 """Why each known issue is not running: the verdict of `policy` for all of them at once, in its own words."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from symphony.domain.issue import Issue
 from symphony.scheduler import policy
-from symphony.scheduler.policy import Ineligible
+from symphony.scheduler.policy import Ineligible, ReasonCode
 from symphony.scheduler.state import State
 
-__all__ = ["Reason", "waiting"]
+__all__ = ["CODES", "Reason", "Reasons", "waiting"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,13 @@ class Reason:
     message: str
 
 
+Reasons = Callable[[State], Iterable[tuple[Issue, Reason]]]
+"""What tells the waiting issues with their reasons, in the order in which they would start."""
+
 _STARTING = Reason("starting", "starts as soon as it is refreshed")
 _DEFERRED = Reason("deferred", "its refresh failed; it is asked about again after the next poll")
+CODES: Final = (*(code.value for code in ReasonCode), _STARTING.code, _DEFERRED.code, "ready")
+"""Every code that an issue can be selected by; those that are `ready` for review wait for nothing of ours."""
 
 
 def waiting(state: State, *, identifier: str | None = None) -> Iterator[tuple[Issue, Reason]]:

@@ -4,29 +4,64 @@ Whatever reads a workflow in order to run it, at the start and at every reload, 
 through here, so that they never differ.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
-from symphony.agents.registry import KINDS as AGENT_KINDS
-from symphony.agents.registry import Remarks, remarks
-from symphony.domain.failures import Category
+from symphony.agents.base import Remarks
+from symphony.agents.registry import SECTIONS, agent_kind, remarks
+from symphony.domain.failures import Category, SymphonyError
 from symphony.domain.issue import normalise_state
+from symphony.runtime.state_place import locate
 from symphony.trackers.base import TrackerConfigError
-from symphony.trackers.registry import SUPPORTED_KINDS, provider_keys, with_default_states
-from symphony.trackers.webhooks import SCHEMES
+from symphony.trackers.registry import (
+    TRACKERS,
+    TrackerKind,
+    create_tracker,
+    tracker_kind,
+    with_default_states,
+)
 from symphony.workflow.agent_review import place_of
 from symphony.workflow.agents import NamedAgent
 from symphony.workflow.confidential import resolve_secret
 from symphony.workflow.document import Judgement, Workflow, WorkflowFile, judge_workflow
-from symphony.workflow.errors import WarningCode, WorkflowError, did_you_mean, quoted
-from symphony.workflow.resolve import reference_name
+from symphony.workflow.errors import (
+    WarningCode,
+    WorkflowError,
+    WorkflowWarning,
+    did_you_mean,
+    quoted,
+)
+from symphony.workflow.resolve import STATE_DIR_VARIABLE, reference_name
 from symphony.workflow.review import Location, Review, dotted
-from symphony.workflow.settings import TrackerSettings, WorkerSettings, WorkspaceSettings
+from symphony.workflow.settings import (
+    CommandSettings,
+    TrackerSettings,
+    WorkerSettings,
+    WorkspaceSettings,
+)
 
 __all__ = ["ACKNOWLEDGEMENT", "admit", "judge"]
 
 ACKNOWLEDGEMENT = "--i-understand-that-this-will-be-running-without-the-usual-guardrails"
 """The option by which a person takes responsibility for sessions without a sandbox (CL5)."""
+
+USUAL_TOOLS = frozenset(
+    {
+        *("issue_move", "issue_comment", "board_show", "board_comment", "board_move", "memory_move"),
+        *(
+            "asana_api",
+            "forgejo_api",
+            "github_api",
+            "gitlab_api",
+            "jira_rest",
+            "linear_graphql",
+            "redmine_api",
+        ),
+    }
+)
+"""Tools of the trackers that come with the program, which a prompt written for another one may still name."""
 
 
 def admit(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: bool) -> Workflow:
@@ -49,28 +84,75 @@ def admit(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
 def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: bool | None) -> Judgement:
     """As `admit`, but told and not raised.
 
+    `$SYMPHONY_STATE_DIR` stands for the state directory of this very file, whether the variable is set or
+    not: so a committed `workspace.root` gives every checkout a place of its own.
+
     `acknowledged` null means that nobody is about to start anything: settings without a sandbox are odd then,
     and not wrong.
     """
-    return judge_workflow(
+    environment = {**environment, STATE_DIR_VARIABLE: str(locate(file.path, environment))}
+    judgement = judge_workflow(
         file,
         environment=environment,
-        tracker_kinds=SUPPORTED_KINDS,
-        agent_kinds=AGENT_KINDS,
+        tracker_kinds=TRACKERS.names,
+        agent_kinds=SECTIONS,
         judges=(
             partial(_judge_tracker, environment=environment),
             _judge_worker,
             _judge_isolation,
             partial(_judge_agents, acknowledged=acknowledged),
+            _judge_budget,
         ),
     )
+    if judgement.workflow is None:
+        return judgement
+    try:
+        unknown = tuple(_unknown_tools(judgement.workflow, judgement.agents, environment))
+    except SymphonyError as error:
+        failure = replace(error.failure, where=judgement.places.where(("tracker", "kind")))
+        return replace(judgement, failures=(failure,), workflow=None)
+    warnings = (*judgement.warnings, *unknown)
+    return replace(judgement, warnings=warnings, workflow=replace(judgement.workflow, warnings=warnings))
+
+
+def _unknown_tools(
+    workflow: Workflow, agents: Mapping[str, NamedAgent], environment: Mapping[str, str]
+) -> Iterator[WorkflowWarning]:
+    """The tools of trackers that the prompt names and no session is offered.
+
+    Raises:
+        SymphonyError: the tracker cannot be made.
+    """
+    tracker = workflow.settings.tracker
+    made = create_tracker(tracker, base_dir=workflow.path.parent, environment=environment)
+    if any(agent_kind(agent.kind).client_tools for agent in agents.values()):
+        offered = [spec.name for spec in made.agent_tool_specs()]
+        why = f"which the tracker {tracker.kind} does not offer here"
+        hint = f"sessions are offered {', '.join(offered)}"
+    else:
+        offered, why = [], "and no agent here takes tools"
+        hint = "say in the prompt what happens instead: tracker.on_block, a hook or a person moves the issue"
+    for name in sorted({*USUAL_TOOLS, *tracker_kind(tracker.kind).tools} - set(offered)):
+        found = re.search(rf"(?<![\w-]){name}(?![\w-])", workflow.template.source)
+        if found is not None:
+            yield WorkflowWarning(
+                code=WarningCode.UNKNOWN_TOOL,
+                message=f"the prompt names the tool `{name}`, {why}",
+                where=workflow.template.where(found.start()),
+                hint=hint,
+            )
 
 
 def _judge_tracker(review: Review, *, environment: Mapping[str, str]) -> None:
     tracker = review.sections.get("tracker")
-    if not isinstance(tracker, TrackerSettings) or tracker.kind not in SUPPORTED_KINDS:
+    if not isinstance(tracker, TrackerSettings) or tracker.kind not in TRACKERS.names:
         return
-    known = provider_keys(tracker.kind)
+    try:
+        kind = tracker_kind(tracker.kind)
+    except SymphonyError as error:
+        review.add(("tracker", "kind"), error.failure)
+        return
+    known = kind.provider_keys
     for key in sorted(tracker.provider.keys() - set(known)):
         location = ("tracker", "provider", key)
         review.warn(
@@ -79,12 +161,14 @@ def _judge_tracker(review: Review, *, environment: Mapping[str, str]) -> None:
             code=WarningCode.UNKNOWN_KEY,
             hint=did_you_mean(key, known) or f"{tracker.kind} knows {', '.join(known)}",
         )
-    _judge_webhooks(review, tracker, environment)
+    _judge_webhooks(review, tracker, kind, environment)
     try:
         filled = with_default_states(tracker, base_dir=review.source.path.parent, environment=environment)
     except TrackerConfigError as error:
         for problem in error.problems:
             review.add(problem.location, problem.failure)
+    except SymphonyError as error:
+        review.add(("tracker", "kind"), error.failure)
     else:
         _judge_moves(review, filled)
 
@@ -102,12 +186,14 @@ def _judge_moves(review: Review, tracker: TrackerSettings) -> None:
         review.fail(("tracker", "on_block"), problem, hint="name a state in which a person looks at it")
 
 
-def _judge_webhooks(review: Review, tracker: TrackerSettings, environment: Mapping[str, str]) -> None:
+def _judge_webhooks(
+    review: Review, tracker: TrackerSettings, kind: TrackerKind, environment: Mapping[str, str]
+) -> None:
     secret = tracker.webhook_secret
     if secret is None:
         return
     location = ("tracker", "webhook_secret")
-    if tracker.kind not in SCHEMES:
+    if kind.webhooks is None:
         review.fail(
             location, f"is set, and {tracker.kind} sends no webhooks", hint="leave it out: it is polled"
         )
@@ -144,8 +230,15 @@ def _judge_agents(review: Review, *, acknowledged: bool | None) -> None:
     workspace = review.sections.get("workspace")
     isolated = isinstance(workspace, WorkspaceSettings) and workspace.isolation != "none"
     for agent in review.agents.values():
-        if agent.kind in AGENT_KINDS and agent.kind in review.sections:
-            _judge_agent(review, agent, remarks(agent, isolated=isolated), acknowledged=acknowledged)
+        if agent.kind not in SECTIONS or agent.kind not in review.sections:
+            continue
+        try:
+            found = remarks(agent, isolated=isolated)
+        except SymphonyError as error:
+            named: Location = ("agents", agent.name, "kind")
+            review.add(("agent", "kind") if agent.name == agent.kind else named, error.failure)
+        else:
+            _judge_agent(review, agent, found, acknowledged=acknowledged)
 
 
 def _judge_agent(review: Review, agent: NamedAgent, found: Remarks, *, acknowledged: bool | None) -> None:
@@ -166,6 +259,25 @@ def _judge_agent(review: Review, agent: NamedAgent, found: Remarks, *, acknowled
         _warn(review, location, problem, WarningCode.UNGUARDED, hint)
     else:
         review.fail(location, problem, category=Category.INVALID_WORKFLOW_CONFIG, hint=hint)
+
+
+def _judge_budget(review: Review) -> None:
+    """An agent that costs money needs a limit that ends it; a one-shot command tells of no tokens."""
+    if review.settings is None or review.failures:
+        return
+    budget = review.settings.agent.budget
+    for each in review.agents.values():
+        if isinstance(each.settings, CommandSettings):
+            costs = each.settings.profile != "generic"
+            limited = budget.max_turns_per_issue is not None
+            unit, hint = "turns", "set agent.budget.max_turns_per_issue, for example to 10"
+        else:
+            costs = True
+            limited = budget.max_tokens_per_issue is not None or budget.max_tokens_per_day is not None
+            unit, hint = "tokens", "set agent.budget.max_tokens_per_issue, for example to 5000000"
+        if costs and not limited:
+            message = f"agent.budget sets no limit of {unit}, and sessions of {each.name} cost money"
+            review.warn(("agent", "budget"), message, code=WarningCode.NO_BUDGET, hint=hint)
 
 
 def _warn(review: Review, location: Location, problem: str, code: WarningCode, hint: str) -> None:

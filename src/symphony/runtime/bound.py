@@ -3,8 +3,8 @@
 A reload makes a new `Bound`; runs that started with an earlier one keep it to their end.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from symphony.agents.base import AgentBackend, Surroundings
@@ -22,11 +22,12 @@ from symphony.scheduler.settings import AgentFacts, Rule, SchedulerSettings
 from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Validation
 from symphony.trackers.base import Tracker
 from symphony.trackers.registry import create_tracker, with_default_states
-from symphony.workflow.agents import NamedAgent, agents_in_use
+from symphony.workflow.agents import NamedAgent
 from symphony.workflow.confidential import masked, secret_values
 from symphony.workflow.document import Workflow
 from symphony.workflow.settings import Settings, SkillsSettings
 from symphony.workspace.manager import WorkspaceManager
+from symphony.workspace.remote import apart
 
 __all__ = [
     "Bound",
@@ -85,11 +86,14 @@ def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str], faul
         SymphonyError: an adapter refuses its settings, with `path:line` where it is known.
     """
     settings = workflow.settings
-    named = agents_in_use(settings)
+    named = workflow.agents
     base_dir = workflow.path.parent
     states = with_default_states(settings.tracker, base_dir=base_dir, environment=environment)
     tracker = create_tracker(settings.tracker, base_dir=base_dir, environment=environment)
     secrets = workflow.secret_names | tracker.secret_environment_names() | {TOKEN_VARIABLE}
+    if apart(settings.workspace.repo or "")[1] is not None:
+        secrets |= {name for name, value in environment.items() if value == settings.workspace.repo}
+    redaction = redaction_for(workflow, environment, tracker=tracker)
     around = Surroundings(
         host=host,
         environ=environment,
@@ -109,11 +113,13 @@ def bind(workflow: Workflow, *, host: Host, environment: Mapping[str, str], faul
             environment=environment,
             secret_names=secrets | names_from_files(environment),
             fault=fault,
+            workflow=workflow.path,
+            redaction=redaction,
         ),
         agents={name: create_backend(agent, around) for name, agent in named.items()},
         named=named,
         secret_names=secrets,
-        redaction=redaction_for(workflow, environment, tracker=tracker),
+        redaction=redaction,
         fault=fault,
     )
 
@@ -123,23 +129,31 @@ def redaction_for(
 ) -> Redaction:
     """Masks what must never be shown (LG5).
 
-    That is: secrets that stand in the file, the values of variables the tracker refers to or may fall back
-    to, and of every variable called a key or token.
+    That is: secrets that stand in the file, the password of `workspace.repo`, the values of variables that
+    the tracker refers to or may fall back to, and of every variable called a key or token.
     """
     settings = workflow.settings.tracker
     adapter = tracker or create_tracker(settings, base_dir=workflow.path.parent, environment=environment)
     names = workflow.secret_names | adapter.secret_environment_names()
     held = {**settings.provider, **masked({"webhook_secret": settings.webhook_secret})}
-    return provider_redaction(held, environment, names=names)
+    login = apart(workflow.settings.workspace.repo or "")[1]
+    return provider_redaction(held, environment, names=names, more=() if login is None else login.secrets)
 
 
 def provider_redaction(
-    provider: Mapping[str, Any], environment: Mapping[str, str], *, names: frozenset[str] = frozenset()
+    provider: Mapping[str, Any],
+    environment: Mapping[str, str],
+    *,
+    names: frozenset[str] = frozenset(),
+    more: Iterable[str] = (),
 ) -> Redaction:
-    """As `redaction_for`, of what is known before there is a workflow; `names` are further variables."""
+    """As `redaction_for`, of what is known before there is a workflow.
+
+    `names` are further variables, `more` is what else is secret.
+    """
     names |= {name for name in environment if called_like_a_secret(name)}
     values = {environment[name] for name in names if environment.get(name)}
-    return Redaction(values | secret_values(provider, environment))
+    return Redaction({*values, *more, *secret_values(provider, environment)})
 
 
 def scheduler_settings(bound: Bound) -> SchedulerSettings:
@@ -155,6 +169,7 @@ def scheduler_settings(bound: Bound) -> SchedulerSettings:
         max_turns=settings.agent.max_turns,
         max_retry_backoff_ms=settings.agent.max_retry_backoff_ms,
         stall_timeout_ms=bound.named[settings.agent.kind].settings.stall_timeout_ms,
+        max_turns_without_progress=settings.agent.budget.max_turns_without_progress,
         max_attempts_without_progress=settings.agent.budget.max_attempts_without_progress,
         drain_timeout_ms=settings.agent.drain_timeout_ms,
         max_tokens_per_issue=settings.agent.budget.max_tokens_per_issue,
@@ -162,10 +177,11 @@ def scheduler_settings(bound: Bound) -> SchedulerSettings:
         max_turns_per_issue=settings.agent.budget.max_turns_per_issue,
         on_start=settings.tracker.on_start,
         on_block=settings.tracker.on_block,
+        comment_on_delivery=settings.tracker.comment_on_delivery,
         on_return=settings.tracker.on_start or next(iter(bound.active_states), None),
         agent=settings.agent.kind,
         fallback=settings.agent.fallback,
-        rules=tuple(Rule(**asdict(rule)) for rule in settings.agent.rules),
+        rules=tuple(Rule(**rule.model_dump()) for rule in settings.agent.rules),
         agents={name: _facts(agent) for name, agent in bound.named.items()},
     )
 
@@ -205,6 +221,6 @@ def options_of(skills: SkillsSettings) -> SkillOptions:
 
 
 def comment_severity(settings: Settings) -> Severity | None:
-    """The mildest problem of a skill that is worth a comment; null where none is."""
-    severity = settings.agent.skills.comment_on
-    return None if severity == "never" else Severity(severity)
+    """The mildest problem of a skill that is worth a comment; null where none is, or none is loaded."""
+    section = settings.agent.skills
+    return Severity(section.comment_on) if section.enabled and section.comment_on != "never" else None

@@ -7,9 +7,14 @@ from symphony.domain.issue import Issue
 from symphony.runtime.bound import Bound
 from symphony.runtime.catalog import RunCatalog
 from symphony.scheduler.inputs import Resume
-from symphony.workflow.prompts import answer_section, answered_prompt, interrupted_prompt
+from symphony.workflow.prompts import (
+    answer_section,
+    answered_prompt,
+    begun_anew_prompt,
+    interrupted_prompt,
+)
 
-__all__ = ["envelope", "prompt", "prompt_blocking", "resumed_prompt"]
+__all__ = ["envelope", "prompt", "resumed_prompt"]
 
 
 def envelope(catalog: RunCatalog) -> str | None:
@@ -23,19 +28,20 @@ async def prompt(bound: Bound, issue: Issue, attempt: int | None, resume: Resume
     Raises:
         WorkflowError: `template_render_error` (PR7).
     """
-    return await to_thread.run_sync(prompt_blocking, bound, issue, attempt, resume)
-
-
-def prompt_blocking(bound: Bound, issue: Issue, attempt: int | None, resume: Resume | None) -> str:
-    """The same for who is in a thread already."""
-    rendered = bound.workflow.template.render(issue, attempt)
+    rendered = await to_thread.run_sync(bound.workflow.template.render, issue, attempt)
     if resume is None or resume.answer is None:
         return rendered
     return f"{rendered.rstrip()}\n\n{answer_section(resume.question, resume.answer)}\n"
 
 
-def resumed_prompt(resume: Resume) -> str:
-    """The prompt of the first turn of a session that goes on with its thread: the task is already in it."""
+def resumed_prompt(resume: Resume, prompt: str) -> str:
+    """The prompt of the first turn of a session that goes on with its thread.
+
+    The task is already in the thread, unless the session was cut off before that was known: then `prompt`,
+    which a cold start would be told, is told again.
+    """
+    if resume.thread is not None and not resume.thread.begun:
+        return f"{begun_anew_prompt()}\n\n{prompt}"
     if resume.answer is not None:
         return answered_prompt(resume.question, resume.answer)
     return interrupted_prompt()

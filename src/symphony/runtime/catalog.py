@@ -1,10 +1,13 @@
 """The skills of a run: loaded under a deadline, listed in the envelope, never in the way of a dispatch."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 import structlog
@@ -12,10 +15,12 @@ from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
 from symphony import skills
-from symphony.observability.history import DroppedSkill, ListedSkill, RunSkills, SkillProblem
+from symphony.agents.base import AskOwnSkills
+from symphony.observability.model import DroppedSkill, ListedSkill, SkillProblem, Skills
 from symphony.skills import (
     Dropped,
     DropReason,
+    Incomplete,
     Native,
     Offer,
     Problem,
@@ -25,13 +30,16 @@ from symphony.skills import (
     SkillSet,
 )
 
-__all__ = ["RunCatalog", "Scanned", "load_catalog", "read_catalog", "skill_threads"]
+__all__ = ["RunCatalog", "Scanned", "alone", "load_catalog", "read_catalog", "settled", "skill_threads"]
 
 DEADLINE_S = 2.0
+GRACE_S = 0.5  # for a loader that keeps to its deadline, but not to the millisecond
 DIGEST_DEADLINE_S = 1.0
 _THREADS = 4
+_turn = threading.Lock()
 _FOR_WANT_OF_ROOM = frozenset({DropReason.COUNT, DropReason.BUDGET})
 _LEVELS = {Severity.ERROR: logging.WARNING, Severity.WARNING: logging.DEBUG, Severity.INFO: logging.DEBUG}
+T = TypeVar("T")
 _limiters = RunVar[CapacityLimiter]("symphony_skill_loaders")
 _log = structlog.get_logger(__name__)
 
@@ -65,9 +73,11 @@ class RunCatalog:
         sha256: by path, of the files that are listed or malformed, as far as they could be read.
         complete: whether everything was looked at. If not, that a problem is missing says nothing.
         commit: of which the skills of the repository are; null where it is not known.
-        found: all that was loaded; null unless complete.
+        found: all that was loaded; null where nothing could be.
         offer: what the session may ask for by its tools; null for nothing.
         own_listing: the agent may list skills by itself; not where every one of them is ours.
+        once_told: gives the catalog for an agent that has said which files it lists; null where that changes
+            nothing.
     """
 
     block: str | None = None
@@ -81,6 +91,7 @@ class RunCatalog:
     found: SkillSet | None = None
     offer: Offer | None = None
     own_listing: bool = True
+    once_told: Callable[[Collection[Path]], "RunCatalog"] | None = field(default=None, compare=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -88,9 +99,9 @@ class RunCatalog:
         return tuple(skill.name for skill in self.listed)
 
     @property
-    def skills(self) -> RunSkills:
+    def skills(self) -> Skills:
         """The same for people: names, places and digests, without the text."""
-        return RunSkills(
+        return Skills(
             commit=self.commit,
             listed=tuple(
                 ListedSkill(name=one.name, path=one.path, sha256=self.sha256.get(one.path))
@@ -121,17 +132,37 @@ async def load_catalog(
 ) -> RunCatalog:
     """The catalog of a workspace, and a log line for what is wrong with it or left out."""
     catalog = await read_catalog(workspace, options, scanned=scanned, deadline_s=deadline_s, head=head)
-    _tell(catalog, options)
+    _tell_problems(catalog)
+    if catalog.once_told is None:
+        _tell_listing(catalog, options)
     return catalog
 
 
-def _tell(catalog: RunCatalog, options: SkillOptions) -> None:
+async def settled(catalog: RunCatalog, options: SkillOptions, ask: AskOwnSkills) -> RunCatalog:
+    """A catalog of `load_catalog` for a session whose agent may be asked what it lists by itself.
+
+    It is asked only where it finds a file of ours. One that cannot say leaves the catalog as it is.
+    """
+    if catalog.once_told is None:
+        return catalog
+    listed = await ask()
+    if listed is not None:
+        told = await to_thread.run_sync(catalog.once_told, listed, limiter=skill_threads())
+        catalog = replace(told, commit=catalog.commit, sha256=catalog.sha256)
+    _tell_listing(catalog, options)
+    return catalog
+
+
+def _tell_problems(catalog: RunCatalog) -> None:
     for problem in catalog.problems:
         where = f"{problem.path}:{problem.line}" if problem.line else problem.path
         level = _LEVELS[problem.severity]
         _log.log(level, "skill_problem", path=where, code=problem.code.value, hint=problem.hint)
     for hidden in catalog.found.shadowed if catalog.found else ():
         _log.debug("skill_shadowed", name=hidden.name, path=hidden.path, by=hidden.by)
+
+
+def _tell_listing(catalog: RunCatalog, options: SkillOptions) -> None:
     if catalog.shortened:
         _log.info("skills_shortened", names=catalog.shortened, limit=options.max_prompt_chars)
     if catalog.offer is not None and catalog.offer.searched:
@@ -163,29 +194,34 @@ async def read_catalog(
     deadline_s: float | None = None,
     head: Head | None = None,
 ) -> RunCatalog:
-    """The catalog alone; a slow disk or a bug in the loader gives an empty one and a warning.
+    """The catalog alone; a slow disk gives what could be read, a bug in the loader nothing, both a warning.
 
     Args:
         workspace: where the agent will find the skills.
         options: what the operator chose.
         tree: where to read them instead, for a place that is not made yet.
         scanned: what the agent lists by itself; null where that is nobody's concern.
-        deadline_s: seconds after which it goes on without skills; null for `DEADLINE_S`.
+        deadline_s: seconds after which no further skill is read; null for `DEADLINE_S`.
         head: tells the commit that the skills are of, in the thread that reads them.
     """
     if not options.enabled:
         return RunCatalog()
     catalog: RunCatalog | None = None
     deadline_s = DEADLINE_S if deadline_s is None else deadline_s
-    with anyio.move_on_after(deadline_s):
+    until = time.monotonic() + deadline_s
+    with anyio.move_on_after(deadline_s + GRACE_S):
         try:
-            load = partial(_load, workspace, options, tree, scanned, head)
-            catalog = await to_thread.run_sync(load, abandon_on_cancel=True, limiter=skill_threads())
+            load = partial(_load, workspace, options, tree, scanned, head, until)
+            one_at_a_time = partial(alone, load, deadline_s)
+            catalog = await to_thread.run_sync(one_at_a_time, abandon_on_cancel=True, limiter=skill_threads())
+        except TimeoutError:
+            pass  # said below
         except Exception as error:  # noqa: BLE001 - the loader must never cost a dispatch, whatever its bug
             _log.warning("skills_failed", reason=type(error).__name__)
             return RunCatalog()
-    if catalog is None:
+    if catalog is None or not catalog.complete:
         _log.warning("skills_timed_out", deadline_s=deadline_s)
+    if catalog is None:
         return RunCatalog()
     digests = await _digests(tree or workspace, options, catalog)
     return replace(catalog, sha256=digests) if digests else catalog
@@ -193,17 +229,34 @@ async def read_catalog(
 
 async def _digests(tree: Path, options: SkillOptions, catalog: RunCatalog) -> dict[str, str]:
     """The digests, under a deadline of their own: without them a run goes on as well, and nobody is told."""
-    files: tuple[Skill | Problem, ...] = (*catalog.listed, *catalog.problems)
+    listed = catalog.listed if catalog.once_told is None or catalog.found is None else catalog.found.skills
+    files: tuple[Skill | Problem, ...] = (*listed, *catalog.problems)
     if not files:
         return {}
     with anyio.move_on_after(DIGEST_DEADLINE_S):
         try:
-            return await to_thread.run_sync(
-                skills.digests_of, tree, files, options, abandon_on_cancel=True, limiter=skill_threads()
-            )
+            digests = partial(skills.digests_of, tree, files, options)
+            one_at_a_time = partial(alone, digests, DIGEST_DEADLINE_S)
+            return await to_thread.run_sync(one_at_a_time, abandon_on_cancel=True, limiter=skill_threads())
+        except TimeoutError:
+            return {}
         except Exception as error:  # noqa: BLE001 - as above
             _log.warning("skills_failed", reason=type(error).__name__)
     return {}
+
+
+def alone(work: Callable[[], T], wait_s: float) -> T:
+    """Do what may hang on a dead disk, one at a time, so that no more than one thread ever hangs.
+
+    Raises:
+        TimeoutError: another thread is still at it after `wait_s` seconds.
+    """
+    if not _turn.acquire(timeout=wait_s):
+        raise TimeoutError
+    try:
+        return work()
+    finally:
+        _turn.release()
 
 
 def skill_threads() -> CapacityLimiter:
@@ -217,11 +270,26 @@ def skill_threads() -> CapacityLimiter:
 
 
 def _load(
-    workspace: Path, options: SkillOptions, tree: Path | None, scanned: Scanned | None, head: Head | None
+    workspace: Path,
+    options: SkillOptions,
+    tree: Path | None,
+    scanned: Scanned | None,
+    head: Head | None,
+    until: float,
 ) -> RunCatalog:
     commit = None if head is None else head()
-    found = skills.load(tree or workspace, options, root=workspace)
-    native = Native() if scanned is None else _settle(found, scanned)
+    found = skills.load(tree or workspace, options, root=workspace, until=until)
+    native = Native() if scanned is None else skills.settle(found, scanned.workspace, scanned.roots)
+    if scanned is not None and scanned.copies:
+        native = Native(listing=native.listing)
+    catalog = _rendered(found, options, tree or workspace, native)
+    return replace(catalog, commit=commit)
+
+
+def _rendered(found: SkillSet, options: SkillOptions, tree: Path, native: Native) -> RunCatalog:
+    def once_told(listed: Collection[Path]) -> RunCatalog:
+        return _rendered(found, options, tree, replace(native.told(listed), shared={}))
+
     block = skills.render(found, options, native=native.duplicates)
     named = {skill.name: skill for skill in found.skills}
     return RunCatalog(
@@ -230,14 +298,9 @@ def _load(
         dropped=block.dropped,
         shortened=block.shortened,
         problems=found.problems,
-        complete=True,
-        commit=commit,
+        complete=found.incomplete is not Incomplete.TIME,
         found=found,
-        offer=Offer.of(found, block, workspace=tree or workspace, options=options),
+        offer=Offer.of(found, block, workspace=tree, options=options),
         own_listing=native.listing,
+        once_told=once_told if native.shared else None,
     )
-
-
-def _settle(found: SkillSet, scanned: Scanned) -> Native:
-    native = skills.settle(found, scanned.workspace, scanned.roots)
-    return replace(native, duplicates=frozenset()) if scanned.copies else native

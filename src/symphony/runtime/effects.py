@@ -4,10 +4,8 @@ Every effect answers the scheduler or logs; none lets an exception out, because 
 the daemon down.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import assert_never
 from weakref import WeakValueDictionary
@@ -20,12 +18,14 @@ from anyio.abc import TaskGroup
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.fault_points import FaultPoint
 from symphony.domain.issue import Issue
+from symphony.runtime.answers import Answers
 from symphony.runtime.bound import Bound, comment_severity
 from symphony.runtime.clock import Timers
 from symphony.runtime.moves import Moves
 from symphony.runtime.notes import Notes
+from symphony.runtime.skill_comments import SkillComments
 from symphony.runtime.state_dir import StateDirectory
-from symphony.runtime.worker import OnAgent, OnSkills, Worker
+from symphony.runtime.worker import OnAgent, OnConversation, OnSkills, Worker
 from symphony.scheduler.commands import (
     CleanWorkspace,
     Command,
@@ -36,23 +36,28 @@ from symphony.scheduler.commands import (
     MoveIssue,
     Notify,
     PostNote,
+    PushBranch,
+    ReadAnswers,
     RefreshIssues,
     SetTimer,
     StartRun,
     StopRun,
 )
 from symphony.scheduler.inputs import (
+    AnswersRead,
+    AnswersUnread,
     Input,
     Outcome,
     OutcomeKind,
     Polled,
     PollFailed,
+    Pushed,
     Refreshed,
     RefreshFailed,
     RunEnded,
     WakeAsked,
 )
-from symphony.skills import Problem
+from symphony.skills import SkillSet
 from symphony.trackers.base import TrackerError, skipped_by
 from symphony.workspace.model import WorkspaceRecord
 
@@ -76,7 +81,9 @@ class Effects:
         on_exit: Callable[[], None],
         on_skills: OnSkills,
         on_agent: OnAgent,
+        on_conversation: OnConversation,
         notes: Notes,
+        skill_comments: SkillComments,
         now_ms: Callable[[], int],
     ) -> None:
         self.bound = bound
@@ -88,13 +95,13 @@ class Effects:
         self._on_exit = on_exit
         self._on_skills = on_skills
         self._on_agent = on_agent
-        self._now_ms = now_ms
+        self._on_conversation = on_conversation
         self._workers: dict[str, Worker] = {}
         self._places: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._notes = notes
-        self._untidy: list[str] = []
+        self._skill_comments = skill_comments
+        self._answers = Answers(notes, now_ms=now_ms)
         self._moves = Moves(wake=lambda: post(WakeAsked(reason="issue_moved")))
-        self._ended_runs = 0
         self._background = 0
         self._quiet = anyio.Event()
         self._leaving: anyio.CancelScope | None = None
@@ -122,15 +129,24 @@ class Effects:
                 self._beside(self._clean, command)
             case PostNote():
                 self._beside(self._note, command)
+            case PushBranch():
+                self._beside(self._push, command)
+            case ReadAnswers():
+                self._tasks.start_soon(self._read_answers, command)
             case MoveIssue():
                 self._moves.ask(command)
                 self._beside(self._moves.make, self.bound, command)
-            case Notify():  # people can wait until what begins has begun
-                asyncio.get_running_loop().call_soon(_notify, command)
+            case Notify():
+                _notify(command)
             case Exit():
                 self._tasks.start_soon(self._exit)
             case _:
                 assert_never(command)
+
+    def begin(self) -> None:
+        """What comments shall say that a predecessor left unsaid is said beside the work."""
+        self._beside(self._skill_comments.say_left, self.bound)
+        self._tasks.start_soon(self._skill_comments.run, lambda: self.bound)
 
     def hurry(self) -> None:
         """What is being ended anyway ends soon (CL6); a comment that is cut off is for the successor."""
@@ -165,6 +181,17 @@ class Effects:
         else:
             self._post(Refreshed(request=command.request, issues=tuple(issues)))
 
+    async def _read_answers(self, command: ReadAnswers) -> None:
+        issue_id, question = command.note.issue.id, command.question
+        try:
+            with _bounded():
+                answers, others = await self._answers.read(self.bound, command.note)
+        except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
+            failure = self._failure(error)
+            self._post(AnswersUnread(issue_id=issue_id, question=question, failure=failure))
+        else:
+            self._post(AnswersRead(issue_id=issue_id, question=question, answers=answers, others=others))
+
     def _failure(self, error: Exception) -> Failure:
         if isinstance(error, SymphonyError):
             return self.bound.redaction.failure(error.failure)
@@ -184,10 +211,10 @@ class Effects:
                 bound=self.bound,
                 state_dir=self._state_dir,
                 post=self._post,
-                report_problems=self._report_problems,
+                report_skills=self._report_skills,
                 on_skills=self._on_skills,
                 on_agent=self._on_agent,
-                now_ms=self._now_ms,
+                on_conversation=self._on_conversation,
             )
         except Exception as error:  # noqa: BLE001 - a start that fails is a failed attempt (SC10)
             _log.exception("run_crashed", run_id=command.run_id)
@@ -210,33 +237,15 @@ class Effects:
                 await worker.run()
         finally:
             self._workers.pop(command.run_id, None)
-            self._untidy.append(command.run_id)
-            if len(self._untidy) == 1:
-                self._tasks.start_soon(self._tidy_soon)
             self._moves.run_ended(command.issue.id)
+            with anyio.CancelScope(shield=True):
+                await to_thread.run_sync(self._state_dir.drop_empty_log, command.run_id)
 
-    async def _tidy_soon(self) -> None:
-        """Tidy up behind a crowd of runs at once, and not in the moment in which others want to begin."""
-        await anyio.sleep(_TIDY_S)
-        run_ids, self._untidy = self._untidy, []
-        await to_thread.run_sync(self._tidy, run_ids)
-
-    def _tidy(self, run_ids: Sequence[str]) -> None:
-        """Drop the runs' logs where they say nothing; look through all of them now and then only.
-
-        Which runs live is asked when a log was found, as one that begins now has an empty one.
-        """
-        for run_id in run_ids:
-            self._state_dir.drop_empty_log(run_id)
-        self._ended_runs += len(run_ids)
-        if self._ended_runs >= _TRIM_EVERY:
-            self._ended_runs = 0
-            self._state_dir.trim_logs(self._workers)
-
-    def _report_problems(self, issue: Issue, problems: tuple[Problem, ...]) -> None:
+    async def _report_skills(self, issue: Issue, found: SkillSet) -> None:
+        """Keep in the journal what the comment shall say, and have it said beside the run."""
         at_least = comment_severity(self.bound.settings)
-        report = partial(self._notes.report_skills, at_least=at_least)
-        self._beside(report, self.bound, issue, problems)
+        if await self._skill_comments.want(self.bound, issue, found, at_least=at_least):
+            self._beside(self._skill_comments.say, self.bound, issue.id)
 
     # --- beside the work ---------------------------------------------------------------------------------
 
@@ -248,6 +257,9 @@ class Effects:
                 removal = await self.bound.workspaces.remove(await self._record(command))
             except SymphonyError as error:
                 _log.warning("workspace_kept", reason=error.failure.line, **facts)
+                return
+            except OSError as error:
+                _log.warning("workspace_kept", reason=str(error), **facts)
                 return
         self.bound.fault(FaultPoint.AFTER_CLEAN)
         if removal.removed:
@@ -265,7 +277,20 @@ class Effects:
         )
 
     async def _note(self, command: PostNote) -> None:
-        await self._notes.post(self.bound, command.issue, kind=command.kind, body=command.body)
+        await self._notes.post(
+            self.bound, command.issue, kind=command.kind, body=command.body, occasion=command.occasion
+        )
+
+    async def _push(self, command: PushBranch) -> None:
+        try:
+            failure = await self.bound.workspaces.push(command.branch)
+        except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
+            _log.exception("effect_crashed")
+            failure = Failure(
+                category=Category.INTERNAL, blame=Blame.HOST, message=f"internal error: {error!r}"
+            )
+        failure = None if failure is None else self.bound.redaction.failure(failure)
+        self._post(Pushed(issue_id=command.issue_id, head=command.head, failure=failure))
 
     def _place(self, issue_id: str) -> anyio.Lock:
         """The lock of an issue's workspace: a run and a removal never meet there.
@@ -300,8 +325,6 @@ class Effects:
 _LEAVE_S = 35.0
 _HURRY_S = 5.0
 _TRACKER_S = 120.0
-_TRIM_EVERY = 50
-_TIDY_S = 1.0
 
 
 @contextmanager

@@ -20,6 +20,7 @@ def enclosure(workflow: Workflow, environment: Mapping[str, str]) -> Isolation |
 
     Of the workspace root only the objects that clones borrow and the pinned skills are left, read-only. The
     programs of this package are seen wherever they lie: agents start our tool server from them.
+    An address of `origin` in a local repository may have a password in it.
     """
     workspace = workflow.settings.workspace
     if workspace.isolation == "none":
@@ -34,6 +35,7 @@ def enclosure(workflow: Workflow, environment: Mapping[str, str]) -> Isolation |
         ),
         scratch=(Path(environment.get("TMPDIR") or tempfile.gettempdir()), *_caches(environment)),
         hidden=(workspace.root, *_of_daemons(workflow.path, environment), *_of_person(environment)),
+        confidential=(Path(repo, ".git", "config"), Path(repo, "config")) if repo.startswith("/") else (),
     )
 
 

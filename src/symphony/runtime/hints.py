@@ -2,10 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-import anyio
 import structlog
-
-from symphony.runtime.pool import HEAD_START_S
 
 __all__ = ["heed"]
 
@@ -13,8 +10,7 @@ _log = structlog.get_logger(__name__)
 
 
 async def heed(what: str, changes: AsyncIterator[None], act: Callable[[], Awaitable[None]]) -> None:
-    """Act on hints about `what`, from soon on; where they fail, polling goes on without them."""
-    await anyio.sleep(HEAD_START_S)  # watching loads a library and starts threads
+    """Act on hints about `what`; where they fail, polling goes on without them."""
     try:
         async for _ in changes:
             await act()

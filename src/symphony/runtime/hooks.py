@@ -17,7 +17,8 @@ from symphony.journal.model import CommentRecord
 from symphony.runtime.bound import Bound
 from symphony.runtime.notes import Notes, Remember
 from symphony.scheduler.inputs import Input, WakeAsked
-from symphony.trackers.webhooks import SCHEMES, Delivery, HookRefusedError, Scheme
+from symphony.trackers.registry import tracker_kind
+from symphony.trackers.webhooks import Delivery, HookRefusedError, Scheme
 from symphony.web.port import HookAnswer, HookDeniedError
 from symphony.workflow.confidential import resolve_secret
 
@@ -108,13 +109,15 @@ class Webhooks:
 
     def _scheme(self, tracker: str) -> tuple[Scheme, str]:
         bound, secret = self._bound(), self._secret()
-        if bound is None or secret is None or bound.settings.tracker.kind != tracker:
-            raise HookDeniedError(404, "not_found", "there is no such route")
-        return SCHEMES[tracker], secret
+        if bound is not None and secret is not None and bound.settings.tracker.kind == tracker:
+            scheme = tracker_kind(tracker).webhooks
+            if scheme is not None:
+                return scheme, secret
+        raise HookDeniedError(404, "not_found", "there is no such route")
 
     def _secret(self) -> str | None:
         bound = self._bound()
-        if bound is None or bound.settings.tracker.kind not in SCHEMES:
+        if bound is None or tracker_kind(bound.settings.tracker.kind).webhooks is None:
             return None
         found = resolve_secret(bound.settings.tracker.webhook_secret, environment=self._environment)
         return None if found is None else found.reveal()

@@ -1,6 +1,7 @@
 """The instance lock: at most one daemon per state directory, and who it is.
 
-What counts is the lock that the kernel keeps on the file and frees however the daemon ends. The content, one
+What counts is the lock that the kernel keeps on the file and frees however the daemon ends. Who removes the
+file or puts another in its place lets a second daemon in, so `InstanceLock.renew` looks. The content, one
 JSON object, is for people and for commands that look for the daemon: `{"pid", "boot_id", "started",
 "workflow"}`. A file that we have not written is left alone.
 """
@@ -18,7 +19,7 @@ from typing import Final
 
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 
-__all__ = ["Holder", "StateDirectoryError", "holding", "parse_holder"]
+__all__ = ["Holder", "InstanceLock", "StateDirectoryError", "holding", "parse_holder"]
 
 _MAX_BYTES: Final = 16_384
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -63,24 +64,60 @@ def parse_holder(content: bytes) -> Holder | None:
     return holder if named and isinstance(holder.workflow, str | None) else None
 
 
+class InstanceLock:
+    """The lock file as it is held. `names_nobody`: no predecessor was named in it when it was taken."""
+
+    def __init__(self, path: Path, holder: Holder, flock: Callable[[int, int], None]) -> None:
+        self._path = path
+        self._holder = holder
+        self._flock = flock
+        self._handle, self.names_nobody = self._taken()
+
+    def renew(self) -> bool:
+        """Take the file that stands there now if it is not the one we hold; whether that was needed.
+
+        Raises:
+            StateDirectoryError: as `holding`; another daemon has the new one, or it cannot be made.
+        """
+        with suppress(OSError):
+            there, held = self._path.lstat(), os.fstat(self._handle)
+            if os.path.samestat(there, held):
+                return False
+        handle, _ = self._taken()
+        os.close(self._handle)
+        self._handle = handle
+        return True
+
+    def release(self) -> None:
+        """Name nobody any more, and let the next one in."""
+        with suppress(OSError):
+            os.ftruncate(self._handle, 0)
+        os.close(self._handle)
+
+    def _taken(self) -> tuple[int, bool]:
+        handle = _open(self._path)
+        try:
+            return handle, _take(handle, self._path, self._holder, self._flock)
+        except StateDirectoryError:
+            os.close(handle)
+            raise
+
+
 @contextmanager
-def holding(path: Path, holder: Holder, *, flock: Callable[[int, int], None] = fcntl.flock) -> Iterator[None]:
+def holding(
+    path: Path, holder: Holder, *, flock: Callable[[int, int], None] = fcntl.flock
+) -> Iterator[InstanceLock]:
     """Hold the lock file `path` in the name of `holder`; at the end nobody is named in it any more.
 
     Raises:
         StateDirectoryError: category `instance_locked`: another daemon has it; or `state_directory`: the file
             cannot be used, or is not ours to use.
     """
-    handle = _open(path)
+    lock = InstanceLock(path, holder, flock)
     try:
-        _take(handle, path, holder, flock)
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                os.ftruncate(handle, 0)
+        yield lock
     finally:
-        os.close(handle)
+        lock.release()
 
 
 def _open(path: Path) -> int:
@@ -104,7 +141,8 @@ def _objection(facts: os.stat_result) -> str | None:
     return None
 
 
-def _take(handle: int, path: Path, holder: Holder, flock: Callable[[int, int], None]) -> None:
+def _take(handle: int, path: Path, holder: Holder, flock: Callable[[int, int], None]) -> bool:
+    """Lock it and write our name; whether nobody's stood there."""
     try:
         flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         content = os.pread(handle, _MAX_BYTES, 0)
@@ -122,6 +160,7 @@ def _take(handle: int, path: Path, holder: Holder, flock: Callable[[int, int], N
     with suppress(OSError):  # a full disk: the lock is held, and only its name plate is missing
         os.ftruncate(handle, 0)
         os.pwrite(handle, json.dumps(asdict(holder)).encode() + b"\n", 0)
+    return parse_holder(content) is None
 
 
 def _is_ours(content: bytes) -> bool:

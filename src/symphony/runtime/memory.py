@@ -4,44 +4,45 @@ An observer of the service. Nothing here waits while the daemon decides, and not
 the file cannot be used, the journal says so in its health, which is told, and the daemon goes on without.
 """
 
-import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
 import structlog
-from anyio import to_thread
 
 from symphony.domain.fault_points import Fault, FaultPoint, no_fault
 from symphony.hosts.base import Identity
-from symphony.journal.keeping import Keeper
 from symphony.journal.model import (
     ClaimRecord,
     CommentRecord,
     Health,
     HealthState,
-    Journal,
     Record,
     Remembered,
     RunRecord,
+    SkillsNote,
     SkillsRecord,
     SkillUse,
+    UnusableError,
 )
-from symphony.journal.recovery import Start, recovered
-from symphony.journal.store import open_journal
-from symphony.observability.history import RunSkills
+from symphony.journal.reader import open_reader
+from symphony.journal.recorder import Keeper, Start, recovered
+from symphony.journal.store import Journal, open_journal
+from symphony.observability.model import Skills
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import ClaimKind, Input, Recovered, SchedulerSettings, WorkspaceRef
 from symphony.scheduler.state import State
 from symphony.scheduler.weather import LONGEST_QUIET_MS
 
-__all__ = ["JOURNAL_FILE", "Memory", "first_input", "remembering", "wall_ms"]
+__all__ = ["JOURNAL_FILE", "Memory", "first_input", "past_runs", "remembering", "wall_ms"]
 
 JOURNAL_FILE = "journal.db"
+_LONGEST_WAIT_S = 5.0
 _CLAIM = (FaultPoint.CLAIM_PUT, FaultPoint.CLAIM_WRITTEN)
 _RETRY = (FaultPoint.RETRY_PUT, FaultPoint.RETRY_WRITTEN)
 _END = (FaultPoint.END_PUT, FaultPoint.END_WRITTEN)
@@ -71,6 +72,15 @@ def first_input(
     return recovered(remembered, start, workspaces=workspaces)
 
 
+def past_runs(journal: Path, identifier: str) -> tuple[RunRecord, ...]:
+    """The last runs of an issue, the newest first; blocking. A journal that cannot be read knows of none."""
+    try:
+        with open_reader(journal) as reader:
+            return reader.runs(identifier)
+    except UnusableError:
+        return ()
+
+
 def _day(wall_ms: int) -> str:
     return datetime.fromtimestamp(wall_ms / 1000, UTC).date().isoformat()
 
@@ -85,7 +95,6 @@ class Memory:
 
     Args:
         journal: where it is kept.
-        remembered: what a predecessor left in it.
         owner: this daemon.
         mask: hides secrets in what is told about issues.
         now_ms: the monotonic clock. wall_ms: the wall clock.
@@ -95,7 +104,6 @@ class Memory:
     def __init__(
         self,
         journal: Journal,
-        remembered: Remembered,
         *,
         owner: Identity,
         mask: Callable[[str], str],
@@ -105,10 +113,12 @@ class Memory:
     ) -> None:
         self._fault = fault
         self._journal = journal
-        self._remembered = remembered
-        self._keeper = Keeper(owner, left=remembered.live_runs, mask=mask)
+        self._remembered = journal.remembered
+        self._keeper = Keeper(owner, left=self._remembered.live_runs, mask=mask)
         self._now_ms = now_ms
         self._wall_ms = wall_ms
+        self._unsaid: Callable[[], Iterable[SkillsNote]] = tuple
+        journal.present_from(self._present)
 
     @property
     def health(self) -> Health:
@@ -126,9 +136,23 @@ class Memory:
         return self._remembered.comments
 
     @property
+    def skills_notes(self) -> tuple[SkillsNote, ...]:
+        """What comments about skills shall say, or say, as far as we know."""
+        return self._remembered.skills_notes
+
+    @property
     def journal(self) -> Journal:
         """The journal itself, for upkeep."""
         return self._journal
+
+    def unsaid_from(self, unsaid: Callable[[], Iterable[SkillsNote]]) -> None:
+        """Where to ask for what comments about skills do not say yet, should the journal be begun anew."""
+        self._unsaid = unsaid
+
+    def _present(self) -> tuple[Record, ...] | None:
+        """What a journal that is begun anew in mid-life must hold."""
+        present = self._keeper.present(now_ms=self._now_ms(), wall_ms=self._wall_ms())
+        return None if present is None else (*present, *self._unsaid())
 
     def today(self) -> str:
         """The day by the wall clock, UTC."""
@@ -149,6 +173,16 @@ class Memory:
         """The agent of a run exists."""
         self._put(*self._keeper.spawned(run_id, agent))
 
+    async def conversation_opened(self, run_id: str, thread_id: str) -> None:
+        """The agent of a run has opened a conversation; returns when that is written, or cannot be."""
+        self._put(*self._keeper.opened(run_id, thread_id))
+        await self.written()
+
+    async def written(self) -> None:
+        """Wait until what was kept so far is written, or cannot be."""
+        with anyio.move_on_after(_LONGEST_WAIT_S):
+            await self._journal.flush()
+
     def commented(self, issue_id: str, kind: str, comment_id: str, fingerprint: str) -> None:
         """A comment of ours stands at the tracker."""
         self._put(
@@ -161,7 +195,11 @@ class Memory:
             )
         )
 
-    def skills_loaded(self, run_id: str, skills: RunSkills) -> None:
+    def skills_noted(self, note: SkillsNote) -> None:
+        """The comment about skills on an issue shall say this, or says it."""
+        self._put(replace(note, at_wall_ms=self._wall_ms()))
+
+    def skills_loaded(self, run_id: str, skills: Skills) -> None:
         """A run was told of these skills, or has looked at one of them."""
         uses = (
             SkillUse(name=one.name, path=one.path, sha256=one.sha256, listed=True, seen=one.seen)
@@ -198,31 +236,24 @@ async def remembering(
 ) -> AsyncIterator[Memory]:
     """The journal of a state directory, under its lock: open while the body runs, written whatever ends it.
 
+    The body is to have `journal.run` in a task, which writes what is put.
+
     What is wrong with it is told in the log.
     """
-    loop = asyncio.get_running_loop()
-
-    def changed(health: Health) -> None:
-        with suppress(RuntimeError):  # the loop has ended, and nobody listens any more
-            loop.call_soon_threadsafe(_tell, health)
 
     def has_written(records: Iterable[Record]) -> None:
         for _, written in _points(records):
             fault(written)
 
-    def opened() -> Journal:
-        return open_journal(
-            state_path / JOURNAL_FILE, now_wall_ms=wall_ms, on_health=changed, on_written=has_written
-        )
-
-    journal = await to_thread.run_sync(opened)
+    journal = await open_journal(
+        state_path / JOURNAL_FILE, now_wall_ms=wall_ms, on_health=_tell, on_written=has_written
+    )
     if journal.health.state is HealthState.MEMORY:
         _tell(journal.health)
     _tell_notices(journal)
     try:
         yield Memory(
             journal,
-            await journal.remembered(),
             owner=owner or _ourselves(os.getpid()),
             mask=mask,
             now_ms=now_ms,

@@ -3,39 +3,42 @@
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
 import anyio
 import structlog
 
-from symphony import skills
 from symphony.domain.fault_points import FaultPoint
 from symphony.domain.issue import Issue
-from symphony.journal.model import CommentRecord
+from symphony.journal.model import CommentRecord, SkillsNote
 from symphony.runtime.bound import Bound
-from symphony.skills import Problem, Severity
-from symphony.skills.report import RESOLVED, RESOLVED_FINGERPRINT
 from symphony.trackers.base import CommentCapability, Tracker
 from symphony.trackers.comments import Upserted, revise_comment, upsert_comment
 
-__all__ = ["Notes", "Remember"]
+__all__ = ["Notes", "Remember", "scope_of"]
 
 _TIMEOUT_S = 30.0
-_MAX_KNOWN: Final = 4_096
+_MAX_KNOWN: Final = 1_000
 _SKILLS: Final = "skills"
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Note:
-    """What one comment shall say; with `revise` it is said only where such a comment already stands."""
+    """What one comment shall say; with `revise` it is said only where such a comment already stands.
 
-    issue: Issue
+    `occasion` is as in `PostNote`. With `sure` the tracker is asked even if the comment is known to stand.
+    """
+
+    issue_id: str
+    issue_identifier: str
     kind: str
-    fingerprint: str
     body: str
+    occasion: str = ""
     revise: bool = False
+    sure: bool = False
 
 
 Remember = Callable[[str, str, str, str], None]
@@ -66,82 +69,88 @@ class Notes:
         self._remember = remember
         self._locks: dict[str, anyio.Lock] = {}
 
-    async def report_skills(
-        self,
-        bound: Bound,
-        issue: Issue,
-        problems: Sequence[Problem],
-        *,
-        at_least: Severity | None = Severity.ERROR,
+    async def post(
+        self, bound: Bound, issue: Issue, *, kind: str, body: str, occasion: str = "", sure: bool = False
     ) -> None:
-        """Name the malformed skills on the issue being worked on; say so once they are mended.
-
-        `at_least` is the mildest severity that is worth a comment; null means that nothing is.
-        """
-        if at_least is None:
-            return
-        body = skills.comment_body(problems, at_least=at_least)
-        if body is None:
-            note = _Note(
-                issue=issue, kind=_SKILLS, fingerprint=RESOLVED_FINGERPRINT, body=RESOLVED, revise=True
-            )
-        else:
-            digest = skills.fingerprint(problems, at_least=at_least)
-            note = _Note(issue=issue, kind=_SKILLS, fingerprint=digest, body=body)
+        """Put or edit one note of a kind on an issue; `sure` looks at the tracker whatever is known."""
+        note = _Note(
+            issue_id=issue.id,
+            issue_identifier=issue.identifier,
+            kind=kind,
+            body=body,
+            occasion=occasion,
+            sure=sure,
+        )
         await self._keep(bound, note)
 
-    async def post(self, bound: Bound, issue: Issue, *, kind: str, body: str) -> None:
-        """Put or edit one note of a kind on an issue."""
-        await self._keep(bound, _Note(issue=issue, kind=kind, fingerprint=body, body=body))
+    async def say(self, bound: Bound, wanted: SkillsNote) -> bool:
+        """Have the comment about skills say this; whether it does, or none is there to be revised."""
+        note = _Note(
+            issue_id=wanted.issue_id,
+            issue_identifier=wanted.issue_identifier,
+            kind=_SKILLS,
+            body=wanted.body,
+            revise=wanted.revise,
+        )
+        return await self._keep(bound, note)
 
-    async def _keep(self, bound: Bound, note: _Note) -> None:
+    async def _keep(self, bound: Bound, note: _Note) -> bool:
         """One note of an issue at a time: two that overtake each other would leave the older one standing."""
-        lock = self._locks.setdefault(note.issue.id, anyio.Lock())
+        lock = self._locks.setdefault(note.issue_id, anyio.Lock())
         try:
             async with lock:
-                await self._put(bound, note)
+                return await self._put(bound, note)
         finally:
             if not lock.locked():  # a waiting one owns it by now
-                self._locks.pop(note.issue.id, None)
+                self._locks.pop(note.issue_id, None)
 
-    async def _put(self, bound: Bound, note: _Note) -> None:
+    async def _put(self, bound: Bound, note: _Note) -> bool:
         if bound.tracker is not self._tracker:
             if self._tracker is not None:
                 self._known.clear()
             self._tracker = bound.tracker
-        key, digest = (note.issue.id, note.kind), sha256(note.fingerprint.encode()).hexdigest()
-        if self._known.get(key) == digest:
-            return
+        key, said = (note.issue_id, note.kind), note.occasion + note.body
+        digest = sha256(said.encode()).hexdigest()
+        if self._known.get(key) == digest and not note.sure:
+            return True
         self._known.pop(key, None)
         bound.fault(FaultPoint.BEFORE_COMMENT)
         stands = await _write(bound, note)
         if stands is None:
-            return
+            return False
         bound.fault(FaultPoint.AFTER_COMMENT)
         self._known[key] = digest
         if len(self._known) > _MAX_KNOWN:
             self._known.popitem(last=False)
         if stands:
             self._remember(*key, stands, digest)
+        return True
+
+
+def scope_of(bound: Bound) -> str:
+    """What tells the comments of this workflow from those of another one on the same tracker."""
+    return bound.workflow.path.parent.name
 
 
 async def _write(bound: Bound, note: _Note) -> str | None:
     """The id of the comment that now stands as it should; empty where none is needed, null if it failed."""
-    tracker, issue = bound.tracker, note.issue
-    facts = {"issue_id": issue.id, "issue_identifier": issue.identifier, "kind": note.kind}
+    tracker = bound.tracker
+    facts = {"issue_id": note.issue_id, "issue_identifier": note.issue_identifier, "kind": note.kind}
     if not isinstance(tracker, CommentCapability):
         if not note.revise:
             _log.info("comment_skipped", reason="the tracker has no comments", **facts)
         return ""
-    put: Callable[..., Awaitable[Upserted | None]] = revise_comment if note.revise else upsert_comment
+    put: Callable[..., Awaitable[Upserted | None]] = (
+        revise_comment if note.revise else partial(upsert_comment, occasion=note.occasion)
+    )
     try:
         with anyio.fail_after(_TIMEOUT_S):
             done = await put(
                 tracker,
-                issue.id,
+                note.issue_id,
                 kind=note.kind,
-                scope=bound.workflow.path.parent.name,
-                fingerprint=note.fingerprint,
+                scope=scope_of(bound),
+                fingerprint=note.body,
                 body=bound.redaction.text(note.body),
             )
     except Exception as error:  # noqa: BLE001 - a comment is never worth a run

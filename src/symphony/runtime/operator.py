@@ -3,31 +3,34 @@
 The tracker is never asked for a snapshot: while it hangs, people still see what runs and why the rest waits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import lru_cache, partial
 
 import anyio
 from anyio import CapacityLimiter, to_thread
+from msgspec import structs
 
 from symphony import __version__
 from symphony.domain.failures import SymphonyError
-from symphony.domain.issue import Issue
+from symphony.domain.issue import EVERY_ISSUE, Issue, Selection
 from symphony.domain.redaction import Redaction
-from symphony.journal.model import Health
+from symphony.journal.model import Health, RunRecord
+from symphony.observability import model
 from symphony.observability.documents import issue_document, state_document
 from symphony.observability.history import History, utc_now
 from symphony.observability.masking import masked
+from symphony.observability.moments import utc_text
 from symphony.revision import commit
 from symphony.runtime.bound import Bound
-from symphony.runtime.orders import Orders
+from symphony.runtime.orders import Order, Orders
 from symphony.runtime.preview import preview, prompt_document
 from symphony.scheduler import choice
 from symphony.scheduler.commands import Command
 from symphony.scheduler.cycle import would_coalesce
-from symphony.scheduler.inputs import Input, OperatorAsked, Resume, Verb, WakeAsked
+from symphony.scheduler.inputs import Input, Resume, Verb, WakeAsked
 from symphony.scheduler.state import AgentChoice, Drain, State
-from symphony.web.port import Document, RefreshAnswer, RefusedError, UnavailableError, VerbAnswer
+from symphony.web.port import RefusedError, UnavailableError
 
 __all__ = ["ServiceOperator"]
 
@@ -42,9 +45,9 @@ _MAX_KEPT_CHARS = 300
 class ServiceOperator:
     """The port of one service; also an observer of it, to know what is still in its mailbox.
 
-    `state`, `bound` and `journal_health` give what holds now. A state is made into a document in a thread of
-    its own, one at a time, and few prompts are looked ahead at together: neither a large board nor a crowd
-    slows the loop.
+    `state`, `bound` and `journal_health` give what holds now, `runs` the last runs of an issue by its
+    identifier. A state is made into a document in a thread of its own, one at a time, and few prompts are
+    looked ahead at together: neither a large board nor a crowd slows the loop.
     """
 
     def __init__(
@@ -53,10 +56,11 @@ class ServiceOperator:
         state: Callable[[], State | None],
         history: History,
         bound: Callable[[], Bound | None],
-        post: Callable[[Input], None],
+        post: Callable[[Input | Order], None],
         now_ms: Callable[[], int],
         now: Callable[[], datetime] = utc_now,
         journal_health: Callable[[], Health | None] = lambda: None,
+        runs: Callable[[str], Sequence[RunRecord]] = lambda _: (),
         timeout_s: float = SNAPSHOT_TIMEOUT_S,
         preview_timeout_s: float = PREVIEW_TIMEOUT_S,
     ) -> None:
@@ -67,6 +71,7 @@ class ServiceOperator:
         self._now_ms = now_ms
         self._now = now
         self._journal_health = journal_health
+        self._runs = runs
         self._timeout_s = timeout_s
         self._preview_timeout_s = preview_timeout_s
         self._asked = False
@@ -76,23 +81,17 @@ class ServiceOperator:
         self._orders = Orders(post)
 
     def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
-        """See that a refresh or an order was taken."""
-        del after, commands
-        match fact:
-            case WakeAsked(reason=reason) if reason == _REASON:
-                self._asked = False
-            case OperatorAsked():
-                self._orders.taken(before, fact)
-            case _:
-                return
+        """See that a refresh was taken."""
+        del before, after, commands
+        if isinstance(fact, WakeAsked) and fact.reason == _REASON:
+            self._asked = False
 
     # --- questions ---------------------------------------------------------------------------------------
 
-    async def state(self) -> Document:
+    async def state(self, only: Selection = EVERY_ISSUE) -> model.State:
         """See `web.port.Operator`."""
         state, bound = self._ready()
-        mask = self._mask.of(bound.redaction)
-        build = partial(self._build, state, self._now_ms(), self._now(), self._journal_health(), mask)
+        build = partial(self._build, state, self._now_ms(), self._now(), self._journal_health(), bound, only)
         try:
             with anyio.fail_after(self._timeout_s):
                 return await to_thread.run_sync(build, abandon_on_cancel=True, limiter=self._one_at_a_time)
@@ -106,14 +105,24 @@ class ServiceOperator:
         now_ms: int,
         now: datetime,
         journal: Health | None,
-        mask: Callable[[str], str],
-    ) -> Document:
-        document = state_document(state, self._history, now_ms=now_ms, now=now, journal=journal)
-        shown = {key: masked(value, mask) for key, value in document.items()}
-        return {**shown, "version": __version__, "commit": commit()}
+        bound: Bound,
+        only: Selection,
+    ) -> model.State:
+        document = state_document(
+            state,
+            self._history,
+            now_ms=now_ms,
+            now=now,
+            journal=journal,
+            workspace=bound.settings.workspace,
+            only=only,
+        )
+        shown: model.State = masked(document, self._mask.of(bound.redaction))
+        return structs.replace(shown, version=__version__, commit=commit())
 
-    async def issue(self, identifier: str) -> Document | None:
+    async def issue(self, identifier: str) -> model.Issue | None:
         """See `web.port.Operator`."""
+        runs = await to_thread.run_sync(self._runs, identifier)
         state, bound = self._ready()
         document = issue_document(
             state,
@@ -122,10 +131,13 @@ class ServiceOperator:
             now_ms=self._now_ms(),
             now=self._now(),
             journal=self._journal_health(),
+            runs=runs,
+            workspace=bound.settings.workspace,
         )
-        return None if document is None else _shown(document, bound.redaction)
+        shown: model.Issue | None = masked(document, bound.redaction.text)
+        return shown
 
-    async def prompt(self, identifier: str) -> Document | None:
+    async def prompt(self, identifier: str) -> model.Prompt | None:
         """See `web.port.Operator`."""
         state, bound = self._ready()
         found = _find(state, identifier)
@@ -145,7 +157,7 @@ class ServiceOperator:
             message = f"no prompt within {self._preview_timeout_s:g} s: the workspace or the disk is slow"
             raise UnavailableError("snapshot_timeout", message) from None
 
-    def refresh(self) -> RefreshAnswer:
+    def refresh(self) -> model.Refresh:
         """See `web.port.Operator`. A burst of requests puts one fact into the mailbox."""
         state = self._current()
         if state is None or state.drain is not Drain.NO:
@@ -154,10 +166,15 @@ class ServiceOperator:
         coalesced = self._asked or would_coalesce(state)
         if not self._asked:
             self._asked = True
-            self._post(WakeAsked(reason=_REASON))
-        return RefreshAnswer(coalesced=coalesced, requested_at=self._now())
+            self._post(WakeAsked(reason=_REASON, by_operator=True))
+        return model.Refresh(
+            queued=True,
+            coalesced=coalesced,
+            requested_at=utc_text(self._now()),
+            operations=("poll", "reconcile"),
+        )
 
-    async def act(self, verb: str, identifier: str | None, text: str | None = None) -> VerbAnswer | None:
+    async def act(self, verb: str, identifier: str | None, text: str | None = None) -> model.Verb | None:
         """See `web.port.Operator`."""
         state, bound = self._current(), self._bound()
         if state is None or bound is None or state.drain is Drain.EXITED:
@@ -165,27 +182,29 @@ class ServiceOperator:
             raise UnavailableError("orchestrator_unavailable", message)
         issue = None
         if identifier is not None:
-            if (found := _find(state, identifier)) is None:
+            issue = _named(state, identifier)
+            if issue is None:
                 return None
-            issue, _ = found
         asked_at = self._now()
         try:
-            message = await self._orders.give(state, Verb(verb), issue, text)
+            message, changed = await self._orders.give(state, Verb(verb), issue, text)
         except RefusedError as error:
             mask = bound.redaction.text
             hint = None if error.hint is None else mask(error.hint)
             raise RefusedError(error.code, mask(error.message), hint=hint) from None
-        return VerbAnswer(verb=verb, issue_identifier=identifier, message=message, requested_at=asked_at)
+        return model.Verb(
+            verb=verb,
+            issue_identifier=identifier,
+            changed=changed,
+            message=message,
+            requested_at=utc_text(asked_at),
+        )
 
     def _ready(self) -> tuple[State, Bound]:
         state, bound = self._current(), self._bound()
         if state is None or bound is None:
             raise UnavailableError("snapshot_unavailable", "the daemon is starting")
         return state, bound
-
-
-def _shown(document: Document, redaction: Redaction) -> Document:
-    return {key: masked(value, redaction.text) for key, value in document.items()}
 
 
 class _Mask:
@@ -210,6 +229,14 @@ def _plan(state: State, issue: Issue) -> tuple[AgentChoice, Resume | None]:
         return run.agent, run.resume
     entry = state.retrying.get(issue.id) or state.blocked.get(issue.id)
     return choice.plan(state, issue, entry.resume if entry else None)
+
+
+def _named(state: State, identifier: str) -> Issue | None:
+    """The issue of that identifier, also where nothing can be done about it any more."""
+    if found := _find(state, identifier):
+        return found[0]
+    known = (result.issue for result in state.results.values())
+    return next((issue for issue in known if issue.identifier == identifier), None)
 
 
 def _find(state: State, identifier: str) -> tuple[Issue, int | None] | None:

@@ -12,34 +12,41 @@ import anyio
 
 from symphony.domain.issue import Issue
 from symphony.domain.plain import one_line
-from symphony.scheduler.inputs import Input, OperatorAsked, Verb
+from symphony.scheduler.inputs import OperatorAsked, Verb
 from symphony.scheduler.state import State
-from symphony.scheduler.verbs import Refusal, refusal
+from symphony.scheduler.verbs import Refusal, already, refusal
 from symphony.web.port import RefusedError
 
-__all__ = ["Orders"]
+__all__ = ["Order", "Orders"]
 
 TAKEN_S = 10.0
 
 
-@dataclass(slots=True)
-class _Taking:
-    """An order in the mailbox; `refused` is the verdict once it is `taken`."""
+@dataclass(slots=True, eq=False)
+class Order:
+    """An order in the mailbox; `refused` and `already` are the verdict once it is `taken`."""
 
+    fact: OperatorAsked
     taken: anyio.Event = field(default_factory=anyio.Event)
     refused: Refusal | None = None
+    already: bool = False
+
+    def take(self, before: State) -> None:
+        """Judge it by the state in which the scheduler took it."""
+        self.refused = refusal(before, self.fact.verb, self.fact.issue_id, self.fact.text)
+        self.already = already(before, self.fact.verb)
+        self.taken.set()
 
 
 class Orders:
-    """Gives orders to one scheduler; `post` is its mailbox."""
+    """Gives orders to one scheduler; the reader of its mailbox, `post`, calls `Order.take`."""
 
-    def __init__(self, post: Callable[[Input], None], *, taken_s: float = TAKEN_S) -> None:
+    def __init__(self, post: Callable[[Order], None], *, taken_s: float = TAKEN_S) -> None:
         self._post = post
         self._taken_s = taken_s
-        self._open: dict[int, _Taking] = {}
 
-    async def give(self, state: State, verb: Verb, issue: Issue | None, text: str | None) -> str:
-        """Have it done; what happens now, in one line.
+    async def give(self, state: State, verb: Verb, issue: Issue | None, text: str | None) -> tuple[str, bool]:
+        """Have it done; what happens now, in one line, and whether anything changed.
 
         An order that is still in the mailbox after a while counts as taken: it will be.
 
@@ -48,28 +55,16 @@ class Orders:
         """
         issue_id = None if issue is None else issue.id
         refused = refusal(state, verb, issue_id, text)
-        if refused is None:
-            refused = await self._have_taken(OperatorAsked(verb=verb, issue_id=issue_id, text=text))
+        settled = already(state, verb)
+        if refused is None and not settled:
+            order = Order(OperatorAsked(verb=verb, issue_id=issue_id, text=text))
+            self._post(order)
+            with anyio.move_on_after(self._taken_s):
+                await order.taken.wait()
+            refused, settled = order.refused, order.already
         if refused is not None:
             raise RefusedError(refused.code, refused.message, hint=refused.hint or _hint(refused.code, issue))
-        return _WORDS[verb](state, issue_id or "")
-
-    def taken(self, before: State, fact: OperatorAsked) -> None:
-        """See that an order was taken in this state."""
-        taking = self._open.get(id(fact))
-        if taking is not None:
-            taking.refused = refusal(before, fact.verb, fact.issue_id, fact.text)
-            taking.taken.set()
-
-    async def _have_taken(self, fact: OperatorAsked) -> Refusal | None:
-        taking = self._open[id(fact)] = _Taking()
-        try:
-            self._post(fact)
-            with anyio.move_on_after(self._taken_s):
-                await taking.taken.wait()
-        finally:
-            del self._open[id(fact)]
-        return taking.refused
+        return (_ALREADY[verb], False) if settled else (_WORDS[verb](state, issue_id or ""), True)
 
 
 # --- words -----------------------------------------------------------------------------------------------
@@ -128,12 +123,15 @@ _WORDS: dict[Verb, Callable[[State, str], str]] = {
     Verb.DRAIN: _drained,
 }
 
+_ALREADY = {
+    Verb.PAUSE: "the daemon is paused already",
+    Verb.RESUME: "the daemon is not paused",
+    Verb.DRAIN: "the daemon is shutting down already",
+}
+
 _HINTS = {
     "running": "`symphony stop {}` ends its run",
     "empty_answer": 'say something: symphony answer {} "…"',
-    "already_paused": "`symphony resume` has issues started again",
-    "not_paused": "`symphony status` tells why nothing starts",
-    "draining": "the next `symphony run` takes up what is left",
 }
 
 

@@ -4,13 +4,12 @@ Nothing is made, fetched, posted or started. What hooks would still change in a 
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from symphony.domain.issue import Issue
 from symphony.domain.redaction import Redaction
-from symphony.observability.agents import agent_document
-from symphony.observability.documents import skills_document
+from symphony.observability.documents import agent_of_choice
 from symphony.observability.masking import masked
+from symphony.observability.model import Prompt
 from symphony.runtime import briefing
 from symphony.runtime.bound import Bound
 from symphony.runtime.catalog import RunCatalog
@@ -67,7 +66,7 @@ async def preview(
     envelope = briefing.envelope(catalog)
     notes = [note]
     if resume is not None and resume.thread is not None and capabilities.resume:
-        prompt = briefing.resumed_prompt(resume)
+        prompt = briefing.resumed_prompt(resume, prompt)
         notes.append(_GOES_ON)
     if envelope is not None and not capabilities.system_block_at_start:
         notes.append(_IN_FRONT.format(agent=agent.name))
@@ -82,20 +81,22 @@ async def preview(
     )
 
 
-def prompt_document(seen: PromptPreview, *, source: str, redaction: Redaction) -> dict[str, Any]:
-    """The preview as JSON (DESIGN 11a); `source` is `daemon`, or `files` where none runs.
+def prompt_document(seen: PromptPreview, *, source: str, redaction: Redaction) -> Prompt:
+    """The preview as a document (DESIGN 11a); `source` is `daemon`, or `files` where none runs.
 
     The two texts are as they would be sent, but for secrets; where one is masked the note says so.
     """
-    exact = {"envelope": seen.envelope, "prompt": seen.prompt}
-    shown = {name: None if text is None else redaction.verbatim(text) for name, text in exact.items()}
-    notes = [seen.note, None if shown == exact else _MASKED]
-    return {
-        "issue_identifier": redaction.text(seen.issue_identifier),
-        "source": source,
-        "attempt": seen.attempt,
-        "agent": agent_document(seen.agent),
-        **shown,
-        "skills": masked(skills_document(seen.catalog.skills), redaction.text),
-        "note": redaction.text("; ".join(filter(None, notes))) or None,
-    }
+    envelope = None if seen.envelope is None else redaction.verbatim(seen.envelope)
+    prompt = redaction.verbatim(seen.prompt)
+    exact = (envelope, prompt) == (seen.envelope, seen.prompt)
+    notes = [seen.note, None if exact else _MASKED]
+    return Prompt(
+        issue_identifier=redaction.text(seen.issue_identifier),
+        source=source,
+        attempt=seen.attempt,
+        agent=agent_of_choice(seen.agent),
+        envelope=envelope,
+        prompt=prompt,
+        skills=masked(seen.catalog.skills, redaction.text),
+        note=redaction.text("; ".join(filter(None, notes))) or None,
+    )

@@ -13,10 +13,12 @@ from anyio import to_thread
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.hosts.base import Host, Identity
 from symphony.runtime.bound import Bound
-from symphony.runtime.state_dir import LiveRun, StateDirectory, StateDirectoryError
+from symphony.runtime.http_server import somebody_answers
+from symphony.runtime.instance_lock import InstanceLock
+from symphony.runtime.state_dir import StateDirectory, StateDirectoryError
 from symphony.scheduler.inputs import WorkspaceRef
 
-__all__ = ["Glance", "glance", "left_workspaces", "reap_predecessor"]
+__all__ = ["Glance", "glance", "left_workspaces", "reap_predecessor", "refuse_beside_another"]
 
 _GRACE_MS = 2_000
 _SWEEPS = 20
@@ -29,35 +31,50 @@ class Glance:
     """A look at what a predecessor left: in the middle of an `exec` marks hide, so that one is not enough.
 
     Attributes:
-        runs: those that files of earlier versions tell of.
         alive: the processes that were seen.
         at_s: when they were looked for, by the clock of the event loop.
     """
 
-    runs: tuple[LiveRun, ...]
     alive: frozenset[Identity]
     at_s: float
 
 
-async def glance(state_dir: StateDirectory, host: Host) -> Glance:
+async def glance(host: Host) -> Glance:
     """Look once; there is time for other work until the next look is worth something."""
-
-    def look() -> tuple[tuple[LiveRun, ...], frozenset[Identity]]:
-        runs = state_dir.left_runs()
-        return runs, frozenset(_alive(runs, (), host))
-
-    runs, alive = await to_thread.run_sync(look)
-    return Glance(runs=runs, alive=alive, at_s=anyio.current_time())
+    alive = frozenset(await to_thread.run_sync(host.find_left))
+    return Glance(alive=alive, at_s=anyio.current_time())
 
 
-async def reap_predecessor(
-    state_dir: StateDirectory, host: Host, first: Glance, *, agents: Sequence[Identity] = ()
-) -> int:
+async def refuse_beside_another(state_dir: StateDirectory, host: Host, lock: InstanceLock) -> None:
+    """Make sure that what would be taken for left is not a living daemon's, whose lock file somebody removed.
+
+    Raises:
+        StateDirectoryError: category `instance_locked`: there is one.
+    """
+
+    def look() -> str | None:
+        if somebody_answers(state_dir):
+            return "answers on the control socket"
+        found = host.find_supervising() if lock.names_nobody else None
+        return None if found is None else f"(pid {found.pid}) runs agents"
+
+    what = await to_thread.run_sync(look)
+    if what is not None:
+        raise StateDirectoryError(
+            Failure(
+                category=Category.INSTANCE_LOCKED,
+                blame=Blame.HOST,
+                message=f"another symphony {what} of {state_dir.path}, although its lock file is gone",
+                hint="stop it first; somebody removed or replaced the file `lock` while it ran",
+            )
+        )
+
+
+async def reap_predecessor(host: Host, first: Glance, *, agents: Sequence[Identity] = ()) -> int:
     """End every process that a predecessor left; returns how many were found.
 
-    That is what carries the mark of our instance, however little is left of the state directory, and besides
-    the `agents` that the journal tells of, and what the files of runs tell that earlier versions wrote. Such
-    a run whose processes survive even SIGKILL keeps its file, so that the next start tries again.
+    Those are the processes that carry the mark of our instance, however little is left of the state
+    directory, and the `agents` that the journal tells of.
 
     Raises:
         StateDirectoryError: category `predecessor_alive`: some could not be ended. Their issues must not get
@@ -70,12 +87,9 @@ async def reap_predecessor(
             break
         found |= alive
         await host.end(tuple(alive), grace_ms=0 if sweep else _GRACE_MS)
-        alive = await _alive_since(await glance(state_dir, host), agents, host)
+        alive = await _alive_since(await glance(host), agents, host)
     if found:
-        _log.warning("predecessor_reaped", runs=len(first.runs) + len(agents), processes=len(found))
-    for run in first.runs:
-        if not alive or not _alive_of([run], host):
-            state_dir.remove_run(run.run_id)
+        _log.warning("predecessor_reaped", runs=len(agents), processes=len(found))
     if alive:
         raise _survivors(alive)
     return len(found)
@@ -97,17 +111,11 @@ async def _alive_since(first: Glance, agents: Sequence[Identity], host: Host) ->
     """What is alive; where nothing seemed to be, by a second look, as long after the first as an `exec`."""
     if not first.alive:
         await anyio.sleep_until(first.at_s + _EXEC_S)
-    return {*first.alive, *await to_thread.run_sync(_alive, first.runs, agents, host)}
+    return {*first.alive, *await to_thread.run_sync(_alive, agents, host)}
 
 
-def _alive(left: Sequence[LiveRun], agents: Sequence[Identity], host: Host) -> set[Identity]:
-    known = (agent for agent in agents if host.alive(agent))
-    return {*host.find_left(), *known, *_alive_of(left, host)}
-
-
-def _alive_of(left: Sequence[LiveRun], host: Host) -> set[Identity]:
-    marked = set(host.find_marked([run.run_id for run in left]))
-    return marked | {run.agent for run in left if run.agent is not None and host.alive(run.agent)}
+def _alive(agents: Sequence[Identity], host: Host) -> set[Identity]:
+    return {*host.find_left(), *(agent for agent in agents if host.alive(agent))}
 
 
 async def left_workspaces(bound: Bound) -> tuple[WorkspaceRef, ...]:

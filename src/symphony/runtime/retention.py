@@ -5,7 +5,7 @@ work: a file that cannot be removed stays.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.journal.model import Journal, Retention
+from symphony.journal.model import Retention, Trimmed
 from symphony.runtime.state_dir import StateDirectory
 from symphony.workflow.settings import RetentionSettings
 
@@ -154,13 +154,14 @@ def remove_surplus(found: Sequence[Surplus]) -> tuple[Surplus, ...]:
 
 async def keep_bounded(
     state_dir: StateDirectory,
-    journal: Journal,
+    trim: Callable[[Retention], Awaitable[Trimmed]],
     kept: Callable[[], tuple[RetentionSettings, frozenset[str]]],
     every_s: float = _HOUR_S,
     needed: Callable[[], frozenset[str]] = frozenset,
 ) -> None:
     """Remove what is too much, now and every hour, until cancelled.
 
+    `trim` drops what is too much of the journal.
     `kept` tells the settings as they are then, and the ids of the runs that live; `needed` the conversations
     that some claim may go on with.
     """
@@ -168,7 +169,7 @@ async def keep_bounded(
         try:
             settings, live = kept()
             await _trim_threads(state_dir, Limits.of(settings), needed)
-            await _once(state_dir, Limits.of(settings), live, journal, lambda: kept()[1])
+            await _once(state_dir, Limits.of(settings), live, trim, lambda: kept()[1])
         except Exception:  # noqa: BLE001 - housekeeping that fails must not stop the work
             _log.exception("retention_failed")
         await anyio.sleep(every_s)
@@ -188,14 +189,14 @@ async def _once(
     state_dir: StateDirectory,
     limits: Limits,
     live: frozenset[str],
-    journal: Journal,
+    trim: Callable[[Retention], Awaitable[Trimmed]],
     alive_now: Callable[[], frozenset[str]],
 ) -> None:
     seen = await to_thread.run_sync(lambda: surplus_files(state_dir, limits, live=live))
     begun = {state_dir.stderr_log(run_id) for run_id in alive_now() - live}  # their logs are empty yet
     found = tuple(one for one in seen if one.path not in begun)
     stuck = await to_thread.run_sync(remove_surplus, found)
-    trimmed = await journal.trim(limits.of_journal)
+    trimmed = await trim(limits.of_journal)
     gone = [one for one in found if one not in stuck]
     if gone or trimmed.runs:
         size = sum(one.size for one in gone) + trimmed.bytes

@@ -17,25 +17,28 @@ import anyio
 import structlog
 from anyio import create_memory_object_stream, to_thread
 
-from symphony.domain.failures import Failure, SymphonyError
+from symphony.domain.failures import Category, Failure, SymphonyError
 from symphony.domain.fault_points import Fault, FaultPoint, no_fault
 from symphony.hosts.base import Host
-from symphony.observability.history import History, RunSkills
+from symphony.observability.history import History
+from symphony.observability.model import Skills
 from symphony.runtime.agents import ask_agents, changed_agents
 from symphony.runtime.bound import Bound, bind, scheduler_settings
 from symphony.runtime.clock import Timers, check_wall_clock, monotonic_ms
 from symphony.runtime.effects import Effects
 from symphony.runtime.hints import heed
 from symphony.runtime.hooks import Webhooks
-from symphony.runtime.memory import Memory, remembering, wall_ms
+from symphony.runtime.http_server import reachable
+from symphony.runtime.instance_lock import InstanceLock
+from symphony.runtime.memory import JOURNAL_FILE, Memory, past_runs, remembering, wall_ms
 from symphony.runtime.notify import Notifier
 from symphony.runtime.observer import Observer
 from symphony.runtime.operator import ServiceOperator
-from symphony.runtime.pool import HEAD_START_S, bound_threads, start_threads
-from symphony.runtime.reachable import reachable
-from symphony.runtime.recovery import glance, left_workspaces, reap_predecessor
+from symphony.runtime.orders import Order
+from symphony.runtime.recovery import glance, left_workspaces, reap_predecessor, refuse_beside_another
 from symphony.runtime.retention import keep_bounded
-from symphony.runtime.state_dir import StateDirectory
+from symphony.runtime.skill_comments import SkillComments
+from symphony.runtime.state_dir import StateDirectory, StateDirectoryError
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import (
     DayBegan,
@@ -51,13 +54,15 @@ from symphony.scheduler.state import Drain, State, initial
 from symphony.scheduler.threads import threads_in_use
 from symphony.workflow.document import Workflow
 from symphony.workflow.keys import changed_keys
-from symphony.workflow.settings import RetentionSettings
+from symphony.workflow.settings import Reload, RetentionSettings
 from symphony.workflow.store import Rejected, Reloaded, WorkflowStore
-from symphony.workflow.values import Reload
 
 __all__ = ["Observer", "Service"]
 
 _RECHECK_S = 1.0
+_ORPHANS_S = 1.0
+_LAST_SWEEPS = 20
+_LOCK_LOOKS = 3
 _REFUSED_AGAIN_MS = 30_000
 _log = structlog.get_logger(__name__)
 
@@ -102,7 +107,7 @@ class Service:
         self._wall_ms = wall_ms
         self._memory: Memory | None = None
         self._fault = fault
-        self._put, self._inbox = create_memory_object_stream[Input | None](math.inf)
+        self._put, self._inbox = create_memory_object_stream[Input | Order | None](math.inf)
         self._timers = Timers(self.post, now_ms)
         self._exit = anyio.Event()
         self._starting: anyio.CancelScope | None = None
@@ -111,6 +116,7 @@ class Service:
         self._rebound = anyio.Event()
         self._reloading = anyio.Lock()
         self._refused: _Refused | None = None
+        self._lock_lost: StateDirectoryError | None = None
         self.state: State | None = None
         self._history = History(now_ms=now_ms)
         self._operator = ServiceOperator(
@@ -120,16 +126,17 @@ class Service:
             post=self.post,
             now_ms=now_ms,
             journal_health=lambda: None if self._memory is None else self._memory.health,
+            runs=lambda identifier: past_runs(state_dir.path / JOURNAL_FILE, identifier),
         )
         self._hooks = Webhooks(lambda: self._bound, self.post, environment=environment, now_ms=wall_ms)
         self._observers: tuple[Observer, ...] = (self._history, self._operator, *observers)
 
     # --- asked from outside ------------------------------------------------------------------------------
 
-    def post(self, fact: Input | None) -> None:
-        """Put a fact into the mailbox, or null for a turn of the loop alone; dropped after the end."""
+    def post(self, item: Input | Order | None) -> None:
+        """Put a fact or an order into the mailbox, or None for a turn of the loop; dropped after the end."""
         try:
-            self._put.send_nowait(fact)
+            self._put.send_nowait(item)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return
 
@@ -162,11 +169,11 @@ class Service:
         """
         self._starting = anyio.CancelScope()
         check_wall_clock(self._wall_ms())
-        bound_threads()
         await to_thread.run_sync(self._state_dir.create)
-        with self._put, self._inbox, self._locked():
+        with self._put, self._inbox, self._locked() as lock:
             self._fault(FaultPoint.LOCKED)
-            first = await glance(self._state_dir, self._host)
+            await refuse_beside_another(self._state_dir, self._host, lock)
+            first = await glance(self._host)
             opened = remembering(
                 self._state_dir.path,
                 owner=self._host.identify(os.getpid()),
@@ -178,9 +185,8 @@ class Service:
             async with opened as self._memory:
                 self._notifier.starting("ending what a predecessor left")
                 agents = self._memory.left_agents
-                await reap_predecessor(self._state_dir, self._host, first, agents=agents)
+                await reap_predecessor(self._host, first, agents=agents)
                 self._fault(FaultPoint.REAPED)
-                await to_thread.run_sync(self._state_dir.trim_logs)
                 bound = self._bind(self._store.current())
                 server = bound.settings.server
                 async with reachable(
@@ -199,9 +205,9 @@ class Service:
                     if self._starting.cancel_called:
                         _log.info("stopped")
                     else:
-                        await self._serve(bound, self._memory)
+                        await self._serve(bound, self._memory, lock)
 
-    def _locked(self) -> AbstractContextManager[None]:
+    def _locked(self) -> AbstractContextManager[InstanceLock]:
         """The instance lock, with what others are told who meet it."""
         return self._state_dir.lock(self._store.current().path, identity=self._host.identify(os.getpid()))
 
@@ -218,14 +224,19 @@ class Service:
         await bound.workspaces.check_repository()
         await ask_agents(bound, bound.agents)
 
-    async def _serve(self, bound: Bound, memory: Memory) -> None:
+    async def _serve(self, bound: Bound, memory: Memory, lock: InstanceLock) -> None:
         self._bound = bound
         self._observers = (memory, *self._observers)
 
-        def skills_loaded(issue_id: str, run_id: str, skills: RunSkills) -> None:
+        def skills_loaded(issue_id: str, run_id: str, skills: Skills) -> None:
             self._history.skills_loaded(issue_id, skills)
             memory.skills_loaded(run_id, skills)
 
+        notes = self._hooks.heard(memory.comments, memory.commented)
+        skill_comments = SkillComments(
+            notes, memory.skills_notes, remember=memory.skills_noted, written=memory.written
+        )
+        memory.unsaid_from(lambda: skill_comments.unsaid)
         async with anyio.create_task_group() as tasks:
             self._effects = Effects(
                 bound=bound,
@@ -237,24 +248,33 @@ class Service:
                 on_exit=self._exit.set,
                 on_skills=skills_loaded,
                 on_agent=memory.agent_spawned,
-                notes=self._hooks.heard(memory.comments, memory.commented),
+                on_conversation=memory.conversation_opened,
+                notes=notes,
+                skill_comments=skill_comments,
                 now_ms=self._now_ms,
             )
+            self._effects.begin()
+            tasks.start_soon(memory.journal.run)
             tasks.start_soon(self._timers.run)
             tasks.start_soon(self._watch_workflow)
             tasks.start_soon(self._recheck_workflow)
+            tasks.start_soon(self._watch_orphans)
+            tasks.start_soon(self._watch_lock, lock)
             tasks.start_soon(self._watch_tracker)
             tasks.start_soon(self._hooks.run)
             bounded = partial(keep_bounded, needed=self._needed)
-            tasks.start_soon(bounded, self._state_dir, memory.journal, self._kept)
+            tasks.start_soon(bounded, self._state_dir, memory.journal.trim, self._kept)
             tasks.start_soon(self._decide, bound, memory)
             tasks.start_soon(self._notifier.nudges, self.post)
-            tasks.start_soon(partial(start_threads, head_start_s=HEAD_START_S))
             await self._exit.wait()
             self._notifier.stopping()
             tasks.cancel_scope.cancel()
-        await to_thread.run_sync(self._state_dir.trim_logs)
+        for _ in range(_LAST_SWEEPS):
+            if not await self._host.end_orphans():
+                break
         _log.info("stopped")
+        if self._lock_lost is not None:
+            raise self._lock_lost
         self._judge_once()
 
     def _judge_once(self) -> None:
@@ -271,8 +291,13 @@ class Service:
         self.state = state
         self.post(memory.first_input(settings, await left_workspaces(bound)))
         _log.info("serving", workflow=str(bound.workflow.path), once=self._once)
-        async for fact in self._inbox:
-            state = state if fact is None else self._take(state, fact)
+        async for item in self._inbox:
+            before = state
+            if isinstance(item, Order):
+                state = self._take(before, item.fact)
+                item.take(before)
+            elif item is not None:
+                state = self._take(before, item)
             self._notifier.turned(state)
 
     def _take(self, before: State, fact: Input) -> State:
@@ -282,7 +307,7 @@ class Service:
             after, commands = self._step(before, fact, self._now_ms())
         except Exception:  # noqa: BLE001 - the step is total; should it not be, the night must go on
             _log.exception("decision_failed", input=type(fact).__name__)
-            self._show(before, fact, before, ())  # it is out of the mailbox, and somebody may wait for that
+            self._show(before, fact, before, ())
             return before
         self.state = after
         for command in commands:
@@ -364,6 +389,42 @@ class Service:
             await anyio.sleep(_RECHECK_S)
             await self._reload()
             self._tell_the_day()
+
+    async def _watch_lock(self, lock: InstanceLock) -> None:
+        """Lock anew what somebody put in the place of the lock file; where another daemon has it, end.
+
+        One that is only starting finds us and leaves, so it is given a few looks.
+        """
+        taken = 0
+        lost: StateDirectoryError | None = None
+        while lost is None or taken < _LOCK_LOOKS:
+            await anyio.sleep(_RECHECK_S)
+            try:
+                if await to_thread.run_sync(self._renew, lock):
+                    _log.warning("instance_lock_restored", path=str(self._state_dir.path / "lock"))
+                taken, lost = 0, None
+            except StateDirectoryError as error:
+                if lost is None:
+                    _log.warning("instance_lock_missing", reason=error.failure.line, hint=error.failure.hint)
+                lost = error
+                taken = taken + 1 if error.failure.category is Category.INSTANCE_LOCKED else 0
+        self._lock_lost = lost
+        _log.error("instance_lock_lost", reason=lost.failure.line, hint=lost.failure.hint)
+        self.ask_to_end(now=True)
+
+    def _renew(self, lock: InstanceLock) -> bool:
+        if not self._state_dir.path.is_dir():
+            self._state_dir.create()
+        return lock.renew()
+
+    async def _watch_orphans(self) -> None:
+        """End what came to us because somebody ended the subreaper that it belonged to."""
+        while True:
+            await anyio.sleep(_ORPHANS_S)
+            try:
+                await self._host.end_orphans()
+            except OSError:
+                _log.exception("orphans_not_ended")
 
     def _tell_the_day(self) -> None:
         """Tell when the day is another one: by looking, as no timer knows when somebody sets the clock."""

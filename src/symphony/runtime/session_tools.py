@@ -4,8 +4,10 @@ Nothing of ours is offered where there is nothing to get at. What a session has 
 ends, or until its agent has summed the conversation up and no longer has the words.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -15,6 +17,7 @@ from anyio import CapacityLimiter, to_thread
 from symphony.domain.issue import Issue
 from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.runtime.bound import Bound, skill_options
+from symphony.runtime.catalog import alone
 from symphony.skills import (
     ACTIVATE_TOOL,
     MAX_FOUND,
@@ -132,9 +135,11 @@ class _ActivateSkill:
             return _TOO_SLOW
         self._activations.record(answer)
         if answer.status is ActivationStatus.ACTIVATED:
-            _log.info("skill_activated", name=name)
-            self._on_activated(name)
-        return ToolResult(success=True, text=answer.text) if answer.success else ToolResult.error(answer.text)
+            _log.info("skill_activated", name=answer.name)
+            self._on_activated(answer.name)
+        if not answer.success:
+            return ToolResult.error(answer.text)
+        return ToolResult(success=True, text=answer.text, read_only=True)
 
     def forget(self) -> None:
         self._activations.forget()
@@ -168,11 +173,15 @@ class _SkillSearch:
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_FOUND:
             return ToolResult.error(f"`limit` must be a whole number from 1 to {MAX_FOUND}")
         found = await _in_thread(lambda: self._offer.find(query, limit=limit), self._limiter)
-        return _TOO_SLOW if found is None else ToolResult(success=True, text=found)
+        return _TOO_SLOW if found is None else ToolResult(success=True, text=found, read_only=True)
 
 
 async def _in_thread(step: Callable[[], _T], limiter: CapacityLimiter) -> _T | None:
-    """What a step on the disk gives; null when it takes too long, and then it goes on unheard."""
-    with anyio.move_on_after(DEADLINE_S):
-        return await to_thread.run_sync(step, abandon_on_cancel=True, limiter=limiter)
+    """The result of a step that reads the disk; `None` when it takes longer than `DEADLINE_S`.
+
+    A step that hangs keeps its thread. `alone` holds the next ones back, so that one thread hangs at most.
+    """
+    with anyio.move_on_after(DEADLINE_S), contextlib.suppress(TimeoutError):
+        one_at_a_time = partial(alone, step, DEADLINE_S)
+        return await to_thread.run_sync(one_at_a_time, abandon_on_cancel=True, limiter=limiter)
     return None

@@ -74,6 +74,7 @@ class _Ears:
 
 @contextmanager
 def _heard(ears: _Ears, *, last: bool) -> Iterator[None]:
+    # asyncio itself: a signal handler is called outside of any task, and anyio's receiver leaves the gap.
     loop = asyncio.get_running_loop()
     before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 

@@ -6,11 +6,12 @@ pattern, names no path. What it gave the tool is looked at and never kept.
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from symphony.observability.history import RunSkills
+from msgspec.structs import replace
+
+from symphony.observability.model import Skills
 from symphony.runtime.catalog import RunCatalog
 from symphony.skills import Skill, SkillSet
 
@@ -38,7 +39,7 @@ class Sightings:
                 self._ways.setdefault(skill.directory, []).append((way, skill))
 
     @property
-    def skills(self) -> RunSkills:
+    def skills(self) -> Skills:
         """What people are told, with what was seen so far."""
         listed = tuple(replace(one, seen=one.name not in self._unseen) for one in self._told.listed)
         return replace(self._told, listed=listed)

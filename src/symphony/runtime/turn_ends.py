@@ -26,7 +26,7 @@ def needs_person(event: InputRequired, section: str) -> Failure:
         retryable=False,
         hint=f"say in the issue's description how to do without it, or change {section}.on_approval"
         if event.approval
-        else "answer in the issue's description; then it is tried again",
+        else "write the answer as a comment on the issue",
     )
 
 

@@ -1,10 +1,12 @@
 """Claims that nobody works on any more: kept for a person (Blocked), or given up (SM4, SM7, RT5)."""
 
-import re
+import shlex
 from dataclasses import replace
 
 from symphony.domain.failures import Category, Failure
+from symphony.domain.fence import fence
 from symphony.domain.issue import Issue
+from symphony.domain.plain import one_line, plain
 from symphony.scheduler import budgets, moves, policy, threads
 from symphony.scheduler.claims import Trigger
 from symphony.scheduler.commands import CleanWorkspace, PostNote
@@ -20,6 +22,7 @@ __all__ = [
     "forgive",
     "go_on",
     "lift_budgets",
+    "note",
     "on_blocked_refreshed",
     "release",
     "tell",
@@ -57,6 +60,7 @@ def block(
         attempt=held.attempt if held else None,
         question=asked,
         resume=threads.interrupted(held) if isinstance(held, Running) else held.resume if held else None,
+        run_id=held.run_id if isinstance(held, Running) else None,
     )
     if not work.claim(issue, Trigger.BLOCK, blocked):
         return
@@ -71,8 +75,18 @@ def block(
 
 def tell(work: Work, blocked: Blocked) -> None:
     """Say on the issue itself why it is blocked; the same words again change nothing (TR11)."""
-    body = _note(blocked.issue, blocked.failure, blocked.question)
-    work.emit(PostNote(issue=blocked.issue, kind="blocked", body=body))
+    work.emit(note(blocked))
+
+
+def note(blocked: Blocked) -> PostNote:
+    """The comment that says why an issue is blocked; each question has one of its own."""
+    asks = answerable(blocked.failure, blocked.question)
+    return PostNote(
+        issue=blocked.issue,
+        kind="blocked",
+        body=_note(blocked.issue, blocked.failure, blocked.question),
+        occasion=(blocked.run_id or "") if asks else "",
+    )
 
 
 def answerable(failure: Failure, question: str | None) -> bool:
@@ -90,16 +104,18 @@ def _path(work: Work, issue_id: str, held: Running | Retry | None) -> str | None
 
 
 def _note(issue: Issue, failure: Failure, question: str | None) -> str:
-    """What the issue says. A question is the agent's own text: it is shown as it is, and does nothing."""
-    end = "" if failure.message.endswith((".", "!", "?", "…")) else "."
-    parts = [f"Symphony stopped working on this issue: {failure.message}{end}"]
+    """What the issue says. What an agent, a service or a repository may have written is in fences."""
+    parts = [f"Symphony stopped working on this issue:\n\n{fence(one_line(failure.message))}"]
     if question is not None:
-        fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", question)), 0)
-        parts.append(f"The agent asks:\n\n{fence}text\n{question}\n{fence}")
+        parts.append(f"The agent asks:\n\n{fence(plain(question))}")
     if answerable(failure, question):
-        parts.append(f'To answer: `symphony answer {issue.identifier} "…"`.')
-    if failure.hint:
-        parts.append(f"To go on: {failure.hint}.")
+        command = fence(f'symphony answer {shlex.quote(issue.identifier)} "…"')
+        parts.append(
+            "To answer, write a comment on this issue: the agent goes on with what you write. "
+            f"Where the daemon runs, this does the same:\n\n{command}"
+        )
+    if failure.hint and failure.category is not Category.TURN_INPUT_REQUIRED:
+        parts.append(f"To go on:\n\n{fence(one_line(failure.hint))}")
     return "\n\n".join(parts)
 
 

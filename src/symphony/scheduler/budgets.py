@@ -4,10 +4,13 @@ Tokens and turns are counted as the pump reports them. The tokens of an issue ar
 mid-turn; its turns, and the day, at the end of the turn and at each start.
 """
 
+from dataclasses import replace
+
+from symphony.domain.counts import added
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue
 from symphony.scheduler.inputs import RunReport, Spent
-from symphony.scheduler.state import Running, State
+from symphony.scheduler.state import Running, Spender, State
 from symphony.scheduler.work import Work
 
 __all__ = ["MOST_REMEMBERED", "count", "day_used", "forget", "issue_used", "tokens_used", "used"]
@@ -17,17 +20,35 @@ _NOTHING = Spent()
 
 
 def count(work: Work, run: Running, report: RunReport) -> None:
-    """Book what a run used since its last report; beyond the bound, issues of long ago are forgotten."""
+    """Book what a run used since its last report; beyond the bound, issues of long ago are forgotten.
+
+    Whose report uses up the day is told, as any agent's word counts for all issues.
+    """
     tokens = max(report.total_tokens - run.report.total_tokens, 0)
     turns = max(report.turn_count - run.report.turn_count, 0)
     if not tokens and not turns:
         return
     spent = dict(work.state.spent)
     before = spent.pop(run.issue.id, _NOTHING)
-    spent[run.issue.id] = Spent(tokens=before.tokens + tokens, turns=before.turns + turns)
+    spent[run.issue.id] = Spent(tokens=added(before.tokens, tokens), turns=added(before.turns, turns))
     if len(spent) > MOST_REMEMBERED:
         del spent[next(iter(spent))]
-    work.update(spent=spent, day_tokens=work.state.day_tokens + tokens)
+    day_before, limit = work.state.day_tokens, work.state.settings.max_tokens_per_day
+    day_after = added(day_before, tokens)
+    work.update(spent=spent, day_tokens=day_after)
+    if limit is not None and day_before < limit <= day_after:
+        spender = Spender(issue=run.issue.identifier, agent=run.agent.name, tokens=report.total_tokens)
+        work.update(day_spender=spender)
+        work.notify(
+            "warning",
+            "day_budget_used",
+            run.issue,
+            run_id=run.run_id,
+            agent=spender.agent,
+            tokens=spender.tokens,
+            day_tokens=day_after,
+            limit=limit,
+        )
 
 
 def forget(work: Work, issue_id: str) -> None:
@@ -82,8 +103,12 @@ def day_used(state: State, issue: Issue) -> Failure | None:
     if limit is None or state.day_tokens < limit or issue.id in state.exempt:
         return None
     hint = f"wait for the next day (UTC), raise the budget, or run `symphony unblock {issue.identifier}`"
-    what = "the token budget of today"
-    return _failure(Category.BUDGET_DAY, what, state.day_tokens, limit, "max_tokens_per_day", hint)
+    what, spender = "the token budget of today", state.day_spender
+    failure = _failure(Category.BUDGET_DAY, what, state.day_tokens, limit, "max_tokens_per_day", hint)
+    if spender is None:
+        return failure
+    by = f"the last of it by {spender.issue} (agent {spender.agent}), whose run used {spender.tokens:,}"
+    return replace(failure, message=f"{failure.message}; {by}")
 
 
 def used(state: State, issue: Issue) -> Failure | None:

@@ -21,6 +21,8 @@ __all__ = [
     "MoveReason",
     "Notify",
     "PostNote",
+    "PushBranch",
+    "ReadAnswers",
     "RefreshIssues",
     "SetTimer",
     "StartRun",
@@ -37,6 +39,7 @@ class FinishReason(StrEnum):
     DRAINING = "draining"
     REFRESH_FAILED = "refresh_failed"
     BUDGET = "budget"
+    NO_PROGRESS = "no_progress"
 
 
 class StopReason(StrEnum):
@@ -124,11 +127,36 @@ class CleanWorkspace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostNote:
-    """Put one comment of ours on the issue, edited in place when it changes (TR11)."""
+    """Put one comment of ours on the issue, edited in place when it changes (TR11).
+
+    There is one per issue and kind, and one more for each `occasion`: a question gets a comment of its own,
+    so that people are notified of it and what stands below it is what they say to it.
+    """
 
     issue: Issue
     kind: str
     body: str
+    occasion: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadAnswers:
+    """Read what people wrote on an issue since its question; answered by `AnswersRead` or `AnswersUnread`.
+
+    `note` is the comment that asks; it is posted where it is missing. `question` names the question.
+    """
+
+    question: str
+    note: PostNote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushBranch:
+    """Push a delivered branch, whose tip is `head`, once more; answered by `Pushed`."""
+
+    issue_id: str
+    branch: str
+    head: str
 
 
 class MoveReason(StrEnum):
@@ -179,6 +207,8 @@ Command = (
     | SetTimer
     | CleanWorkspace
     | PostNote
+    | PushBranch
+    | ReadAnswers
     | MoveIssue
     | Notify
     | Exit

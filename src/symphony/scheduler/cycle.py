@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue, normalise_state
-from symphony.scheduler import blocks, budgets, guard, policy, retries, runs, weather
+from symphony.scheduler import answers, blocks, budgets, policy, results, retries, runs, weather
 from symphony.scheduler.commands import CleanWorkspace, FetchCandidates, FinishReason, RefreshIssues
 from symphony.scheduler.inputs import Polled, PollFailed, Refreshed, RefreshFailed, Timer, TimerKind
 from symphony.scheduler.policy import Eligible, ReasonCode, Standing
@@ -54,6 +54,7 @@ def begin(work: Work) -> None:
     )
     for run in tuple(work.state.running.values()):
         runs.judge_silence(work, run)
+    answers.read(work)
     ids = _to_reconcile(work)
     if ids:
         work.update(wanted=work.state.wanted | ids)
@@ -65,7 +66,7 @@ def _to_reconcile(work: Work) -> frozenset[str]:
     state = work.state
     ids = {key for key, run in state.running.items() if not run.stopping} | set(state.blocked)
     if state.parked_ms is None or work.now_ms - state.parked_ms >= PARKED_EVERY_MS:
-        ids |= set(state.parked)
+        ids |= set(state.parked) | results.watched(state)
         work.update(parked_ms=work.now_ms)
     return frozenset(ids)
 
@@ -84,6 +85,8 @@ def _fetch(work: Work) -> None:
 
 def _end(work: Work) -> None:
     delay_ms = WAKE_GAP_MS if work.state.poll_again else work.state.settings.poll_interval_ms
+    if work.state.weather.failures:  # whether it is back is asked soon, however long the interval
+        delay_ms = min(delay_ms, weather.LONGEST_WAIT_MS)
     work.update(
         cycle=Cycle.IDLE,
         cycle_request=None,
@@ -107,9 +110,15 @@ def _bring_forward(work: Work) -> None:
         _poll_at(work, due_ms)
 
 
-def wake(work: Work) -> None:
+def wake(work: Work, *, by_operator: bool = False) -> None:
     """Poll as soon as possible; a wake during a cycle brings one more after it, after a pause (SC15)."""
-    guard.forget_all(work)
+    if work.state.drain is Drain.NO:
+        work.update(wanted=work.state.wanted | results.seen_at_a_wake(work.state))
+    if by_operator:
+        weather.lift(work)
+        work.update(
+            poll_soon=work.state.poll_soon and weather.quiet_until(work.state, work.now_ms) is not None
+        )
     if work.state.cycle is not Cycle.IDLE:
         work.update(poll_again=True)
     elif not work.state.poll_soon:
@@ -129,7 +138,6 @@ def on_polled(work: Work, answer: Polled) -> None:
     if work.state.cycle_request != answer.request:
         return
     weather.on_success(work)
-    before = work.state.candidates
     newest = {issue.id: issue for issue in answer.issues}
     candidates = {issue.id: issue for issue in sorted(newest.values(), key=policy.sort_key)}
     work.update(
@@ -138,7 +146,7 @@ def on_polled(work: Work, answer: Polled) -> None:
         last_poll_failure=None,
         skipped=answer.skipped[:MOST_SKIPPED],
     )
-    guard.forget_changed(work, before)
+    work.update(wanted=work.state.wanted | results.changed(work.state))
     _end(work)
 
 
@@ -155,11 +163,8 @@ def on_poll_failed(work: Work, answer: PollFailed) -> None:
 # --- starting --------------------------------------------------------------------------------------------
 
 
-def fill_slots(work: Work, *, at_once: bool = False) -> None:
-    """Pick the first eligible candidates for the slots that are free, and have them refreshed (SC6-SC9).
-
-    With `at_once`, those that were refreshed a moment ago, ahead of a slot that is free now, start.
-    """
+def fill_slots(work: Work) -> None:
+    """Pick the first eligible candidates for the slots that are free, and have them refreshed (SC6-SC9)."""
     state = work.state
     if state.hold is not None or state.drain is not Drain.NO or state.paused:
         return
@@ -181,10 +186,8 @@ def fill_slots(work: Work, *, at_once: bool = False) -> None:
             picked[normalise_state(issue.state)] += 1
         elif verdict.code is ReasonCode.NO_STATE_SLOT:
             full.add(issue.state)
-    seen = {key for key in chosen if at_once and guard.is_fresh(state, key, work.now_ms)}
-    if unseen := chosen - seen:
-        work.update(picks=state.picks | unseen, wanted=state.wanted | unseen)
-    _start_in_order(work, [state.candidates[key] for key in seen])
+    if chosen:
+        work.update(picks=state.picks | chosen, wanted=state.wanted | chosen)
 
 
 def _start_in_order(work: Work, issues: Iterable[Issue]) -> None:
@@ -222,8 +225,7 @@ def send_wanted(work: Work) -> None:
     if _QUIET in state.timers:
         return  # it fires in a moment: facts that mean nothing must not end a pause
     request = work.number()
-    ahead = guard.likely_next(state) - state.wanted
-    asked = RefreshInFlight(request=request, ids=state.wanted | ahead, asked_ms=work.now_ms, ahead=ahead)
+    asked = RefreshInFlight(request=request, ids=state.wanted)
     work.update(refresh=asked, wanted=frozenset())
     if state.cycle is Cycle.RECONCILING and state.cycle_request is None:
         work.update(cycle_request=request)
@@ -243,11 +245,12 @@ def on_refreshed(work: Work, answer: Refreshed) -> None:
     starting = (work.state.picks | due) & fresh & found.keys()
     work.update(picks=work.state.picks - fresh)
     _absorb(work, fresh, found)
-    guard.saw(work, under_way.ahead & fresh & found.keys(), under_way.asked_ms)
     _clean_parked(work, [found[key] for key in sorted(fresh & work.state.parked.keys() & found.keys())])
     for issue_id in sorted(fresh - starting):
         _apply(work, issue_id, found.get(issue_id))
     _start_in_order(work, (found[key] for key in starting))
+    for issue_id in sorted(fresh & work.state.results.keys()):
+        results.settle(work, issue_id, found.get(issue_id))
     _go_on_with_cycle(work, answer.request)
 
 
@@ -303,12 +306,12 @@ def on_refresh_failed(work: Work, answer: RefreshFailed) -> None:
     under_way = _take_refresh(work, answer.request)
     if under_way is None:
         return
-    asked, named = under_way.ids - under_way.ahead, under_way.ids & answer.culprits
+    asked, named = under_way.ids, under_way.ids & answer.culprits
     if not named or answer.failure.retry_after_ms is not None:
         weather.on_failure(work, answer.failure)
     work.notify("warning", "refresh_failed", reason=answer.failure.line, hint=answer.failure.hint)
-    hit = (asked & named if named else asked) - work.state.wanted
-    picks, deferred = work.state.picks, work.state.deferred | under_way.ahead & named
+    hit = (named or asked) - work.state.wanted
+    picks, deferred = work.state.picks, work.state.deferred
     work.update(picks=picks - hit, deferred=deferred | picks & hit, wanted=work.state.wanted | (asked - hit))
     for issue_id in sorted(hit):
         _apply_failure(work, issue_id, answer.failure)

@@ -1,8 +1,9 @@
 """The end of a run attempt: account for it, then retry, block or release its claim (SM4, SM7, RT2-RT5)."""
 
+from symphony.domain.counts import added
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue
-from symphony.scheduler import blocks, budgets, choice, limits, policy, threads
+from symphony.scheduler import blocks, budgets, choice, limits, policy, results, threads
 from symphony.scheduler.claims import Trigger
 from symphony.scheduler.commands import FinishReason, StopReason
 from symphony.scheduler.inputs import Outcome, OutcomeKind, Resume, Timer, TimerKind
@@ -15,6 +16,7 @@ __all__ = ["no_progress", "on_run_ended", "stopped_by_operator"]
 def on_run_ended(work: Work, run: Running, outcome: Outcome) -> None:
     """Account for the run, then decide on its claim; on the way out a successor gets it (SM4, RT2-RT5)."""
     _account(work, run)
+    results.record(work, run, outcome)
     limits.learn(work, run, outcome)
     work.clear_timer(Timer(TimerKind.STALL, run.run_id))
     work.clear_timer(Timer(TimerKind.SETTLE, run.run_id))
@@ -38,6 +40,7 @@ def on_run_ended(work: Work, run: Running, outcome: Outcome) -> None:
         blocks.release(work, run.issue, path=run.report.workspace_path)
     else:
         _decide_next(work, run, outcome)
+    results.settle(work, run.issue.id, None if run.stopping is StopReason.MISSING else run.issue)
 
 
 def _account(work: Work, run: Running) -> None:
@@ -45,9 +48,9 @@ def _account(work: Work, run: Running) -> None:
     spent = 0 if run.agent_ms is None else work.now_ms - run.agent_ms
     work.update(
         totals=Totals(
-            input_tokens=totals.input_tokens + report.input_tokens,
-            output_tokens=totals.output_tokens + report.output_tokens,
-            total_tokens=totals.total_tokens + report.total_tokens,
+            input_tokens=added(totals.input_tokens, report.input_tokens),
+            output_tokens=added(totals.output_tokens, report.output_tokens),
+            total_tokens=added(totals.total_tokens, report.total_tokens),
             running_ms=totals.running_ms + spent,
         )
     )
@@ -64,9 +67,12 @@ def _decide_next(work: Work, run: Running, outcome: Outcome) -> None:
     elif _interrupted(run, outcome):
         _go_on_later(work, run, outcome)
     elif failure is None:
-        work.update(completed=work.state.completed | {run.issue.id})
+        if outcome.kind is OutcomeKind.SUCCEEDED:
+            work.update(completed=work.state.completed | {run.issue.id})
         idle = _idle_attempts(run, outcome, None)
         _queue(work, run, attempt=1, delay_ms=policy.CONTINUATION_DELAY_MS, idle=idle)
+    elif failure.category is Category.WORKSPACE_VANISHED and run.failures == 0:
+        _queue_anew(work, run, failure)
     elif failure.category in choice.LIMITS:
         _after_limit(work, run, outcome, failure)
     else:
@@ -75,6 +81,9 @@ def _decide_next(work: Work, run: Running, outcome: Outcome) -> None:
 
 def _after_failure(work: Work, run: Running, outcome: Outcome, failure: Failure) -> None:
     """Try again later, or ask a person. Whom only the tracker failed goes on with its conversation (AG8)."""
+    if failure.category is Category.ISSUE_TOO_LONG:
+        blocks.block(work, run.issue, failure, held=run)
+        return
     idle = _idle_attempts(run, outcome, failure)
     if idle >= work.state.settings.max_attempts_without_progress:
         blocks.block(work, run.issue, no_progress(run.issue, idle, failure), held=run)
@@ -84,6 +93,14 @@ def _after_failure(work: Work, run: Running, outcome: Outcome, failure: Failure)
     delay = max(policy.backoff_ms(attempt, cap), failure.retry_after_ms or 0)
     blameless = run.finishing is FinishReason.REFRESH_FAILED
     resume = threads.interrupted(run) if blameless else threads.after_failure(run)
+    _queue(work, run, attempt=attempt, delay_ms=delay, idle=idle, failure=failure, resume=resume)
+
+
+def _queue_anew(work: Work, run: Running, failure: Failure) -> None:
+    """The same attempt begins anew, as nobody knows that the agent is to blame; a second time it counts."""
+    attempt, idle = run.attempt or 1, run.idle_attempts
+    delay = policy.backoff_ms(1, work.state.settings.max_retry_backoff_ms)
+    resume = threads.after_failure(run)
     _queue(work, run, attempt=attempt, delay_ms=delay, idle=idle, failure=failure, resume=resume)
 
 
@@ -120,7 +137,7 @@ def _out_of_budget(work: Work, run: Running, outcome: Outcome) -> None:
 
 def _interrupted(run: Running, outcome: Outcome) -> bool:
     """Whether the run was ended by our own end, and not by anything of its own."""
-    asked_to_end = run.finishing is FinishReason.DRAINING and outcome.kind is OutcomeKind.SUCCEEDED
+    asked_to_end = run.finishing is FinishReason.DRAINING and outcome.clean
     return asked_to_end or run.stopping is StopReason.DRAINING
 
 
@@ -134,11 +151,13 @@ def _go_on_later(work: Work, run: Running, outcome: Outcome) -> None:
         idle_attempts=0 if outcome.progress else run.idle_attempts,
         workspace_path=run.report.workspace_path,
         failures=run.failures,
+        runs=run.runs - 1,
         resume=threads.interrupted(run),
     )
     if work.claim(run.issue, Trigger.RETRY, retry):
         work.await_retry(run.issue.id, work.now_ms)
-        work.notify("info", "run_interrupted", run.issue, run_id=run.run_id, attempt=retry.attempt)
+        facts = policy.attempt_facts(retry, work.state.settings)
+        work.notify("info", "run_interrupted", run.issue, run_id=run.run_id, **facts)
 
 
 def _idle_attempts(run: Running, outcome: Outcome, failure: Failure | None) -> int:
@@ -159,7 +178,7 @@ def _failure_of(run: Running, outcome: Outcome, section: str) -> Failure | None:
             blame=Blame.AGENT,
             message=f"the agent gave no sign of life within {section}.stall_timeout_ms",
         )
-    if outcome.kind is OutcomeKind.SUCCEEDED:
+    if outcome.clean:
         return None
     return outcome.failure or Failure(
         category=Category.INTERNAL, blame=Blame.HOST, message=f"the run ended as {outcome.kind.value}"
@@ -215,9 +234,11 @@ def _queue(
         workspace_path=run.report.workspace_path,
         failures=run.failures + int(not blameless) if failure else 0,
         hopeless=failure is not None and not failure.retryable and not blameless,
+        runs=run.runs,
         resume=resume,
     )
     if work.claim(issue, Trigger.RETRY, retry):
         work.await_retry(issue.id, due_ms)
         if error:
-            work.notify("info", "run_retrying", issue, attempt=attempt, delay_ms=delay_ms, reason=error)
+            facts = policy.attempt_facts(retry, work.state.settings)
+            work.notify("info", "run_retrying", issue, **facts, delay_ms=delay_ms, reason=error)

@@ -11,8 +11,11 @@ from symphony.scheduler.settings import SchedulerSettings
 
 __all__ = [
     "AgentReported",
+    "AnswersRead",
+    "AnswersUnread",
     "ClaimKind",
     "DayBegan",
+    "Delivered",
     "DrainAsked",
     "Input",
     "OperatorAsked",
@@ -20,10 +23,14 @@ __all__ = [
     "OutcomeKind",
     "PollFailed",
     "Polled",
+    "Pushed",
     "Recovered",
     "RecoveredClaim",
     "RefreshFailed",
     "Refreshed",
+    "Remark",
+    "Result",
+    "ResultStatus",
     "Resume",
     "ResumeReason",
     "RunEnded",
@@ -86,6 +93,8 @@ class Thread:
 
     The counts are the thread's own totals since its beginning: the high-water mark below which nothing is
     counted again after a resume (TK4). `agent` is the one that it belongs to, by name: no other knows it.
+    `begun` says that a turn of it is known to have begun; where not, nobody knows whether the agent was told
+    of its task.
     """
 
     thread_id: str
@@ -93,6 +102,7 @@ class Thread:
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int = 0
+    begun: bool = True
 
 
 class ResumeReason(StrEnum):
@@ -125,9 +135,14 @@ class Spent:
 
 
 class OutcomeKind(StrEnum):
-    """How a run attempt ended, as the worker saw it."""
+    """How a run attempt ended, as the worker saw it.
+
+    `NO_PROGRESS` is a run that came to its end and left nothing: no commit, no changed file, and no change at
+    the tracker through a tool of ours.
+    """
 
     SUCCEEDED = "succeeded"
+    NO_PROGRESS = "no_progress"
     FAILED = "failed"
     TIMED_OUT = "timed_out"
     INPUT_REQUIRED = "input_required"
@@ -135,11 +150,32 @@ class OutcomeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """The branch that a run delivered; all counts compare `head` with the commit on which the branch began.
+
+    `pushed` says whether the remote `origin` has `head`. `push_failure` says why it does not although
+    `workspace.push` asks for it.
+    """
+
+    branch: str
+    head: str
+    commits: int = 0
+    files_changed: int = 0
+    insertions: int = 0
+    deletions: int = 0
+    pushed: bool = False
+    push_failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """The end of a run: `progress` says whether it left a new commit or a changed tree.
 
-    Null means unknown, which speaks against the issue only if no agent was launched (RT5). `question` is what
-    the agent asked of a person, in its own words (SM7).
+    `progress` is `None` where that is unknown, which counts against the issue only if no agent was launched.
+    `question` is what the agent asked of a person, in its own words. `delivered` is `None` where the run left
+    no branch with a commit of its own. `commented` says whether the agent wrote a comment by a tool of ours,
+    `summary` is the last thing that it said, on one line, `cost_usd` what it said that its turns cost; both
+    are `None` where it said nothing.
     """
 
     kind: OutcomeKind
@@ -147,6 +183,54 @@ class Outcome:
     progress: bool | None = None
     commits: int = 0
     question: str | None = None
+    delivered: Delivered | None = None
+    commented: bool = False
+    summary: str | None = None
+    cost_usd: float | None = None
+
+    @property
+    def clean(self) -> bool:
+        """Whether the run came to its end by itself."""
+        return self.kind in {OutcomeKind.SUCCEEDED, OutcomeKind.NO_PROGRESS}
+
+
+class ResultStatus(StrEnum):
+    """Where the work on an issue stands that some run has delivered."""
+
+    OPEN = "open"
+    READY = "ready"
+    ENDED = "ended"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What the runs of an issue came to.
+
+    Attributes:
+        issue: as it was seen last, without its description.
+        status: `OPEN` while it is claimed or in an active state; `READY` for review once it has left them;
+            `ENDED` in a terminal state; `GONE` from the tracker, which is remembered for a push that failed.
+        ended_ms: when its last run ended; negative if that was before the clock's zero.
+        delivered: by the last run that delivered anything; `None` where none did so far.
+        commented: whether the agent commented on the issue in that run.
+        summary: the last words of the last run, one line.
+        cost_usd: what the agents said that the runs cost, `None` where no agent said it.
+        pushes: how many pushes of `delivered` failed in a row.
+        pushing: whether one is under way.
+    """
+
+    issue: Issue
+    status: ResultStatus = ResultStatus.OPEN
+    ended_ms: int = 0
+    delivered: Delivered | None = None
+    commented: bool = False
+    summary: str | None = None
+    turns: int = 0
+    total_tokens: int = 0
+    cost_usd: float | None = None
+    pushes: int = 0
+    pushing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,12 +254,14 @@ class ClaimKind(StrEnum):
 class RecoveredClaim:
     """A claim that the journal remembers; none of its processes is alive any more.
 
-    `due_ms`, and `since_ms` (of a block; may be negative), are of the present monotonic clock, and bounded.
-    `idle_attempts`, `failures`, `hopeless` are as in `state.Retry`; the last three only of a blocked one.
+    `run_id` is of a block: the run that was blocked. `due_ms`, and `since_ms` (of a block; may be negative),
+    are of the present monotonic clock, and bounded. `idle_attempts`, `failures`, `hopeless` and `runs` are as
+    in `state.Retry`; `failure`, `question` and `settled` are only of a blocked one.
     """
 
     issue: Issue
     kind: ClaimKind
+    run_id: str | None = None
     attempt: int | None = None
     due_ms: int = 0
     since_ms: int = 0
@@ -188,6 +274,7 @@ class RecoveredClaim:
     failure: Failure | None = None
     question: str | None = None
     settled: bool = False
+    runs: int = 0
 
 
 class TimerKind(StrEnum):
@@ -200,6 +287,7 @@ class TimerKind(StrEnum):
     DRAIN = "drain"
     QUIET = "quiet"
     LIMIT = "limit"
+    PUSH = "push"
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +307,7 @@ class Recovered:
 
     workspaces: tuple[WorkspaceRef, ...] = ()
     claims: tuple[RecoveredClaim, ...] = ()
+    results: tuple[Result, ...] = ()
     spent: Mapping[str, Spent] = field(default_factory=dict)
     day: str | None = None
     day_tokens: int = 0
@@ -242,9 +331,13 @@ class WorkflowRejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeAsked:
-    """Something may have changed at the tracker, or an operator asked for a refresh (SC15)."""
+    """Something may have changed at the tracker, or an operator asked for a refresh (SC15).
+
+    An operator's wake ends the wait after failures, unless the tracker itself asked to be left alone.
+    """
 
     reason: str
+    by_operator: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,10 +387,15 @@ class AgentReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnded:
-    """A turn completed and the worker waits for `ContinueRun` or `FinishRun`."""
+    """A turn completed and the worker waits for `ContinueRun` or `FinishRun`.
+
+    `trace` says whether the turn left a commit, a changed file, or a change at the tracker through a tool of
+    ours. It is `None` where that is unknown, which neither counts against the run nor for it.
+    """
 
     run_id: str
     turn: int
+    trace: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,6 +404,15 @@ class RunEnded:
 
     run_id: str
     outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pushed:
+    """The answer to `PushBranch`; `failure` is `None` where the remote has `head` now."""
+
+    issue_id: str
+    head: str
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,6 +448,38 @@ class OperatorAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """A comment of a person on an issue; author and text are words of others, which the runtime bounds."""
+
+    id: str
+    author: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswersRead:
+    """What was written on an issue since its question, oldest first: the answer to `ReadAnswers`.
+
+    `answers` are of people whose words count. `others` are of people whose words do not; of these only the
+    newest are told, each by its first line.
+    """
+
+    issue_id: str
+    question: str
+    answers: tuple[Remark, ...] = ()
+    others: tuple[Remark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswersUnread:
+    """The comments of an issue that waits for an answer could not be read."""
+
+    issue_id: str
+    question: str
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DayBegan:
     """A day (`YYYY-MM-DD`, UTC) began: the daily budget counts anew. An earlier one gives nothing back."""
 
@@ -369,8 +508,11 @@ Input = (
     | AgentReported
     | TurnEnded
     | RunEnded
+    | Pushed
     | TimerFired
     | OperatorAsked
+    | AnswersRead
+    | AnswersUnread
     | DayBegan
     | DrainAsked
     | StopAsked

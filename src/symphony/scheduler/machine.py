@@ -14,6 +14,7 @@ from typing import assert_never
 
 from symphony.domain.issue import Issue
 from symphony.scheduler import (
+    answers,
     blocks,
     cycle,
     departure,
@@ -21,6 +22,7 @@ from symphony.scheduler import (
     limits,
     policy,
     recovery,
+    results,
     retries,
     runs,
     verbs,
@@ -28,12 +30,15 @@ from symphony.scheduler import (
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import (
     AgentReported,
+    AnswersRead,
+    AnswersUnread,
     DayBegan,
     DrainAsked,
     Input,
     OperatorAsked,
     Polled,
     PollFailed,
+    Pushed,
     Recovered,
     Refreshed,
     RefreshFailed,
@@ -70,7 +75,7 @@ def step(state: State, fact: Input, now_ms: int) -> tuple[State, tuple[Command, 
     work = Work(state, now_ms)
     _take(work, fact)
     if isinstance(fact, _MAKES_ROOM):
-        cycle.fill_slots(work, at_once=isinstance(fact, RunEnded))
+        cycle.fill_slots(work)
     if work.state.poll_again and work.state.cycle is Cycle.IDLE:
         cycle.begin(work)
     cycle.send_wanted(work)
@@ -88,7 +93,7 @@ def _take(work: Work, fact: Input) -> None:  # noqa: C901, PLR0912 - one line pe
             work.update(hold=fact.failure)
             work.notify("error", "workflow_rejected", reason=fact.failure.line, hint=fact.failure.hint)
         case WakeAsked():
-            cycle.wake(work)
+            cycle.wake(work, by_operator=fact.by_operator)
         case Polled():
             cycle.on_polled(work, fact)
         case PollFailed():
@@ -99,6 +104,8 @@ def _take(work: Work, fact: Input) -> None:  # noqa: C901, PLR0912 - one line pe
             cycle.on_refresh_failed(work, fact)
         case AgentReported() | TurnEnded() | RunEnded():
             _on_run(work, fact)
+        case Pushed():
+            results.on_pushed(work, fact)
         case TimerFired():
             late_ms = work.late_ms(fact.timer)
             work.clear_timer(fact.timer)
@@ -107,6 +114,10 @@ def _take(work: Work, fact: Input) -> None:  # noqa: C901, PLR0912 - one line pe
                 _on_timer(work, fact.timer)
         case OperatorAsked():
             verbs.act(work, fact)
+        case AnswersRead():
+            answers.on_read(work, fact)
+        case AnswersUnread():
+            answers.on_unread(work, fact)
         case DayBegan():
             _on_day(work, fact.day)
         case DrainAsked():
@@ -126,14 +137,14 @@ def _on_run(work: Work, fact: AgentReported | TurnEnded | RunEnded) -> None:
         case AgentReported():
             runs.on_agent_report(work, run, fact.report)
         case TurnEnded():
-            runs.on_turn_ended(work, run, fact.turn)
+            runs.on_turn_ended(work, run, fact)
         case RunEnded():
             endings.on_run_ended(work, run, fact.outcome)
         case _:
             assert_never(fact)
 
 
-def _on_timer(work: Work, timer: Timer) -> None:
+def _on_timer(work: Work, timer: Timer) -> None:  # noqa: C901 - one line per kind of timer
     match timer.kind:
         case TimerKind.POLL:
             cycle.begin(work)
@@ -151,6 +162,8 @@ def _on_timer(work: Work, timer: Timer) -> None:
             limits.on_over(work, timer.id)
             retries.fire_due(work)
             cycle.fill_slots(work)
+        case TimerKind.PUSH:
+            results.on_push_due(work, timer.id)
         case TimerKind.QUIET:
             pass  # what waited for it is asked at the end of the step
         case _:
@@ -189,7 +202,7 @@ def _on_day(work: Work, day: str) -> None:
         return
     work.update(day=day)
     if before is not None and day > before:
-        work.update(day_tokens=0, exempt=frozenset())
+        work.update(day_tokens=0, day_spender=None, exempt=frozenset())
         work.notify("info", "day_began", day=day)
         blocks.lift_budgets(work)
 

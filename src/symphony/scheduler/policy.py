@@ -14,13 +14,16 @@ from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue, is_routable, normalise_state
 from symphony.scheduler import budgets, choice
 from symphony.scheduler.inputs import ResumeReason, SchedulerSettings
-from symphony.scheduler.state import Drain, Retry, State
+from symphony.scheduler.state import Drain, Retry, Running, State
 
 __all__ = [
     "Eligible",
     "Ineligible",
     "ReasonCode",
     "Standing",
+    "attempt",
+    "attempt_facts",
+    "attempt_words",
     "backoff_ms",
     "counts_as_idle",
     "eligible",
@@ -31,6 +34,7 @@ __all__ = [
     "slot_shortage",
     "sort_key",
     "standing",
+    "unfit",
 ]
 
 CONTINUATION_DELAY_MS = 1_000
@@ -157,6 +161,30 @@ def counts_as_idle(failure: Failure | None) -> bool:
     return failure.blame not in {Blame.TRACKER, Blame.HOST} and failure.category not in _OUTAGES
 
 
+def attempt(entry: Running | Retry, settings: SchedulerSettings) -> tuple[int, int]:
+    """Which attempt runs or comes next, as people count them, and which one is the last.
+
+    The first is 1. After the last a person is asked, unless an attempt makes progress before; that, and one
+    that an outage ends, moves the last. The `attempt` of the specification is another number:
+    it is None for the first run, 1 again after every clean end, and a retry that finds no slot raises it.
+    """
+    number = entry.runs if isinstance(entry, Running) else entry.runs + 1
+    left = settings.max_attempts_without_progress - entry.idle_attempts
+    return number, number - 1 + max(left, 1)
+
+
+def attempt_words(entry: Running | Retry, settings: SchedulerSettings) -> str:
+    """The same for people: `3 of 5`."""
+    number, last = attempt(entry, settings)
+    return f"{number} of {last}"
+
+
+def attempt_facts(entry: Running | Retry, settings: SchedulerSettings) -> dict[str, int | None]:
+    """The same as fields of a log line or a document, with the number of the specification."""
+    number, last = attempt(entry, settings)
+    return {"attempt": entry.attempt, "attempt_number": number, "attempt_limit": last}
+
+
 def given_up(retry: Retry, settings: SchedulerSettings) -> bool:
     """Whether `run --once` no longer waits for this retry: hopeless, or failed too often in a row."""
     return retry.hopeless or retry.failures >= settings.max_attempts_without_progress
@@ -181,21 +209,21 @@ def slot_shortage(issue: Issue, state: State, *, picked: Counter[str] | None = N
     return None
 
 
-def retry_words(retry: Retry) -> str:
+def retry_words(retry: Retry, settings: SchedulerSettings) -> str:
     """What a waiting claim waits for."""
     if retry.error is None and retry.resume is not None:
         answered = retry.resume.reason is ResumeReason.ANSWERED
         return "a person answered; it goes on in a moment" if answered else "it was interrupted and goes on"
     if retry.error is None:
         return "the last attempt ended well; is there more to do?"
-    return f"waiting for attempt {retry.attempt} after: {retry.error}"
+    return f"waiting for attempt {attempt_words(retry, settings)} after: {retry.error}"
 
 
 def _claimed(issue: Issue, state: State) -> Ineligible | None:
     if issue.id in state.running:
         return Ineligible(ReasonCode.RUNNING, "an agent is running")
     if retry := state.retrying.get(issue.id):
-        return Ineligible(ReasonCode.RETRYING, retry_words(retry))
+        return Ineligible(ReasonCode.RETRYING, retry_words(retry, state.settings))
     if blocked := state.blocked.get(issue.id):
         return Ineligible(ReasonCode.BLOCKED, f"waiting for a person: {blocked.failure.message}")
     return None
@@ -209,7 +237,8 @@ def _missing_labels(issue: Issue, required: Iterable[str]) -> str:
     return f"required label{'s' if len(missing) > 1 else ''} missing: {', '.join(missing)}"
 
 
-def _unfit(issue: Issue, settings: SchedulerSettings) -> Ineligible | None:
+def unfit(issue: Issue, settings: SchedulerSettings) -> Ineligible | None:
+    """Why the issue, as it stands at the tracker, is not to be worked on; `None` if it is."""
     empty = [name for name in _REQUIRED if not getattr(issue, name).strip()]
     if empty:
         return Ineligible(ReasonCode.INCOMPLETE, f"the tracker gave no {', '.join(empty)}")
@@ -279,7 +308,7 @@ def eligible(
     `own_claim` ignores the issue's own retry entry, for the moment when that retry comes due (RT6).
     """
     return (
-        _unfit(issue, state.settings)
+        unfit(issue, state.settings)
         or (None if own_claim else _claimed(issue, state))
         or _behind(issue, state)
         or _closed(state)

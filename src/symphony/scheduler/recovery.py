@@ -4,8 +4,9 @@ What ran goes on as a retry that is due at once, with the conversation it had. W
 trusted: of two claims on one issue the first holds, and a claim that is held already stays as it is.
 """
 
+from symphony.domain.counts import added
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.scheduler import blocks, cycle
+from symphony.scheduler import blocks, cycle, results
 from symphony.scheduler.claims import Claim, Trigger, claim_of
 from symphony.scheduler.inputs import ClaimKind, Recovered, RecoveredClaim
 from symphony.scheduler.state import Blocked, Retry
@@ -30,6 +31,7 @@ def on_recovered(work: Work, fact: Recovered) -> None:
     paths = {ref.issue_id: ref.path for ref in fact.workspaces}
     for claim in fact.claims:
         _take(work, claim, claim.workspace_path or paths.get(claim.issue.id))
+    results.recover(work, fact.results)
     _take_books(work, fact)
     state = work.state
     claimed = {*state.running, *state.retrying, *state.blocked}
@@ -66,6 +68,7 @@ def _take_block(work: Work, claim: RecoveredClaim, path: str | None) -> None:
         attempt=claim.attempt,
         question=claim.question,
         resume=claim.resume,
+        run_id=claim.run_id,
     )
     work.claim(claim.issue, Trigger.BLOCK, blocked)
     if claim.failure is not None:
@@ -83,6 +86,7 @@ def _take_retry(work: Work, claim: RecoveredClaim, path: str | None) -> None:
         workspace_path=path,
         failures=claim.failures,
         hopeless=claim.hopeless,
+        runs=claim.runs,
         resume=claim.resume,
     )
     work.claim(claim.issue, Trigger.RECOVER, retry)
@@ -97,5 +101,7 @@ def _take_books(work: Work, fact: Recovered) -> None:
         work.notify("warning", "still_paused", hint="`symphony resume` has issues started again")
     if state.day is None:
         work.update(
-            day=fact.day, day_tokens=fact.day_tokens + state.day_tokens, exempt=state.exempt | fact.exempt
+            day=fact.day,
+            day_tokens=added(fact.day_tokens, state.day_tokens),
+            exempt=state.exempt | fact.exempt,
         )

@@ -56,7 +56,8 @@ def requeue(work: Work, retry: Retry, error: str, *, failure: Failure | None = N
         entry = replace(entry, failures=retry.failures + 1, hopeless=not failure.retryable)
     if work.claim(retry.issue, Trigger.RETRY, entry):
         work.await_retry(retry.issue.id, due_ms)
-        work.notify("info", "run_retrying", retry.issue, attempt=attempt, delay_ms=delay_ms, reason=error)
+        facts = policy.attempt_facts(entry, work.state.settings)
+        work.notify("info", "run_retrying", retry.issue, **facts, delay_ms=delay_ms, reason=error)
 
 
 def on_refreshed(work: Work, retry: Retry, issue: Issue | None) -> None:

@@ -5,6 +5,7 @@ A run ends in exactly one `RunEnded`; until then it keeps slot and claim, whatev
 
 from dataclasses import replace
 
+from symphony.domain.counts import within
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue
 from symphony.scheduler import budgets, choice, moves, policy
@@ -22,6 +23,7 @@ from symphony.scheduler.inputs import (
     RunStage,
     Timer,
     TimerKind,
+    TurnEnded,
 )
 from symphony.scheduler.policy import Standing
 from symphony.scheduler.state import Drain, Retry, Running
@@ -62,6 +64,7 @@ def start(work: Work, issue: Issue, *, retry: Retry | None = None) -> None:
         max_turns=work.state.settings.max_turns,
         idle_attempts=retry.idle_attempts if retry else 0,
         failures=retry.failures if retry else 0,
+        runs=(retry.runs if retry else 0) + 1,
         report=RunReport(stage=RunStage.PREPARING_WORKSPACE, workspace_path=_known_path(work, issue.id)),
         resume=resume,
         agent=agent,
@@ -77,7 +80,8 @@ def start(work: Work, issue: Issue, *, retry: Retry | None = None) -> None:
         "run_started",
         issue,
         run_id=run.run_id,
-        attempt=attempt,
+        title=issue.title,
+        **policy.attempt_facts(run, work.state.settings),
         agent=agent.name,
         agent_reason=agent.reason,
     )
@@ -116,6 +120,7 @@ def on_agent_report(work: Work, run: Running, report: RunReport) -> None:
 
     An issue that used up its tokens is stopped in mid-turn, as the rest of a turn may cost any number.
     """
+    report = _within_bounds(report)
     budgets.count(work, run, report)
     alive = report.signs != run.report.signs or report.stage is not run.report.stage
     entered = report.stage in _AGENT_STAGES and report.stage is not run.report.stage
@@ -134,6 +139,20 @@ def on_agent_report(work: Work, run: Running, report: RunReport) -> None:
     in_turn = not run.awaiting and not run.finishing and report.stage is not RunStage.FINISHING
     if in_turn and budgets.tokens_used(work.state, run.issue):
         stop(work, run, StopReason.BUDGET)
+
+
+def _within_bounds(report: RunReport) -> RunReport:
+    """The report with counts that can be added up and written down, whatever a recording holds."""
+    counts = (report.input_tokens, report.output_tokens, report.total_tokens, report.turn_count)
+    if all(count == within(count) for count in counts):
+        return report
+    return replace(
+        report,
+        input_tokens=within(report.input_tokens),
+        output_tokens=within(report.output_tokens),
+        total_tokens=within(report.total_tokens),
+        turn_count=within(report.turn_count),
+    )
 
 
 def arm_silence(work: Work, run: Running, *, since_ms: int) -> None:
@@ -174,14 +193,16 @@ def forgive_sleep(work: Work, late_ms: int) -> None:
             work.set_timer(Timer(TimerKind.SETTLE, run.run_id), work.now_ms + SETTLE_MS)
 
 
-def on_turn_ended(work: Work, run: Running, turn: int) -> None:
+def on_turn_ended(work: Work, run: Running, ended: TurnEnded) -> None:
     """A turn completed: ask the tracker before deciding on the next one (SM5, AG8).
 
+    Turns in a row that left no trace are counted; one of which that is unknown changes nothing.
     An end of another turn than the one that runs is late or repeated, and means nothing.
     """
-    if run.stopping or run.finishing or run.awaiting or turn != run.turn:
+    if run.stopping or run.finishing or run.awaiting or ended.turn != run.turn:
         return
-    waiting = replace(run, awaiting=True, last_sign_ms=work.now_ms)
+    idle_turns = 0 if ended.trace else run.idle_turns + int(ended.trace is False)
+    waiting = replace(run, awaiting=True, last_sign_ms=work.now_ms, idle_turns=idle_turns)
     work.set_running(waiting)
     if work.state.drain is not Drain.NO:
         finish(work, waiting, FinishReason.DRAINING)
@@ -210,6 +231,7 @@ def on_running_refreshed(work: Work, run: Running, issue: Issue | None) -> None:
 
 def _go_on(work: Work, run: Running) -> None:
     run = replace(run, settling=False)
+    most_idle = work.state.settings.max_turns_without_progress
     work.clear_timer(Timer(TimerKind.SETTLE, run.run_id))
     if not run.awaiting:
         work.set_running(run)
@@ -217,6 +239,8 @@ def _go_on(work: Work, run: Running) -> None:
         finish(work, run, FinishReason.BUDGET)
     elif run.turn >= run.max_turns:
         finish(work, run, FinishReason.MAX_TURNS)
+    elif most_idle is not None and run.idle_turns >= most_idle:
+        finish(work, run, FinishReason.NO_PROGRESS)
     else:
         report = replace(run.report, tool_calls=0)
         run = replace(run, awaiting=False, turn=run.turn + 1, last_sign_ms=work.now_ms, report=report)

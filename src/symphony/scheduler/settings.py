@@ -38,7 +38,8 @@ class SchedulerSettings:
     """The settings that decisions depend on. State names are normalised (DM7), but for `on_…` (see `moves`).
 
     Durations are in ms; budgets are in tokens and turns, and null means without limit. `agent` is the
-    default, and `stall_timeout_ms` that of agents which `agents` does not tell of.
+    default, and `stall_timeout_ms` that of agents which `agents` does not tell of. `comment_on_delivery` says
+    whether an issue gets a comment when its work is ready for review.
     """
 
     active_states: frozenset[str]
@@ -50,7 +51,8 @@ class SchedulerSettings:
     max_turns: int = 20
     max_retry_backoff_ms: int = 300_000
     stall_timeout_ms: int = 300_000
-    max_attempts_without_progress: int = 5
+    max_attempts_without_progress: int = 3
+    max_turns_without_progress: int | None = 2
     drain_timeout_ms: int = 30_000
     max_tokens_per_issue: int | None = None
     max_tokens_per_day: int | None = None
@@ -58,6 +60,7 @@ class SchedulerSettings:
     on_start: str | None = None
     on_block: str | None = None
     on_return: str | None = None
+    comment_on_delivery: bool = True
     agent: str = "codex"
     fallback: str | None = None
     rules: tuple[Rule, ...] = ()

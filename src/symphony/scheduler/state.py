@@ -1,15 +1,16 @@
 """What the scheduler knows: immutable values, replaced as a whole by each step (DM15-DM18)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
-from operator import attrgetter
 from typing import Any
 
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue
 from symphony.scheduler.commands import FinishReason, StopReason
 from symphony.scheduler.inputs import (
+    Remark,
+    Result,
     Resume,
     RunReport,
     RunStage,
@@ -26,13 +27,13 @@ __all__ = [
     "Drain",
     "Entry",
     "Limited",
+    "Reading",
     "RefreshInFlight",
     "Retry",
     "Running",
     "State",
     "Totals",
     "Weather",
-    "altered",
     "initial",
 ]
 
@@ -90,7 +91,9 @@ class Running:
     `agent_ms` is when the agent was launched, null before: hooks and clones are not silence (SC11).
     `awaiting` means a turn ended and the issue is being refreshed. `idle_attempts` counts the attempts of
     this claim before this one that left no progress (RT5), `failures` those that failed, for any reason.
-    `resume` is what the run went on with, `agent` who runs it.
+    `idle_turns` counts the turns in a row up to now that left no trace, `runs` the runs of this claim, with
+    this one, since it was made or a block was lifted. `resume` is what the run went on with, `agent` who runs
+    it.
     """
 
     run_id: str
@@ -100,10 +103,12 @@ class Running:
     max_turns: int
     idle_attempts: int
     failures: int = 0
+    runs: int = 1
     report: RunReport = field(default_factory=lambda: RunReport(stage=RunStage.PREPARING_WORKSPACE))
     agent_ms: int | None = None
     last_sign_ms: int | None = None
     turn: int = 1
+    idle_turns: int = 0
     awaiting: bool = False
     settling: bool = False
     finishing: FinishReason | None = None
@@ -117,7 +122,8 @@ class Retry:
     """A claim that waits for its next attempt (DM16). `firing` means due and being refreshed.
 
     `failures` counts the failed attempts and refreshes in a row; `hopeless` means that the last one said it
-    would not mend by itself. Both are read by `run --once` alone: a daemon goes on trying.
+    would not mend by itself. Both are read by `run --once` alone: a daemon goes on trying. `runs` counts the
+    runs so far, as in `Running`; one that only was interrupted does not count.
     """
 
     issue: Issue
@@ -129,7 +135,22 @@ class Retry:
     firing: bool = False
     failures: int = 0
     hopeless: bool = False
+    runs: int = 0
     resume: Resume | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What is known of the comments on an issue that waits for an answer (`answers`).
+
+    `under_way` means that they are being read, `again` that somebody woke us meanwhile. `others` are the
+    newest comments of people whose words are no answer, `failure` is why the last reading failed.
+    """
+
+    under_way: bool = False
+    again: bool = False
+    others: tuple[Remark, ...] = ()
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +159,8 @@ class Blocked:
 
     `settled` is set by the first refresh after the block: only later changes unblock. `question` is what the
     agent asked, `resume` how it would go on, and `attempt` the number of the run that was blocked.
-    `returning` is why the issue shall go on, once it is back in an active state (`moves`).
+    `returning` is why the issue shall go on, once it is back in an active state (`moves`). `run_id` is of the
+    run that was blocked, which also names its question; `comments` is what was read on the issue since.
     """
 
     issue: Issue
@@ -151,9 +173,20 @@ class Blocked:
     question: str | None = None
     resume: Resume | None = None
     returning: str | None = None
+    run_id: str | None = None
+    comments: Reading = field(default_factory=Reading)
 
 
 Entry = Running | Retry | Blocked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spender:
+    """Whose report used up the budget of the day: its issue by identifier, and what its run had used."""
+
+    issue: str
+    agent: str
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,26 +203,23 @@ class Totals:
 class Weather:
     """How the tracker answers: `failures` questions in a row that went wrong, since when.
 
-    The circuit is open while `until_ms` lies ahead: then nothing is asked. After it, one question decides.
+    `counted_ms` is when the last of them was counted: those of one burst count once. The circuit is open
+    while `until_ms` lies ahead: then nothing is asked. After it, one question decides.
     """
 
     failures: int = 0
     since_ms: int | None = None
+    counted_ms: int | None = None
     until_ms: int | None = None
     failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshInFlight:
-    """The one by-id request under way; further ids wait and go together in the next.
-
-    `ahead` are ids that nobody waits for: candidates that may start soon (`guard`).
-    """
+    """The one by-id request under way; further ids wait and go together in the next."""
 
     request: int
     ids: frozenset[str]
-    asked_ms: int = 0
-    ahead: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,10 +227,10 @@ class State:
     """Everything a decision depends on.
 
     `epoch` is the caller's unique name of this daemon lifetime, the stem of run ids; `serial` numbers
-    runs, requests and timer tokens. `picks` are candidates whose guard refresh is pending (SC9). `parked`
+    runs, requests and timer tokens. `picks` are candidates whose guard refresh is pending (SC9). `results`
+    are what the runs of issues came to, for people to review (`results`). `parked`
     are workspaces without a claim, asked about now and then so that ended ones are cleaned (SC2).
-    `deferred` are candidates whose guard refresh failed; they wait for the next poll. `looked` is when those
-    that were seen ahead of a free slot were asked for (`guard`). `poll_soon` means that
+    `deferred` are candidates whose guard refresh failed; they wait for the next poll. `poll_soon` means that
     the next poll is due in a moment, because something changed during the last one.
     `timers` holds the newest token of each armed timer, `dues` when it comes due. `quiet_until_ms` is set
     when the tracker asked not to be asked before.
@@ -214,10 +244,10 @@ class State:
     running: Mapping[str, Running] = field(default_factory=dict)
     retrying: Mapping[str, Retry] = field(default_factory=dict)
     blocked: Mapping[str, Blocked] = field(default_factory=dict)
+    results: Mapping[str, Result] = field(default_factory=dict)
     candidates: Mapping[str, Issue] = field(default_factory=dict)
     picks: frozenset[str] = frozenset()
     deferred: frozenset[str] = frozenset()
-    looked: Mapping[str, int] = field(default_factory=dict)
     parked: Mapping[str, WorkspaceRef] = field(default_factory=dict)
     parked_ms: int | None = None
     cycle: Cycle = Cycle.IDLE
@@ -241,6 +271,7 @@ class State:
     spent: Mapping[str, Spent] = field(default_factory=dict)
     day: str | None = None
     day_tokens: int = 0
+    day_spender: Spender | None = None
     exempt: frozenset[str] = frozenset()
     weather: Weather = field(default_factory=Weather)
     rate_limits: Mapping[str, Any] | None = None
@@ -250,21 +281,3 @@ class State:
 def initial(settings: SchedulerSettings, *, epoch: str) -> State:
     """The state before the first input."""
     return State(settings=settings, epoch=epoch)
-
-
-_SLOTS = {each.name: vars(State)[each.name].__set__ for each in fields(State)}
-_WRITERS = tuple(_SLOTS.values())
-_held = attrgetter(*_SLOTS)
-
-
-def altered(state: State, changes: Mapping[str, Any]) -> State:
-    """A copy of the state with some fields changed: `dataclasses.replace` at half its cost.
-
-    A step makes half a dozen copies, and a simulation of months takes hundreds of thousands of steps.
-    """
-    copy: State = object.__new__(State)
-    for write, value in zip(_WRITERS, _held(state), strict=True):
-        write(copy, value)
-    for name, value in changes.items():
-        _SLOTS[name](copy, value)
-    return copy

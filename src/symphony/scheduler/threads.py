@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from symphony.domain.counts import added
 from symphony.scheduler.inputs import Resume, ResumeReason, Thread
 from symphony.scheduler.state import Blocked, Running, State
 
@@ -16,13 +17,16 @@ def thread_of(run: Running) -> Thread | None:
     report, known = run.report, run.resume.thread if run.resume else None
     if report.thread_id is None:
         return known
-    base = known if known is not None and known.thread_id == report.thread_id else Thread(thread_id="")
+    base = Thread(thread_id="", begun=False)
+    if known is not None and known.thread_id == report.thread_id:
+        base = known
     return Thread(
         thread_id=report.thread_id,
         agent=run.agent.name,
-        input_tokens=base.input_tokens + report.input_tokens,
-        output_tokens=base.output_tokens + report.output_tokens,
-        total_tokens=base.total_tokens + report.total_tokens,
+        input_tokens=added(base.input_tokens, report.input_tokens),
+        output_tokens=added(base.output_tokens, report.output_tokens),
+        total_tokens=added(base.total_tokens, report.total_tokens),
+        begun=base.begun or report.turn_count > 0,
     )
 
 

@@ -1,7 +1,8 @@
 """What an operator may ask for, judged and carried out (DESIGN 11a).
 
 `refusal` says in advance whether a verb fits the present state, with a stable code. The machine judges
-again when the verb arrives, as the state may have changed meanwhile.
+again when the verb arrives, as the state may have changed meanwhile. A verb about the daemon never fails for
+being given twice: where the daemon is `already` as it asks for, the verb changes nothing.
 
     stop      a run ends in mid-turn, a waiting retry is given up; the issue is blocked for a person
     retry     a waiting retry comes due, a blocked issue goes on with its conversation; budgets stay,
@@ -17,13 +18,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from symphony.domain.failures import Category
-from symphony.scheduler import blocks, budgets, cycle, departure, endings, limits, retries, runs, threads
+from symphony.domain.issue import Issue
+from symphony.scheduler import (
+    blocks,
+    budgets,
+    cycle,
+    departure,
+    endings,
+    limits,
+    policy,
+    retries,
+    runs,
+    threads,
+)
 from symphony.scheduler.commands import StopReason
-from symphony.scheduler.inputs import OperatorAsked, ResumeReason, Verb
+from symphony.scheduler.inputs import OperatorAsked, ResultStatus, ResumeReason, SchedulerSettings, Verb
+from symphony.scheduler.policy import ReasonCode
 from symphony.scheduler.state import Blocked, Drain, Entry, State
 from symphony.scheduler.work import Work
 
-__all__ = ["ISSUE_VERBS", "Refusal", "act", "answerable", "refusal"]
+__all__ = ["ISSUE_VERBS", "Refusal", "act", "already", "answerable", "not_active", "refusal"]
 
 ISSUE_VERBS = frozenset({Verb.STOP, Verb.RETRY, Verb.UNBLOCK, Verb.ANSWER})
 """The verbs that are about one issue; the others are about the daemon."""
@@ -45,17 +59,42 @@ def answerable(blocked: Blocked) -> bool:
     return blocks.answerable(blocked.failure, blocked.question)
 
 
+def already(state: State, verb: Verb) -> bool:
+    """Whether the daemon is as the verb asks for, so that the verb changes nothing."""
+    if verb is Verb.PAUSE:
+        return state.paused
+    if verb is Verb.RESUME:
+        return not state.paused
+    return verb is Verb.DRAIN and state.drain is not Drain.NO
+
+
 def refusal(state: State, verb: Verb, issue_id: str | None = None, text: str | None = None) -> Refusal | None:
     """Why the verb cannot be carried out now, or null when it can."""
     if verb in ISSUE_VERBS:
-        return _REFUSALS[verb](state, issue_id or "", text)
-    if verb is Verb.DRAIN and state.drain is not Drain.NO:
-        return Refusal(code="draining", message="the daemon is shutting down already")
-    if verb is Verb.PAUSE and state.paused:
-        return Refusal(code="already_paused", message="the daemon is paused already")
-    if verb is Verb.RESUME and not state.paused:
-        return Refusal(code="not_paused", message="the daemon is not paused")
+        return _out_of_hand(state, issue_id or "") or _REFUSALS[verb](state, issue_id or "", text)
     return None
+
+
+def _out_of_hand(state: State, issue_id: str) -> Refusal | None:
+    """Why nothing can be done about an issue that is not in an active state any more."""
+    result = state.results.get(issue_id)
+    if result is None or result.status is ResultStatus.OPEN:
+        return None
+    issue = result.issue
+    if result.status is ResultStatus.GONE:
+        message, hint = f"the tracker does not find {issue.identifier} any more", None
+    else:
+        message, hint = not_active(issue, state.settings)
+    return Refusal(code="not_active", message=message, hint=hint)
+
+
+def not_active(issue: Issue, settings: SchedulerSettings) -> tuple[str, str]:
+    """What is to be said of an issue that nobody is to work on as it stands, and what to do about it."""
+    unfit = policy.unfit(issue, settings)
+    if unfit is None or unfit.code in {ReasonCode.INACTIVE, ReasonCode.TERMINAL}:
+        message = f"{issue.identifier} is in {issue.state}, which is no active state"
+        return message, f"move it to {settings.on_return or 'an active state'} to have it worked on"
+    return f"{issue.identifier} is not to be worked on: {unfit.message}", "settle that in the tracker"
 
 
 def _refuse_stop(state: State, issue_id: str, _text: str | None) -> Refusal | None:
@@ -120,6 +159,8 @@ def act(work: Work, fact: OperatorAsked) -> None:
         work.notify("warning", "operator_refused", issue, verb=fact.verb.value, reason=refused.message)
         return
     work.notify("info", "operator_asked", issue, verb=fact.verb.value)
+    if already(work.state, fact.verb):
+        return
     _ACTS[fact.verb](work, issue_id, fact.text or "")
 
 

@@ -1,11 +1,13 @@
 """Tracker weather: how long the next question waits when questions go wrong in a row.
 
-One failure is no weather. From the second on nothing is asked for 2 s, doubling up to 5 min, each wait
-shifted by up to a fifth so that daemons of one tracker do not come back together. A wait that the tracker
-asked for comes on top. Then the next answer decides: a good one closes the circuit, a bad one doubles the
-wait. Nobody bypasses it, neither a wake nor an operator. What runs goes on.
+One failure is no weather. From the second on nothing is asked for 2 s, doubling up to 25 s, each wait
+shifted by up to a fifth so that daemons of one tracker do not come back together. Failures within 2 s of
+each other count as one: both questions of a tick, or a burst. A wait that the tracker asked for comes on
+top. Then the next answer decides: a good one closes the circuit, a bad one doubles the wait. A wake does not
+bypass it; an operator who asks for a refresh bypasses our own wait, and not the tracker's. What runs goes on.
 """
 
+from dataclasses import replace
 from enum import StrEnum
 from zlib import crc32
 
@@ -14,11 +16,22 @@ from symphony.scheduler.inputs import Timer, TimerKind
 from symphony.scheduler.state import State, Weather
 from symphony.scheduler.work import Work
 
-__all__ = ["LONGEST_QUIET_MS", "Circuit", "circuit", "on_failure", "on_success", "quiet_until"]
+__all__ = [
+    "LONGEST_QUIET_MS",
+    "LONGEST_WAIT_MS",
+    "Circuit",
+    "circuit",
+    "lift",
+    "on_failure",
+    "on_success",
+    "quiet_until",
+]
 
 LONGEST_QUIET_MS = 3_600_000
+LONGEST_WAIT_MS = 30_000
 _FIRST_WAIT_MS = 2_000
-_LONGEST_WAIT_MS = 300_000
+_BURST_MS = 2_000
+_LONGEST_EXACT_MS = LONGEST_WAIT_MS * 5 // 6
 _MAX_EXPONENT = 10
 _HARMLESS = 1
 _QUIET = Timer(TimerKind.QUIET)
@@ -51,7 +64,7 @@ def wait_ms(failures: int, seed: str) -> int:
         return 0
     exponent = min(failures - _HARMLESS - 1, _MAX_EXPONENT)
     permille = 800 + crc32(seed.encode()) % 401
-    return int(min(_FIRST_WAIT_MS * 2**exponent, _LONGEST_WAIT_MS)) * permille // 1000
+    return int(min(_FIRST_WAIT_MS * 2**exponent, _LONGEST_EXACT_MS)) * permille // 1000
 
 
 def on_failure(work: Work, failure: Failure) -> None:
@@ -61,21 +74,30 @@ def on_failure(work: Work, failure: Failure) -> None:
     work for days.
     """
     before, state = work.state.weather, work.state
-    failures = before.failures + 1
+    counts = before.counted_ms is None or work.now_ms - before.counted_ms >= _BURST_MS
+    failures = before.failures + int(counts)
     asked_ms = min(failure.retry_after_ms or 0, LONGEST_QUIET_MS)
-    delay_ms = asked_ms + wait_ms(failures, f"{state.epoch}-{state.serial}")
+    delay_ms = asked_ms + (wait_ms(failures, f"{state.epoch}-{state.serial}") if counts else 0)
     if failure.retry_after_ms is not None:
         work.update(quiet_until_ms=max(work.now_ms + asked_ms, state.quiet_until_ms or 0))
     work.update(
         weather=Weather(
             failures=failures,
             since_ms=work.now_ms if before.since_ms is None else before.since_ms,
+            counted_ms=work.now_ms if counts else before.counted_ms,
             until_ms=max(work.now_ms + delay_ms, before.until_ms or 0) if delay_ms else before.until_ms,
             failure=failure,
         )
     )
-    if failures == _HARMLESS + 1:
+    if counts and failures == _HARMLESS + 1:
         work.notify("warning", "circuit_opened", reason=failure.line, delay_ms=delay_ms)
+
+
+def lift(work: Work) -> None:
+    """End our own wait; one that the tracker asked for stays."""
+    work.update(weather=replace(work.state.weather, until_ms=None))
+    if quiet_until(work.state, work.now_ms) is None:
+        work.clear_timer(_QUIET)
 
 
 def on_success(work: Work) -> None:

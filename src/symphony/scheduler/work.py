@@ -6,8 +6,8 @@ from typing import Any
 from symphony.domain.issue import Issue
 from symphony.scheduler.claims import Trigger, move
 from symphony.scheduler.commands import Command, Notify, SetTimer
-from symphony.scheduler.inputs import Timer, TimerKind
-from symphony.scheduler.state import Blocked, Drain, Entry, Retry, Running, State, altered
+from symphony.scheduler.inputs import ResultStatus, Timer, TimerKind
+from symphony.scheduler.state import Blocked, Drain, Entry, Retry, Running, State
 
 __all__ = ["Work"]
 
@@ -28,7 +28,7 @@ class Work:
 
     def update(self, **changes: Any) -> None:
         """Replace fields of the state."""
-        self.state = altered(self.state, changes)
+        self.state = replace(self.state, **changes)
 
     def number(self) -> int:
         """The next serial number."""
@@ -86,16 +86,16 @@ class Work:
             self.notify("error", "claim_transition_refused", issue, trigger=trigger.value)
             return False
         self.state = moved
-        self._overtake(issue.id)
+        if entry is not None:
+            self._reopen(issue.id)
         return True
 
-    def _overtake(self, issue_id: str) -> None:
-        """What was seen of an issue ahead of its start, or is being asked, was before its claim changed."""
-        looked, under_way = self.state.looked, self.state.refresh
-        if issue_id in looked:
-            self.update(looked={key: at for key, at in looked.items() if key != issue_id})
-        if under_way is not None and issue_id in under_way.ahead:
-            self.update(refresh=replace(under_way, ahead=under_way.ahead - {issue_id}))
+    def _reopen(self, issue_id: str) -> None:
+        """Work that was ready for review is not while its issue is claimed."""
+        result = self.state.results.get(issue_id)
+        if result is not None and result.status is not ResultStatus.OPEN:
+            result = replace(result, status=ResultStatus.OPEN)
+            self.update(results={**self.state.results, issue_id: result})
 
     def set_running(self, run: Running) -> None:
         """Replace a running entry without a change of claim."""

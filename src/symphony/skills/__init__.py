@@ -12,7 +12,6 @@ from symphony.skills.activate import Activation, Activations, ActivationStatus, 
 from symphony.skills.catalog import Block, Dropped, DropReason, render, render_found
 from symphony.skills.digest import digests, digests_of
 from symphony.skills.loader import load
-from symphony.skills.memory import Memory
 from symphony.skills.model import (
     ACTIVATE_TOOL,
     DEFAULT_PATH,
@@ -20,6 +19,7 @@ from symphony.skills.model import (
     ActivationMode,
     Code,
     Format,
+    Incomplete,
     Problem,
     Root,
     Scope,
@@ -32,7 +32,7 @@ from symphony.skills.model import (
 )
 from symphony.skills.native import Native, settle
 from symphony.skills.offer import MAX_FOUND, Offer
-from symphony.skills.report import comment_body, fingerprint
+from symphony.skills.report import Named, comment_body, named_problems, resolved_body
 from symphony.skills.search import Hit, search
 from symphony.skills.sources import anchored
 
@@ -51,7 +51,8 @@ __all__ = [
     "Dropped",
     "Format",
     "Hit",
-    "Memory",
+    "Incomplete",
+    "Named",
     "Native",
     "Offer",
     "Problem",
@@ -68,10 +69,11 @@ __all__ = [
     "comment_body",
     "digests",
     "digests_of",
-    "fingerprint",
     "load",
+    "named_problems",
     "render",
     "render_found",
+    "resolved_body",
     "search",
     "settle",
     "sources_of",

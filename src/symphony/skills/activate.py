@@ -13,6 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
+from symphony.skills.catalog import shown_name
 from symphony.skills.content import MAX_BODY_BYTES, Content, ContentError, read_content
 from symphony.skills.model import Skill, SkillOptions, SkillSet
 from symphony.skills.sources import anchored
@@ -34,11 +35,18 @@ class ActivationStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a listed skill is read from: `path` is relative to `anchor`, which no link may lead out of."""
+    """Where a listed skill is read from.
+
+    Attributes:
+        anchor: absolute; no link may lead out of it.
+        path: relative to the anchor.
+        shown: the name as the catalog writes it, by which a session asks for the skill; empty for the name.
+    """
 
     name: str
     anchor: Path
     path: str
+    shown: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +80,7 @@ def sources_of(
 
 def _source(skill: Skill, workspace: Path, options: SkillOptions) -> Source:
     anchor, path = anchored(skill.scope, skill.path, workspace, options)
-    return Source(name=skill.name, anchor=anchor, path=path)
+    return Source(name=skill.name, shown=shown_name(skill.name, options.format), anchor=anchor, path=path)
 
 
 class Activations:
@@ -85,7 +93,7 @@ class Activations:
     def __init__(self, sources: Iterable[Source], *, closed: bool = True) -> None:
         self._sources: dict[str, Source] = {}
         for source in sources:
-            self._sources.setdefault(source.name, source)
+            self._sources.setdefault(source.shown or source.name, source)
         self._closed = closed
         self._active: set[str] = set()
 
@@ -127,7 +135,7 @@ class Activations:
             known = f" Skills: {', '.join(self._sources)}." if self._closed else ""
             text = f"There is no such skill.{known}"
             return Activation(name=name, status=ActivationStatus.UNKNOWN, text=text)
-        if name in self._active:
+        if (name := self._sources[name].name) in self._active:
             text = "This skill is already active in this session: its content is above."
             return Activation(name=name, status=ActivationStatus.ALREADY_ACTIVE, text=text)
         return None
@@ -138,8 +146,9 @@ class Activations:
         try:
             content = read_content(source.anchor, source.path)
         except ContentError as error:
-            return Activation(name=name, status=ActivationStatus.UNREADABLE, text=str(error))
-        return Activation(name=name, status=ActivationStatus.ACTIVATED, text=_wrapped(name, content))
+            return Activation(name=source.name, status=ActivationStatus.UNREADABLE, text=str(error))
+        text = _wrapped(source.name, content)
+        return Activation(name=source.name, status=ActivationStatus.ACTIVATED, text=text)
 
     def record(self, answer: Activation) -> None:
         """The session was given this answer."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from symphony import frontmatter
 from symphony.frontmatter import FrontMatterError
 from symphony.skills import beneath
+from symphony.skills.sheet import split
 
 __all__ = ["MAX_BODY_BYTES", "MAX_FILES", "Content", "ContentError", "read_content"]
 
@@ -99,10 +99,10 @@ def _read(descriptor: int) -> tuple[bytes, bool]:
 
 def _body(data: bytes) -> str:
     try:
-        found = frontmatter.split(data)
+        found = split(data)
     except FrontMatterError:
         found = None
-    rest = data if found is None else data[found.body_offset :]
+    rest = data if found is None else data[found.fences.body_offset :]
     return rest.decode(errors="replace").replace("\r\n", "\n").strip("\n")
 
 

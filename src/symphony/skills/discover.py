@@ -1,8 +1,8 @@
 """Finds the SKILL.md files of one root and reads their beginnings; nothing in here raises.
 
 One directory level, 2,000 entries, 64 KiB per file; special files never block, and hidden directories as well
-as whatever vanishes between listing and opening are skipped. A file that has not changed since an earlier
-load is not opened again.
+as whatever vanishes between listing and opening are skipped. The bytes and the keys and values of a root are
+limited, and the clock is looked at before each file, so that a load ends whatever lies there.
 """
 
 import errno
@@ -15,10 +15,11 @@ from typing import Final
 
 from symphony.skills import beneath
 from symphony.skills.codes import problem
-from symphony.skills.memory import Memory, Remembered, Status
-from symphony.skills.model import FILE_NAME, Code, Problem, Root, Scope
-from symphony.skills.parse import Found, Parsed, Rules, parse, settles
+from symphony.skills.model import FILE_NAME, Code, Incomplete, Problem, Root, Scope
+from symphony.skills.parse import Found, Parsed, Rules, is_clean_name, parse
+from symphony.skills.sheet import split
 from symphony.skills.sources import Source, shown
+from symphony.skills.text import escape, is_plain
 
 __all__ = ["Listing", "scan"]
 
@@ -26,6 +27,13 @@ _FIRST_READ: Final = 4_096
 _MAX_READ: Final = 65_536
 _MAX_ENTRIES: Final = 2_000
 _MAX_NAMES: Final = 50_000
+# Per root; some six times of what a thousand ordinary skills take.
+_MAX_BYTES: Final = 24 * 1024 * 1024
+_MAX_EVENTS: Final = 100_000
+_LIMITS: Final = {
+    Incomplete.COUNT: "There are too many entries; the last ones were not read.",
+    Incomplete.SIZE: "The front matter of all skills together is too large; the last ones were not read.",
+}
 _OUTSIDE: Final = "A link leads out of the skills directory."
 
 
@@ -36,10 +44,14 @@ class Listing:
     root: Root | None = None
     items: tuple[Parsed, ...] = ()
     problems: tuple[Problem, ...] = ()
+    incomplete: Incomplete | None = None
 
 
-def scan(source: Source, rules: Rules, memory: Memory, seen: set[tuple[int, int]]) -> Listing:
-    """Load one root, unless it is one of the directories `seen` before under whatever name."""
+def scan(source: Source, rules: Rules, seen: set[tuple[int, int]], until: float) -> Listing:
+    """Load one root, unless it is one of the directories `seen` before under whatever name.
+
+    No file is opened when `time.monotonic()` has come to `until`.
+    """
     try:
         descriptor = beneath.open_directory(source.base, source.parts)
     except (OSError, beneath.OutsideWorkspaceError) as error:
@@ -50,7 +62,7 @@ def scan(source: Source, rules: Rules, memory: Memory, seen: set[tuple[int, int]
         if identity in seen:
             return Listing()
         seen.add(identity)
-        return _Scan(source, rules, memory, identity).run(descriptor)
+        return _Scan(source, rules, until).run(descriptor)
     finally:
         os.close(descriptor)
 
@@ -80,49 +92,49 @@ def _code(error: Exception) -> Code:
 class _Scan:
     """One walk over one root; every name is opened relative to the directory it was listed in."""
 
-    __slots__ = ("_fresh", "_identity", "_memory", "_rules", "_settled", "_source")
-
-    def __init__(self, source: Source, rules: Rules, memory: Memory, identity: tuple[int, int]) -> None:
+    def __init__(self, source: Source, rules: Rules, until: float) -> None:
         self._source = source
         self._rules = rules
-        self._memory = memory
-        self._identity = identity
-        self._settled = time.time_ns() - memory.settled_ns
-        self._fresh: dict[str, Remembered] = {}
+        self._until = until
+        self._bytes = _MAX_BYTES
+        self._events = _MAX_EVENTS
 
     def run(self, descriptor: int) -> Listing:
-        """The root's skills; if it holds a SKILL.md itself, it is one skill and its parent is the root."""
+        """The root's skills, and the root itself where it is a skill."""
         source = self._source
         root = Root(scope=source.scope, path=source.path(), directory=source.root)
         try:
-            names, over = _names(descriptor)
+            names, over, is_skill = _names(descriptor)
         except OSError as error:
             return Listing(root=root, problems=(problem(_code(error), source.path(), scope=source.scope),))
-        if names is None:
-            item = self._file(descriptor, source.parts, source.root.name, FILE_NAME)
-            root = replace(root, directory=source.root.parent)
-            return Listing(root=root, items=() if item is None else (item,))
-        limit = (problem(Code.LIMIT_EXCEEDED, source.path(), scope=source.scope),) if over else ()
-        return Listing(root=root, items=self._all(descriptor, names), problems=limit)
+        items, incomplete = self._all(descriptor, names)
+        incomplete = incomplete or (Incomplete.COUNT if over else None)
+        problems = []
+        if incomplete in _LIMITS:
+            words = _LIMITS[incomplete]
+            problems.append(problem(Code.LIMIT_EXCEEDED, source.path(), message=words, scope=source.scope))
+        if is_skill:
+            own = self._file(descriptor, source.parts, source.root.name, FILE_NAME)
+            others = any(item.skill for item in items)
+            if own is None or (others and not own.bears_its_name):
+                problems.append(problem(Code.STRAY_FILE, source.path(FILE_NAME), scope=source.scope))
+            else:
+                items = (own, *items)
+                root = root if others else replace(root, directory=source.root.parent)
+        return Listing(root=root, items=items, problems=tuple(problems), incomplete=incomplete)
 
-    def _all(self, descriptor: int, names: list[tuple[str, bool]]) -> tuple[Parsed, ...]:
-        key = (self._identity, self._source, self._rules)
-        known = self._memory.roots.get(key) or {}
-        items = []
-        hits = 0
-        for name, is_link in names:
-            old = None if is_link else known.get(name)
-            if old is not None and old.status == _status_of_file(descriptor, name):
-                hits += 1
-                self._fresh[name] = old
-                items.append(old.parsed)
-            elif (item := self._directory(descriptor, name)) is not None:
+    def _all(self, descriptor: int, names: list[str]) -> tuple[tuple[Parsed, ...], Incomplete | None]:
+        """What the directories hold, as far as the limits allow, and which of these ended it."""
+        items: list[Parsed] = []
+        for name in names:
+            if time.monotonic() >= self._until:
+                return tuple(items), Incomplete.TIME
+            if self._bytes < 0 or self._events < 0:
+                return tuple(items), Incomplete.SIZE
+            if (item := self._directory(descriptor, name)) is not None:
                 items.append(item)
-                if is_link:  # what it leads to can change, and its own status stays
-                    self._fresh.pop(name, None)
-        if not hits == len(known) == len(self._fresh):
-            self._memory.roots.put(key, self._fresh, sum(one.size for one in self._fresh.values()))
-        return tuple(items)
+                self._events -= item.events
+        return tuple(items), None
 
     def _directory(self, root: int, name: str) -> Parsed | None:
         parts = (*self._source.parts, name)
@@ -170,71 +182,50 @@ class _Scan:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return self._broken(Code.NOT_REGULAR_FILE, name, *names)
-        data = _beginning(descriptor, status.st_size)
-        whole = len(data) >= status.st_size
+        found = self._beginning(descriptor, status.st_size, name, *names)
+        parsed = parse(found, self._rules)
+        if parsed.skill is None or is_clean_name(name) or (is_plain(name) and escape(name) == name):
+            return parsed
+        return self._broken(Code.INVALID_DIRECTORY, name, *names)
+
+    def _beginning(self, descriptor: int, size: int, name: str, *names: str) -> Found:
+        """One read of 4 KiB; more, up to 64 KiB, only while the front matter goes on."""
+        data = os.read(descriptor, _FIRST_READ)
+        while True:
+            whole = len(data) >= size
+            lines = data if whole else data[: data.rfind(b"\n") + 1]  # half a line must not pass for a fence
+            parts = split(lines)
+            goes_on = parts is not None and (parts.glued or not parts.fences.closed)
+            if whole or not goes_on or len(data) >= _MAX_READ:
+                break
+            more = os.read(descriptor, _MAX_READ - len(data))
+            if not more:
+                break
+            data += more
+        self._bytes -= len(data)
         source = self._source
-        found = Found(
+        return Found(
             path=source.path(*names),
             directory=shown(name),
-            data=data if whole else _lines(data),
+            data=lines,
+            parts=parts,
             whole=whole,
             scope=source.scope,
             root=source.root if len(names) > 1 else source.root.parent,
         )
-        parsed = parse(found, self._rules, self._memory.sheets)
-        if max(status.st_mtime_ns, status.st_ctime_ns) < self._settled:
-            self._fresh[name] = Remembered(_status(status), parsed, _cost(parsed))
-        return parsed
 
 
-def _status_of_file(root: int, name: str) -> Status | None:
-    """The status of the file in one directory, as long as neither is a link."""
-    try:
-        return _status(os.stat(f"{name}/{FILE_NAME}", dir_fd=root, follow_symlinks=False))
-    except OSError:
-        return None
-
-
-def _status(of: os.stat_result) -> Status:
-    return of.st_dev, of.st_ino, of.st_mtime_ns, of.st_ctime_ns, of.st_size
-
-
-def _cost(parsed: Parsed) -> int:
-    """About how many bytes it takes to remember this: the objects, and the texts of the skill."""
-    skill = parsed.skill
-    texts = 0 if skill is None else len(skill.description) + len(skill.when_to_use)
-    return 1_500 + 500 * len(parsed.problems) + texts
-
-
-def _beginning(descriptor: int, size: int) -> bytes:
-    """One read of 4 KiB; more, up to 64 KiB, only while the front matter goes on."""
-    data = os.read(descriptor, _FIRST_READ)
-    while len(data) < min(size, _MAX_READ) and not settles(_lines(data)):
-        more = os.read(descriptor, _MAX_READ - len(data))
-        if not more:
-            break
-        data += more
-    return data
-
-
-def _names(descriptor: int) -> tuple[list[tuple[str, bool]] | None, bool]:
-    """What may be a skill directory, and whether it is a link, sorted; and whether there is more than that.
-
-    Null where the directory is a skill itself.
-    """
+def _names(descriptor: int) -> tuple[list[str], bool, bool]:
+    """What may be a skill directory, sorted; whether there is more; whether a SKILL.md lies beside them."""
     names = []
+    is_skill = False
     with os.scandir(descriptor) as entries:
         for entry in islice(entries, _MAX_NAMES):
             if entry.name == FILE_NAME:
-                return None, False
-            is_link = entry.is_symlink()
-            if not entry.name.startswith(".") and (is_link or entry.is_dir(follow_symlinks=False)):
-                names.append((entry.name, is_link))
+                is_skill = True
+                continue
+            if not entry.name.startswith(".") and (entry.is_dir(follow_symlinks=False) or entry.is_symlink()):
+                names.append(entry.name)
         over = next(entries, None) is not None
     names.sort()
-    return names[:_MAX_ENTRIES], over or len(names) > _MAX_ENTRIES
-
-
-def _lines(data: bytes) -> bytes:
-    """Without the last line, which may be cut: half a line must not be taken for a fence."""
-    return data[: data.rfind(b"\n") + 1]
+    return names[:_MAX_ENTRIES], over or len(names) > _MAX_ENTRIES, is_skill

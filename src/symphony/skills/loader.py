@@ -1,13 +1,24 @@
 """Puts the roots together: reads every skill, settles names that are given twice, sorts."""
 
+import math
 from operator import attrgetter
 from pathlib import Path
 
 from symphony.skills.codes import problem
 from symphony.skills.discover import Listing, scan
-from symphony.skills.memory import SHARED, Memory
-from symphony.skills.model import Code, Problem, Root, Scope, Shadowed, Skill, SkillOptions, SkillSet
+from symphony.skills.model import (
+    Code,
+    Incomplete,
+    Problem,
+    Root,
+    Scope,
+    Shadowed,
+    Skill,
+    SkillOptions,
+    SkillSet,
+)
 from symphony.skills.parse import Parsed, Rules
+from symphony.skills.sheet import TOP
 from symphony.skills.sources import Source, sources
 from symphony.skills.text import one_line
 
@@ -15,13 +26,14 @@ __all__ = ["load"]
 
 
 def load(
-    workspace: Path, options: SkillOptions, *, root: Path | None = None, memory: Memory = SHARED
+    workspace: Path, options: SkillOptions, *, root: Path | None = None, until: float = math.inf
 ) -> SkillSet:
     """The skills of a workspace, and what is wrong with the rest; raises nothing.
 
-    Blocks on the file system, so the caller runs it in a thread under a deadline; several may run at once.
-    With `enabled` off the set is empty and the file system is left alone. With `root` the catalog names that
-    directory in place of the workspace, for skills that an agent will find elsewhere than they are read.
+    Blocks on the file system, so the caller runs it in a thread; several may run at once. What is not read
+    when `time.monotonic()` comes to `until` is left out, and the set says so. With `enabled` off the set is
+    empty and the file system is left alone. With `root` the catalog names that directory in place of the
+    workspace, for skills that an agent will find elsewhere than they are read.
     """
     if not options.enabled:
         return SkillSet(root=(root or workspace) / options.path)
@@ -29,7 +41,10 @@ def load(
     rules, seen = Rules.of(options), set[tuple[int, int]]()
     for source in sources(workspace, options, root):
         if isinstance(source, Source):
-            shelf.add(source, scan(source, rules, memory, seen))
+            listing = scan(source, rules, seen, until)
+            shelf.add(source, listing)
+            if listing.root is not None and not (source.optional or listing.items or listing.problems):
+                shelf.problems.append(problem(Code.NO_SKILLS, source.path(), scope=source.scope))
         else:
             shelf.problems.append(source)
     return shelf.finish((root or workspace).absolute())
@@ -37,17 +52,6 @@ def load(
 
 class _Shelf:
     """Takes roots in the order of precedence; the first skill of a name keeps it."""
-
-    __slots__ = (
-        "_directories",
-        "_disabled",
-        "_options",
-        "_project",
-        "_roots",
-        "_shadowed",
-        "_skills",
-        "problems",
-    )
 
     def __init__(self, options: SkillOptions) -> None:
         self.problems: list[Problem] = []
@@ -58,6 +62,7 @@ class _Shelf:
         self._roots: list[Root] = []
         self._directories: set[str] = set()
         self._project: Path | None = None
+        self._incomplete: Incomplete | None = None
 
     def add(self, source: Source, listing: Listing) -> None:
         """Take in what one root gave."""
@@ -65,27 +70,22 @@ class _Shelf:
             self._roots.append(listing.root)
         if source.scope is Scope.PROJECT:
             self._project = source.root if listing.root is None else listing.root.directory
+        self._incomplete = self._incomplete or listing.incomplete
         self.problems += listing.problems
-        mine: dict[str, Skill] = {}
-        disabled, problems = self._disabled, self.problems
+        mine = _kept(listing.items)
         for item in listing.items:
-            skill = item.skill
-            if skill is None:
+            if item.skill is None:
                 self._directories.add(item.directory)
-                if item.directory not in disabled:
-                    problems += item.problems
+            if (item.directory if item.skill is None else item.skill.name) in self._disabled:
                 continue
-            first = mine.setdefault(item.key, skill)
-            if skill.name not in disabled:
-                if first is not skill:
-                    problems.append(_taken(item, skill, first))
-                problems += item.problems
-        self._merge(mine)
-
-    def _merge(self, mine: dict[str, Skill]) -> None:
-        for key, skill in mine.items():
-            first = self._skills.setdefault(key, skill)
-            if first is not skill:
+            if item.skill is not None and (kept := mine[item.key].skill) and kept is not item.skill:
+                self.problems.append(_taken(item, item.skill, kept))
+            self.problems += item.problems
+        for key, item in mine.items():
+            assert item.skill is not None  # noqa: S101 - as it was put there
+            first = self._skills.setdefault(key, item.skill)
+            if first is not item.skill:
+                skill = item.skill
                 hidden = Shadowed(name=skill.name, path=skill.path, scope=skill.scope, by=first.path)
                 self._shadowed.append(hidden)
 
@@ -98,6 +98,7 @@ class _Shelf:
             problems=(*self.problems, *self._unknown(skills)),
             roots=tuple(self._roots),
             shadowed=tuple(self._shadowed),
+            incomplete=self._incomplete,
         )
 
     def _unknown(self, skills: tuple[Skill, ...]) -> list[Problem]:
@@ -118,6 +119,18 @@ class _Shelf:
         ]
 
 
+def _kept(items: tuple[Parsed, ...]) -> dict[str, Parsed]:
+    """The skills of one root by their keys; of several with one name the directory that bears it has it."""
+    kept: dict[str, Parsed] = {}
+    for item in items:
+        if item.skill is not None:
+            first = kept.setdefault(item.key, item)
+            if item.bears_its_name and not first.bears_its_name:
+                kept[item.key] = item
+    return kept
+
+
 def _taken(item: Parsed, skill: Skill, first: Skill) -> Problem:
     message = f"`name` is already taken by {first.path}."
-    return problem(Code.DUPLICATE_NAME, skill.path, item.name_place, message=message, scope=skill.scope)
+    place = TOP if item.sheet is None else item.sheet.place("name")
+    return problem(Code.DUPLICATE_NAME, skill.path, place, message=message, scope=skill.scope)

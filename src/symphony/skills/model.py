@@ -5,15 +5,19 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 __all__ = [
     "ACTIVATE_TOOL",
     "DEFAULT_PATH",
     "DEFAULT_PRIORITY",
+    "DEFAULT_USER_PATH",
     "FILE_NAME",
     "SEARCH_TOOL",
     "ActivationMode",
     "Code",
     "Format",
+    "Incomplete",
     "Problem",
     "Root",
     "Scope",
@@ -26,6 +30,7 @@ __all__ = [
 ]
 
 DEFAULT_PATH: Final = ".symphony/skills"
+DEFAULT_USER_PATH: Final = "~/.symphony/skills"
 DEFAULT_PRIORITY: Final = 50
 FILE_NAME: Final = "SKILL.md"
 ACTIVATE_TOOL: Final = "activate_skill"
@@ -70,6 +75,14 @@ class Severity(StrEnum):
     INFO = "info"
 
 
+class Incomplete(StrEnum):
+    """Why some skills were not read: there are too many, they are too large together, or time was up."""
+
+    COUNT = "count"
+    SIZE = "size"
+    TIME = "time"
+
+
 class Code(StrEnum):
     """Every problem by its stable name; `symphony.skills.codes` says what each one means."""
 
@@ -86,9 +99,11 @@ class Code(StrEnum):
     NOT_A_MAPPING = "not_a_mapping"
     MISSING_NAME = "missing_name"
     INVALID_NAME = "invalid_name"
+    INVALID_DIRECTORY = "invalid_directory"
     MISSING_DESCRIPTION = "missing_description"
     DUPLICATE_NAME = "duplicate_name"
     LIMIT_EXCEEDED = "limit_exceeded"
+    STRAY_FILE = "stray_file"
     NAME_DIR_MISMATCH = "name_dir_mismatch"
     NAME_CHARSET = "name_charset"
     NAME_TOO_LONG = "name_too_long"
@@ -99,12 +114,15 @@ class Code(StrEnum):
     LOWERCASE_FILENAME = "lowercase_filename"
     MISSING_DIRECTORY = "missing_directory"
     NOT_A_DIRECTORY = "not_a_directory"
+    NO_SKILLS = "no_skills"
+    NESTED_TOO_DEEP = "nested_too_deep"
+    FLAT_FILE = "flat_file"
+    UNFILLED = "unfilled"
     UNKNOWN_SKILL = "unknown_skill"
     MISSING_WHEN_TO_USE = "missing_when_to_use"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(Struct, frozen=True, kw_only=True):
     """Something a person should know about one file; holds no text of that file.
 
     Attributes:
@@ -125,8 +143,7 @@ class Problem:
     scope: Scope = Scope.PROJECT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skill:
+class Skill(Struct, frozen=True, kw_only=True):
     """One usable skill; its body is never loaded.
 
     Attributes:
@@ -192,6 +209,7 @@ class SkillSet:
         problems: in the order of roots and directories, of one file in the order of its lines.
         roots: those that exist, in the order of precedence.
         shadowed: in the order of roots and directories.
+        incomplete: why there may be more skills than these; null where everything was looked at.
     """
 
     root: Path
@@ -199,6 +217,7 @@ class SkillSet:
     problems: tuple[Problem, ...] = ()
     roots: tuple[Root, ...] = ()
     shadowed: tuple[Shadowed, ...] = ()
+    incomplete: Incomplete | None = None
 
     def file(self, skill: Skill) -> Path:
         """The absolute path of a skill's SKILL.md, as the catalog names it."""
@@ -213,7 +232,7 @@ class SkillOptions:
         path: relative to the workspace; a directory of skills, or one skill.
         max_skills_in_prompt: how many entries the catalog has at most.
         enabled: off means that nothing is listed, opened or rendered.
-        user_path: a second root outside of the workspace, absolute or below `~`; null for none.
+        user_path: roots outside of the workspace, absolute or below `~`, in the order of precedence.
         extra_paths: further roots, relative to the workspace, in the order of precedence.
         max_prompt_chars: how many characters the catalog has at most.
         name_fallback: a missing name is that of the directory.
@@ -227,7 +246,7 @@ class SkillOptions:
     path: str = DEFAULT_PATH
     max_skills_in_prompt: int = 50
     enabled: bool = True
-    user_path: str | None = None
+    user_path: str | tuple[str, ...] | None = None
     extra_paths: tuple[str, ...] = ()
     max_prompt_chars: int = 8_000
     format: Format = Format.COMPACT
@@ -238,3 +257,10 @@ class SkillOptions:
     disabled_skills: tuple[str, ...] = ()
     activation: ActivationMode = ActivationMode.READ
     search_above: int | None = None
+
+    @property
+    def user_paths(self) -> tuple[str, ...]:
+        """`user_path` as a list, whether it is one, a single path or none."""
+        if self.user_path is None:
+            return ()
+        return (self.user_path,) if isinstance(self.user_path, str) else self.user_path

@@ -2,23 +2,22 @@
 
 An agent that scans directories of its own may find the very files that the catalog lists, through a link or
 because a root of ours is one of its own. Files are compared by their real paths, never by names: two files
-with one name are two skills, and the agent may need both.
+with one name are two skills, and the agent may need both. An agent that finds a file may still refuse it: one
+that can be asked says so itself, and of another it is assumed wherever the file is not faultless.
 """
 
 import os
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from symphony.skills.model import FILE_NAME, Code, Scope, Skill, SkillSet
+from symphony.skills.model import FILE_NAME, Scope, Severity, Skill, SkillSet
 
 __all__ = ["Native", "settle"]
 
 _MAX_DEPTH: Final = 6
 _MAX_DIRECTORIES: Final = 2_000
-_REFUSED_ELSEWHERE: Final = frozenset({Code.BOM, Code.NAME_TOO_LONG, Code.MISSING_DESCRIPTION})
-"""What we load and Codex does not: such a skill stays in our catalog, or nobody would list it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +27,17 @@ class Native:
     Attributes:
         listing: it stays on. Off only where every skill that it would show is ours to show.
         duplicates: names of ours that it shows as well, so that they are left out of the catalog.
+        shared: by name, the real paths of those of ours that it finds and may show.
     """
 
     listing: bool = True
     duplicates: frozenset[str] = frozenset()
+    shared: Mapping[str, Path] = field(default_factory=dict)
+
+    def told(self, listed: Collection[Path]) -> "Native":
+        """The same once the agent has said which files it lists, whatever way their paths lead."""
+        real = frozenset(_real(path) for path in listed)
+        return replace(self, duplicates=frozenset(name for name, file in self.shared.items() if file in real))
 
 
 def settle(skill_set: SkillSet, workspace: Path, roots: Sequence[Path]) -> Native:
@@ -51,11 +57,11 @@ def settle(skill_set: SkillSet, workspace: Path, roots: Sequence[Path]) -> Nativ
     files, directories = frozenset(ours.values()), _roots(skill_set, workspace)
     if all(_is_ours(one, files, directories) for one in shown):
         return Native(listing=False)
-    odd = {one.path for one in skill_set.problems if one.code in _REFUSED_ELSEWHERE}
+    shared = {skill: real for skill, real in ours.items() if real in shown}
+    odd = {one.path for one in skill_set.problems if one.severity is not Severity.INFO}
     return Native(
-        duplicates=frozenset(
-            skill.name for skill, real in ours.items() if real in shown and skill.path not in odd
-        )
+        duplicates=frozenset(skill.name for skill in shared if skill.path not in odd),
+        shared={skill.name: real for skill, real in shared.items()},
     )
 
 

@@ -1,28 +1,34 @@
 """Words the comment about malformed skills: fixed sentences, places, neutralised paths, never file text."""
 
-import hashlib
-import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 from urllib.parse import quote
 
 from symphony.skills.codes import MEANINGS
-from symphony.skills.model import Code, Problem, Scope, Severity
+from symphony.skills.model import Code, Problem, Scope, Severity, SkillSet
 
-__all__ = ["RESOLVED", "RESOLVED_FINGERPRINT", "comment_body", "fingerprint"]
+__all__ = ["Named", "comment_body", "named_problems", "resolved_body"]
 
-RESOLVED: Final = (
-    "**All skills of this repository can be loaded again**\n\nWhat was named here has been mended."
-)
-"""What the comment says when nothing is left of what it named."""
-
-RESOLVED_FINGERPRINT: Final = "resolved"
+Named = tuple[str, str]
+"""A problem as the comment names it: its path in harmless form, and its code."""
 
 _MAX_ENTRIES: Final = 20
 _MAX_BYTES: Final = 4_000
 _MAX_PATH: Final = 160
-_TITLE: Final = "**Some skills of this repository could not be loaded**"
-_INTRO: Final = "The work goes on with the others. Please correct:"
+_ERRORS: Final = (
+    "**Some skills of this repository could not be loaded**\n\n"
+    "The work goes on with the others. Please correct:\n"
+)
+_WARNINGS: Final = (
+    "**There are warnings about skills of this repository**\n\nThe work goes on. Please correct:\n"
+)
+_ALSO_WARNINGS: Final = "\nThese are warnings:\n"
+_MENDED: Final = "**The skills that were named here are mended**"
+_OVER: Final = "**No skill is reported here any more**"
+_NOT_REPORTED: Final = (
+    "No longer reported, as the file is gone, or switched off, or WORKFLOW.md asks for less to be reported:"
+)
+_RANKS: Final = {Severity.INFO: 0, Severity.WARNING: 1, Severity.ERROR: 2}
 
 
 def comment_body(problems: Iterable[Problem], *, at_least: Severity = Severity.ERROR) -> str | None:
@@ -32,23 +38,52 @@ def comment_body(problems: Iterable[Problem], *, at_least: Severity = Severity.E
         problems: what the loader found.
         at_least: the mildest severity that is named.
     """
-    entries = [_entry(problem) for problem in _worth_naming(problems, at_least)]
-    if not entries:
+    worth = _worth_naming(problems, at_least)
+    shown = _that_fit(worth)
+    if not shown:
         return None
-    shown = _that_fit(entries)
-    rest = len(entries) - len(shown)
-    more = [f"- and {rest} more"] if rest else []
-    return "\n".join([_TITLE, "", _INTRO, "", *shown, *more])
+    errors = [entry for problem, entry in shown if problem.severity is Severity.ERROR]
+    milder = [entry for problem, entry in shown if problem.severity is not Severity.ERROR]
+    lines = [_ERRORS, *errors] if errors else []
+    if milder:
+        lines += [_ALSO_WARNINGS if errors else _WARNINGS, *milder]
+    rest = len(worth) - len(shown)
+    return "\n".join([*lines, *([f"- and {rest} more"] if rest else [])])
 
 
-def fingerprint(problems: Iterable[Problem], *, at_least: Severity = Severity.ERROR) -> str:
-    """A digest, in hex, of what the comment names: paths, codes, places; equal sets need no new comment."""
-    named = _worth_naming(problems, at_least)
-    facts = sorted([one.path, one.code, one.line or 0, one.column or 0] for one in named)
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+def named_problems(
+    problems: Iterable[Problem], *, at_least: Severity | None = Severity.ERROR
+) -> tuple[Named, ...]:
+    """What `comment_body` names of these, in its order; `None` as the severity names nothing."""
+    worth = [] if at_least is None else _worth_naming(problems, at_least)
+    return tuple((_neutral(problem.path), problem.code.value) for problem, _ in _that_fit(worth))
 
 
-_RANKS: Final = {Severity.INFO: 0, Severity.WARNING: 1, Severity.ERROR: 2}
+def resolved_body(named: Collection[Named], found: SkillSet, *, switched_off: Collection[str] = ()) -> str:
+    """What the comment says when nothing is left to report: which of what it named is mended.
+
+    That is a file which can be loaded now, without the problem that it was named for.
+
+    Args:
+        named: what the comment has named.
+        found: the skills as they are now.
+        switched_off: names of skills that are not looked at (`disabled_skills`).
+    """
+    loaded = {_neutral(one.path) for one in found.skills if one.name not in switched_off}
+    loaded |= {_neutral(one.path) for one in found.shadowed if one.name not in switched_off}
+    left = {_neutral(problem.path) for problem in found.problems if problem.severity is Severity.ERROR}
+    left |= {path for path, _ in {(_neutral(one.path), one.code.value) for one in found.problems} & {*named}}
+    paths = dict.fromkeys(path for path, _ in named)
+    mended = [f"- `{path}`" for path in paths if path in loaded - left]
+    others = [f"- `{path}`" for path in paths if path not in loaded - left]
+    if mended and not others:
+        return "\n".join([_MENDED, "", *mended])
+    lines = [_OVER]
+    if mended:
+        lines += ["", "Mended:", "", *mended]
+    if others:
+        lines += ["", _NOT_REPORTED, "", *others]
+    return "\n".join(lines)
 
 
 def _worth_naming(problems: Iterable[Problem], at_least: Severity) -> list[Problem]:
@@ -61,14 +96,15 @@ def _worth_naming(problems: Iterable[Problem], at_least: Severity) -> list[Probl
     return sorted(named, key=lambda problem: -_RANKS[problem.severity])
 
 
-def _that_fit(entries: list[str]) -> list[str]:
-    room = _MAX_BYTES - len(f"{_TITLE}\n\n{_INTRO}\n\n- and {len(entries)} more".encode())
-    shown: list[str] = []
-    for entry in entries[:_MAX_ENTRIES]:
+def _that_fit(problems: list[Problem]) -> list[tuple[Problem, str]]:
+    room = _MAX_BYTES - len(f"{_ERRORS}{_ALSO_WARNINGS}\n\n- and {len(problems)} more".encode())
+    shown: list[tuple[Problem, str]] = []
+    for problem in problems[:_MAX_ENTRIES]:
+        entry = _entry(problem)
         room -= len(entry.encode()) + 1
         if room < 0:
             break
-        shown.append(entry)
+        shown.append((problem, entry))
     return shown
 
 
@@ -81,4 +117,5 @@ def _entry(problem: Problem) -> str:
 def _neutral(path: str) -> str:
     """The path with everything percent-encoded that a tracker could take for more than a path."""
     safe = "".join(one if one.isalnum() else quote(one, safe="/ ._-", errors="replace") for one in path)
+    safe = safe.replace("~", "%7E")  # which `quote` lets pass
     return safe if len(safe) <= _MAX_PATH else f"{safe[: _MAX_PATH // 2]}…{safe[-_MAX_PATH // 2 :]}"

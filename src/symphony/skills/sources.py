@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from symphony.skills.codes import problem
-from symphony.skills.model import DEFAULT_PATH, Code, Problem, Scope, SkillOptions
+from symphony.skills.model import DEFAULT_PATH, DEFAULT_USER_PATH, Code, Problem, Scope, SkillOptions
 
 __all__ = ["Source", "anchored", "sources"]
 
@@ -45,8 +45,8 @@ def sources(workspace: Path, options: SkillOptions, root: Path | None) -> Iterat
     base = workspace.absolute()
     named = base if root is None else root.absolute()
     yield _below(base, named, options.path, Scope.PROJECT, "path")
-    if options.user_path is not None:
-        yield _user(options.user_path)
+    for path in options.user_paths:
+        yield _user(path)
     for path in options.extra_paths:
         yield _below(base, named, path, Scope.EXTRA, "extra_paths")
 
@@ -78,7 +78,7 @@ def _user(path: str) -> Source | Problem:
         parts=(),
         root=base,
         shown=path.rstrip("/"),
-        optional=True,
+        optional=path.rstrip("/") == DEFAULT_USER_PATH,
     )
 
 
@@ -91,9 +91,12 @@ def anchored(scope: Scope, path: str, workspace: Path, options: SkillOptions) ->
         workspace: the directory that it was loaded from.
         options: those that it was loaded with.
     """
-    if scope is not Scope.USER or options.user_path is None:
+    roots = [root.rstrip("/") for root in options.user_paths] if scope is Scope.USER else []
+    within = [root for root in roots if f"{path}/".startswith(f"{shown(root)}/")]
+    if not within:
         return workspace, path
-    return _user_root(options.user_path), path.removeprefix(options.user_path.rstrip("/")).lstrip("/")
+    root = max(within, key=len)
+    return _user_root(root or "/"), path.removeprefix(shown(root)).lstrip("/")
 
 
 def _user_root(path: str) -> Path:

@@ -1,9 +1,20 @@
 """Makes text that a repository wrote safe to show in one line of a prompt."""
 
 import re
+import unicodedata
 from typing import Final
 
-__all__ = ["MAX_FIELD", "clean", "escape", "escape_xml", "one_line", "shorten"]
+__all__ = [
+    "MAX_FIELD",
+    "clean",
+    "escape",
+    "escape_xml",
+    "is_name",
+    "is_plain",
+    "is_visible",
+    "one_line",
+    "shorten",
+]
 
 MAX_FIELD: Final = 1_024
 
@@ -23,7 +34,15 @@ _SHAPING_RUN: Final = re.compile(f"([{_SHAPING}]{{2}})[{_SHAPING}]+")
 _BLANKS: Final = re.compile(r"\s+")
 _TAG: Final = re.compile(r"<(?=[^\W\d_]|[/!])")
 
-
+# Shown, and yet not to be seen: what shapes its neighbour, Mongolian selectors, the blank of Braille, and a
+# note without a head.
+_UNSEEN: Final = re.compile(f"[{_SHAPING}\u180b-\u180f\u2800\U0001d159]")
+_POSES_AS_OURS: Final = re.compile(r" — |\((?:directory|file): |&lt;")
+# What at the beginning of an item of a list begins a heading, a quotation, a table, a fence, another list, a
+# line, or the definition of a link.
+_OPENS_A_BLOCK: Final = re.compile(
+    r"[#>|]|```|~~~|[-+*](?:\s|\Z)|\d{1,9}[.)](?:\s|\Z)|(?:[-*_]\s*){3,}\Z|\[[^\]]*\]:"
+)
 _XML: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"})
 
 
@@ -56,3 +75,30 @@ def escape(line: str) -> str:
 def escape_xml(line: str) -> str:
     """The line as the content of an XML element or attribute."""
     return line.translate(_XML)
+
+
+def is_visible(text: str) -> bool:
+    """Whether anything of the text can be seen."""
+    if text.isascii() and text.isprintable():  # as most are
+        return bool(text.strip())
+    return any(unicodedata.category(one)[0] in "LNPS" for one in _UNSEEN.sub("", _SILENT.sub("", text)))
+
+
+def is_plain(text: str) -> bool:
+    """Whether a line shows the text so that it can be told apart from any other; `<` may be escaped."""
+    return (
+        clean(text) == text
+        and is_visible(text)
+        and not _UNSEEN.search(text)
+        and not _POSES_AS_OURS.search(text)
+    )
+
+
+def is_name(text: str) -> bool:
+    """Whether the text can be the name of an entry: plain, no path, and not the beginning of a block."""
+    return (
+        is_plain(text)
+        and not any(one in text for one in "/\\")
+        and text not in {".", ".."}
+        and not _OPENS_A_BLOCK.match(text)
+    )

@@ -1,1 +1,1 @@
-"""The public test kit: a scripted agent and a loopback model server; imported by tests and the demo only."""
+"""For projects that build on Symphony: a scripted agent without a model, and a pytest plugin."""

@@ -9,6 +9,7 @@ from symphony.domain.issue import Issue
 from symphony.domain.tools import ToolResult, ToolSpec
 
 __all__ = [
+    "AnswerCapability",
     "CheckingCapability",
     "Comment",
     "CommentCapability",
@@ -50,6 +51,7 @@ class TrackerConfigError(TrackerError):
         self.problems = tuple(problems)
 
 
+@runtime_checkable
 class Tracker(Protocol):
     """The two reads every adapter offers, and the tools a session may use through the daemon.
 
@@ -94,11 +96,23 @@ class Tracker(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comment:
-    """A comment as listed; `mine` is true only if this daemon's own identity wrote it."""
+    """A comment as listed.
+
+    Attributes:
+        mine: whether this daemon's own identity wrote it. A person may share that identity with the daemon:
+            what has no mark of ours (`comments.is_marked`) is then that person's.
+        author: who wrote it, for people; text of others.
+        author_key: how `who_may_answer` names the author.
+        may_answer: whether the words of the author answer a question: true for a person who may, false for
+            an agent, a bot or an integration, `None` where `who_may_answer` has to be asked.
+    """
 
     id: str
     body: str
     mine: bool
+    author: str = ""
+    author_key: str = ""
+    may_answer: bool | None = False
 
 
 @runtime_checkable
@@ -114,6 +128,18 @@ class CommentCapability(Protocol):
 
         Raises:
             TrackerError: nothing is known to have been written.
+        """
+        ...
+
+
+@runtime_checkable
+class AnswerCapability(CommentCapability, Protocol):
+    """Trackers on which a comment of a person can be the answer to a question (`trackers.answers`)."""
+
+    async def who_may_answer(self, issue_id: str, author_keys: Collection[str]) -> frozenset[str]:
+        """Which of these authors (`Comment.author_key`) may answer a question that is asked on the issue.
+
+        Those who may write to the project, and the author of the issue. Raises `TrackerError`.
         """
         ...
 

@@ -5,28 +5,47 @@ itself to one. It is found again by a marker in its first line, but only among c
 says are this daemon's own: anybody can paste a marker. The marker holds hex digits only, so nothing can
 close the HTML comment.
 
-- key: who the comment is about (kind, scope, issue); the same for ever.
+- key: what the comment is about (kind, scope, issue, and the occasion where each gets its own); the same
+  for ever.
 - fingerprint: what it was made from; the same fingerprint means that nothing is written.
 """
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from symphony.trackers.base import Comment, CommentCapability
 
-__all__ = ["MAX_BODY_CHARS", "Outcome", "Upserted", "is_marked", "revise_comment", "upsert_comment"]
+__all__ = [
+    "AGENT_MARK",
+    "MAX_BODY_CHARS",
+    "Outcome",
+    "Upserted",
+    "agent_comment",
+    "agent_comment_key",
+    "defused",
+    "find_comment",
+    "is_marked",
+    "lines_and_code",
+    "revise_comment",
+    "upsert_comment",
+]
 
 MAX_BODY_CHARS = 32_000
+AGENT_MARK = "<!-- symphony:agent -->"
+"""The first line of a comment that an agent writes by a tool of ours, with the identity of the daemon."""
 SUPERSEDED = "This note was posted twice; the other one is kept up to date."
 _KIND = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _MARKER = re.compile(
     r"<!-- symphony:(?P<kind>[a-z0-9-]+) v1 key=(?P<key>[0-9a-f]{32}) fp=(?P<fp>[0-9a-f]{32}) -->"
 )
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_LIVE = re.compile(r":(?=//)|[@#!<\[{]")
+_BREAK = "\u200b"
 _CUT = "(cut: the comment was too long)"
+_AGENT = "agent"
 
 
 class Outcome(StrEnum):
@@ -46,7 +65,14 @@ class Upserted:
 
 
 async def upsert_comment(
-    tracker: CommentCapability, issue_id: str, *, kind: str, scope: str, fingerprint: str, body: str
+    tracker: CommentCapability,
+    issue_id: str,
+    *,
+    kind: str,
+    scope: str,
+    fingerprint: str,
+    body: str,
+    occasion: str = "",
 ) -> Upserted:
     """Make the comment of this kind say `body`, unless it was already made from `fingerprint`.
 
@@ -57,12 +83,14 @@ async def upsert_comment(
         scope: what tells two boards or repositories apart that share a tracker; any text.
         fingerprint: any text that changes when the comment is due to change.
         body: Markdown; beyond 32,000 characters, marker included, it is cut at a line.
+        occasion: tells one comment of a kind from another on the same issue, where there is to be one each.
 
     Raises:
         TrackerError: listing or writing failed; trying again later is always safe.
         ValueError: `kind` is not of the form above.
     """
-    wanted = _wanted(issue_id, kind=kind, scope=scope, fingerprint=fingerprint, body=body)
+    key = _key(kind, scope, issue_id, occasion)
+    wanted = _Wanted(kind=kind, key=key, fingerprint=_digest(fingerprint), body=body)
     ours = _ours(await tracker.list_comments(issue_id), wanted)
     if ours:
         return await _keep_one(tracker, issue_id, ours, wanted)
@@ -82,7 +110,8 @@ async def revise_comment(
     Raises:
         TrackerError, ValueError: as `upsert_comment`.
     """
-    wanted = _wanted(issue_id, kind=kind, scope=scope, fingerprint=fingerprint, body=body)
+    key = _key(kind, scope, issue_id)
+    wanted = _Wanted(kind=kind, key=key, fingerprint=_digest(fingerprint), body=body)
     ours = _ours(await tracker.list_comments(issue_id), wanted)
     return await _keep_one(tracker, issue_id, ours, wanted) if ours else None
 
@@ -100,11 +129,10 @@ class _Wanted:
         return marker + _bounded(self.body, MAX_BODY_CHARS - len(marker))
 
 
-def _wanted(issue_id: str, *, kind: str, scope: str, fingerprint: str, body: str) -> _Wanted:
+def _key(kind: str, scope: str, issue_id: str, occasion: str = "") -> str:
     if not _KIND.fullmatch(kind):
         raise ValueError(f"not a comment kind: {kind!r}")
-    key = _digest("symphony-comment", kind, scope, issue_id)
-    return _Wanted(kind=kind, key=key, fingerprint=_digest(fingerprint), body=body)
+    return _digest("symphony-comment", kind, scope, issue_id, *([occasion] if occasion else []))
 
 
 async def _keep_one(
@@ -131,9 +159,58 @@ def _is(comment: Comment, wanted: _Wanted) -> bool:
     return marker.get("kind") == wanted.kind and marker.get("key") == wanted.key
 
 
+def find_comment(
+    comments: Sequence[Comment], issue_id: str, *, kind: str, scope: str, occasion: str = ""
+) -> int | None:
+    """Where in a list the comment of ours stands that `upsert_comment` keeps; `None` if it is missing."""
+    key = _key(kind, scope, issue_id, occasion)
+    ours = (one.mine and _marker(one).get("key") == key for one in comments)
+    return next((place for place, found in enumerate(ours) if found), None)
+
+
 def is_marked(body: str) -> bool:
-    """Whether a text begins as the comments of a daemon do; anybody can write one that does."""
-    return _MARKER.match(body.lstrip()) is not None
+    """Whether a text is a comment of a daemon or its agents by how it begins; anybody can write one such."""
+    text = body.lstrip()
+    return _MARKER.match(text) is not None or text.startswith((AGENT_MARK, SUPERSEDED))
+
+
+def agent_comment(body: str, *, key: str) -> str:
+    """The words of an agent as a comment of the daemon's account, marked as such; `key` is 32 hex digits.
+
+    The account may be a person's own, so the marker is what tells these comments from that person's. It
+    stands in the first line, where markers are read: one that the agent wrote means nothing behind it.
+    """
+    return _Wanted(kind=_AGENT, key=key, fingerprint=_digest(body), body=body).text
+
+
+def agent_comment_key(comment: Comment) -> str | None:
+    """The `key` of a comment that an agent wrote by our tool; `None` for any other comment."""
+    marker = _marker(comment)
+    return marker["key"] if comment.mine and marker.get("kind") == _AGENT else None
+
+
+def lines_and_code(text: str) -> Iterator[tuple[str, bool]]:
+    """Each line, and whether it is in a fence: the one that closes it is, the one that opens it is not."""
+    fence = ""
+    for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        yield line, bool(fence)
+        found = _FENCE.match(line)
+        if found is None:
+            continue
+        if not fence:
+            fence = found[1]
+        elif found[1].startswith(fence) and not line[found.end() :].strip():
+            fence = ""
+
+
+def defused(body: str) -> str:
+    """The text for a service that knows no fences: what is in them is no mention, picture, link or markup.
+
+    A blank of no width stands behind each sign by which one begins, so that it looks the same.
+    """
+    return "\n".join(
+        _LIVE.sub(rf"\g<0>{_BREAK}", line) if in_code else line for line, in_code in lines_and_code(body)
+    )
 
 
 def _marker(comment: Comment) -> dict[str, str]:

@@ -11,7 +11,7 @@ from symphony.trackers.base import ConfigProblem, TrackerConfigError
 from symphony.trackers.http.model import origin_of
 from symphony.trackers.http.transport import is_loopback
 from symphony.workflow.confidential import Secret, resolve_secret
-from symphony.workflow.resolve import reference_name
+from symphony.workflow.resolve import nearest_variable, reference_name
 
 __all__ = ["INSECURE_HTTP", "SCOPE", "ProviderReader"]
 
@@ -101,7 +101,9 @@ class ProviderReader:
         found = resolve_secret(value, environment=self._environment, fallback=variable)
         if found is None:
             name = reference_name(value) or variable
-            hint = f"set {name} where the daemon starts, and write ${name} here"
+            near = nearest_variable(name, self._environment)
+            meant = "" if near is None else f"did you mean ${near}, which is set? Else "
+            hint = f"{meant}set {name} where the daemon starts, and write ${name} here"
             self.wrong(key, "has no credential", hint=hint, secret=True)
             return ""
         secret = found.reveal()

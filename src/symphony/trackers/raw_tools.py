@@ -1,7 +1,9 @@
 """The raw tool of a tracker: the model names a request, the daemon makes it with its credential (AG17, TR12).
 
 What the tool may reach is what the credential may reach, unless `scope` narrows it to the project or to the
-session's own issue. The guard looks at the path as the server will: decoded, and without dots to climb with.
+session's own issue: then it is what the adapter's `Reach` lists, and nothing else. The guard looks at the
+path as the server will: decoded, and without dots to climb with; and at each key of a body, which may name
+something elsewhere.
 """
 
 import json
@@ -10,23 +12,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.trackers.comments import AGENT_MARK
 from symphony.trackers.http.model import Answer, Flow, Request
 
 __all__ = [
+    "ANY",
+    "NUMBERED",
+    "Reach",
     "RestCall",
     "RestTool",
     "Scope",
+    "Write",
     "beyond",
     "graphql_spec",
+    "mark",
+    "marked",
+    "marked_query",
+    "out_of_scope",
     "query_of",
     "rest_call",
     "rest_flow",
     "rest_spec",
     "shown",
     "within",
+    "writes_comment",
 ]
 
 MAX_RESULT_CHARS = 60_000
@@ -34,6 +46,18 @@ MAX_PATH_CHARS = 2_000
 _ANSWERS = frozenset({400, 402, 403, 404, 405, 406, 409, 410, 412, 415, 422})
 _BAD_PATH = re.compile(r"[\x00-\x20\x7f\\#]|://")
 _OK = range(200, 300)
+_COMMENTS = frozenset({"comment", "comments", "notes", "stories"})
+_COMMENT_MUTATION = re.compile(r"\bcommentCreate\b")
+_BODY = re.compile(r'\bbody\s*:\s*("""|"|\$(\w+))')
+
+
+NUMBERED = "{number}"
+"""A part of a path that is the number of something, or a digest."""
+ANY = "{any}"
+"""A part of a path that may be anything."""
+_NUMBER = re.compile(r"[0-9a-f]{1,64}")
+_OVERRIDES = frozenset({"_method", "opt_method"})
+"""What some servers take for the method in place of the one that was used."""
 
 
 class Scope(StrEnum):
@@ -58,6 +82,14 @@ class RestCall:
     def steps(self) -> tuple[str, ...]:
         """The decoded parts of the path."""
         return tuple(unquote(step) for step in self.path.partition("?")[0].strip("/").split("/"))
+
+    @property
+    def comments(self) -> bool:
+        """Whether it writes a comment, in the ways of the trackers there are."""
+        if self.method == "POST" and self.steps[-1].lower() in _COMMENTS:
+            return True
+        issue = self.body.get("issue") if isinstance(self.body, Mapping) else None
+        return self.method == "PUT" and isinstance(issue, Mapping) and bool(issue.get("notes"))
 
 
 def rest_spec(name: str, service: str, methods: Sequence[str], *, note: str = "") -> ToolSpec:
@@ -145,26 +177,172 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def beyond(call: RestCall, *allowed: Sequence[str], scope: Scope) -> str | None:
-    """Why the scope forbids the call, or null: its path must begin with one of these rows of parts."""
-    steps = [step.lower() for step in call.steps]
-    for row in allowed:
-        if steps[: len(row)] == [part.lower() for part in row]:
-            return None
-    return f"`scope: {scope.value}` keeps this tool away from {call.path[:200]!r}"
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A write that a narrowed scope lets through.
+
+    Attributes:
+        methods: those of HTTP, with blanks between them.
+        path: its decoded parts, of which some may be `NUMBERED` or `ANY`.
+        keys: what may stand in its body or query, with blanks between them; `fields.summary` is a key within
+            `fields`. What would name another issue, another project or another place is none of them.
+    """
+
+    methods: str
+    path: tuple[str, ...]
+    keys: str = ""
+
+    def fits(self, call: RestCall) -> bool:
+        """Whether the call is this write, whatever it says."""
+        steps = call.steps
+        return (
+            call.method in self.methods.split()
+            and len(steps) == len(self.path)
+            and all(map(_is_part, steps, self.path))
+        )
 
 
-def within(
-    call: RestCall, scope: Scope, *, issue: Sequence[Sequence[str]], project: Sequence[Sequence[str]]
-) -> str | None:
-    """As `beyond`, by the rows of the session's issue and of the project; a token's scope forbids nothing."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """What a narrowed scope lets through: reads of and below these rows of parts, and these writes."""
+
+    reads: tuple[tuple[str, ...], ...]
+    writes: tuple[Write, ...] = ()
+
+
+def _is_part(step: str, part: str) -> bool:
+    if part == NUMBERED:
+        return _NUMBER.fullmatch(step) is not None
+    return part == ANY or step.lower() == part.lower()
+
+
+def beyond(call: RestCall, reach: Reach, *, scope: Scope) -> str | None:
+    """Why the scope forbids the call, or null."""
+    keeps = (
+        f"`tracker.provider.scope: {scope.value}` keeps this tool away from {call.method} {call.path[:200]!r}"
+    )
+    named = [key for key, _ in call.query] + [key for key, _ in _queried(call.path)]
+    if call.method == "GET":
+        read = any(len(row) <= len(call.steps) and all(map(_is_part, call.steps, row)) for row in reach.reads)
+        return None if read and _OVERRIDES.isdisjoint(key.lower() for key in named) else keeps
+    write = next((each for each in reach.writes if each.fits(call)), None)
+    if write is None:
+        return keeps
+    if call.body is not None and not isinstance(call.body, Mapping):
+        return f"{keeps} unless its body is an object"
+    keys = write.keys.split()
+    strange = [key for key in (*named, *_keys(call.body or {}, keys)) if key not in keys]
+    if strange:
+        taken = f"it takes {', '.join(keys)}" if keys else "it takes nothing"
+        return f"{keeps} with {strange[0][:80]!r}: {taken}"
+    return None
+
+
+def _queried(path: str) -> list[tuple[str, str]]:
+    return parse_qsl(path.partition("?")[2], keep_blank_values=True)
+
+
+def _keys(body: Mapping[str, Any], known: Sequence[str]) -> list[str]:
+    """The keys of a body; of a map that is not known as a whole, those within it."""
+    return [
+        name
+        for key, value in body.items()
+        for name in (
+            (f"{key}.{inner}" for inner in value)
+            if key not in known and isinstance(value, Mapping) and value
+            else (str(key),)
+        )
+    ]
+
+
+def within(call: RestCall, scope: Scope, *, issue: Reach, project: Reach) -> str | None:
+    """As `beyond`, by the reach of the session's issue or of the project; a token's scope forbids nothing."""
     match scope:
         case Scope.ISSUE:
-            return beyond(call, *issue, scope=scope)
+            return beyond(call, issue, scope=scope)
         case Scope.PROJECT:
-            return beyond(call, *project, scope=scope)
+            return beyond(call, project, scope=scope)
         case _:
             return None
+
+
+def out_of_scope(problem: str) -> ToolResult:
+    """What the model is told of a call that the scope forbids."""
+    return ToolResult.error(problem, category="out_of_scope", setting="tracker.provider.scope")
+
+
+def marked(call: RestCall, *place: str) -> RestCall | str:
+    """The call with the text at this place of its body marked as an agent's; or why that cannot be."""
+    name = place[-1]
+    if "?" in call.path or any(name in key for key, _ in call.query):
+        return f"give the text of a comment as `{name}` in `body`"
+    return replace(call, body=_marked_at(call.body, place))
+
+
+def _marked_at(value: Any, place: Sequence[str]) -> Any:
+    if not place:
+        return mark(value) if isinstance(value, str) else value
+    if not isinstance(value, Mapping) or place[0] not in value:
+        return value
+    return {**value, place[0]: _marked_at(value[place[0]], place[1:])}
+
+
+def mark(text: str) -> str:
+    """The text of a comment, marked as an agent's."""
+    return text if text.startswith(AGENT_MARK) else f"{AGENT_MARK}\n{text}"
+
+
+def marked_query(
+    query: str, variables: Mapping[str, Any], mutations: re.Pattern[str]
+) -> tuple[str, Mapping[str, Any]] | str:
+    """A GraphQL call with the texts of comments marked as an agent's; or why that cannot be.
+
+    `mutations` finds those that write comments. Their text is a `body`: in the query itself, in a variable,
+    or within one.
+    """
+    writes = len(mutations.findall(query))
+    if not writes:
+        return query, variables
+    named = {found[2] for found in _BODY.finditer(query) if found[2]}
+    told = {
+        key: mark(value) if key in named and isinstance(value, str) else _marked_bodies(value)
+        for key, value in variables.items()
+    }
+    query, in_query = _BODY.subn(_marked_literal, query)
+    if "bodyData" in query or "bodyData" in json.dumps(told) or in_query + _bodies(told) < writes:
+        return "give the text of each comment as its `body`"
+    return query, told
+
+
+def _marked_literal(found: re.Match[str]) -> str:
+    if found[2]:
+        return found[0]
+    end = "\n" if found[1] == '"""' else "\\n"
+    return f"{found[0]}{AGENT_MARK}{end}"
+
+
+def _marked_bodies(value: Any) -> Any:
+    match value:
+        case Mapping():
+            return {
+                key: mark(one) if key == "body" and isinstance(one, str) else _marked_bodies(one)
+                for key, one in value.items()
+            }
+        case list():
+            return [_marked_bodies(one) for one in value]
+        case _:
+            return value
+
+
+def _bodies(value: Any) -> int:
+    """How many bodies there are within variables."""
+    match value:
+        case Mapping():
+            return sum(key == "body" or _bodies(one) for key, one in value.items())
+        case list():
+            return sum(map(_bodies, value))
+        case _:
+            return 0
 
 
 def rest_flow(
@@ -179,12 +357,17 @@ def rest_flow(
         body=call.body,
         accept=_ANSWERS,
     )
-    return shown(replace(answer, body=show(answer.body)), success=answer.status in _OK)
+    told = replace(answer, body=show(answer.body))
+    result = shown(told, success=answer.status in _OK, read_only=call.method == "GET")
+    return replace(result, commented=result.success and call.comments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestTool:
-    """The raw tool of one tracker; `note` is told to the model, `below` is where paths begin."""
+    """The raw tool of one tracker; `note` is told to the model, `below` is where paths begin.
+
+    `mark` marks what the call writes as an agent's (`comments.AGENT_MARK`), or says why it cannot.
+    """
 
     name: str
     service: str
@@ -192,6 +375,7 @@ class RestTool:
     scope: Scope
     note: str
     below: str = "/"
+    mark: Callable[[RestCall], RestCall | str] = lambda call: call
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tool as it is advertised, unless the scope is `off`."""
@@ -206,18 +390,26 @@ class RestTool:
             return ToolResult.error(call)
         problem = guard(call)
         if problem is not None:
-            return ToolResult.error(problem)
-        return (yield from rest_flow(call, self.name))
+            return out_of_scope(problem)
+        marked = self.mark(call)
+        if isinstance(marked, str):
+            return ToolResult.error(marked)
+        return (yield from rest_flow(marked, self.name))
 
 
-def shown(answer: Answer, *, success: bool) -> ToolResult:
+def shown(answer: Answer, *, success: bool, read_only: bool = False) -> ToolResult:
     """An answer as the model reads it, cut where it is long."""
     text = json.dumps({"status": answer.status, "body": answer.body}, ensure_ascii=False)
     if len(text) > MAX_RESULT_CHARS:
         whole = json.dumps(answer.body, ensure_ascii=False)
         cut = {"status": answer.status, "cut_at": MAX_RESULT_CHARS, "text": whole[:MAX_RESULT_CHARS]}
         text = json.dumps(cut, ensure_ascii=False)
-    return ToolResult(success=success, text=text)
+    return ToolResult(success=success, text=text, read_only=read_only)
+
+
+def writes_comment(query: str) -> bool:
+    """Whether a GraphQL text asks for a new comment."""
+    return _COMMENT_MUTATION.search(query) is not None
 
 
 def query_of(arguments: object) -> tuple[str, Mapping[str, Any]] | str:

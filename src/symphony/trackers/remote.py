@@ -4,17 +4,21 @@ An adapter is pure: its `Flows` say which requests to make and how to read the a
 them, with the urgency that each has, and knows what was last seen.
 """
 
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
 import structlog
+from typing_extensions import override
 
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue, normalise_state
 from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.trackers import issue_tools
 from symphony.trackers.base import Comment, Sighting, TrackerError
+from symphony.trackers.comments import agent_comment, agent_comment_key, defused
 from symphony.trackers.http import (
     SHARED,
     Dialect,
@@ -27,6 +31,8 @@ from symphony.trackers.http import (
     wall_ms,
 )
 from symphony.trackers.reading import Listing
+from symphony.trackers.registry import Place, States, TrackerKind
+from symphony.trackers.webhooks import Scheme
 from symphony.trackers.wording import not_moved
 from symphony.workflow.settings import TrackerSettings
 
@@ -89,6 +95,10 @@ class Flows(Protocol):
         """All comments, from all pages, oldest first."""
         ...
 
+    def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
+        """Which of these authors may answer a question; never called without one."""
+        ...
+
     def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
         """Write a comment; where the service takes an id of our own, make it from `key`. Returns its id."""
         ...
@@ -106,7 +116,7 @@ class Flows(Protocol):
         ...
 
     def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools for agents."""
+        """The tools for agents that only this adapter has; those of `issue_tools` come on top."""
         ...
 
     def call(self, name: str, arguments: Mapping[str, Any], *, issue: Issue) -> Flow[ToolResult]:
@@ -115,22 +125,31 @@ class Flows(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteKind(Generic[_C]):
-    """One kind of tracker, for the registry.
+class RemoteKind(TrackerKind, Generic[_C]):
+    """One kind of tracker that is asked over HTTP.
 
     Attributes:
-        provider_keys: every key of `tracker.provider` that is read.
-        secret_names: the variables that may hold its credential.
         configure: reads the settings. Raises `TrackerConfigError`.
         flows: makes the pure part.
     """
 
     provider_keys: tuple[str, ...]
     secret_names: frozenset[str]
+    tools: tuple[str, ...]
     configure: Callable[[TrackerSettings, Mapping[str, str]], _C]
     flows: Callable[[_C], Flows]
+    webhooks: Scheme | None = None
 
-    def create(
+    @override
+    def create(self, settings: TrackerSettings, place: Place) -> "RemoteTracker":
+        return self.connect(settings, place.environment)
+
+    @override
+    def states(self, settings: TrackerSettings, place: Place) -> States:
+        config = self.configure(settings, place.environment)
+        return States(active=config.active, terminal=config.terminal)
+
+    def connect(
         self,
         settings: TrackerSettings,
         environment: Mapping[str, str],
@@ -140,7 +159,7 @@ class RemoteKind(Generic[_C]):
         now_ms: Callable[[], int] = wall_ms,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> "RemoteTracker":
-        """Make the tracker. Raises `TrackerConfigError`."""
+        """Make the tracker, on a transport and with a clock of one's own. Raises `TrackerConfigError`."""
         config = self.configure(settings, environment)
         flows = self.flows(config)
         http = Http(
@@ -176,6 +195,7 @@ class RemoteTracker:
         self._told: frozenset[str] = frozenset()
         self._seen: _Seen | None = None
         self._created: dict[tuple[str, str], str] = {}
+        self._unanswered: dict[str, tuple[str, str]] = {}
 
     # --- Tracker -----------------------------------------------------------------------------------------
 
@@ -224,23 +244,60 @@ class RemoteTracker:
         return self._secret_names
 
     def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
-        """The tools of the adapter."""
-        return self.flows.tools()
+        """`issue_move` and `issue_comment`, then the tools of the adapter."""
+        return (*issue_tools.SPECS, *self.flows.tools())
 
     async def execute_agent_tool(
         self, name: str, arguments: Mapping[str, Any], *, issue: Issue
     ) -> ToolResult:
         """Run one tool with the daemon's credential; never raises."""
-        known = [spec.name for spec in self.flows.tools()]
+        known = [spec.name for spec in self.agent_tool_specs()]
         if name not in known:
             return ToolResult.error(f"there is no tool {name[:80]!r}", supportedTools=known)
         try:
-            flow = self.flows.call(name, arguments, issue=issue)
-            return await self.http.run(flow, purpose=Purpose.TOOL)
+            match name:
+                case issue_tools.MOVE:
+                    return await self._agent_moves(arguments, issue)
+                case issue_tools.COMMENT:
+                    return await self._agent_comments(arguments, issue)
+                case _:
+                    flow = self.flows.call(name, arguments, issue=issue)
+                    return await self.http.run(flow, purpose=Purpose.TOOL)
         except TrackerError as error:
             return _told(error)
         except Exception as error:  # noqa: BLE001 - a call that is not answered would stall the session (AG18)
             return ToolResult.error(f"the tool failed: {type(error).__name__}")
+
+    async def _agent_moves(self, arguments: Mapping[str, Any], issue: Issue) -> ToolResult:
+        problem = issue_tools.argument_problem(arguments, state=issue_tools.MAX_STATE_CHARS)
+        if problem is not None:
+            return ToolResult.error(problem)
+        state = await self._moved(issue.id, arguments["state"].strip(), purpose=Purpose.TOOL)
+        return ToolResult.of({"issue": issue.identifier, "state": state})
+
+    async def _agent_comments(self, arguments: Mapping[str, Any], issue: Issue) -> ToolResult:
+        """Write a new comment, unless it is the one whose writing was not answered and it stands there."""
+        problem = issue_tools.argument_problem(arguments, body=issue_tools.MAX_COMMENT_CHARS)
+        if problem is not None:
+            return ToolResult.error(problem)
+        body = arguments["body"]
+        unanswered, key = self._unanswered.pop(issue.id, ("", ""))
+        try:
+            if unanswered != body:
+                key = secrets.token_hex(16)
+            else:
+                comments = await self.http.run(self.flows.comments(issue.id), purpose=Purpose.TOOL)
+                for comment in comments:
+                    if agent_comment_key(comment) == key:
+                        return ToolResult.of(
+                            {"issue": issue.identifier, "comment": comment.id}, commented=True
+                        )
+            made = self.flows.create_comment(issue.id, agent_comment(body, key=key), key=key)
+            comment_id = await self.http.run(made, purpose=Purpose.TOOL)
+        except TrackerError:
+            self._unanswered[issue.id] = (body, key)
+            raise
+        return ToolResult.of({"issue": issue.identifier, "comment": comment_id}, commented=True)
 
     async def changes(self) -> AsyncIterator[None]:
         """No hints: a service that is polled tells nothing by itself."""
@@ -253,6 +310,13 @@ class RemoteTracker:
         """All comments of an issue, oldest first. Raises `TrackerError`."""
         return await self.http.run(self.flows.comments(issue_id), purpose=Purpose.NOTE)
 
+    async def who_may_answer(self, issue_id: str, author_keys: Collection[str]) -> frozenset[str]:
+        """Which of these authors may answer a question. Raises `TrackerError`."""
+        wanted = tuple(dict.fromkeys(author_keys))
+        if not wanted:
+            return frozenset()
+        return await self.http.run(self.flows.who_may_answer(issue_id, wanted), purpose=Purpose.NOTE)
+
     async def put_comment(self, issue_id: str, body: str, *, key: str, comment_id: str | None) -> str:
         """Create or replace a comment; a repeated create with one key edits the first.
 
@@ -260,6 +324,8 @@ class RemoteTracker:
             TrackerError: it is not known to have been written; list again before the next attempt.
         """
         target = comment_id or self._created.get((issue_id, key))
+        if not self.flows.dialect.fences:
+            body = defused(body)
         if target is None:
             made = self.flows.create_comment(issue_id, body, key=key)
             target = await self.http.run(made, purpose=Purpose.NOTE)
@@ -280,7 +346,10 @@ class RemoteTracker:
         Raises:
             TrackerError: it failed, or the service took the move and did not make it.
         """
-        found = await self.http.run(self.flows.move(issue_id, state), purpose=Purpose.REFRESH)
+        return await self._moved(issue_id, state, purpose=Purpose.REFRESH)
+
+    async def _moved(self, issue_id: str, state: str, *, purpose: Purpose) -> str:
+        found = await self.http.run(self.flows.move(issue_id, state), purpose=purpose)
         if normalise_state(found) != normalise_state(state):
             raise not_moved(self.flows.dialect.service, issue_id, wanted=state, found=found)
         return found

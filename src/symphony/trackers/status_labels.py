@@ -48,7 +48,11 @@ class StatusLabels:
         default_prefix: str = DEFAULT_PREFIX,
         opened: str = OPEN,
     ) -> "StatusLabels":
-        """Read `prefix` and `labels` below `tracker.provider.states`; the reader is told mistakes."""
+        """Read `prefix` and `labels` below `tracker.provider.states`; the reader is told mistakes.
+
+        `states` are those that other settings name. What `labels` names besides is a state too: people and
+        agents can move an issue there, and nothing more is known of it.
+        """
         prefix = part.get("prefix", default_prefix)
         if not isinstance(prefix, str) or not prefix.strip() or len(prefix) > _MAX_PREFIX:
             reader.wrong("states", f"needs `prefix` to be a short text, like {default_prefix}")
@@ -58,10 +62,13 @@ class StatusLabels:
             reader.wrong("states", "needs `labels` to be a map from states to labels")
             named = {}
         given = {normalise_state(str(state)): str(label).strip() for state, label in named.items()}
+        spelled: dict[str, str] = {}
+        for state in (*states, *map(str, named)):
+            spelled.setdefault(normalise_state(state), state.strip())
         by_state = {
-            state: given.get(normalise_state(state), f"{prefix}{normalise_state(state).replace(' ', '-')}")
-            for state in states
-            if normalise_state(state) not in {opened, CLOSED}
+            state: given.get(name, f"{prefix}{name.replace(' ', '-')}")
+            for name, state in spelled.items()
+            if name not in {"", opened, CLOSED}
         }
         if len({label.lower() for label in by_state.values()}) < len(by_state):
             reader.wrong("states", "has one label for two states")

@@ -19,7 +19,18 @@ from symphony.domain.decoding import UNREADABLE
 from symphony.trackers.comments import is_marked
 from symphony.trackers.reading import items, mapping, text, whole
 
-__all__ = ["SCHEMES", "Delivery", "HookRefusedError", "Said", "Scheme"]
+__all__ = [
+    "ASANA",
+    "FORGEJO",
+    "GITHUB",
+    "GITLAB",
+    "JIRA",
+    "LINEAR",
+    "Delivery",
+    "HookRefusedError",
+    "Said",
+    "Scheme",
+]
 
 Headers = Mapping[str, str]
 """Names in lower case."""
@@ -223,43 +234,36 @@ def _read_forgejo(headers: Headers, body: Any) -> tuple[tuple[Said, ...], bool]:
     return (), True
 
 
-_FORGE = Scheme(
+# --- what each service does; a kind of tracker names its own ---------------------------------------------
+
+LINEAR = Scheme(
+    proofs=("linear-signature",), prove=_prove_linear, delivery=("linear-delivery",), read=_read_linear
+)
+GITHUB = Scheme(
+    proofs=("x-hub-signature-256",), prove=_prove_github, delivery=("x-github-delivery",), read=_read_github
+)
+GITLAB = Scheme(
+    proofs=("x-gitlab-token", "webhook-signature"),
+    prove=_prove_gitlab,
+    delivery=("webhook-id", "idempotency-key"),
+    read=_read_gitlab,
+)
+JIRA = Scheme(
+    proofs=("x-hub-signature",),
+    prove=_prove_jira,
+    delivery=("x-atlassian-webhook-identifier",),
+    read=_read_jira,
+)
+ASANA = Scheme(
+    proofs=("x-hook-signature",),
+    prove=_prove_asana,
+    delivery=(),
+    read=_read_asana,
+    handshake="x-hook-secret",
+)
+FORGEJO = Scheme(
     proofs=_FORGES,
     prove=_prove_forgejo,
     delivery=("x-forgejo-delivery", "x-gitea-delivery"),
     read=_read_forgejo,
 )
-
-SCHEMES: Mapping[str, Scheme] = {
-    "linear": Scheme(
-        proofs=("linear-signature",), prove=_prove_linear, delivery=("linear-delivery",), read=_read_linear
-    ),
-    "github": Scheme(
-        proofs=("x-hub-signature-256",),
-        prove=_prove_github,
-        delivery=("x-github-delivery",),
-        read=_read_github,
-    ),
-    "gitlab": Scheme(
-        proofs=("x-gitlab-token", "webhook-signature"),
-        prove=_prove_gitlab,
-        delivery=("webhook-id", "idempotency-key"),
-        read=_read_gitlab,
-    ),
-    "jira": Scheme(
-        proofs=("x-hub-signature",),
-        prove=_prove_jira,
-        delivery=("x-atlassian-webhook-identifier",),
-        read=_read_jira,
-    ),
-    "asana": Scheme(
-        proofs=("x-hook-signature",),
-        prove=_prove_asana,
-        delivery=(),
-        read=_read_asana,
-        handshake="x-hook-secret",
-    ),
-    "forgejo": _FORGE,
-    "gitea": _FORGE,
-}
-"""By kind of tracker; the others send nothing."""

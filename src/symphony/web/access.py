@@ -14,6 +14,7 @@ too, and must not answer their own questions.
 
 import hmac
 import ipaddress
+import re
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
@@ -25,6 +26,8 @@ __all__ = ["CONTROL", "Access", "is_loopback"]
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _OWN_SITE = frozenset({"same-origin", "none"})
 _BEARER = "bearer "
+# RFC 9110 7.2: an IPv6 address in brackets or a name, and a port of digits.
+_HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:/?#@\s]+))(?::[0-9]{0,5})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +97,9 @@ def _check_token(headers: Headers, token: str) -> None:
 
 
 def _name(host: str) -> str:
-    """The name of a Host header, without port and brackets, lower case."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
+    """The name of a Host header, without port and brackets, lower case; empty where it is none."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else (found["address"] or found["name"]).lower()
 
 
 def _check_origin(headers: Headers) -> None:

@@ -1,13 +1,15 @@
 """How every answer looks: JSON, one error envelope (AP8), headers that keep browsers harmless."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-__all__ = ["SECURITY_HEADERS", "RefusedError", "answer", "refusal"]
+from symphony.observability.model import Document, Error, ErrorFacts
+
+__all__ = ["SECURITY_HEADERS", "RefusedError", "answer", "encoded", "refusal"]
 
 SECURITY_HEADERS: Mapping[str, str] = {
     "cache-control": "no-store",
@@ -29,9 +31,14 @@ class RefusedError(HTTPException):
         self.message = message
 
 
-def answer(document: Mapping[str, Any], *, status: int = 200) -> Response:
+def answer(document: Document, *, status: int = 200) -> Response:
     """A document as JSON."""
-    return Response(msgspec.json.encode(document), status_code=status, media_type="application/json")
+    return encoded(document, status=status)
+
+
+def encoded(value: object, *, status: int = 200) -> Response:
+    """Anything that can be written as JSON."""
+    return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
 
 
 def refusal(
@@ -41,10 +48,10 @@ def refusal(
     *,
     hint: str | None = None,
     headers: Mapping[str, str] | None = None,
-    **more: Any,
+    generated_at: str | UnsetType = UNSET,
 ) -> Response:
-    """The error envelope; `more` stands beside it."""
-    error = {"code": code, "message": message} | ({} if hint is None else {"hint": hint})
-    response = answer({**more, "error": error}, status=status)
+    """The error envelope; `generated_at` stands beside it where it is told."""
+    error = ErrorFacts(code=code, message=message, hint=UNSET if hint is None else hint)
+    response = answer(Error(error=error, generated_at=generated_at), status=status)
     response.headers.update(headers or {})
     return response

@@ -19,22 +19,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from symphony.domain.failures import SymphonyError
 from symphony.observability.history import utc_now
+from symphony.observability.model import Delivered, Health, Issue, Prompt, Verb
 from symphony.observability.moments import utc_text
 from symphony.web import port
 from symphony.web.access import Access
-from symphony.web.answers import SECURITY_HEADERS, RefusedError, answer, refusal
+from symphony.web.answers import SECURITY_HEADERS, RefusedError, answer, encoded, refusal
 from symphony.web.openapi import description
 from symphony.web.port import (
     ISSUE_VERBS,
     OWN_VERBS,
-    Document,
     HookDeniedError,
     Hooks,
     Operator,
     UnavailableError,
-    VerbAnswer,
 )
-from symphony.web.requests import answer_text, delivered, empty_object, identifier
+from symphony.web.requests import answer_text, check_head, delivered, empty_object, identifier, selection
 
 __all__ = ["HEALTH_PATH", "create_app"]
 
@@ -118,13 +117,13 @@ class _AnyMethod:
 
 
 def _state(operator: Operator) -> Handler:
-    async def handler(_: Request) -> Response:
-        return answer(await operator.state())
+    async def handler(request: Request) -> Response:
+        return answer(await operator.state(selection(request)))
 
     return handler
 
 
-def _issue(ask: Callable[[str], Awaitable[Document | None]]) -> Handler:
+def _issue(ask: Callable[[str], Awaitable[Issue | Prompt | None]]) -> Handler:
     async def handler(request: Request) -> Response:
         document = await ask(identifier(request))
         if document is None:
@@ -135,21 +134,14 @@ def _issue(ask: Callable[[str], Awaitable[Document | None]]) -> Handler:
 
 
 def _unknown() -> RefusedError:
-    message = "no issue of this identifier is running, retrying, blocked or waiting"
+    message = "neither the daemon nor its journal knows an issue of this identifier"
     return RefusedError(404, "issue_not_found", message)
 
 
 def _refresh(operator: Operator) -> Handler:
     async def handler(request: Request) -> Response:
         await empty_object(request)
-        asked = operator.refresh()
-        document = {
-            "queued": True,
-            "coalesced": asked.coalesced,
-            "requested_at": utc_text(asked.requested_at),
-            "operations": ["poll", "reconcile"],
-        }
-        return answer(document, status=202)
+        return answer(operator.refresh(), status=202)
 
     return handler
 
@@ -177,16 +169,10 @@ def _act_on(operator: Operator, access: Access, verb: str) -> Handler:
     return handler
 
 
-def _accepted(done: VerbAnswer | None) -> Response:
+def _accepted(done: Verb | None) -> Response:
     if done is None:
         raise _unknown()
-    document = {
-        "verb": done.verb,
-        "issue_identifier": done.issue_identifier,
-        "message": done.message,
-        "requested_at": utc_text(done.requested_at),
-    }
-    return answer(document, status=202)
+    return answer(done, status=202)
 
 
 def _hook(hooks: Hooks) -> Handler:
@@ -199,7 +185,7 @@ def _hook(hooks: Hooks) -> Handler:
             async with reading:
                 body = await delivered(request)
             answered = hooks.take(tracker, headers, body)
-        response = answer({"status": answered.status}, status=answered.code)
+        response = answer(Delivered(status=answered.status), status=answered.code)
         response.headers.update(answered.headers)
         return response
 
@@ -207,11 +193,11 @@ def _hook(hooks: Hooks) -> Handler:
 
 
 async def _openapi(_: Request) -> Response:
-    return answer(await to_thread.run_sync(description))  # read from a file, once
+    return encoded(await to_thread.run_sync(description))  # slow to make, once
 
 
 async def _health(_: Request) -> Response:
-    return answer({"status": "ok"})
+    return answer(Health())
 
 
 # --- errors ----------------------------------------------------------------------------------------------
@@ -283,6 +269,7 @@ class _Door:
 
         scope = {**scope, "path": path}
         try:
+            check_head(scope)
             if path != HEALTH_PATH and not self._delivers(scope["method"], path):
                 self._access.check(Headers(scope=scope), writes=scope["method"] not in _READS)
             await self._app(scope, receive, sending)

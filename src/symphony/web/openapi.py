@@ -1,23 +1,32 @@
-"""The description of the API for machines: OpenAPI 3.1, built from the stored JSON schemas."""
+"""The description of the API for machines: OpenAPI 3.1, built from the types of the documents."""
 
-import json
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
-from typing import Any
+from typing import Any, Final
 
+from symphony.observability.model import (
+    Answer,
+    Description,
+    Document,
+    Error,
+    Health,
+    Issue,
+    Prompt,
+    Refresh,
+    State,
+    Trigger,
+    Verb,
+)
+from symphony.observability.waiting import CODES
 from symphony.web.port import ISSUE_VERBS, OWN_VERBS
+from symphony.web.schema import schemas
 
-__all__ = ["description", "schemas"]
+__all__ = ["API", "description"]
 
 _JSON = "application/json"
-
-
-@cache
-def schemas() -> Mapping[str, Any]:
-    """The shapes of v1 by name; they refer to each other as `#/$defs/<name>`."""
-    text = resources.files("symphony.web").joinpath("schemas/v1.json").read_text(encoding="utf-8")
-    return dict(json.loads(text)["$defs"])
+_REF: Final = "#/components/schemas/{name}"
+API: Final = (State, Issue, Prompt, Refresh, Verb, Health, Description, Error, Answer, Trigger)
+"""What is answered and asked."""
 
 
 @cache
@@ -35,7 +44,7 @@ def description() -> Mapping[str, Any]:
         "security": [{}, {"operatorToken": []}],
         "paths": _paths(),
         "components": {
-            "schemas": _moved(schemas()),
+            "schemas": schemas(*API, ref=_REF),
             "securitySchemes": {
                 "operatorToken": {
                     "type": "http",
@@ -48,51 +57,38 @@ def description() -> Mapping[str, Any]:
     }
 
 
-def _moved(value: Any) -> Any:
-    """The schemas with their references pointing to where they stand in an OpenAPI document."""
-    match value:
-        case Mapping():
-            return {
-                key: item.replace("#/$defs/", "#/components/schemas/") if key == "$ref" else _moved(item)
-                for key, item in value.items()
-            }
-        case list():
-            return [_moved(item) for item in value]
-        case _:
-            return value
-
-
 def _paths() -> dict[str, Any]:
     return {
         "/api/v1/state": {
-            "get": _operation("state", "The whole daemon: health, one row per issue, totals.", "State")
+            "parameters": _selection(),
+            "get": _operation(
+                "state", "The whole daemon: health, one row per issue, totals.", State, refusals=(400,)
+            ),
         },
         "/api/v1/refresh": {
             "post": {
                 **_operation(
-                    "refresh", "Poll and reconcile now.", "Refresh", status=202, refusals=(400, 408, 413, 415)
+                    "refresh", "Poll and reconcile now.", Refresh, status=202, refusals=(400, 408, 413, 415)
                 ),
                 "requestBody": {
                     "required": False,
-                    "content": {_JSON: {"schema": _ref("Trigger")}},
+                    "content": {_JSON: {"schema": _ref(Trigger)}},
                 },
             }
         },
         "/api/v1/openapi.json": {
-            "get": _operation("openapi", "This description.", "Description", refusals=(), failures=())
+            "get": _operation("openapi", "This description.", Description, refusals=(), failures=())
         },
         "/api/v1/{identifier}": {
             "parameters": [_IDENTIFIER],
-            "get": _operation("issue", "One issue by its identifier.", "Issue", refusals=(400, 404)),
+            "get": _operation("issue", "One issue by its identifier.", Issue, refusals=(400, 404)),
         },
         "/api/v1/{identifier}/prompt": {
             "parameters": [_IDENTIFIER],
-            "get": _operation(
-                "prompt", "What a dispatch would send now.", "Prompt", refusals=(400, 404, 409)
-            ),
+            "get": _operation("prompt", "What a dispatch would send now.", Prompt, refusals=(400, 404, 409)),
         },
         **{
-            f"/api/v1/{{identifier}}/{verb}": {"parameters": [_IDENTIFIER], "post": _order(verb, 404)}
+            f"/api/v1/{{identifier}}/{verb}": {"parameters": [_IDENTIFIER], "post": _order(verb, 404, 409)}
             for verb in ISSUE_VERBS
         },
         **{f"/api/v1/control/{verb}": {"post": _order(verb)} for verb in OWN_VERBS},
@@ -101,10 +97,29 @@ def _paths() -> dict[str, Any]:
                 "operationId": "health",
                 "summary": "Whether the daemon's event loop answers. Needs no token.",
                 "security": [{}],
-                "responses": {"200": _response("It does.", "Health")},
+                "responses": {"200": _response("It does.", Health)},
             }
         },
     }
+
+
+def _selection() -> list[dict[str, Any]]:
+    """What of the issues is listed; the counts are of all."""
+    texts = {"type": "array", "items": {"type": "string"}}
+    codes = {"type": "array", "items": {"enum": list(CODES)}}
+    asked: tuple[tuple[str, str, dict[str, Any]], ...] = (
+        (
+            "waiting",
+            "List so many waiting issues at most, the first to start.",
+            {"type": "integer", "minimum": 0, "maximum": 999_999_999},
+        ),
+        ("state", "List issues in these states only.", texts),
+        ("reason", "List issues with these codes only.", codes),
+    )
+    return [
+        {"name": name, "in": "query", "required": False, "description": words, "schema": schema}
+        for name, words, schema in asked
+    ]
 
 
 _IDENTIFIER = {
@@ -144,10 +159,10 @@ def _order(verb: str, *refusals: int) -> dict[str, Any]:
     """What an operator orders; it takes the token wherever it comes over TCP."""
     answers = verb == "answer"
     return {
-        **_operation(verb, _ORDERS[verb], "Verb", status=202, refusals=(400, *refusals, 408, 409, 413, 415)),
+        **_operation(verb, _ORDERS[verb], Verb, status=202, refusals=(400, *refusals, 408, 413, 415)),
         "requestBody": {
             "required": answers,
-            "content": {_JSON: {"schema": _ref("Answer" if answers else "Trigger")}},
+            "content": {_JSON: {"schema": _ref(Answer if answers else Trigger)}},
         },
     }
 
@@ -155,7 +170,7 @@ def _order(verb: str, *refusals: int) -> dict[str, Any]:
 def _operation(
     name: str,
     summary: str,
-    schema: str,
+    schema: type[Document],
     *,
     status: int = 200,
     refusals: tuple[int, ...] = (),
@@ -167,14 +182,14 @@ def _operation(
         "summary": summary,
         "responses": {
             str(status): _response("The answer.", schema),
-            **{str(code): _response(_REFUSALS[code], "Error") for code in codes},
+            **{str(code): _response(_REFUSALS[code], Error) for code in codes},
         },
     }
 
 
-def _response(text: str, schema: str) -> dict[str, Any]:
+def _response(text: str, schema: type[Document]) -> dict[str, Any]:
     return {"description": text, "content": {_JSON: {"schema": _ref(schema)}}}
 
 
-def _ref(name: str) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{name}"}
+def _ref(kind: type[Document]) -> dict[str, str]:
+    return {"$ref": _REF.format(name=kind.__name__)}

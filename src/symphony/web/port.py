@@ -2,25 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
+
+from symphony.domain.issue import EVERY_ISSUE, Selection
+from symphony.observability.model import Issue, Prompt, Refresh, State, Verb
 
 __all__ = [
     "ISSUE_VERBS",
     "MAX_ANSWER_CHARS",
     "OWN_VERBS",
-    "Document",
     "HookAnswer",
     "HookDeniedError",
     "Hooks",
     "Operator",
-    "RefreshAnswer",
     "RefusedError",
     "UnavailableError",
-    "VerbAnswer",
 ]
-
-Document = dict[str, Any]
 
 ISSUE_VERBS = ("stop", "retry", "unblock", "answer")
 """What may be asked of one issue."""
@@ -55,45 +52,27 @@ class RefusedError(Exception):
         self.hint = hint
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerbAnswer:
-    """A verb was accepted; `message` says in one line what happens now."""
-
-    verb: str
-    issue_identifier: str | None
-    message: str
-    requested_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefreshAnswer:
-    """A poll was asked for; `coalesced` means that it shares one that is under way or due (SC15)."""
-
-    coalesced: bool
-    requested_at: datetime
-
-
 class Operator(Protocol):
     """What people may ask of a daemon. Every document it gives is fit to be shown: secrets are masked."""
 
-    async def state(self) -> Document:
-        """The state of the daemon, `observability.documents.state_document`.
+    async def state(self, only: Selection = EVERY_ISSUE) -> State:
+        """The state of the daemon; rows of those issues only.
 
         Raises:
             UnavailableError: there is no state yet or no more, or it took too long.
         """
         ...
 
-    async def issue(self, identifier: str) -> Document | None:
-        """One issue, `observability.documents.issue_document`; null when it is not known.
+    async def issue(self, identifier: str) -> Issue | None:
+        """One issue; `None` when it is not known.
 
         Raises:
             UnavailableError: as `state`.
         """
         ...
 
-    async def prompt(self, identifier: str) -> Document | None:
-        """What a dispatch of the issue would send now; null when it is not known. No side effects.
+    async def prompt(self, identifier: str) -> Prompt | None:
+        """What a dispatch of the issue would send now; `None` when it is not known. No side effects.
 
         Raises:
             UnavailableError: as `state`.
@@ -101,16 +80,16 @@ class Operator(Protocol):
         """
         ...
 
-    def refresh(self) -> RefreshAnswer:
-        """Poll and reconcile as soon as possible.
+    def refresh(self) -> Refresh:
+        """Poll and reconcile as soon as possible; a refresh may share a poll that is under way or due (SC15).
 
         Raises:
             UnavailableError: the daemon does not poll (any more).
         """
         ...
 
-    async def act(self, verb: str, identifier: str | None, text: str | None = None) -> VerbAnswer | None:
-        """Do what an operator asks for; null when the issue is not known.
+    async def act(self, verb: str, identifier: str | None, text: str | None = None) -> Verb | None:
+        """Do what an operator asks for; `None` when the issue is not known.
 
         `verb` is one of `ISSUE_VERBS` with an identifier, or one of `OWN_VERBS` with null. `text` is the
         answer to a question. What is asked for afterwards already shows what the verb did.

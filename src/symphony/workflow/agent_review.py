@@ -9,21 +9,13 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from pydantic_core import ValidationError
+from pydantic import ValidationError
 
-from symphony.workflow.agents import AGENT_KINDS, NamedAgent, asked_for, named_agent
-from symphony.workflow.engine import names_of, typed
-from symphony.workflow.errors import WarningCode, did_you_mean, quoted
+from symphony.domain.failures import SymphonyError
+from symphony.workflow.agents import AGENT_SECTIONS, AgentKinds, NamedAgent, asked_for, named_agent
+from symphony.workflow.errors import WarningCode, did_you_mean, did_you_mean_one_of, one_of, quoted
 from symphony.workflow.review import Location, Places, Review, dotted
-from symphony.workflow.settings import (
-    AcpSettings,
-    AgentRule,
-    AgentSettings,
-    ClaudeSettings,
-    CodexSettings,
-    CommandSettings,
-)
-from symphony.workflow.wording import wording
+from symphony.workflow.settings import AgentRule, AgentSection, AgentSettings
 
 __all__ = ["check_agents", "keep_agents", "place_of"]
 
@@ -31,26 +23,76 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 """A name is a word of log lines and the name of a directory, so that it is short, plain and in one case."""
 
 
-def check_agents(review: Review, raw: Mapping[str, Any], kinds: Collection[str]) -> None:
-    """Judge `agents` and what `agent` asks of them; keys that nobody knows leave `raw`.
+def check_agents(review: Review, raw: dict[str, Any], kinds: AgentKinds) -> None:
+    """Judge `agents`, what `agent` asks of them, and the sections of kinds that are not part of `Settings`.
+
+    Such a kind is looked at where an issue may be given to it, so that no other package is loaded.
 
     Args:
         review: where it is told.
-        raw: the front matter without nulls.
-        kinds: backends that exist.
+        raw: the front matter without nulls; keys that nobody knows leave it.
+        kinds: those that are installed.
     """
     named = raw.get("agents")
     named = named if isinstance(named, dict) else {}
-    for name in tuple(named):
-        _check_named(review, name, named[name], kinds)
     agent = raw.get("agent")
-    if isinstance(agent, dict):
+    agent = agent if isinstance(agent, dict) else {}
+    models = dict(AGENT_SECTIONS)
+    for name, at in _asked_for(agent).items():
+        values, kind, place = named.get(name), name, at
+        if isinstance(values, dict):
+            kind, place = str(values.get("kind")), ("agents", name, "kind")
+        if kind not in kinds or kind in models:
+            continue
+        try:
+            models[kind] = kinds[kind]
+        except SymphonyError as error:
+            review.add(place, error.failure)
+        else:
+            _check_section(review, raw, kind, models[kind])
+    for name in tuple(named):
+        _check_named(review, name, named[name], kinds, models)
+    if agent:
         _check_choice(review, agent, {*kinds, *named})
 
 
-def _check_named(review: Review, name: str, values: object, kinds: Collection[str]) -> None:
+def _asked_for(agent: Mapping[str, Any]) -> Mapping[str, Location]:
+    """The names of agents that are asked for, in a section that nobody has judged yet, and where."""
+    found: dict[str, Location] = {}
+
+    def note(name: object, at: Location) -> None:
+        if isinstance(name, str):
+            found.setdefault(name, at)
+
+    note(agent.get("kind"), ("agent", "kind"))
+    note(agent.get("fallback"), ("agent", "fallback"))
+    rules = agent.get("rules")
+    for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+        for key in ("use", "fallback"):
+            note(rule.get(key) if isinstance(rule, dict) else None, ("agent", "rules", index, key))
+    return found
+
+
+def _check_section(review: Review, raw: Mapping[str, Any], kind: str, model: type[AgentSection]) -> None:
+    """Judge the section of a kind from another package."""
+    values = raw.get(kind, {})
+    if isinstance(values, dict):
+        _leave_out_unknown(review, values, model.model_fields, (kind,))
+    try:
+        review.sections[kind] = model.model_validate(values)
+    except ValidationError as error:
+        review.fail_each(error, (kind,))
+
+
+def _check_named(
+    review: Review,
+    name: str,
+    values: object,
+    kinds: AgentKinds,
+    models: Mapping[str, type[AgentSection]],
+) -> None:
     at = ("agents", name)
-    if name in AGENT_KINDS:
+    if name in kinds or name in models:
         hint = f"write its settings in the section {name}, or choose another name"
         review.fail(at, "is a kind of agents, which has this name already", hint=hint)
         return
@@ -62,19 +104,21 @@ def _check_named(review: Review, name: str, values: object, kinds: Collection[st
         return
     kind = values.get("kind")
     if isinstance(kind, str) and kind in kinds:
-        _leave_out_unknown(review, values, {"kind", *names_of(AGENT_KINDS[kind])}, at)
-        _check_values(review, values, kind, at)
+        model = models.get(kind)
+        if model is None:  # of another package, and no issue is given to it
+            return
+        _leave_out_unknown(review, values, {"kind", *model.model_fields}, at)
+        try:
+            model.model_validate(values)
+        except ValidationError as error:
+            review.fail_each(error, at)
     elif kind is None:
-        review.fail((*at, "kind"), "is required", hint=_supported(kinds))
+        review.fail((*at, "kind"), "is required", hint=one_of(kinds))
     elif isinstance(kind, str):
-        hint = did_you_mean(kind, kinds) or _supported(kinds)
+        hint = did_you_mean_one_of(kind, kinds)
         review.fail((*at, "kind"), f"{quoted(kind)} is not supported", hint=hint)
     else:
-        review.fail((*at, "kind"), "must be text", hint=_supported(kinds))
-
-
-def _supported(kinds: Collection[str]) -> str:
-    return f"supported: {', '.join(sorted(kinds))}"
+        review.fail((*at, "kind"), "must be text", hint=one_of(kinds))
 
 
 def _leave_out_unknown(review: Review, values: dict[str, Any], known: Collection[str], at: Location) -> None:
@@ -86,15 +130,6 @@ def _leave_out_unknown(review: Review, values: dict[str, Any], known: Collection
             code=WarningCode.UNKNOWN_KEY,
             hint=did_you_mean(key, known),
         )
-
-
-def _check_values(review: Review, values: Mapping[str, Any], kind: str, at: Location) -> None:
-    try:
-        typed(AGENT_KINDS[kind], values)
-    except ValidationError as error:
-        for problem in error.errors(include_url=False):
-            text, hint = wording(problem)
-            review.fail((*at, *problem["loc"]), text, hint=hint)
 
 
 # --- who is asked for ------------------------------------------------------------------------------------
@@ -111,7 +146,7 @@ def _check_choice(review: Review, agent: Mapping[str, Any], known: Collection[st
 
 
 def _check_rule(review: Review, at: Location, rule: dict[str, Any], known: Collection[str]) -> None:
-    _leave_out_unknown(review, rule, names_of(AgentRule), at)
+    _leave_out_unknown(review, rule, AgentRule.model_fields, at)
     _check_exists(review, (*at, "use"), rule.get("use"), known)
     _check_fallback(review, at, rule.get("use"), rule.get("fallback"), known)
     if "label" not in rule and "state" not in rule:
@@ -133,7 +168,7 @@ def _check_exists(review: Review, location: Location, name: object, known: Colle
     if not isinstance(name, str) or not name.strip() or "\0" in name or name in known:
         return
     problem = "is not supported" if location == ("agent", "kind") else "is no agent of this file"
-    review.fail(location, f"{quoted(name)} {problem}", hint=did_you_mean(name, known) or _supported(known))
+    review.fail(location, f"{quoted(name)} {problem}", hint=did_you_mean_one_of(name, known))
 
 
 # --- what can be told in spite of mistakes ---------------------------------------------------------------
@@ -158,12 +193,12 @@ def keep_agents(review: Review, raw: Mapping[str, Any]) -> None:
 
 
 def _told(sections: Mapping[str, Any], named: object) -> Iterator[NamedAgent]:
-    for kind, model in AGENT_KINDS.items():
-        if isinstance(sections.get(kind), model):
-            yield NamedAgent(name=kind, kind=kind, settings=sections[kind])
+    for kind, section in sections.items():
+        if isinstance(section, AgentSection):
+            yield NamedAgent(name=kind, kind=kind, settings=section)
     for name, values in named.items() if isinstance(named, dict) else ():
         base = sections.get(str(values.get("kind"))) if isinstance(values, dict) else None
-        if isinstance(base, CodexSettings | ClaudeSettings | AcpSettings | CommandSettings):
+        if isinstance(base, AgentSection):
             with suppress(ValidationError):
                 yield named_agent(name, values, base)
 

@@ -1,42 +1,28 @@
-"""The agents of a workflow by name: the four kinds, and what `agents` calls by names of its own (DESIGN 11).
+"""The agents of a workflow by name: kinds, and what `agents` calls by names of its own (DESIGN 11).
 
 A kind is a name too: its settings are its section. A named agent has the section of its kind as defaults, and
 its own keys over them.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from symphony.workflow.engine import names_of, typed
-from symphony.workflow.settings import (
-    AcpSettings,
-    AgentSettings,
-    ClaudeSettings,
-    CodexSettings,
-    CommandSettings,
-    Settings,
-)
+from symphony.workflow.keys import sections
+from symphony.workflow.settings import AgentSection, AgentSettings, Settings
 
-__all__ = [
-    "AGENT_KINDS",
-    "AgentSection",
-    "NamedAgent",
-    "agents_in_use",
-    "asked_for",
-    "named_agent",
-    "named_agents",
-]
+__all__ = ["AGENT_SECTIONS", "AgentKinds", "NamedAgent", "asked_for", "named_agent"]
 
-AgentSection = CodexSettings | ClaudeSettings | AcpSettings | CommandSettings
+AgentKinds = Mapping[str, type[AgentSection]]
+"""The kinds of agents that are installed, and the model of each one's section.
 
-AGENT_KINDS: Final[Mapping[str, type[AgentSection]]] = {
-    "codex": CodexSettings,
-    "claude": ClaudeSettings,
-    "acp": AcpSettings,
-    "command": CommandSettings,
+To look a model up may import the package of the kind, which raises `SymphonyError` for one that is broken.
+"""
+
+AGENT_SECTIONS: Final[AgentKinds] = {
+    name: model for name, model in sections(Settings).items() if issubclass(model, AgentSection)
 }
-"""Kinds of agents, and the section that holds the settings of each."""
+"""Those whose sections are part of `Settings`, which takes no look at their packages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,25 +44,12 @@ def named_agent(name: str, values: Mapping[str, Any], base: AgentSection) -> Nam
     """One of `agents`: its own values over those of its kind's section.
 
     Raises:
-        pydantic_core.ValidationError: a value is wrong, which the review of the file tells before.
+        pydantic.ValidationError: a value is wrong, which the review of the file tells before.
     """
-    judged = typed(type(base), values)
-    own = {key: getattr(judged, key) for key in names_of(type(base)) if key in values}
-    return NamedAgent(name=name, kind=values["kind"], settings=replace(base, **own), own=frozenset(own))
-
-
-def named_agents(settings: Settings) -> Mapping[str, NamedAgent]:
-    """All agents that a workflow knows, the kinds among them, by name.
-
-    Raises:
-        pydantic_core.ValidationError: as `named_agent`.
-    """
-    kinds = {kind: NamedAgent(name=kind, kind=kind, settings=getattr(settings, kind)) for kind in AGENT_KINDS}
-    named = {
-        name: named_agent(name, values, kinds[values["kind"]].settings)
-        for name, values in settings.agents.items()
-    }
-    return {**kinds, **named}
+    judged = type(base).model_validate(values)
+    own = {key: getattr(judged, key) for key in judged.model_fields_set}
+    settings = base.model_copy(update=own)
+    return NamedAgent(name=name, kind=values["kind"], settings=settings, own=frozenset(own))
 
 
 def asked_for(agent: AgentSettings) -> tuple[str, ...]:
@@ -88,9 +61,3 @@ def asked_for(agent: AgentSettings) -> tuple[str, ...]:
             yield from (rule.use, rule.fallback)
 
     return tuple(dict.fromkeys(name for name in names() if name is not None))
-
-
-def agents_in_use(settings: Settings) -> Mapping[str, NamedAgent]:
-    """Those that some issue may be given to, by name: the default, the ones of rules, and every fallback."""
-    known = named_agents(settings)
-    return {name: known[name] for name in asked_for(settings.agent)}

@@ -10,7 +10,7 @@ from typing import Final
 
 from symphony.domain.failures import Category, Failure
 from symphony.frontmatter import Code, FrontMatterError, Profile, Split, load, split
-from symphony.workflow.agents import NamedAgent
+from symphony.workflow.agents import AgentKinds, NamedAgent
 from symphony.workflow.errors import WorkflowError, WorkflowWarning, config_failure
 from symphony.workflow.resolve import referenced_variables
 from symphony.workflow.review import FrontMatter, Judge, Places, Review
@@ -60,6 +60,7 @@ class Workflow:
         settings: typed and resolved.
         template: the prompt of a first turn.
         warnings: what is odd but does not stop anything, in the order found.
+        agents: those that an issue may be given to, by name.
         secret_names: variables the `tracker` section refers to; no child process may see them (AG20).
         variables: all that the file refers to.
         stamp: of the content this was made from.
@@ -69,6 +70,7 @@ class Workflow:
     path: Path
     settings: Settings
     template: PromptTemplate
+    agents: Mapping[str, NamedAgent]
     warnings: tuple[WorkflowWarning, ...]
     secret_names: frozenset[str]
     variables: frozenset[str]
@@ -81,7 +83,7 @@ def load_workflow(
     *,
     environment: Mapping[str, str],
     tracker_kinds: Collection[str],
-    agent_kinds: Collection[str],
+    agent_kinds: AgentKinds,
 ) -> Workflow:
     """Read and parse a workflow file; arguments and errors as of the two functions it is made of.
 
@@ -131,7 +133,7 @@ def _missing(path: Path, reason: str) -> Failure:
         category=Category.MISSING_WORKFLOW_FILE,
         hint=f"name the file in it: {path / 'WORKFLOW.md'}"
         if path.is_dir()
-        else 'run "symphony init", or name the file',
+        else "go to the repository, or name it with -C DIR or --workflow FILE; `symphony init` makes one",
     )
 
 
@@ -159,7 +161,7 @@ def parse_workflow(
     *,
     environment: Mapping[str, str],
     tracker_kinds: Collection[str],
-    agent_kinds: Collection[str],
+    agent_kinds: AgentKinds,
     judges: Sequence[Judge] = (),
 ) -> Workflow:
     """Make a `Workflow` of a file's bytes; pure. Arguments as of `judge_workflow`.
@@ -184,7 +186,7 @@ def judge_workflow(
     *,
     environment: Mapping[str, str],
     tracker_kinds: Collection[str],
-    agent_kinds: Collection[str],
+    agent_kinds: AgentKinds,
     judges: Sequence[Judge] = (),
 ) -> Judgement:
     """Say everything about a file's bytes; pure, and it never raises.
@@ -193,7 +195,7 @@ def judge_workflow(
         file: what was read.
         environment: variables that `$NAME` may refer to.
         tracker_kinds: adapters that exist; the layer above knows them.
-        agent_kinds: agent backends that exist.
+        agent_kinds: agent backends that exist, with the models of their sections.
         judges: what the layers above say about sections that are sound in themselves.
     """
     places = Places(path=file.path, positions={}, first_line=1)
@@ -234,6 +236,7 @@ def _workflow(file: WorkflowFile, review: Review | None, template: PromptTemplat
         path=file.path,
         settings=review.settings,
         template=template,
+        agents=review.agents,
         warnings=tuple(review.warnings),
         secret_names=referenced_variables(review.source.value.get("tracker")),
         variables=referenced_variables(review.source.value),
@@ -269,7 +272,7 @@ def _reviewed(
     try:
         document = load(front, profile=Profile.CORE, first_line=first_line)
     except FrontMatterError as error:
-        failures.append(_front_matter_failure(error, path))
+        failures.append(_front_matter_failure(error, path, closed=fences is None or fences.closed))
         return None
     review = judged(
         FrontMatter(
@@ -293,8 +296,16 @@ def _prompt(data: bytes, fences: Split | None, path: Path, failures: list[Failur
         return None
 
 
-def _front_matter_failure(error: FrontMatterError, path: Path) -> Failure:
+def _front_matter_failure(error: FrontMatterError, path: Path, *, closed: bool = True) -> Failure:
     where = f"{path}:{error.line}"
+    if not closed:
+        return _unparseable(
+            f"the front matter begins in line 1 and does not end: {error.message}",
+            where,
+            hint='close it with a line that is "---" and nothing else, above the prompt',
+        )
+    if error.code is Code.DUPLICATE_KEY:
+        return _unparseable(error.message, where, hint="keep one of the two")
     if error.code is Code.NOT_A_MAPPING:
         return config_failure(
             error.message,

@@ -9,7 +9,16 @@ from typing import Final
 
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 
-__all__ = ["WarningCode", "WorkflowError", "WorkflowWarning", "config_failure", "did_you_mean", "quoted"]
+__all__ = [
+    "WarningCode",
+    "WorkflowError",
+    "WorkflowWarning",
+    "config_failure",
+    "did_you_mean",
+    "did_you_mean_one_of",
+    "one_of",
+    "quoted",
+]
 
 _MAX_QUOTED: Final = 60
 
@@ -26,10 +35,17 @@ class WarningCode(StrEnum):
     REFUSED_APPROVAL_POLICY = "refused_approval_policy"
     DOUBTFUL_SETTING = "doubtful_setting"
     UNGUARDED = "unguarded"
+    NO_BUDGET = "no_budget"
     SHADOWED_RULE = "shadowed_rule"
     UNUSED_FILE = "unused_file"
     UNCOMMITTED_SKILLS = "uncommitted_skills"
+    SUBMODULES_NOT_POPULATED = "submodules_not_populated"
+    LFS_NOT_SET_UP = "lfs_not_set_up"
     SKILL_PROBLEM = "skill_problem"
+    UNCOMMITTED_CHANGES = "uncommitted_changes"
+    NO_REMOTE = "no_remote"
+    HIDDEN_DELIVERY = "hidden_delivery"
+    UNKNOWN_TOOL = "unknown_tool"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +100,17 @@ def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str | 
     """A hint that names the closest known spelling, or null where nothing is close."""
     match = difflib.get_close_matches(name.strip().lower(), sorted(known), n=1, cutoff=0.6)
     return f'did you mean "{prefix}{match[0]}"?' if match else None
+
+
+def one_of(known: Iterable[str]) -> str:
+    """A hint that names all that there are."""
+    return f"supported: {', '.join(sorted(known))}"
+
+
+def did_you_mean_one_of(name: str, known: Iterable[str]) -> str:
+    """A hint that names the closest known spelling, where one is close, and all that there are."""
+    known = tuple(known)
+    return " ".join(filter(None, (did_you_mean(name, known), one_of(known))))
 
 
 def quoted(text: str) -> str:

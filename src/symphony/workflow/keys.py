@@ -1,16 +1,16 @@
 """Every key of the front matter as one table, made from the models: name, shape, default, reload class."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
-from typing import Any, Final, Literal, TypeVar, get_args, get_origin
+from dataclasses import dataclass
+from functools import reduce
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
-from symphony.workflow.engine import marks_of, section_in
-from symphony.workflow.settings import Section, Settings
-from symphony.workflow.values import DefaultText, Reload, Shape
+from pydantic.fields import FieldInfo
 
-__all__ = ["KEYS", "Key", "changed_keys", "section_of", "value_of"]
+from symphony.workflow.settings import Reload, Section, Settings, Shape
 
-T = TypeVar("T")
+__all__ = ["KEYS", "Key", "changed_keys", "keys_of", "sections", "value_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,66 +20,71 @@ class Key:
     Attributes:
         name: dotted, as people write it (`agent.max_turns`).
         shape: what its value must be.
-        default: as it would stand in the file; null where leaving it out means nothing is set.
+        default: as it would stand in the file; `None` where leaving it out means nothing is set.
+        unset: what holds where there is no default, in words.
         required: it has no default.
         reload: when a change takes effect.
+        meaning: one line of Markdown, with links as docs/workflow-file.md has them.
     """
 
     name: str
     shape: str
     default: str | None
+    unset: str
     required: bool
     reload: Reload
+    meaning: str
 
 
-def section_of(model: type[Section], name: str) -> type[Section] | None:
-    """The section that a field holds; null where it holds a value, or there is no such field."""
-    return next((section_in(field.type) for field in fields(model) if field.name == name), None)
+def sections(model: type[Section] | type[Settings]) -> Mapping[str, type[Section]]:
+    """The sections that a model holds, by their names."""
+    fields = model.model_fields.items()
+    return {
+        name: field.annotation
+        for name, field in fields
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+    }
 
 
-def _walk(model: type[Section], prefix: str = "") -> Iterator[Key]:
-    for field in fields(model):
-        if section := section_in(field.type):
-            yield from _walk(section, f"{prefix}{field.name}.")
+def keys_of(model: type[Section] | type[Settings], prefix: str = "") -> Iterator[Key]:
+    """The keys of a model and of the sections in it; those that it inherits come last."""
+    below = sections(model)
+    own = [name for name in model.__annotations__ if name in model.model_fields]
+    for name in dict.fromkeys((*own, *model.model_fields)):
+        if name in below:
+            yield from keys_of(below[name], f"{prefix}{name}.")
         else:
-            yield _key(f"{prefix}{field.name}", field)
+            yield _key(f"{prefix}{name}", model.model_fields[name])
 
 
-def _key(name: str, field: Field[Any]) -> Key:
-    plain, marks = marks_of(field.type)
-    computed = _last(marks, DefaultText)
-    reload = _last(marks, Reload)
-    assert reload is not None, f"{name} does not say when a change takes effect"  # noqa: S101 - seen at import
+def _key(name: str, field: FieldInfo) -> Key:
+    told = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    shown, required = told.get("shown"), field.is_required()
+    default = None if required else _written(field.get_default(call_default_factory=True))
     return Key(
         name=name,
-        shape=_shape(plain, marks),
-        default=computed.text if computed else _written(_default(field)),
-        required=_is_required(field) and computed is None,
-        reload=reload,
+        shape=_shape(field.annotation, field.metadata),
+        default=str(shown) if shown else default,
+        unset=str(told.get("unset", "none")),
+        required=required and not shown,
+        reload=Reload(str(told.get("reload", Reload.SESSION))),
+        meaning=field.description or "",
     )
 
 
-def _last(marks: Sequence[object], kind: type[T]) -> T | None:
-    """The outermost mark of a kind: an alias may carry one that the field overrides."""
-    return next((mark for mark in reversed(marks) if isinstance(mark, kind)), None)
-
-
-def _shape(plain: Any, marks: Sequence[object]) -> str:
-    if get_origin(plain) is Literal:
-        return ", ".join(f"`{value}`" for value in get_args(plain))
-    shape = _last(marks, Shape)
-    assert shape is not None, plain  # noqa: S101 - seen at import
-    return shape.text
-
-
-def _is_required(field: Field[Any]) -> bool:
-    return field.default is MISSING and field.default_factory is MISSING
-
-
-def _default(field: Field[Any]) -> Any:
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    return None if field.default is MISSING else field.default
+def _shape(annotation: Any, marks: Sequence[object]) -> str:
+    """The outermost mark, as an alias may carry one that another alias overrides; choices by their names."""
+    for mark in reversed(marks):
+        if isinstance(mark, Shape):
+            return mark.text
+    inside = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        return _shape(inside[0], inside[1:])
+    if get_origin(annotation) is Literal:
+        return ", ".join(f"`{value}`" for value in inside)
+    if get_origin(annotation) in {Union, UnionType}:
+        return _shape(inside[0], ())
+    return str(getattr(annotation, "__name__", annotation))
 
 
 def _written(value: object) -> str | None:
@@ -94,16 +99,13 @@ def _written(value: object) -> str | None:
             return str(value)
 
 
-KEYS: Final[Mapping[str, Key]] = {key.name: key for key in _walk(Settings)}
+KEYS: Final[Mapping[str, Key]] = {key.name: key for key in keys_of(Settings)}
 """In the order of the models."""
 
 
 def value_of(settings: Settings, name: str) -> Any:
     """The value of a key by its dotted name."""
-    value: Any = settings
-    for part in name.split("."):
-        value = getattr(value, part)
-    return value
+    return reduce(getattr, name.split("."), settings)
 
 
 def changed_keys(before: Settings, after: Settings, reload: Reload) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """`$NAME`, `~` and relative paths (CF1-CF5). The environment is always an argument."""
 
+import difflib
 import os
 import pwd
 import re
@@ -8,15 +9,25 @@ from pathlib import Path
 from typing import Final
 
 __all__ = [
+    "STATE_DIR_VARIABLE",
     "ResolveError",
     "UnsetVariableError",
     "default_workspace_root",
     "expand_path",
+    "nearest_variable",
     "reference_name",
     "referenced_variables",
     "resolve_repository",
     "resolve_root",
+    "root_variable",
+    "unset_hint",
 ]
+
+STATE_DIR_VARIABLE: Final = "SYMPHONY_STATE_DIR"
+"""The state directory of the workflow file that is judged; `runtime.admission` sets it for every one of them.
+
+It is the one variable that `workspace.root` may go on from, as in `$SYMPHONY_STATE_DIR/workspaces`.
+"""
 
 _REFERENCE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -42,6 +53,19 @@ def reference_name(value: object) -> str | None:
     return match[1] if match else None
 
 
+def nearest_variable(name: str, environment: Mapping[str, str]) -> str | None:
+    """The variable that is set and was probably meant, by its name alone; None where no name is close."""
+    names = sorted(other for other, value in environment.items() if value and other != name)
+    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=0.7)), None)
+
+
+def unset_hint(name: str, environment: Mapping[str, str]) -> str:
+    """What to do about a reference to a variable that is not set."""
+    near = nearest_variable(name, environment)
+    meant = "" if near is None else f"did you mean ${near}, which is set? Else "
+    return f"{meant}set {name} where the daemon starts, or write the value"
+
+
 def referenced_variables(node: object) -> frozenset[str]:
     """Every variable that is referred to anywhere below `node`; under `tracker` they name secrets (AG20)."""
     match node:
@@ -62,17 +86,22 @@ def default_workspace_root(environment: Mapping[str, str]) -> Path:
     return temporary / "symphony_workspaces"
 
 
+def root_variable(value: str) -> str | None:
+    """The variable that a `workspace.root` refers to; None for one that is literal."""
+    return STATE_DIR_VARIABLE if value.startswith(f"${STATE_DIR_VARIABLE}/") else reference_name(value)
+
+
 def resolve_root(value: str, *, base: Path, environment: Mapping[str, str]) -> Path | None:
-    """`workspace.root` made absolute; null where it refers to a variable that is unset or empty (CF5).
+    """`workspace.root` made absolute; None where it refers to a variable that is unset or empty (CF5).
 
     Raises:
         ResolveError: the text is blank or not a path.
     """
-    name = reference_name(value)
-    text = value if name is None else environment.get(name, "")
-    if name is not None and not text:
-        return None
-    return expand_path(text, base=base, environment=environment)
+    name = root_variable(value)
+    if name is None:
+        return expand_path(value, base=base, environment=environment)
+    start = environment.get(name, "")
+    return expand_path(start + value[len(name) + 1 :], base=base, environment=environment) if start else None
 
 
 def resolve_repository(value: str, *, base: Path, environment: Mapping[str, str]) -> str:

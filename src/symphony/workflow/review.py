@@ -3,14 +3,17 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from symphony.domain.failures import Category, Failure
 from symphony.workflow.agents import NamedAgent
 from symphony.workflow.errors import WarningCode, WorkflowWarning, config_failure
 from symphony.workflow.settings import Section, Settings
 
-__all__ = ["FrontMatter", "Judge", "Location", "Places", "Review", "dotted"]
+__all__ = ["FrontMatter", "Judge", "Location", "Places", "Review", "dotted", "phrase"]
 
 Location = tuple[str | int, ...]
 """The keys and list indices that lead to a value."""
@@ -102,6 +105,13 @@ class Review:
         placed = replace(failure, where=self.places.where(location))
         self._failures.append((self.places.line(location), placed))
 
+    def fail_each(self, error: ValidationError, at: Location = (), *, but: Location | None = None) -> None:
+        """Record everything that pydantic found wrong below `at`, except for the mistake at `but`."""
+        for problem in error.errors(include_url=False):
+            if problem["loc"] != but:
+                text, hint = phrase(problem)
+                self.fail((*at, *problem["loc"]), text, hint=hint)
+
     def fail_variable(self, name: str, problem: str) -> None:
         """Record that an environment variable, which stands in no file, has a `problem`."""
         self._failures.append((self.places.first_line, config_failure(f"{name} {problem}")))
@@ -122,3 +132,57 @@ def dotted(location: Location) -> str:
     for part in location:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
+
+
+# --- pydantic's errors in our own words ------------------------------------------------------------------
+
+_EXPECTED: Final = {
+    "bool_type": ("true or false", "write true or false, without quotes"),
+    "dict_type": ("a map", "write its keys indented below it"),
+    "int_type": ("a whole number", "write digits only, without quotes"),
+    "is_instance_of": ("a path", "put the value in quotes"),
+    "model_type": ("a map", "write its keys indented below it"),
+    "string_type": ("text", "put the value in quotes"),
+    "tuple_type": ("a list", "write it as [first, second]"),
+}
+"""Per kind of type error: what the value must be, and how to write it."""
+
+_BOUNDS: Final = {
+    "greater_than": ("must be greater than {}", "gt"),
+    "greater_than_equal": ("must be {} or more", "ge"),
+    "less_than_equal": ("must be {} or less", "le"),
+}
+"""Per kind of bound: the phrase, and where pydantic keeps the number."""
+
+_KINDS: Final[tuple[tuple[type, str], ...]] = (
+    (bool, "true or false"),
+    (int, "a number"),
+    (float, "a decimal number"),
+    (str, "text"),
+    (list, "a list"),
+    (dict, "a map"),
+    (type(None), "nothing"),
+)
+"""What people call the values of YAML; bool stands first because it is an int."""
+
+
+def phrase(problem: ErrorDetails) -> tuple[str, str | None]:
+    """What follows the name of the key, and a hint; neither ever shows the value."""
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind in _EXPECTED:
+        expected, hint = _EXPECTED[kind]
+        found = problem["input"]
+        called = next((name for known, name in _KINDS if isinstance(found, known)), type(found).__name__)
+        return f"must be {expected}, not {called}", hint
+    if kind in _BOUNDS:
+        words, name = _BOUNDS[kind]
+        return words.format(context[name]), None
+    match kind:
+        case "missing":
+            return "is required", None
+        case "literal_error":
+            return f"must be one of {context['expected']}", None
+        case "value_error":
+            return str(context["error"]), None
+        case _:
+            return f"is not valid ({kind})", None

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import watchfiles
+
 from symphony.domain.failures import Failure, SymphonyError
+from symphony.workflow.agents import AgentKinds
 from symphony.workflow.document import Workflow, WorkflowFile, parse_workflow, read_workflow_file
 from symphony.workflow.errors import WorkflowError
 
@@ -74,7 +77,7 @@ class WorkflowStore:
         *,
         environment: Mapping[str, str],
         tracker_kinds: Collection[str],
-        agent_kinds: Collection[str],
+        agent_kinds: AgentKinds,
     ) -> "WorkflowStore":
         """A store whose contents are judged by `parse_workflow` alone; arguments and errors as there."""
 
@@ -156,13 +159,12 @@ class WorkflowStore:
         Watches the directory, since editors replace the file. Ends in silence where watching is not
         possible; ends within half a second after its task is cancelled.
         """
-        from watchfiles import awatch  # noqa: PLC0415 - loaded when a watch begins, behind the first dispatch
 
         def is_ours(_: object, path: str) -> bool:
             return Path(path).name == self._path.name
 
         try:
-            async for _ in awatch(
+            async for _ in watchfiles.awatch(
                 self._path.parent,
                 watch_filter=is_ours,
                 debounce=_DEBOUNCE_MS,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from liquid import BoundTemplate
-from liquid.exceptions import LiquidError, OutputStreamLimitError
+from liquid.exceptions import LiquidError, OutputStreamLimitError, ResourceLimitError
 from liquid.token import TOKEN_TAG, Token
 
 from symphony.domain.failures import Category, Failure
@@ -23,7 +23,7 @@ from symphony.workflow.template_limits import (
     render_bounded,
 )
 
-__all__ = ["PromptTemplate"]
+__all__ = ["PromptTemplate", "issue_too_long"]
 
 _ENVIRONMENT: Final = BoundedEnvironment()
 _INTERNAL_TAGS: Final = frozenset({"content", "illegal", "output"})
@@ -80,6 +80,10 @@ class PromptTemplate:
         """The template text that is rendered, trimmed (WF6)."""
         return self._origin.text
 
+    def where(self, index: int) -> str:
+        """`path:line` of a character of `source`."""
+        return self._origin.where(index)
+
     def render(self, issue: Issue, attempt: int | None) -> str:
         """The prompt of a first turn; issue text is data and is never rendered a second time (FL4).
 
@@ -88,13 +92,34 @@ class PromptTemplate:
             attempt: null on the first run, a number from 1 on every later one (PR3).
 
         Raises:
-            WorkflowError: `template_render_error`; only this attempt fails (PR7).
+            WorkflowError: `template_render_error`; only this attempt fails (PR7). `issue_too_long` where the
+                text of the issue alone is the reason: no attempt can go better until it is shortened.
         """
         variables = {"issue": template_view(issue), "attempt": attempt}
         try:
             return render_bounded(self._template, variables, clock=self._clock)
         except Exception as error:
+            text_bytes = len(f"{issue.title}{issue.description or ''}".encode(errors="replace"))
+            if _is_too_long(error, text_bytes):
+                measure = f"{text_bytes:,} bytes of title and description"
+                raise WorkflowError([issue_too_long(measure)]) from error
             raise WorkflowError([_render_failure(error, self._origin)]) from error
+
+
+def issue_too_long(measure: str) -> Failure:
+    """Why no session can be told of an issue; `measure` says how long its text is, or for whom."""
+    return config_failure(
+        f"the text of the issue is too long: {measure}",
+        category=Category.ISSUE_TOO_LONG,
+        hint="shorten the description of the issue, for example by a file of the repository that it names",
+    )
+
+
+def _is_too_long(error: Exception, text_bytes: int) -> bool:
+    """Whether the text of the issue is the reason of a limit, and not what the template makes of it."""
+    if isinstance(error, OutputStreamLimitError):
+        return text_bytes > MAX_OUTPUT_BYTES // 2
+    return isinstance(error, ResourceLimitError) and text_bytes > MAX_OUTPUT_BYTES
 
 
 def _compile(origin: _Origin) -> BoundTemplate:

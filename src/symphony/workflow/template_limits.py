@@ -16,7 +16,7 @@ from liquid.token import TOKEN_TAG
 from liquid.undefined import UNDEFINED
 from typing_extensions import override
 
-from symphony.workflow.fence import fence
+from symphony.domain.fence import fence
 
 __all__ = [
     "FILE_TAGS",

@@ -1,20 +1,20 @@
 """From the front matter's map to `Settings`, telling all that is wrong with it at once (WF8, CF1-CF13)."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from pydantic_core import ValidationError
+from pydantic import ValidationError
 
 from symphony.domain.failures import Category
+from symphony.domain.issue import normalise_state
 from symphony.workflow.agent_review import check_agents, keep_agents
-from symphony.workflow.confidential import literal_secrets, masked
-from symphony.workflow.engine import names_of, typed
-from symphony.workflow.errors import WarningCode, did_you_mean, quoted
-from symphony.workflow.keys import section_of
-from symphony.workflow.legacy import adopt_aliases
+from symphony.workflow.agents import AgentKinds
+from symphony.workflow.confidential import literal_secrets
+from symphony.workflow.errors import WarningCode, did_you_mean, did_you_mean_one_of, one_of, quoted
+from symphony.workflow.keys import sections
 from symphony.workflow.resolve import (
     ResolveError,
     UnsetVariableError,
@@ -22,13 +22,13 @@ from symphony.workflow.resolve import (
     reference_name,
     resolve_repository,
     resolve_root,
+    root_variable,
+    unset_hint,
 )
-from symphony.workflow.review import FrontMatter, Location, Review, dotted
-from symphony.workflow.settings import NULL_KEYS, OPAQUE_KEYS, Section, Settings
-from symphony.workflow.values import MAX_NUMBER
-from symphony.workflow.wording import wording
+from symphony.workflow.review import FrontMatter, Location, Review, dotted, phrase
+from symphony.workflow.settings import MAX_NUMBER, NULL_KEYS, OPAQUE_KEYS, Section, Settings, Variables
 
-__all__ = ["SKILLS_ENABLED_VARIABLE", "review_settings"]
+__all__ = ["review_settings"]
 
 T = TypeVar("T")
 
@@ -37,13 +37,8 @@ _NO_FRONT_MATTER: Final = 'the file has no front matter: its first line must be 
 _OPAQUE: Final = frozenset(location[1:] for location in OPAQUE_KEYS)
 """The same keys in a named agent, whatever its kind."""
 
-PLANNED_TRACKERS: Final = frozenset(
-    {"linear", "github", "gitlab", "jira", "asana", "forgejo", "gitea", "redmine", "memory", "markdown"}
-)
-"""Kinds that mean something, whether or not this version has their adapter."""
-
-SKILLS_ENABLED_VARIABLE: Final = "SYMPHONY_AGENT_SKILLS_ENABLED"
-"""The one variable that overrides a key by itself (CF2)."""
+LINEAR_ALIASES: Final = ("endpoint", "api_key", "project_slug", "assignee")
+"""Keys that once stood directly below `tracker`, when Linear was the only one (CF11)."""
 
 
 def review_settings(
@@ -51,7 +46,7 @@ def review_settings(
     *,
     environment: Mapping[str, str],
     tracker_kinds: Collection[str],
-    agent_kinds: Collection[str],
+    agent_kinds: AgentKinds,
 ) -> Review:
     """Type, resolve and judge a front matter; never raises.
 
@@ -59,7 +54,7 @@ def review_settings(
         source: the parsed front matter; an empty map where the file has none.
         environment: variables that `$NAME` may refer to.
         tracker_kinds: adapters that exist.
-        agent_kinds: agent backends that exist.
+        agent_kinds: agent backends that exist, with the models of their sections.
 
     Returns:
         a review with `settings` set if, and only if, it has no failures.
@@ -68,14 +63,14 @@ def review_settings(
     raw = {key: _without_nulls(value, (key,)) for key, value in source.value.items() if value is not None}
     raw.setdefault("tracker", {})
     _warn_literal_secrets(review, raw)
+    _warn_unset(review, raw, environment)
     _adopt_aliases(review, raw)
-    _warn_unknown(review, raw, Settings, ())
+    _warn_unknown(review, raw, Settings, (), others=agent_kinds)
     check_agents(review, raw, agent_kinds)
     has_kind = _check_tracker_kind(review, raw, tracker_kinds)
     _clean_state_limits(review, raw)
     _resolve_workspace(review, raw, environment)
     _override_skills(review, raw, environment)
-    _mask_provider(raw)
     settings = _typed(review, raw, skip=() if has_kind else ("tracker", "kind"))
     keep_agents(review, raw)
     _check_skills_source(review, settings)
@@ -94,19 +89,42 @@ def _warn_literal_secrets(review: Review, raw: Mapping[str, Any]) -> None:
         )
 
 
+def _warn_unset(review: Review, node: object, environment: Mapping[str, str], at: Location = ()) -> None:
+    """Say which variables are referred to and not set; `workspace` says more of its own (CF5)."""
+    if at in OPAQUE_KEYS or at == ("workspace",):
+        return
+    match node:
+        case Mapping():
+            for key, value in node.items():
+                _warn_unset(review, value, environment, (*at, key))
+        case list():
+            for index, value in enumerate(node):
+                _warn_unset(review, value, environment, (*at, index))
+        case str() if (name := reference_name(node)) is not None and not environment.get(name):
+            review.warn(
+                at,
+                f"{dotted(at)} refers to ${name}, which is not set",
+                code=WarningCode.UNSET_VARIABLE,
+                hint=unset_hint(name, environment),
+            )
+        case _:
+            return
+
+
 def _adopt_aliases(review: Review, raw: Mapping[str, Any]) -> None:
-    """Old spellings become today's, told at the line where they stand (CF11)."""
-    moved = adopt_aliases(raw)
-    known = review.places.positions
-    adopted = {now: known[then] for now, then in moved.items() if then in known}
-    places = replace(review.places, positions={**known, **adopted})
-    review.source = replace(review.source, places=places)
-
-
-def _mask_provider(raw: Mapping[str, Any]) -> None:
+    """Move Linear's old flat keys into `tracker.provider`, told at the line where they stand (CF11)."""
     tracker = raw["tracker"]
-    if isinstance(tracker, dict) and isinstance(tracker.get("provider"), dict):
-        tracker["provider"] = masked(tracker["provider"])
+    if not isinstance(tracker, dict) or tracker.get("kind") != "linear":
+        return
+    flat = {name: tracker.pop(name) for name in LINEAR_ALIASES if name in tracker}
+    provider = tracker.setdefault("provider", {}) if flat else None
+    if not isinstance(provider, dict):
+        return
+    moved = {name: value for name, value in flat.items() if name not in provider}
+    provider.update(moved)
+    positions = dict(review.places.positions)
+    positions.update({("tracker", "provider", name): positions["tracker", name] for name in moved})
+    review.source = replace(review.source, places=replace(review.places, positions=positions))
 
 
 def _without_nulls(value: Any, location: Location) -> Any:
@@ -124,8 +142,15 @@ def _without_nulls(value: Any, location: Location) -> Any:
     return value
 
 
-def _warn_unknown(review: Review, raw: Mapping[str, Any], model: type[Section], at: Location) -> None:
-    known = names_of(model)
+def _warn_unknown(
+    review: Review,
+    raw: Mapping[str, Any],
+    model: type[Section] | type[Settings],
+    at: Location,
+    others: Collection[str] = (),
+) -> None:
+    """`others` are sections that the model does not have: `check_agents` looks at them."""
+    known, below = {*model.model_fields, *others}, sections(model)
     for key, value in raw.items():
         if key not in known:
             what = "key" if at else "section"
@@ -136,8 +161,8 @@ def _warn_unknown(review: Review, raw: Mapping[str, Any], model: type[Section], 
                 code=WarningCode.UNKNOWN_KEY,
                 hint=did_you_mean(key, known),
             )
-        elif isinstance(value, dict) and (section := section_of(model, key)):
-            _warn_unknown(review, value, section, (*at, key))
+        elif isinstance(value, dict) and key in below:
+            _warn_unknown(review, value, below[key], (*at, key))
 
 
 def _check_tracker_kind(review: Review, raw: Mapping[str, Any], kinds: Collection[str]) -> bool:
@@ -148,20 +173,17 @@ def _check_tracker_kind(review: Review, raw: Mapping[str, Any], kinds: Collectio
             ("tracker", "kind"),
             "is required",
             category=Category.MISSING_TRACKER_KIND,
-            hint=_one_of(kinds) if review.source.present else _NO_FRONT_MATTER,
+            hint=one_of(kinds) if review.source.present else _NO_FRONT_MATTER,
         )
         return False
     if isinstance(kind, str) and "\0" not in kind and kind not in kinds:
-        problem, hint = "is not supported", did_you_mean(kind, kinds) or _one_of(kinds)
-        if kind in PLANNED_TRACKERS:
-            problem, hint = "is not in this version yet", _one_of(kinds)
-        category = Category.UNSUPPORTED_TRACKER_KIND
-        review.fail(("tracker", "kind"), f"{quoted(kind)} {problem}", category=category, hint=hint)
+        review.fail(
+            ("tracker", "kind"),
+            f"{quoted(kind)} is not supported",
+            category=Category.UNSUPPORTED_TRACKER_KIND,
+            hint=did_you_mean_one_of(kind, kinds),
+        )
     return True
-
-
-def _one_of(kinds: Collection[str]) -> str:
-    return f"supported: {', '.join(sorted(kinds))}"
 
 
 def _clean_state_limits(review: Review, raw: dict[str, Any]) -> None:
@@ -174,7 +196,7 @@ def _clean_state_limits(review: Review, raw: dict[str, Any]) -> None:
         return
     cleaned: dict[str, int] = {}
     for state, limit in limits.items():
-        name = state.strip().lower()
+        name = normalise_state(state)
         if problem := _limit_problem(name, limit, cleaned):
             location = ("agent", "max_concurrent_agents_by_state", state)
             review.warn(
@@ -207,23 +229,24 @@ def _resolve_workspace(review: Review, raw: dict[str, Any], environment: Mapping
     if isinstance(root, str):
         _warn_about_root(review, root, environment)
         find_root = partial(resolve_root, root, base=base, environment=environment)
-        workspace["root"] = _resolved(review, ("workspace", "root"), find_root) or default
+        workspace["root"] = _resolved(review, ("workspace", "root"), find_root, environment) or default
     if isinstance(repo, str):
         find_repo = partial(resolve_repository, repo, base=base, environment=environment)
-        workspace["repo"] = _resolved(review, ("workspace", "repo"), find_repo)
+        workspace["repo"] = _resolved(review, ("workspace", "repo"), find_repo, environment)
 
 
 def _warn_about_root(review: Review, root: str, environment: Mapping[str, str]) -> None:
     location = ("workspace", "root")
-    name = reference_name(root)
+    name = root_variable(root)
     if name is not None and not environment.get(name):
         review.warn(
             location,
             f"workspace.root refers to ${name}, which is not set; the default is used",
             code=WarningCode.UNSET_VARIABLE,
+            hint=unset_hint(name, environment),
         )
     elif name is None and root.startswith("$"):
-        hint = "only a value that is exactly $NAME refers to a variable"
+        hint = "only a value that is exactly $NAME, or begins with $SYMPHONY_STATE_DIR/, refers to a variable"
         review.warn(
             location,
             "workspace.root begins with a dollar sign that is taken literally",
@@ -232,25 +255,27 @@ def _warn_about_root(review: Review, root: str, environment: Mapping[str, str]) 
         )
 
 
-def _resolved(review: Review, location: Location, resolve: Callable[[], T]) -> T | None:
+def _resolved(
+    review: Review, location: Location, resolve: Callable[[], T], environment: Mapping[str, str]
+) -> T | None:
     try:
         return resolve()
     except UnsetVariableError as error:
-        review.fail(
-            location, str(error), hint=f"set {error.name} where the daemon starts, or write the value"
-        )
+        review.fail(location, str(error), hint=unset_hint(error.name, environment))
     except ResolveError as error:
         review.fail(location, str(error))
     return None
 
 
 def _override_skills(review: Review, raw: dict[str, Any], environment: Mapping[str, str]) -> None:
-    text = environment.get(SKILLS_ENABLED_VARIABLE)
-    if text is None:
+    """A variable goes before the key, and mends no section that is not a map."""
+    try:
+        value = Variables.of(environment).agent_skills_enabled
+    except ValidationError as error:
+        for problem in error.errors(include_url=False):
+            review.fail_variable(str(problem["loc"][0]), phrase(problem)[0])
         return
-    value = {"true": True, "false": False}.get(text.strip().lower())
     if value is None:
-        review.fail_variable(SKILLS_ENABLED_VARIABLE, "must be true or false")
         return
     agent = raw.setdefault("agent", {})
     skills = agent.setdefault("skills", {}) if isinstance(agent, dict) else None
@@ -270,33 +295,24 @@ def _check_skills_source(review: Review, settings: Settings | None) -> None:
 
 def _typed(review: Review, raw: Mapping[str, Any], *, skip: Location) -> Settings | None:
     try:
-        settings = typed(Settings, raw)
+        settings = Settings.of(raw)
     except ValidationError as error:
-        for problem in error.errors(include_url=False):
-            if problem["loc"] != skip:
-                text, hint = wording(problem)
-                review.fail(problem["loc"], text, hint=hint)
+        review.fail_each(error, but=skip)
         _keep_sections(review, raw)
         return None
-    review.sections.update({name: getattr(settings, name) for name, _ in _sections()})
+    review.sections.update({name: getattr(settings, name) for name in sections(Settings)})
     return settings
-
-
-def _sections() -> Iterator[tuple[str, type[Section]]]:
-    for name in names_of(Settings):
-        if model := section_of(Settings, name):
-            yield name, model
 
 
 def _keep_sections(review: Review, raw: Mapping[str, Any]) -> None:
     """The sections that are right in themselves, and what is left of the others."""
-    for name, model in _sections():
+    for name, model in sections(Settings).items():
         values = raw.get(name, {})
         try:
-            review.sections[name] = typed(model, values)
+            review.sections[name] = model.model_validate(values)
         except ValidationError as error:
             wrong = {problem["loc"][0] for problem in error.errors(include_url=False) if problem["loc"]}
             with suppress(ValidationError, AttributeError):  # the latter for what is no map at all
                 left = {key: value for key, value in values.items() if key not in wrong}
-                review.remains[name] = typed(model, left)
+                review.remains[name] = model.model_validate(left)
                 review.told[name] = frozenset(left)

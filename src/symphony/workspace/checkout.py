@@ -5,6 +5,7 @@ one git process is enough: the checkout itself.
 """
 
 import re
+import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 
+from symphony.domain.disk import is_full, make_room
 from symphony.domain.failures import Category
 from symphony.domain.ids import branch_name
 from symphony.workspace.files import drop
@@ -27,6 +29,7 @@ __all__ = ["Checkout", "Origin", "begins_at"]
 _DEFAULT_IDENTITY = {"name": "Symphony Agent", "email": "symphony@localhost"}
 _IDENTITY_LINE = re.compile(r"user\.(name|email) (.+)")
 _SHA256_DIGITS = 64
+_LITTLE_BYTES = 64 * 1024 * 1024  # as `symphony doctor` judges it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +55,13 @@ async def begins_at(
     if start is not None and there is not None and start != there and await contains(there, start):
         return there
     return start
+
+
+def _hint(error: Exception, root: Path) -> str | None:
+    """What to do about a checkout that failed; blocking. git does not always say that the disk is full."""
+    if is_full(error) or shutil.disk_usage(root).free < _LITTLE_BYTES:
+        return make_room(root)
+    return None
 
 
 class Checkout:
@@ -81,7 +91,9 @@ class Checkout:
             await to_thread.run_sync((half / "tree").rename, target)
         except (GitError, OSError) as error:
             raise WorkspaceError.of(
-                Category.WORKSPACE_PREPARE_FAILED, f"workspace {key} cannot be populated: {error}"
+                Category.WORKSPACE_PREPARE_FAILED,
+                f"workspace {key} cannot be populated: {error}",
+                hint=await to_thread.run_sync(_hint, error, target.parent),
             ) from error
         finally:
             with anyio.CancelScope(shield=True):

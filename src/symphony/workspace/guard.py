@@ -9,8 +9,10 @@ from pathlib import Path
 
 from anyio import to_thread
 
+from symphony.workspace.files import is_directory, is_missing
 from symphony.workspace.git import Git, GitError
 from symphony.workspace.layout import Layout
+from symphony.workspace.lfs import MAX_POINTER_BYTES, is_content_of
 from symphony.workspace.mirror import Mirror
 from symphony.workspace.refs import all_refs
 from symphony.workspace.shadow import Glance, Shadow, glance, open_shadow
@@ -34,8 +36,8 @@ class Guard:
     async def reason_to_keep(self, path: Path, sealed: Mapping[str, str] | None) -> str | None:
         """Why the workspace must stay, in one line; null when nothing would be lost."""
         seen = await to_thread.run_sync(glance, path, None)
-        if not seen.usable:
-            return await to_thread.run_sync(self._unusable, path)
+        if seen.problem is not None:
+            return await to_thread.run_sync(self._unusable, path, seen.problem)
         try:
             async with open_shadow(
                 self.git,
@@ -45,28 +47,41 @@ class Guard:
                 sealed=sealed,
                 objects=None if self.mirror is None else self.mirror.objects,
             ) as shadow:
-                return await self._dirty(shadow) or await self._undelivered(shadow, seen)
+                return await self._dirty(shadow, path) or await self._undelivered(shadow, seen)
         except (GitError, OSError) as error:
             return f"its repository cannot be inspected: {error}"
 
-    def _unusable(self, path: Path) -> str | None:
-        """A directory that never was a repository holds nothing that we know how to keep."""
-        present = (path / ".git").is_symlink() or (path / ".git").exists()
-        if present or self.mirror is not None:
-            return (
-                "its .git is no directory with a repository, so it cannot be told whether work would be lost"
-            )
-        return None
+    def _unusable(self, path: Path, problem: str) -> str | None:
+        """A directory that surely never was a repository holds nothing that we know how to keep."""
+        if self.mirror is None and is_missing(path / ".git"):
+            return None
+        return f"{problem}, so it cannot be told whether work would be lost"
 
-    async def _dirty(self, shadow: Shadow) -> str | None:
+    async def _dirty(self, shadow: Shadow, path: Path) -> str | None:
         if not self.keep_dirty:
             return None
         entries = [entry for entry in (await shadow.status()).split(b"\0") if entry]
+        in_lfs = bool(entries) and await to_thread.run_sync(is_directory, path / ".git/lfs")
+        if in_lfs:
+            entries = await self._without_pointers(shadow, path, entries)
         if entries:
             return f"{len(entries)} uncommitted or untracked file(s)"
         if await shadow.submodules():
             return "it has checked-out submodules, whose state cannot be inspected safely"
         return None
+
+    async def _without_pointers(self, shadow: Shadow, path: Path, entries: list[bytes]) -> list[bytes]:
+        """The changes without files that are what a pointer of Git LFS says: no filter runs in a shadow."""
+        changed = {entry: entry.split(b" ", 8) for entry in entries if entry.startswith(b"1 .M ")}
+        pointers = await shadow.small_blobs((fields[7] for fields in changed.values()), MAX_POINTER_BYTES)
+
+        def unchanged(entry: bytes) -> bool:
+            fields = changed.get(entry)
+            if fields is None or fields[7] not in pointers:
+                return False
+            return is_content_of(pointers[fields[7]], path / fields[8].decode("utf-8", "surrogateescape"))
+
+        return await to_thread.run_sync(lambda: [entry for entry in entries if not unchanged(entry)])
 
     async def _undelivered(self, shadow: Shadow, seen: Glance) -> str | None:
         tips = {**seen.tips, **({"HEAD": seen.head} if seen.head else {})}

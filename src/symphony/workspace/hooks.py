@@ -11,13 +11,15 @@ import structlog
 
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
+from symphony.domain.redaction import Redaction
 from symphony.hosts.base import Completed, Host
 from symphony.workflow.settings import HooksSettings
 from symphony.workspace.model import WorkspaceError
 
 __all__ = ["Hook", "HookCall", "HookRunner"]
 
-_MAX_SHOWN_BYTES: Final = 2048
+_MAX_SHOWN_CHARS: Final = 2048
+_MAX_OUTPUT_BYTES: Final = 64 * 1024  # more than is shown, so that it is masked before it is cut
 # Many a login profile sets PATH anew; what the operator's terminal finds comes behind what it names.
 _WIDEN_PATH: Final = 'PATH="$PATH${1:+:$1}"; shift\n'
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -58,7 +60,7 @@ class HookCall:
 
 
 class HookRunner:
-    """Runs hooks with the given environment, secrets taken out."""
+    """Runs hooks with the given environment, secrets taken out; `redaction` masks what they print."""
 
     def __init__(
         self,
@@ -66,8 +68,10 @@ class HookRunner:
         settings: HooksSettings,
         environment: Mapping[str, str],
         secret_names: frozenset[str],
+        redaction: Redaction,
     ) -> None:
         self._host = host
+        self._redaction = redaction
         self._settings = settings
         self._environment = {
             name: value
@@ -113,14 +117,14 @@ class HookRunner:
                 cwd=call.path,
                 env=self._environment | _variables(call),
                 timeout_ms=self._settings.timeout_ms,
-                max_output_bytes=_MAX_SHOWN_BYTES + 1,
+                max_output_bytes=_MAX_OUTPUT_BYTES,
             )
         except OSError as error:
             raise _failed(hook, f"could not be started: {error}") from error
         if done.timed_out:
             raise self._timed_out(hook)
         if done.exit_code != 0:
-            raise _failed(hook, f"ended with status {done.exit_code}{_shown(done)}")
+            raise _failed(hook, f"ended with status {done.exit_code}{self._shown(done)}")
 
     def _timed_out(self, hook: Hook) -> WorkspaceError:
         return WorkspaceError.of(
@@ -128,6 +132,12 @@ class HookRunner:
             f"hook {hook.value} did not end within {self._settings.timeout_ms} ms",
             hint="make it faster or raise hooks.timeout_ms",
         )
+
+    def _shown(self, done: Completed) -> str:
+        """The output for people; what went to stderr comes first."""
+        output = (done.stderr + done.stdout).decode("utf-8", "replace")
+        text = self._redaction.line(output, _MAX_SHOWN_CHARS, joint=" | ")
+        return f": {text}" if text else ""
 
     def _script(self, hook: Hook) -> str | None:
         match hook:
@@ -158,11 +168,3 @@ def _failed(hook: Hook, what: str) -> WorkspaceError:
         f"hook {hook.value} {what}",
         hint=f"run the script of hooks.{hook.value} by hand in the workspace",
     )
-
-
-def _shown(done: Completed) -> str:
-    """The output for people, cut at a bound with a marker; what went to stderr comes first."""
-    output = done.stderr + done.stdout
-    marker = " [output cut]" if len(output) > _MAX_SHOWN_BYTES else ""
-    text = output[:_MAX_SHOWN_BYTES].decode("utf-8", "replace").strip()
-    return f": {' | '.join(text.splitlines())}{marker}" if text else ""

@@ -3,6 +3,7 @@
     <root>/<key>/                 one workspace per issue
     <root>/.symphony/mirrors/     one bare repository per `workspace.repo`
     <root>/.symphony/records/     whose workspace each directory is
+    <root>/.symphony/tenants.d/   the workflow files that work at this root (`tenants`)
     <root>/.symphony/pinned/      files of base commits, read-only
     <root>/.symphony/staging/     what is not finished yet
     <root>/.symphony/trash/       what is being deleted
@@ -21,8 +22,9 @@ from pathlib import Path
 from symphony.domain.failures import Category
 from symphony.domain.ids import UnsafeKeyError, workspace_key
 from symphony.workspace.model import WorkspaceError
+from symphony.workspace.remote import apart
 
-__all__ = ["Layout", "check_key", "contained", "key_of", "resolve", "unreadable"]
+__all__ = ["Layout", "check_key", "contained", "key_of", "record_name", "resolve", "unreadable"]
 
 _METADATA = ".symphony"
 # `.git` would make the root itself look like a repository to every git command below it.
@@ -65,6 +67,16 @@ class Layout:
         return self.root / f"{_METADATA}/tenants"
 
     @property
+    def tenant_files(self) -> Path:
+        """The files of the workflow files that work at this root."""
+        return self.root / f"{_METADATA}/tenants.d"
+
+    @property
+    def tenants_lock(self) -> Path:
+        """What is locked while those are read and written."""
+        return self.root / f"{_METADATA}/tenants.lock"
+
+    @property
     def pins(self) -> Path:
         """The files of base commits, one directory per commit and choice of paths."""
         return self.root / f"{_METADATA}/pinned"
@@ -78,15 +90,17 @@ class Layout:
         return self.root / check_key(key)
 
     def record(self, key: str) -> Path:
-        """The record of a key; a hash stands in for a key too long to bear a suffix."""
-        name = check_key(key)
-        if len(name) > _MAX_NAME_BYTES - _SUFFIX_ROOM:
-            name = _digest(name)
-        return self.root / f"{_METADATA}/records/{name}.json"
+        """The record of a key. Raises `WorkspaceError` for an unsafe key."""
+        return self.root / f"{_METADATA}/records/{record_name(check_key(key))}"
 
     def mirror(self, repository: str) -> Path:
-        """The bare mirror of a repository, named by a hash of its address."""
-        return self.mirrors / f"{_digest(repository)}.git"
+        """The bare mirror of a repository, named by a hash of its address, whoever logs in there."""
+        return self.mirrors / f"{_digest(apart(repository)[0])}.git"
+
+
+def record_name(key: str) -> str:
+    """The file name of what is recorded of a key; a hash stands in for a key too long to bear a suffix."""
+    return f"{_digest(key) if len(key) > _MAX_NAME_BYTES - _SUFFIX_ROOM else key}.json"
 
 
 def key_of(identifier: str) -> str:

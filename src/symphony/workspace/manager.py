@@ -1,32 +1,34 @@
 """`WorkspaceManager`: the life of a workspace, from making it to letting it go (WS1-WS16)."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.domain.failures import Category, SymphonyError
+from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.fault_points import Fault, FaultPoint, no_fault
 from symphony.domain.issue import Issue
+from symphony.domain.redaction import SHAPES_ONLY, Redaction
 from symphony.hosts.base import Host
 from symphony.workflow.settings import HooksSettings, WorkspaceSettings
 from symphony.workspace.checkout import Checkout
-from symphony.workspace.delivery import Courier, Parcel, local_repository
-from symphony.workspace.files import is_directory, sync
+from symphony.workspace.delivery import Courier, Parcel, local_repository, push_failure
+from symphony.workspace.files import fingerprint, is_directory
 from symphony.workspace.finding import Finder
 from symphony.workspace.forecast import NOT_POPULATED, Forecast, Foresight
-from symphony.workspace.git import Git, GitError
+from symphony.workspace.git import NETWORK_TIMEOUT_MS, Git, GitError
 from symphony.workspace.guard import Guard
 from symphony.workspace.hooks import Hook, HookCall, HookRunner
-from symphony.workspace.layout import Layout, key_of
-from symphony.workspace.looks import Found, left, recorded, seen_and_walked, walked
-from symphony.workspace.mirror import Mirror, base_of
+from symphony.workspace.layout import Layout
+from symphony.workspace.lfs import carry_objects
+from symphony.workspace.locks import locked
+from symphony.workspace.mirror import Mirror, base_of, without_logins
 from symphony.workspace.model import (
     Delivery,
     ProgressMark,
@@ -38,30 +40,41 @@ from symphony.workspace.model import (
 )
 from symphony.workspace.pinned import Pinned, Pins
 from symphony.workspace.places import (
+    begin,
     checked,
     clear_leftovers,
     complete,
     discard,
+    examined,
     forget,
     is_whole,
-    remove_at_once,
-    remove_plain,
+    see_writable,
     take_back,
     try_writing,
 )
-from symphony.workspace.records import Entry, read_entries, read_entry, write_entry
-from symphony.workspace.shadow import glance, open_shadow
+from symphony.workspace.records import Entry, read_entries, read_entry
+from symphony.workspace.refs import common_dir
+from symphony.workspace.remote import apart
+from symphony.workspace.shadow import MAX_ENTRIES, glance, open_shadow
+from symphony.workspace.tenants import OWN_ROOT_HINT, Tenant, move_in, refuse_second
 
-__all__ = ["WorkspaceManager"]
+__all__ = ["SUBMODULES_HINT", "WorkspaceManager"]
+
+SUBMODULES_HINT = (
+    "workspaces get their submodules by a hook: "
+    "hooks.after_create: git submodule update --init --recursive (docs/workflow-file.md)"
+)
 
 _log = structlog.get_logger(__name__)
-_T = TypeVar("_T")
+_LOCK_WAIT_S = 10.0
 
 
 class WorkspaceManager:
     """Makes, marks, delivers and removes workspaces on one host with one set of settings.
 
-    `environment` is what hooks see (without `secret_names`) and what git's share is taken from.
+    `environment` is what hooks see (without `secret_names`) and what git's share is taken from. `workflow` is
+    the file whose workspaces they are (`tenants`); without it nobody else may use the root. `redaction` masks
+    what hooks and git say.
     After a reload make a new manager; workspaces made by the old one are served by their recorded path.
     """
 
@@ -73,13 +86,25 @@ class WorkspaceManager:
         environment: Mapping[str, str],
         secret_names: frozenset[str],
         fault: Fault = no_fault,
+        *,
+        network_timeout_ms: int = NETWORK_TIMEOUT_MS,
+        workflow: Path | None = None,
+        redaction: Redaction = SHAPES_ONLY,
     ) -> None:
         self._settings = settings
+        address, login = apart(settings.repo or "")
+        self._repo = address or None
         self._fault = fault
-        self._git = Git(host, environment, secret_names)
-        self._hooks = HookRunner(host, hooks, environment, secret_names)
-        hooked = self._hooks.has(Hook.AFTER_CREATE)
-        self._finder = Finder(settings=settings, hooked=hooked, fault=fault)
+        self._git = Git(
+            host,
+            environment,
+            secret_names,
+            network_timeout_ms=network_timeout_ms,
+            redaction=redaction,
+            login=login,
+        )
+        self._hooks = HookRunner(host, hooks, environment, secret_names, redaction)
+        self._finder = Finder(settings=settings, workflow=workflow)
         self._mirrors: dict[Path, Mirror] = {}
         self._tenancy: object = None  # kept for as long as this manager may use the root
 
@@ -87,12 +112,40 @@ class WorkspaceManager:
         """Make the root and see that it can be written; clear what a crash left half-made or half-deleted.
 
         Raises:
-            WorkspaceError: `workspace_prepare_failed`, blame `config`, with a hint.
+            WorkspaceError: `workspace_prepare_failed` or `workspace_root_taken`, blame `config`, with a hint.
         """
         layout = await to_thread.run_sync(self._finder.root)
         await to_thread.run_sync(self._finder.on_disk, lambda: try_writing(layout))
-        repository = local_repository(self._settings.repo or "")
+        tenant = await to_thread.run_sync(self._finder.tenant)
+        if tenant is not None:
+            await self._move_in(layout, tenant)
+        await to_thread.run_sync(self._finder.on_disk, lambda: without_logins(layout))
+        repository = local_repository(self._repo or "")
         self._tenancy = await to_thread.run_sync(clear_leftovers, layout, repository)
+
+    async def look_at_root(self) -> None:
+        """As `check_root`, as far as that can be told without making or changing anything.
+
+        Raises:
+            WorkspaceError: as `check_root`.
+        """
+        layout = await to_thread.run_sync(self._finder.known_root)
+        await to_thread.run_sync(self._finder.on_disk, lambda: see_writable(layout))
+        tenant = await to_thread.run_sync(self._finder.tenant)
+        if tenant is not None:
+            await to_thread.run_sync(refuse_second, layout, tenant)
+
+    async def _move_in(self, layout: Layout, tenant: Tenant) -> None:
+        try:
+            async with locked(layout.tenants_lock, _LOCK_WAIT_S):
+                await to_thread.run_sync(self._finder.on_disk, lambda: move_in(layout, tenant))
+        except (GitError, OSError) as error:
+            raise WorkspaceError.of(
+                Category.WORKSPACE_ROOT_TAKEN,
+                f"it cannot be told who else works in workspace.root {layout.root}: {error}",
+                hint=f"see which other daemons are there, or {OWN_ROOT_HINT}",
+                blame=Blame.CONFIG,
+            ) from error
 
     async def check_repository(self) -> None:
         """See that `workspace.repo` can be reached and has the base branch; changes nothing.
@@ -100,10 +153,19 @@ class WorkspaceManager:
         Raises:
             WorkspaceError: `workspace_repository`, with a hint.
         """
-        if self._settings.repo is None:
+        if self._repo is None:
             return
-        mirror = Mirror(self._git, Layout(root=self._settings.root), self._settings.repo)
-        base_of(await mirror.look(), self._settings.base_branch, self._settings.repo)
+        mirror = Mirror(self._git, Layout(root=self._settings.root), self._repo)
+        base_of(await mirror.look(), self._settings.base_branch, self._repo)
+
+    async def check_push(self) -> Failure | None:
+        """See whether `origin` would take a branch, by a dry run with the credentials there are.
+
+        `None` means that it would, or that nothing is to be pushed. Nothing is changed, also on this machine.
+        """
+        if self._repo is None or self._settings.push != "origin":
+            return None
+        return await self._courier(Layout(root=self._settings.root), self._repo).probe()
 
     async def prepare(self, issue: Issue, attempt: int | None, *, run_id: str | None = None) -> Workspace:
         """The issue's workspace: the existing one as it is, or a new one, populated and after `after_create`.
@@ -111,43 +173,32 @@ class WorkspaceManager:
         Raises:
             WorkspaceError: unsafe key, containment, repository or hook. A new directory is gone then (RT8).
         """
-        found = await to_thread.run_sync(self._finder.find, issue, key_of(issue.identifier))
-        return await self._made(found, issue, attempt, run_id)
-
-    async def enter(
-        self, issue: Issue, attempt: int | None, look: Callable[[Workspace], _T], *, run_id: str | None = None
-    ) -> tuple[Workspace, ProgressMark, _T | None]:
-        """`prepare` and then `mark`, in one go where there is nothing to populate; and what `look` gives.
-
-        `look` is called in a thread, as the last thing before the launch: so not where `before_run` or
-        something else comes in between, nor for what it refuses; null then. Raises as `prepare`.
-        """
-        find = partial(self._find_marked, issue, key_of(issue.identifier), look)
-        found, mark, seen = await to_thread.run_sync(find)
-        workspace = await self._made(found, issue, attempt, run_id)
-        return workspace, mark or await self.mark(workspace), seen
-
-    async def keep(self, workspace: Workspace) -> None:
-        """See that the record of a new workspace is on the disk, before anybody works in it.
-
-        Raises:
-            WorkspaceError: `workspace_prepare_failed`.
-        """
-        if workspace.created_now and workspace.branch is None:
+        found = await to_thread.run_sync(self._finder.find, issue)
+        entry = found.entry
+        if entry is None:
             try:
-                await to_thread.run_sync(sync, Layout(workspace.path.parent).record(workspace.key))
+                entry = await self._create(found.layout, found.path, issue, attempt, run_id)
             except OSError as error:
-                raise cannot_be_made(workspace.path, error) from error
+                raise cannot_be_made(found.path, error) from error
+        return Workspace(
+            key=found.path.name,
+            path=found.path,
+            branch=entry.branch,
+            base_commit=entry.base_commit,
+            created_now=found.entry is None,
+        )
 
-    def verify_blocking(self, workspace: Workspace) -> None:
+    async def is_there(self, workspace: Workspace) -> bool:
+        """Whether nobody took the workspace away; what stands in its place is for others to judge."""
+        return await to_thread.run_sync(os.path.lexists, workspace.path)
+
+    async def verify(self, workspace: Workspace) -> None:
         """Check right before an agent is launched that the workspace is where it has to be (WS4, WS6).
-
-        For who is in a thread already: it looks at the disk.
 
         Raises:
             WorkspaceError: `invalid_workspace_cwd` with the sub-reason.
         """
-        self._finder.verify(workspace)
+        await to_thread.run_sync(self._finder.verify, workspace)
 
     async def before_run(
         self, workspace: Workspace, issue: Issue, attempt: int | None, *, run_id: str | None = None
@@ -166,8 +217,9 @@ class WorkspaceManager:
     async def mark(self, workspace: Workspace) -> ProgressMark:
         """Where the work stands. Never raises: what git cannot tell is told by a walk over the files."""
         layout = Layout(workspace.path.parent)
-        entry, seen, tree = await to_thread.run_sync(seen_and_walked, layout, workspace.path)
-        if tree is None and entry is not None and entry.repo is not None:
+        entry = await to_thread.run_sync(read_entry, layout, workspace.path.name)
+        seen = await to_thread.run_sync(glance, workspace.path, None)
+        if entry is not None and entry.repo is not None and seen.problem is None:
             objects = self._mirror(layout, entry.repo).objects
             try:
                 async with open_shadow(
@@ -176,34 +228,45 @@ class WorkspaceManager:
                     return ProgressMark(head=seen.head, tree=await shadow.tree_mark())
             except (GitError, OSError) as error:
                 _log.warning("workspace_status_unknown", key=workspace.key, error=str(error))
-        if tree is None:
-            tree = await to_thread.run_sync(walked, workspace.path)
-        return ProgressMark(head=seen.head, tree=tree)
-
-    async def leave(self, workspace: Workspace) -> tuple[ProgressMark, Delivery]:
-        """`mark` and then `deliver`, in one way to a thread where git has no part in it."""
-        if workspace.branch is None:
-            return await to_thread.run_sync(left, workspace.path)
-        return await self.mark(workspace), await self.deliver(workspace)
+        walk = partial(fingerprint, workspace.path, max_entries=MAX_ENTRIES)
+        return ProgressMark(head=seen.head, tree=await to_thread.run_sync(walk))
 
     async def deliver(self, workspace: Workspace) -> Delivery:
         """Bring the committed work into the mirror, a local repository, and origin if `push` says so.
 
         Never raises for what went wrong with the work, only tells it in `warnings`.
         """
-        layout, entry, nothing = await to_thread.run_sync(recorded, workspace.path)
-        return nothing or await self._deliver(layout, entry, workspace.path)
+        layout = Layout(workspace.path.parent)
+        entry = await to_thread.run_sync(read_entry, layout, workspace.path.name)
+        return await self._deliver(layout, entry, workspace.path)
+
+    async def push(self, branch: str) -> Failure | None:
+        """Push a branch that was delivered before to `origin`; its workspace need not exist any more.
+
+        `None` means that the remote has what the mirror has. Never raises for what git or the remote did.
+        """
+        if self._repo is None or self._settings.push != "origin":
+            return push_failure("workspace.push is not `origin`", retryable=False)
+        try:
+            layout = await to_thread.run_sync(self._finder.known_root)
+        except WorkspaceError as error:
+            return error.failure
+        return await self._courier(layout, self._repo).push(branch)
 
     async def recorded(self) -> tuple[WorkspaceRecord, ...]:
-        """Every workspace remembered under the root, which need not exist; unreadable records are skipped."""
-        layout = await to_thread.run_sync(self._finder.known_root)
-        entries = await to_thread.run_sync(read_entries, layout)
-        return tuple(entry.record(layout) for entry in entries)
+        """Every workspace of ours remembered under the root; unreadable records are skipped."""
+
+        def ours() -> tuple[WorkspaceRecord, ...]:
+            layout, tenant = self._finder.known_root(), self._finder.tenant()
+            entries = (one for one in read_entries(layout) if tenant is None or tenant.owns(one))
+            return tuple(entry.record(layout) for entry in entries)
+
+        return await to_thread.run_sync(ours)
 
     async def locate(self, issue_id: str, identifier: str) -> WorkspaceRecord:
         """Where the issue's workspace is under the current root, whether it exists or not (WS13)."""
         layout = await to_thread.run_sync(self._finder.root)
-        key = key_of(identifier)
+        key = await to_thread.run_sync(self._finder.key, layout, identifier)
         return WorkspaceRecord(issue_id=issue_id, identifier=identifier, key=key, path=layout.workspace(key))
 
     @asynccontextmanager
@@ -218,8 +281,9 @@ class WorkspaceManager:
         Raises:
             WorkspaceError: what would fail an attempt as well: an unsafe key, containment, the repository.
         """
-        key, repo = key_of(identifier), self._settings.repo
+        repo = self._repo
         layout = await to_thread.run_sync(self._finder.known_root)
+        key = await to_thread.run_sync(self._finder.key, layout, identifier)
         path, there = await to_thread.run_sync(checked, layout, key)
         entry = await to_thread.run_sync(read_entry, layout, key)
         whole = partial(is_whole, path, there, entry, populated=repo is not None)
@@ -239,7 +303,7 @@ class WorkspaceManager:
         Raises:
             WorkspaceError: `workspace_repository`.
         """
-        layout, repo = await to_thread.run_sync(self._finder.root), self._settings.repo
+        layout, repo = await to_thread.run_sync(self._finder.root), self._repo
         if repo is None:
             raise WorkspaceError.of(Category.WORKSPACE_REPOSITORY, "there is no workspace.repo")
         return await Pins(
@@ -258,17 +322,14 @@ class WorkspaceManager:
         Raises:
             WorkspaceError: the path fails containment.
         """
-        hooked = self._hooks.has(Hook.BEFORE_REMOVE)
-        remove = partial(remove_at_once, record.path, only_look=hooked, fault=self._fault)
-        (layout, path, entry, existed, _), removal = await to_thread.run_sync(remove)
-        if removal is not None:
-            return removal
+        layout, path, entry, existed, foreign = await to_thread.run_sync(
+            examined, record.path, self._finder.owner()
+        )
+        if foreign:
+            return Removal(removed=False, kept_reason=foreign)
         if existed:
-            if hooked:
-                call = HookCall(issue_id=record.issue_id, identifier=record.identifier, path=path)
-                await self._hooks.run_ignoring_failure(Hook.BEFORE_REMOVE, call)
-                if plain := await to_thread.run_sync(remove_plain, layout, path, entry, self._fault):
-                    return plain
+            call = HookCall(issue_id=record.issue_id, identifier=record.identifier, path=path)
+            await self._hooks.run_ignoring_failure(Hook.BEFORE_REMOVE, call)
             reason = await self._let_go(layout, entry, path)
             if reason is not None:
                 return Removal(removed=False, kept_reason=reason)
@@ -287,25 +348,6 @@ class WorkspaceManager:
                 return f"it cannot be deleted: {error}"
         return reason
 
-    def _find_marked(
-        self, issue: Issue, key: str, look: Callable[[Workspace], _T]
-    ) -> tuple[Found, ProgressMark | None, _T | None]:
-        found, seen = self._finder.find(issue, key), None
-        mark = found.mark()
-        if found.entry is not None and mark is not None and not self._hooks.has(Hook.BEFORE_RUN):
-            with suppress(SymphonyError):  # whoever looks again hears of it
-                seen = look(found.workspace(found.entry))
-        return found, mark, seen
-
-    async def _made(self, found: Found, issue: Issue, attempt: int | None, run_id: str | None) -> Workspace:
-        entry = found.entry
-        if entry is None:
-            try:
-                entry = await self._create(found.layout, found.path, issue, attempt, run_id)
-            except OSError as error:
-                raise cannot_be_made(found.path, error) from error
-        return found.workspace(entry)
-
     def _mirror(self, layout: Layout, repository: str) -> Mirror:
         path = layout.mirror(repository)
         if path not in self._mirrors:
@@ -316,14 +358,21 @@ class WorkspaceManager:
         self, layout: Layout, path: Path, issue: Issue, attempt: int | None, run_id: str | None
     ) -> Entry:
         """Make, populate and prepare a new workspace, or leave nothing of it."""
-        begun = Entry(issue_id=issue.id, identifier=issue.identifier, key=path.name, ready=False)
+        begun = Entry(
+            issue_id=issue.id,
+            identifier=issue.identifier,
+            key=path.name,
+            ready=False,
+        )
         made = False
+        begun = await to_thread.run_sync(begin, layout, begun, self._finder.owner)
         try:
-            await to_thread.run_sync(write_entry, layout, begun)
             self._fault(FaultPoint.WORKSPACE_RECORDED)
             populated = await self._populate(layout, path, begun)
             made = True
             self._fault(FaultPoint.WORKSPACE_POPULATED)
+            if not self._hooks.has(Hook.AFTER_CREATE) and await anyio.Path(path, ".gitmodules").exists():
+                _log.warning("submodules_not_populated", key=path.name, hint=SUBMODULES_HINT)
             await self._hooks.run(Hook.AFTER_CREATE, HookCall.of(issue, path, attempt, run_id))
             entry = await to_thread.run_sync(complete, layout, path, populated)
         except BaseException:
@@ -333,7 +382,7 @@ class WorkspaceManager:
         return entry
 
     async def _populate(self, layout: Layout, path: Path, entry: Entry) -> Entry:
-        repo = self._settings.repo
+        repo = self._repo
         if repo is None:
             await to_thread.run_sync(path.mkdir)
             return entry
@@ -345,21 +394,28 @@ class WorkspaceManager:
         if entry is None or entry.repo is None or entry.branch is None:
             seen = await to_thread.run_sync(glance, path, None)
             return Delivery(branch=None, head=seen.head)
-        courier = Courier(
-            self._git,
-            layout,
-            self._mirror(layout, entry.repo),
-            entry.repo,
-            push=self._settings.push == "origin",
-        )
+        courier = self._courier(layout, entry.repo)
         parcel = Parcel(path=path, branch=entry.branch, base_commit=entry.base_commit, sealed=entry.sealed)
-        return await courier.deliver(parcel)
+        left = await to_thread.run_sync(self._carry, layout, entry.repo, path)
+        delivery = await courier.deliver(parcel)
+        return delivery if left is None else replace(delivery, warnings=(*delivery.warnings, left))
+
+    def _carry(self, layout: Layout, repo: str, path: Path) -> str | None:
+        """Copy what Git LFS keeps beside the commits; what is left in the workspace only. Blocking."""
+        local = local_repository(repo)
+        return carry_objects(path / ".git", (local and common_dir(local)) or layout.mirror(repo))
+
+    def _courier(self, layout: Layout, repo: str) -> Courier:
+        push = self._settings.push == "origin"
+        return Courier(self._git, layout, self._mirror(layout, repo), repo, push=push)
 
     async def _reason_to_keep(self, layout: Layout, entry: Entry | None, path: Path) -> str | None:
         if entry is not None and not entry.ready:
             return None  # no agent was ever let into it
         await self._deliver(layout, entry, path)
         repo = None if entry is None else entry.repo
+        if repo is not None and (left := await to_thread.run_sync(self._carry, layout, repo, path)):
+            return left
         guard = Guard(
             git=self._git,
             layout=layout,

@@ -5,33 +5,42 @@ Clones hold no copy of its objects, so none may ever go away: nothing is pruned,
 `refs/heads/symphony/*` is what was delivered from workspaces; fetching cannot touch the latter.
 """
 
-import fcntl
-import os
+import re
+import shlex
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
 from anyio import to_thread
 
+from symphony.domain.disk import is_full, make_room
 from symphony.domain.failures import Blame, Category
-from symphony.workspace.files import drop, is_directory, make_directory
-from symphony.workspace.git import NETWORK_TIMEOUT_MS, Git, GitError, config_value, without_credentials
+from symphony.workspace.files import drop, is_directory, write_atomic
+from symphony.workspace.git import (
+    NETWORK_TIMEOUT_MS,
+    SAFE_DIRECTORY,
+    Git,
+    GitError,
+    config_value,
+    without_credentials,
+)
 from symphony.workspace.layout import Layout
-from symphony.workspace.locks import clear_stale_locks
+from symphony.workspace.locks import clear_stale_locks, locked
 from symphony.workspace.model import WorkspaceError
+from symphony.workspace.records import read_entries, write_entry
 from symphony.workspace.refs import all_refs
+from symphony.workspace.remote import apart
 
-__all__ = ["Advertised", "Mirror", "Snapshot", "base_of", "parse_advertised"]
+__all__ = ["Advertised", "Mirror", "Snapshot", "base_of", "parse_advertised", "without_logins"]
 
 _TRACKING = "refs/remotes/origin/"
 _DETACHED = "refs/symphony/origin-head"
 _SHA256_DIGITS = 64
-_LOCK_PAUSE_S = 0.05
 _LOOK_TIMEOUT_MS = 30_000
+_ADDRESS = re.compile(r'(?m)^\turl = "(.*)"$')
 _FETCH = ("fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance")
 
 
@@ -116,6 +125,7 @@ class Mirror:
                 "HEAD",
                 "refs/heads/*",
                 timeout_ms=_LOOK_TIMEOUT_MS,
+                login=self._git.login,
             )
         except (GitError, OSError) as error:
             raise self.unreadable(error) from error
@@ -135,7 +145,7 @@ class Mirror:
 
     async def _refresh(self) -> Snapshot | WorkspaceError:
         try:
-            async with _locked(self.path.with_suffix(".lock"), self._lock_wait_s):
+            async with locked(self.path.with_suffix(".lock"), self._lock_wait_s):
                 if not await to_thread.run_sync(is_directory, self.path):
                     advertised = await self._create()
                 else:
@@ -213,7 +223,8 @@ class Mirror:
             "origin",
             "HEAD",
             "refs/heads/*",
-            timeout_ms=NETWORK_TIMEOUT_MS,
+            timeout_ms=self._git.network_timeout_ms,
+            login=self._git.login,
         )
         return self._not_empty(parse_advertised(answer))
 
@@ -226,7 +237,15 @@ class Mirror:
         refspecs = [f"+refs/heads/*:{_TRACKING}*"]
         if advertised.head is not None:
             refspecs.append(f"+HEAD:{_DETACHED}")
-        await self._git.trusted("-C", path, *_FETCH, "origin", *refspecs, timeout_ms=NETWORK_TIMEOUT_MS)
+        await self._git.trusted(
+            "-C",
+            path,
+            *_FETCH,
+            "origin",
+            *refspecs,
+            timeout_ms=self._git.network_timeout_ms,
+            login=self._git.login,
+        )
 
     def _snapshot(self, advertised: Advertised) -> Snapshot:
         refs = all_refs(self.path, "refs/")
@@ -240,11 +259,25 @@ class Mirror:
         )
 
     def unreadable(self, error: Exception) -> WorkspaceError:
-        """The error for a repository that git could not read or fetch."""
+        """The error for a repository that git could not read or fetch.
+
+        One of another user is no outage: git says what has to be done before it looks at it.
+        """
+        advice = error.advice if isinstance(error, GitError) else None
+        if advice is not None:
+            # Delivery asks git for the repository itself, and not only for its git directory.
+            both = dict.fromkeys((advice, f"{SAFE_DIRECTORY} {shlex.quote(self._repository)}"))
+            return WorkspaceError.of(
+                Category.WORKSPACE_REPOSITORY,
+                f"workspace.repo {without_credentials(self._repository)} cannot be read: {error}",
+                hint=f"as the user of the daemon: `{' && '.join(both)}`; or give the repository to that user",
+                blame=Blame.CONFIG,
+            )
+        usual = "check workspace.repo, the network and git's login by `git ls-remote` on this machine"
         return WorkspaceError.of(
             Category.WORKSPACE_REPOSITORY,
             f"workspace.repo {without_credentials(self._repository)} cannot be fetched: {error}",
-            hint="check workspace.repo, the network and git's login by `git ls-remote` on this machine",
+            hint=make_room(self.path.parent) if is_full(error) else usual,
         )
 
     def _empty(self) -> WorkspaceError:
@@ -288,32 +321,26 @@ def parse_advertised(answer: bytes) -> Advertised:
     return Advertised(head_branch=head_branch, head=head, branches=branches)
 
 
-@asynccontextmanager
-async def _locked(path: Path, wait_s: float) -> AsyncIterator[None]:
-    """Hold a lock file against other processes; the lock ends with this process at the latest.
+def without_logins(layout: Layout) -> None:
+    """Take logins out of the addresses in configurations of mirrors and in records, where they once stood.
 
-    Asked for again and again and never waited for in a thread, because such a wait cannot be cancelled.
-    An agent that can read the file can lock it too, so the wait has an end.
-
-    Raises:
-        GitError: somebody else has held it all the time.
+    Such a mirror gets the name it would have now; clones find it under both. Blocking; raises `OSError`.
     """
-    await to_thread.run_sync(make_directory, path.parent)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        with anyio.move_on_after(wait_s) as waiting:
-            while not _try_lock(fd):  # noqa: ASYNC110 - another process holds it and can set no event of ours
-                await anyio.sleep(_LOCK_PAUSE_S)
-        if waiting.cancelled_caught:
-            raise GitError(f"another process has held {path} for {wait_s:g} s")
-        yield
-    finally:
-        os.close(fd)
-
-
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    for path in layout.mirrors.glob("*.git"):
+        config = path / "config"
+        if path.is_symlink() or not config.is_file():
+            continue
+        text = config.read_text(encoding="utf-8", errors="surrogateescape")
+        found = _ADDRESS.search(text)
+        written = "" if found is None else re.sub(r"\\(.)", r"\1", found[1])
+        address, _ = apart(written)
+        if found is None or address == written:
+            continue
+        cleaned = f"{text[: found.start(1)]}{config_value(address)[1:-1]}{text[found.end(1) :]}"
+        write_atomic(config, cleaned.encode("utf-8", "surrogateescape"))
+        if not is_directory(layout.mirror(address)):
+            path.rename(layout.mirror(address))
+            path.symlink_to(layout.mirror(address).name)
+    for entry in read_entries(layout):
+        if entry.repo is not None and apart(entry.repo)[0] != entry.repo:
+            write_entry(layout, replace(entry, repo=apart(entry.repo)[0]))

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from symphony.domain.disk import is_full, make_room
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+from symphony.workspace.changes import Changes
 
 __all__ = [
     "Delivery",
@@ -14,6 +16,7 @@ __all__ = [
     "WorkspaceRecord",
     "cannot_be_made",
     "invalid_cwd",
+    "vanished",
 ]
 
 
@@ -79,16 +82,23 @@ class Delivery:
         branch: where the work was delivered to; null where hooks populate the directory.
         head: the commit that stands for the work; null where it cannot be told.
         commits: how many commits `head` is ahead of the base; 0 where it cannot be told.
+        changes: what changed between the base and `head`; `None` where it cannot be told.
         delivered: whether the mirror has `head`, so that nothing committed can be lost with the directory.
         pushed: whether `origin` has it, as far as we know.
+        failure: why the work could not be delivered and is in the workspace only; null where it was, or where
+            there is none.
+        push_failure: why `origin` does not have it although it was to be pushed.
         warnings: one line for people each.
     """
 
     branch: str | None
     head: str | None
     commits: int = 0
+    changes: Changes | None = None
     delivered: bool = False
     pushed: bool = False
+    failure: Failure | None = None
+    push_failure: Failure | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -102,10 +112,11 @@ class Removal:
 
 def cannot_be_made(path: Path, error: OSError) -> WorkspaceError:
     """The error of a workspace that the system refuses."""
+    usual = f"see that this user may read and write {path} and the directory that it is in"
     return WorkspaceError.of(
         Category.WORKSPACE_PREPARE_FAILED,
         f"workspace {path} cannot be made: {error}",
-        hint=f"see that this user may read and write {path} and the directory that it is in",
+        hint=make_room(path.parent) if is_full(error) else usual,
     )
 
 
@@ -116,4 +127,14 @@ def invalid_cwd(path: Path, reason: str) -> WorkspaceError:
         f"no agent may be started in {path}: {reason}",
         blame=Blame.AGENT,
         retryable=False,
+    )
+
+
+def vanished(path: Path) -> Failure:
+    """Why a run failed during which somebody took its workspace away."""
+    return Failure(
+        category=Category.WORKSPACE_VANISHED,
+        blame=Blame.WORKSPACE,
+        message=f"the workspace {path} was deleted while the agent worked in it",
+        hint="the next attempt makes it anew, from what was delivered before; see what cleans up there",
     )

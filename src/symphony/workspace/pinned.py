@@ -134,5 +134,4 @@ def _sweep(layout: Layout, keep: Path) -> None:
     for path in layout.pins.iterdir():
         with suppress(OSError):
             if path != keep and path.lstat().st_mtime < limit:
-                path.chmod(0o700)  # else it cannot be moved
                 discard(layout, path)

@@ -1,8 +1,10 @@
 """The steps by which a workspace directory comes and goes on disk; all blocking, run in a thread."""
 
+import errno
 import os
 import stat
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -30,13 +32,14 @@ from symphony.workspace.locks import (
     clear_branch_locks,
     clear_stale_locks,
 )
-from symphony.workspace.model import Removal, WorkspaceError
+from symphony.workspace.model import WorkspaceError
 from symphony.workspace.records import Entry, read_entry, write_entry
 from symphony.workspace.seal import seal
 
 __all__ = [
     "Examined",
     "adopt",
+    "begin",
     "checked",
     "clear_leftovers",
     "clear_way",
@@ -47,11 +50,9 @@ __all__ = [
     "forget",
     "is_whole",
     "launchable",
-    "make_empty",
     "open_root",
     "ours",
-    "remove_at_once",
-    "remove_plain",
+    "see_writable",
     "take_back",
     "try_writing",
 ]
@@ -77,6 +78,18 @@ def try_writing(layout: Layout) -> None:
         with suppress(OSError):  # of a daemon that died just here; never one that holds something
             left.rmdir()
     Path(tempfile.mkdtemp(dir=layout.root, prefix=_CHECK)).rmdir()
+
+
+def see_writable(layout: Layout) -> None:
+    """See that workspaces can be made below a root that need not exist yet. Raises `OSError`."""
+    place = next(path for path in (layout.root, *layout.root.parents) if os.path.lexists(path))
+    if not place.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
+    inside = [
+        path for path in (layout.records, layout.records.parent) if place == layout.root and path.is_dir()
+    ]
+    if not all(os.access(path, os.W_OK | os.X_OK) for path in (place, *inside)):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
 
 
 def clear_leftovers(layout: Layout, repository: Path | None) -> Tenancy | None:
@@ -125,16 +138,17 @@ def launchable(path: Path, root: Path) -> bool:
     Raises:
         WorkspaceError: the containment check failed.
     """
-    if path.parent == root and path.name != ".." and is_directory(path):
-        return True  # nothing on the way can be a link
     return contained(path, root) == path and is_directory(path)
 
 
-def foreign(there: os.stat_result, entry: Entry | None) -> str | None:
-    """Whose place it is if it is somebody else's; null where it is ours.
+def foreign(there: os.stat_result, entry: Entry | None, tenant: str | None = None) -> str | None:
+    """Whose place it is if it is somebody else's; None where it is ours.
 
-    Ours is what still belongs to its owner as it was made: a hook of root's may have given it away.
+    Ours is what still belongs to its owner as it was made: a hook of root's may have given it away. With
+    `tenant` it is also not the workspace of another workflow file.
     """
+    if tenant is not None and entry is not None and entry.tenant not in {None, tenant}:
+        return f"it is the workspace of {entry.tenant}"
     expected = os.geteuid() if entry is None or entry.owner is None else entry.owner
     return None if there.st_uid == expected else f"it belongs to another user (uid {there.st_uid})"
 
@@ -197,8 +211,8 @@ class Examined(NamedTuple):
     foreign: str | None
 
 
-def examined(recorded: Path) -> Examined:
-    """Look at a workspace once.
+def examined(recorded: Path, tenant: str | None = None) -> Examined:
+    """Look at a workspace once; `tenant` as for `foreign`.
 
     Raises:
         WorkspaceError: the path fails containment.
@@ -207,53 +221,8 @@ def examined(recorded: Path) -> Examined:
     path, there = checked(layout, recorded.name)
     entry = read_entry(layout, path.name)
     existed = _is_directory(there)
-    whose = foreign(there, entry) if there is not None and existed else None
+    whose = foreign(there, entry, tenant) if there is not None and existed else None
     return Examined(layout, path, entry, existed, whose)
-
-
-def make_empty(layout: Layout, path: Path, issue: Issue, fault: Fault = no_fault) -> Entry:
-    """A workspace that nobody has to populate, where nothing is: its record, then its directory.
-
-    Between the two there is nothing that a crash could leave half-made. The record does not outlive the
-    machine before it is synced, for which there is time while an agent comes up. Raises `OSError`.
-    """
-    entry = Entry(issue_id=issue.id, identifier=issue.identifier, key=path.name, ready=True, sealed={})
-    try:
-        write_entry(layout, entry, synced=False)
-        fault(FaultPoint.WORKSPACE_RECORDED)
-        path.mkdir()
-    except BaseException:
-        forget(layout, path.name)
-        raise
-    return entry
-
-
-def remove_plain(layout: Layout, path: Path, entry: Entry | None, fault: Fault = no_fault) -> Removal | None:
-    """Remove in one go what never was a repository, and so holds nothing that we know how to keep.
-
-    Null, with nothing done, for anything else.
-    """
-    if not is_directory(path) or os.path.lexists(path / ".git") or (entry is not None and entry.repo):
-        return None
-    try:
-        discard(layout, path, fault)
-    except OSError as error:
-        return Removal(removed=False, kept_reason=f"it cannot be deleted: {error}")
-    forget(layout, path.name)
-    return Removal(removed=True)
-
-
-def remove_at_once(recorded: Path, *, only_look: bool, fault: Fault) -> tuple[Examined, Removal | None]:
-    """`examined`, and the end of it where one look will do; else the removal is null.
-
-    With `only_look` nothing is removed, because a hook runs before. Raises as `examined`.
-    """
-    seen = examined(recorded)
-    if seen.foreign:
-        return seen, Removal(removed=False, kept_reason=seen.foreign)
-    if only_look or not seen.existed:
-        return seen, None
-    return seen, remove_plain(seen.layout, seen.path, seen.entry, fault)
 
 
 def discard(layout: Layout, path: Path, fault: Fault = no_fault) -> None:
@@ -270,6 +239,17 @@ def discard(layout: Layout, path: Path, fault: Fault = no_fault) -> None:
         holder.rmdir()
     except OSError as error:
         _log.warning("trash_not_emptied", path=str(holder), error=str(error))
+
+
+def begin(layout: Layout, entry: Entry, owner: Callable[[], str | None]) -> Entry:
+    """The record of a workspace that is about to be made, written.
+
+    Raises:
+        OSError: it cannot be written, or another daemon was first.
+    """
+    begun = replace(entry, tenant=owner())
+    write_entry(layout, begun, new=read_entry(layout, entry.key) is None)
+    return begun
 
 
 def complete(layout: Layout, path: Path, populated: Entry) -> Entry:
@@ -291,7 +271,14 @@ def forget(layout: Layout, key: str) -> None:
     layout.record(key).unlink(missing_ok=True)
 
 
-def adopt(layout: Layout, issue: Issue, key: str, entry: Entry | None, repo: str | None) -> Entry:
+def adopt(
+    layout: Layout,
+    issue: Issue,
+    key: str,
+    entry: Entry | None,
+    repo: str | None,
+    tenant: str | None = None,
+) -> Entry:
     """The record of an existing workspace, brought up to date; made up for one that has none.
 
     No run lives in it, so git's locks there are those of an agent that was ended in the middle of a command.
@@ -305,7 +292,7 @@ def adopt(layout: Layout, issue: Issue, key: str, entry: Entry | None, repo: str
         branch=None if repo is None else branch_name(key),
     )
     clear_abandoned_locks(layout.workspace(key) / ".git")
-    current = replace(known, issue_id=issue.id, identifier=issue.identifier)
+    current = replace(known, issue_id=issue.id, identifier=issue.identifier, tenant=tenant or known.tenant)
     if current != entry:
         write_entry(layout, current)
     return current

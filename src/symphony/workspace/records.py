@@ -42,6 +42,7 @@ class Entry:
         branch: the issue's branch, with `repo`.
         base_commit: where the branch began, with `repo` and if known.
         owner: the user whose directory it became, `after_create` included; null where that was not seen.
+        tenant: the workflow file whose workspace it is (`tenants`); None where that is not known.
         sealed: watched files of its `.git` as they were made (`seal`); null if that was not seen.
     """
 
@@ -53,6 +54,7 @@ class Entry:
     branch: str | None = None
     base_commit: str | None = None
     owner: int | None = None
+    tenant: str | None = None
     sealed: Mapping[str, str] | None = None
 
     def record(self, layout: Layout) -> WorkspaceRecord:
@@ -88,14 +90,24 @@ def read_entries(layout: Layout) -> tuple[Entry, ...]:
     return tuple(entry for entry in entries if entry is not None)
 
 
-def write_entry(layout: Layout, entry: Entry, *, synced: bool = True) -> None:
-    """Write a record as a whole; with `synced` it also outlives the machine. Raises `OSError`."""
+def write_entry(layout: Layout, entry: Entry, *, new: bool = False) -> None:
+    """Write a record as a whole; it outlives the machine.
+
+    With `new` there is none yet that could be read, and one that another daemon writes meanwhile stays.
+
+    Raises:
+        OSError: it cannot be written, or another daemon was first.
+    """
     path, data = layout.record(entry.key), msgspec.json.format(msgspec.json.encode(entry), indent=1)
     try:
-        write_atomic(path, data, synced=synced)
+        write_atomic(path, data, new=new)
+    except FileExistsError:
+        if _parse(path, _content(path) or b"") is not None:
+            raise
+        write_atomic(path, data)  # it is damaged
     except FileNotFoundError:  # the directory, and there nearly always is one
         make_directory(path.parent)
-        write_atomic(path, data, synced=synced)
+        write_atomic(path, data)
 
 
 def _content(path: Path) -> bytes | None:

@@ -5,9 +5,10 @@ Nothing here is ever executed or obeyed by the daemon, changed or not; a change 
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
-from symphony.workspace.files import is_directory, read_regular
+from symphony.workspace.files import entries_below, read_regular
 
 __all__ = ["ALTERNATES", "changed", "seal"]
 
@@ -33,11 +34,14 @@ def _names(git_dir: Path) -> Iterator[str]:
     for name in _WATCHED:
         if _exists(git_dir / name):
             yield name
-    hooks = git_dir / "hooks"
-    entries = sorted(hooks.iterdir())[:_MAX_HOOKS] if is_directory(hooks) else []
-    yield from (f"hooks/{entry.name}" for entry in entries if entry.suffix != ".sample")
-    if hooks.is_symlink():
-        yield "hooks"
+    try:
+        hooks = sorted(name for _, name in islice(entries_below(git_dir / "hooks", into=""), _MAX_HOOKS))
+    except OSError:
+        yield "hooks"  # nobody sees what is in it
+    else:
+        yield from (f"hooks/{name}" for name in hooks if not name.endswith(".sample"))
+        if (git_dir / "hooks").is_symlink():
+            yield "hooks"
 
 
 def _exists(path: Path) -> bool:

@@ -8,10 +8,12 @@ because an alternates file or a commit graph in it is the agent's word.
 """
 
 import hashlib
+import os
+import stat
 import tempfile
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -21,13 +23,14 @@ from anyio import to_thread
 from symphony.workspace.files import (
     copy_regular,
     drop,
+    entries_below,
     fingerprint,
     is_directory,
     read_regular,
     stat_line,
 )
 from symphony.workspace.git import Git
-from symphony.workspace.refs import all_refs, branch_of_head, read_ref
+from symphony.workspace.refs import all_refs, branch_of_head, packed_refs, read_ref
 from symphony.workspace.seal import ALTERNATES, changed
 
 __all__ = ["MAX_ENTRIES", "Glance", "Shadow", "glance", "open_shadow"]
@@ -37,7 +40,8 @@ MAX_ENTRIES: Final = 20_000
 _TIP = "refs/heads/tip"
 _SHA256_DIGITS = 64
 _HEX = frozenset("0123456789abcdef")
-_MAX_INDEX_BYTES = 512 * 1024 * 1024
+_NO_REPOSITORY: Final = ".git is no directory with a repository"
+_MAX_INDEX_BYTES = 256 * 1024 * 1024
 _MAX_TEXT_BYTES = 1024 * 1024
 _FIELDS_BEFORE_PATH = {b"1": 8, b"u": 10, b"?": 1}
 _STATUS = ("status", "--porcelain=v2", "-z", "--no-renames", "--untracked-files=all")
@@ -48,7 +52,8 @@ class Glance:
     """What is told by files alone.
 
     Attributes:
-        usable: whether `.git` is a real directory with real objects; if not, nothing else is known.
+        problem: why nothing else is known, one line: `.git` is no real directory with real objects, or cannot
+            be read; null where it can.
         head: the commit that is checked out.
         head_branch: the short name of the branch that `HEAD` is on; null when detached.
         tips: every local branch and the stash, by full ref name.
@@ -56,28 +61,33 @@ class Glance:
         changed: watched files that are not as they were made (`seal`).
     """
 
-    usable: bool
+    problem: str | None = None
     head: str | None = None
     head_branch: str | None = None
-    tips: Mapping[str, str]
-    remote_tips: Mapping[str, str]
+    tips: Mapping[str, str] = field(default_factory=dict)
+    remote_tips: Mapping[str, str] = field(default_factory=dict)
     changed: tuple[str, ...] = ()
 
 
 def glance(workspace: Path, sealed: Mapping[str, str] | None) -> Glance:
-    """Read the refs of a workspace; blocking. Without a seal no change is told."""
+    """Read the refs of a workspace; blocking, never raises. Without a seal no change is told."""
     git_dir = workspace / ".git"
-    if not is_directory(git_dir) or not is_directory(git_dir / "objects"):
-        return Glance(usable=False, tips={}, remote_tips={})
-    stash = read_ref(git_dir, "refs/stash")
-    return Glance(
-        usable=True,
-        head=read_ref(git_dir, "HEAD"),
-        head_branch=branch_of_head(git_dir),
-        tips=all_refs(git_dir, "refs/heads/") | ({"refs/stash": stash} if stash else {}),
-        remote_tips=all_refs(git_dir, "refs/remotes/"),
-        changed=() if sealed is None else changed(git_dir, sealed),
-    )
+    try:
+        if not all(stat.S_ISDIR(os.lstat(place).st_mode) for place in (git_dir, git_dir / "objects")):
+            return Glance(problem=_NO_REPOSITORY)
+        packed = packed_refs(git_dir)
+        stash = read_ref(git_dir, "refs/stash", packed)
+        return Glance(
+            head=read_ref(git_dir, "HEAD", packed),
+            head_branch=branch_of_head(git_dir),
+            tips=all_refs(git_dir, "refs/heads/", packed) | ({"refs/stash": stash} if stash else {}),
+            remote_tips=all_refs(git_dir, "refs/remotes/", packed),
+            changed=() if sealed is None else changed(git_dir, sealed),
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return Glance(problem=_NO_REPOSITORY)
+    except OSError as error:
+        return Glance(problem=f".git cannot be read: {error.strerror}: {error.filename}")
 
 
 class Shadow:
@@ -94,11 +104,13 @@ class Shadow:
         await to_thread.run_sync((self.git_dir / _TIP).write_text, f"{commit}\n")
 
     async def status(self) -> bytes:
-        """Uncommitted changes and untracked files; empty when there are none. Raises `GitError`.
+        """Uncommitted changes and untracked files; empty when there are none. Raises `GitError`, `OSError`.
 
-        Submodules are compared by the commit that is checked out in them. git would look for edits in them
-        by running itself under their configuration, which is the agent's too.
+        The index is copied for it here, as a delivery needs none. Submodules are compared by the commit that
+        is checked out in them. git would look for edits in them by running itself under their configuration,
+        which is the agent's too.
         """
+        await to_thread.run_sync(_copy_index, self._workspace / ".git", self.git_dir)
         return await self._git.isolated(
             f"--git-dir={self.git_dir}",
             f"--work-tree={self._workspace}",
@@ -109,16 +121,25 @@ class Shadow:
         )
 
     async def tree_mark(self) -> str:
-        """A hash that changes with the uncommitted state of the tree. Raises `GitError`."""
+        """A hash that changes with the uncommitted state of the tree. Raises `GitError`, `OSError`."""
         status = await self.status()
         return await to_thread.run_sync(_mark_of, self._workspace, status)
 
     async def submodules(self) -> tuple[Path, ...]:
-        """Checked-out repositories that the index knows as submodules. Raises `GitError`."""
+        """Checked-out repositories that the index knows as submodules, after `status`. Raises `GitError`."""
         listing = await self._git.isolated(f"--git-dir={self.git_dir}", "ls-files", "--stage", "-z")
         links = (entry.partition(b"\t")[2] for entry in listing.split(b"\0") if entry.startswith(b"160000 "))
         paths = [self._workspace / link.decode("utf-8", "surrogateescape") for link in links]
         return await to_thread.run_sync(_checked_out, paths)
+
+    async def small_blobs(self, ids: Iterable[bytes], limit: int) -> dict[bytes, bytes]:
+        """The content of those objects that are blobs of at most `limit` bytes. Raises `GitError`."""
+        cat = (f"--git-dir={self.git_dir}", "cat-file")
+        asked = b"".join(one + b"\n" for one in dict.fromkeys(ids))
+        listing = await self._git.isolated(*cat, "--batch-check", stdin=asked)
+        told = [line.split(b" ") for line in listing.splitlines()]
+        small = [line[0] for line in told if line[1] == b"blob" and int(line[2]) <= limit]
+        return {one: await self._git.isolated(*cat, "blob", one.decode()) for one in small}
 
     async def is_ancestor(self, ancestor: str, descendant: str) -> bool:
         """Whether one commit is contained in the other. Raises `GitError`."""
@@ -185,6 +206,9 @@ def _build(
     (objects / "info" / "alternates").write_bytes(
         b"".join(line.encode("utf-8", "surrogateescape") + b"\n" for line in _borrowed(own, sealed, lender))
     )
+
+
+def _copy_index(own: Path, git_dir: Path) -> None:
     copy_regular(own / "index", git_dir / "index", _MAX_INDEX_BYTES)
     copy_regular(own / "info" / "exclude", git_dir / "info" / "exclude", _MAX_TEXT_BYTES)
 
@@ -198,10 +222,10 @@ def _config(tip: str | None) -> str:
 
 def _stores(objects: Path) -> Iterator[Path]:
     """The directories that hold objects: packs, and loose ones by the first two digits of their ids."""
-    for entry in objects.iterdir():
-        loose = len(entry.name) == len("00") and set(entry.name) <= _HEX
-        if (loose or entry.name == "pack") and is_directory(entry):
-            yield entry
+    for _, name in entries_below(objects, into=""):
+        loose = len(name) == len("00") and set(name) <= _HEX
+        if (loose or name == "pack") and is_directory(objects / name):
+            yield objects / name
 
 
 def _checked_out(paths: Sequence[Path]) -> tuple[Path, ...]:

@@ -9,11 +9,11 @@ import pytest
 
 from harness.real import require_codex
 from harness.sessions import COMMENT, SOURCE, SessionBench, make_repository
+from kit.codex_home import CodexHome, codex_home
+from kit.model_server import ModelServer, Scenario
 from symphony.agents.codex.backend import CodexBackend
 from symphony.agents.codex.session import CodexSession
 from symphony.domain.tools import ToolSpec
-from symphony.testing.codex_home import CodexHome, codex_home
-from symphony.testing.model_server import ModelServer, Scenario
 from symphony.testing.scripted_agent import command
 from symphony.workflow.settings import CodexSettings
 

@@ -8,9 +8,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from harness.acp import COMMENT, ENVELOPE, AcpBench, scripted_acp
+from harness.acp import COMMENT, ENVELOPE, AcpBench
 from harness.acp_agents import DRIVEN
 from harness.real import require_acp
+from kit.speakers import scripted_acp
 from symphony.agents.events import TurnEnded, TurnStatus
 from symphony.agents.process import AgentProcess
 

@@ -17,8 +17,8 @@ from harness.real import require_bubblewrap
 from harness.secrets_probe import PROBE, TRACKER_SECRETS, plant
 from harness.sessions import briefed
 from symphony.agents.base import AgentError, Briefing, SessionRequest, Surroundings
+from symphony.agents.command import backend as backend_module
 from symphony.agents.command import papers as papers_module
-from symphony.agents.command import preflight as preflight_module
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.command.session import CommandSession
 from symphony.agents.events import AgentEvent, SessionStarted, Text, TurnEnded, TurnStatus
@@ -344,7 +344,7 @@ async def test_settings_that_name_no_command_make_no_backend(bench: Bench) -> No
     with pytest.raises(AgentError) as caught:
         bench.backend()
     assert caught.value.failure.category is Category.INVALID_WORKFLOW_CONFIG
-    assert "command.command is required" in caught.value.failure.message
+    assert "command is required" in caught.value.failure.message
 
 
 async def test_the_registry_makes_one(bench: Bench) -> None:
@@ -399,7 +399,7 @@ async def test_a_known_program_is_asked_for_its_version(bench: Bench) -> None:
 async def test_a_program_that_cannot_tell_its_version_is_not_started(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, script: str, words: str
 ) -> None:
-    monkeypatch.setattr(preflight_module, "_VERSION_TIMEOUT_MS", 2_000)
+    monkeypatch.setattr(backend_module, "_VERSION_TIMEOUT_MS", 2_000)
     program = await anyio.to_thread.run_sync(_program, bench, script)
     with pytest.raises(AgentError) as caught:
         await bench.backend(program, profile="aider").preflight(bench.root, run_id=bench.run_id)

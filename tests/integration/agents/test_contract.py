@@ -15,6 +15,7 @@ from anyio import to_thread
 
 from harness.acp_agents import DRIVEN
 from harness.players import COMMENT, PLAYERS, Act, Player
+from kit.model_server import api_error, rate_limited, unauthorized
 from symphony import skills
 from symphony.agents.acp.profiles import PROFILES
 from symphony.agents.base import AgentError
@@ -32,7 +33,6 @@ from symphony.agents.events import (
 from symphony.agents.fold import Progress
 from symphony.domain.failures import Category
 from symphony.scheduler.inputs import Thread
-from symphony.testing.model_server import api_error, rate_limited, unauthorized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -95,8 +95,11 @@ def skip_unless(able: bool, what: str) -> None:  # noqa: FBT001 - reads as a sen
 async def test_a_turn_begins_says_something_and_completes(player: Player) -> None:
     async with player.open() as session:
         assert session.resume_refused is None
+        opened = session.thread_id
         events = await player.play(session, Act("say", "All is well."))
     assert isinstance(events[0], SessionStarted)
+    assert opened in {events[0].thread_id, None}
+    assert opened is not None or not player.able.resume, "who can go on is known before its first turn"
     assert events[0].session_id == f"{events[0].thread_id}-{events[0].turn_id}"
     assert "All is well." in texts(events)
     assert events[-1] == COMPLETED
@@ -231,7 +234,7 @@ async def test_a_stop_in_the_middle_of_a_command_leaves_nothing_behind(player: P
     "faults", [("--ignore-eof",), ("--ignore-eof", "--ignore-sigterm"), ("--own-session-child",)]
 )
 async def test_who_does_not_want_to_end_is_ended(scripted: Player, faults: tuple[str, ...]) -> None:
-    async with scripted.open(faults=faults) as session:
+    async with scripted.open(faults=faults, grace_ms=300) as session:
         await scripted.play(session, Act("say", "Hello."))
         assert scripted.living()
     assert not scripted.living()
@@ -336,8 +339,9 @@ async def test_a_line_of_ten_megabytes_is_read_and_a_longer_one_survived(scripte
 
 async def test_silence_in_a_turn_has_a_limit(scripted: Player) -> None:
     limits = {"turn_timeout_ms": 400}
+    silent = ("--silent-after", "turn/started")
     with pytest.raises(AgentError) as caught:
-        async with scripted.open(faults=("--silent-after", "turn/started"), settings=limits) as session:
+        async with scripted.open(faults=silent, settings=limits, grace_ms=300) as session:
             await scripted.play(session, Act("say", "Hello."))
     assert caught.value.failure.category is Category.TURN_TIMEOUT
     assert not scripted.living()

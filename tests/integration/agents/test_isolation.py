@@ -14,13 +14,13 @@ from anyio import to_thread
 
 from harness.real import require_bubblewrap
 from harness.sessions import SOURCE, git
+from kit.model_server import edit_and_commit
 from symphony.agents.base import AgentError, Surroundings
 from symphony.agents.events import Text, TurnEnded, TurnStatus, Usage
 from symphony.agents.isolation import Isolation
 from symphony.agents.process import AgentProcess, Launch
 from symphony.agents.registry import create_backend
 from symphony.domain.failures import Blame, Category
-from symphony.testing.model_server import edit_and_commit
 from symphony.workflow.agents import NamedAgent
 from symphony.workflow.settings import CodexSettings
 

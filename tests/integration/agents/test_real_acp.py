@@ -16,6 +16,7 @@ import pytest
 from harness.acp import COMMENT, ENVELOPE, AcpBench
 from harness.acp_agents import DRIVEN, Driven, furnish, place
 from harness.real import require_acp
+from kit.model_server import HttpError, ModelServer, Scenario, say
 from symphony.agents.acp.profiles import PROFILES
 from symphony.agents.base import AgentError
 from symphony.agents.events import (
@@ -32,14 +33,13 @@ from symphony.agents.events import (
 )
 from symphony.domain.failures import Category
 from symphony.scheduler.inputs import Thread
-from symphony.testing.model_server import HttpError, ModelServer, Scenario, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from kit.model_server import Recorded
     from symphony.agents.events import AgentEvent
-    from symphony.testing.model_server import Recorded
 
     Make = Callable[..., "Bench"]
 

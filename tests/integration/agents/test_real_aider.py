@@ -11,6 +11,7 @@ import pytest
 
 from harness.real import require_aider, require_bubblewrap
 from harness.sessions import briefed
+from kit.model_server import HttpError, ModelServer, say, unauthorized
 from symphony.agents.base import Briefing, SessionRequest, Surroundings
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.command.profiles import PROFILES
@@ -19,7 +20,6 @@ from symphony.agents.isolation import Isolation
 from symphony.domain.failures import Category
 from symphony.domain.tools import ToolResult
 from symphony.hosts.local import LocalHost
-from symphony.testing.model_server import HttpError, ModelServer, say, unauthorized
 from symphony.workflow.settings import CommandSettings
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.real_aider, pytest.mark.timeout(180)]

@@ -12,8 +12,20 @@ import pytest
 
 from harness.claude import COMMENT, ClaudeBench
 from harness.real import require_bubblewrap, require_claude
+from kit.claude_home import KEY, claude_home
+from kit.model_server import (
+    Cut,
+    Hang,
+    HttpError,
+    ModelServer,
+    Recorded,
+    Scenario,
+    api_error,
+    say,
+    tool,
+)
 from symphony.agents.base import AgentError
-from symphony.agents.claude.home import ATTACHMENTS
+from symphony.agents.claude.backend import ATTACHMENTS
 from symphony.agents.events import (
     ApprovalAnswered,
     ContextCompacted,
@@ -30,18 +42,6 @@ from symphony.agents.events import (
 from symphony.agents.isolation import Isolation
 from symphony.domain.failures import Category
 from symphony.scheduler.inputs import Thread
-from symphony.testing.claude_home import KEY, claude_home
-from symphony.testing.model_server import (
-    Cut,
-    Hang,
-    HttpError,
-    ModelServer,
-    Recorded,
-    Scenario,
-    api_error,
-    say,
-    tool,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

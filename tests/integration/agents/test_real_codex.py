@@ -9,6 +9,21 @@ from uuid import uuid4
 import anyio
 import pytest
 
+from kit.model_server import (
+    Cut,
+    Hang,
+    context_full,
+    edit_and_commit,
+    patch,
+    rate_limit_headers,
+    rate_limited,
+    say,
+    server_error,
+    shell,
+    tool,
+    unauthorized,
+    usage_limit,
+)
 from symphony.agents.base import AgentError
 from symphony.agents.events import (
     AgentEvent,
@@ -27,21 +42,6 @@ from symphony.agents.events import (
 from symphony.agents.fold import Progress, Tokens
 from symphony.domain.failures import Category
 from symphony.scheduler.inputs import Thread
-from symphony.testing.model_server import (
-    Cut,
-    Hang,
-    context_full,
-    edit_and_commit,
-    patch,
-    rate_limit_headers,
-    rate_limited,
-    say,
-    server_error,
-    shell,
-    tool,
-    unauthorized,
-    usage_limit,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

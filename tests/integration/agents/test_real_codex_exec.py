@@ -13,13 +13,13 @@ import pytest
 
 from harness.real import require_codex
 from harness.sessions import briefed
+from kit.codex_home import codex_home
+from kit.model_server import ModelServer, say, shell
 from symphony.agents.base import Briefing, SessionRequest, Surroundings
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.events import Text, TurnEnded, TurnStatus
 from symphony.domain.tools import ToolResult
 from symphony.hosts.local import LocalHost
-from symphony.testing.codex_home import codex_home
-from symphony.testing.model_server import ModelServer, say, shell
 from symphony.workflow.settings import CommandSettings
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.real_codex]

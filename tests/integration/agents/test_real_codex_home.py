@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kit.model_server import HttpError, say, shell, tool
 from symphony.agents.base import Surroundings
 from symphony.agents.codex.backend import CodexBackend
 from symphony.agents.events import (
@@ -20,7 +21,6 @@ from symphony.agents.events import (
     TurnStatus,
 )
 from symphony.domain.failures import Blame
-from symphony.testing.model_server import HttpError, say, shell, tool
 from symphony.workflow.settings import CodexSettings
 
 if TYPE_CHECKING:

@@ -11,15 +11,14 @@ import pytest
 from anyio import CapacityLimiter, to_thread
 
 from harness.binding import FakeTracker
-from harness.sessions import briefed
-from symphony.agents.base import Briefing
-from symphony.agents.codex.home import skill_roots
+from kit.model_server import say, tool
+from symphony.agents.base import AskOwnSkills, Briefing
+from symphony.agents.codex.backend import skill_roots
 from symphony.agents.envelope import assemble
 from symphony.agents.events import ContextCompacted, TurnEnded, TurnStatus
 from symphony.domain.issue import Issue
 from symphony.runtime.session_tools import SessionTools
 from symphony.skills import ActivationMode, Native, Offer, SkillOptions, load, render, settle
-from symphony.testing.model_server import say, tool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -62,38 +61,48 @@ async def session(
     answers: list[str] | None = None,
 ) -> AsyncIterator[CodexSession]:
     """A session as a run opens it; what our tools answer is also added to `answers`."""
-    block, plan, offer = await to_thread.run_sync(lambda: _skills(bench, options, native=native))
-    tools = SessionTools(FakeTracker(), offer, limiter=CapacityLimiter(1), on_activated=lambda _: None)
+    made: list[SessionTools] = []
+
+    async def briefing(ask: AskOwnSkills) -> Briefing:
+        block, plan, offer = await _skills(bench, options, ask if native else None)
+        tools = SessionTools(FakeTracker(), offer, limiter=CapacityLimiter(1), on_activated=lambda _: None)
+        made.append(tools)
+        return Briefing(
+            envelope=assemble(skills_block=block), tools=tools.specs, own_skill_listing=plan.listing
+        )
+
+    def forget() -> None:
+        made[0].forget()
 
     async def run_tool(name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        answer = await tools.run(name, arguments, issue=ISSUE)
+        answer = await made[0].run(name, arguments, issue=ISSUE)
         if answers is not None:
             answers.append(answer.text)
         return answer
 
     request = replace(
         bench.request(),
-        briefing=briefed(
-            Briefing(
-                envelope=assemble(skills_block=block),
-                tools=tools.specs,
-                own_skill_listing=plan.listing,
-            )
-        ),
+        briefing=briefing,
         run_tool=run_tool,
-        on_compacted=tools.forget,
+        on_compacted=forget,
     )
     async with bench.backend(bench.command).open(request) as opened:
         yield opened
 
 
-def _skills(
-    bench: RealBench, options: SkillOptions, *, native: bool
+async def _skills(
+    bench: RealBench, options: SkillOptions, ask: AskOwnSkills | None
 ) -> tuple[str | None, Native, Offer | None]:
+    """As a run settles it; without `ask` both lists are left as they are."""
     roots = skill_roots(bench.environ)
     places = [*(bench.workspace / one for one in roots.workspace), *roots.host]
-    found = load(bench.workspace, options)
-    plan = settle(found, bench.workspace, places) if native else Native()
+    found = await to_thread.run_sync(load, bench.workspace, options)
+    plan = Native()
+    if ask is not None:
+        plan = await to_thread.run_sync(settle, found, bench.workspace, places)
+        listed = await ask()
+        assert listed is not None, "Codex says what it lists"
+        plan = plan.told(listed)
     block = render(found, options, native=plan.duplicates)
     return block.text, plan, Offer.of(found, block, workspace=bench.workspace, options=options)
 
@@ -204,6 +213,40 @@ async def test_a_teams_other_skills_stay_and_ours_is_not_repeated(real: Make) ->
         assert told(bench, f"About-{name}.") == 1, name
     assert told(bench, "- greet — About-greet.") == 1
     assert told(bench, "- shared — ") == 0
+
+
+ODD = {
+    "bold": "description: **About-bold.**",
+    "pipe": "description: |About-pipe.",
+    "plain": "description: About-plain.",
+    "metadata": 'description: About-metadata.\nmetadata: "x"',
+    "when": "when_to_use: About-when.",
+    "colon": "description: About-colon. Use when: asked",
+    "long-" * 13 + "name": "description: About-long-name.",
+    "escapes": 'description: "About-escapes. \\ud83d\\ude00"',
+}
+
+
+def _odd(bench: RealBench) -> list[str]:
+    """The texts of our skills, each of which Codex finds as well, reads in its own way, and may refuse."""
+    for name, head in ODD.items():
+        place = bench.workspace / OURS / name / "SKILL.md"
+        place.parent.mkdir(parents=True)
+        place.write_text(f"---\nname: {name}\n{head}\n---\nBody.\n")
+        link(bench, f"{THEIRS}/{name}", f"{OURS}/{name}")
+    skill(bench, f"{THEIRS}/team")
+    loaded = {one.name for one in load(bench.workspace, TOOL).skills}
+    assert {"bold", "pipe", "plain", "metadata", "when", "colon"} < loaded
+    return [f"About-{'long-name' if name.startswith('long') else name}." for name in loaded]
+
+
+async def test_what_codex_refuses_is_in_our_list_and_nothing_is_listed_twice(real: Make) -> None:
+    bench = real({"work": (say("Done."),)})
+    texts_of_ours = await to_thread.run_sync(_odd, bench)
+    async with session(bench) as opened:
+        await bench.turn(opened, "[[work]]")
+    for text in (*texts_of_ours, "About-team."):
+        assert told(bench, text) == 1, text
 
 
 async def test_after_a_compaction_a_skill_is_given_again(real: Make) -> None:

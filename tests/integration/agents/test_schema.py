@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from kit.app_server_schema import AppServerSchema, violations
 from symphony.agents.codex import params
 from symphony.agents.codex.drift import SCHEMAS, TRIED, drift
 from symphony.agents.codex.policy import ANSWERED, REFUSED, Answer, OnApproval, Policy, decide, tool_answer
 from symphony.agents.wire.jsonrpc import Codec, ServerRequest
 from symphony.domain.tools import ToolResult, ToolSpec
-from symphony.testing.app_server_schema import AppServerSchema, violations
 from symphony.workflow.settings import CodexSettings
 
 if TYPE_CHECKING:

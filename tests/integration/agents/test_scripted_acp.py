@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from harness.acp import COMMENT, ENVELOPE, AcpBench, scripted_acp
+from harness.acp import COMMENT, ENVELOPE, AcpBench
 from harness.real import require_bubblewrap
+from kit.speakers import scripted_acp
 from symphony.agents.base import AgentError
 from symphony.agents.events import (
     Activity,
@@ -465,14 +466,18 @@ async def test_the_check_says_that_sessions_begin_anew(bench: AcpBench) -> None:
         ({"command": scripted_acp("--no-login")}, Category.AGENT_AUTH, "Authentication required"),
         ({"command": scripted_acp("--protocol-version", "3")}, Category.AGENT_PREFLIGHT, "version 3"),
         ({"model": "huge"}, Category.AGENT_PREFLIGHT, "offers no model 'huge'"),
-        ({"command": "tail -f /dev/null"}, Category.AGENT_PREFLIGHT, "no answer to initialize"),
+        (
+            {"command": "tail -f /dev/null", "start_timeout_ms": 300},
+            Category.AGENT_PREFLIGHT,
+            "no answer to initialize",
+        ),
         ({"command": "true"}, Category.AGENT_PREFLIGHT, "ended with exit code 0"),
     ],
 )
 async def test_the_check_fails_with_a_hint(
     bench: AcpBench, settings: dict[str, Any], category: Category, words: str
 ) -> None:
-    backend = bench.backend(read_timeout_ms=500, start_timeout_ms=4_000, **settings)
+    backend = bench.backend(**{"read_timeout_ms": 500, "start_timeout_ms": 4_000, **settings})
     with pytest.raises(AgentError) as caught:
         await backend.preflight(bench.root, run_id=bench.run_id)
     failure = caught.value.failure

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from harness.claude import COMMENT, ClaudeBench, scripted_claude
+from harness.claude import COMMENT, ClaudeBench
 from harness.real import require_bubblewrap
+from kit.speakers import scripted_claude
 from symphony.agents.base import AgentError
 from symphony.agents.events import (
     Activity,

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.claude import COMMENT, ClaudeBench, scripted_claude
+from harness.claude import COMMENT, ClaudeBench
 from harness.real import require_claude
 from harness.secrets_probe import PROBE, TRACKER_SECRETS, plant
+from kit.claude_home import claude_home
+from kit.model_server import ModelServer, say, shell, tool
+from kit.speakers import scripted_claude
 from symphony.agents.base import Surroundings
 from symphony.agents.codex.backend import CodexBackend
 from symphony.agents.events import ItemFinished, TurnEnded, TurnStatus
-from symphony.testing.claude_home import claude_home
-from symphony.testing.model_server import ModelServer, say, shell, tool
-from symphony.workflow.engine import typed
 from symphony.workflow.settings import CodexSettings
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ CODEX = frozenset({"OPENAI_API_KEY", "CODEX_API_KEY"})
 
 def backend(bench: Bench, command: str, **settings: object) -> CodexBackend:
     return CodexBackend(
-        settings=typed(CodexSettings, {"command": command, "read_timeout_ms": 20_000, **settings}),
+        settings=CodexSettings.model_validate({"command": command, "read_timeout_ms": 20_000, **settings}),
         around=Surroundings(
             host=bench.host,
             environ=bench.environ,

@@ -56,10 +56,10 @@ def test_every_aim_has_its_row(found: dict[str, Any]) -> None:
     judged = {figure["key"] for figure in found["figures"] if figure["aims"]}
     assert judged == {
         *("pump_cpu", "pump_memory", "events_lost", "tokens_off"),
-        *("session_rate", "session_cpu", "session_peak", "session_repeats"),
-        *("requests_tick", "requests_session", "slot_gap", "seen_to_start", "launch", "restart"),
+        *("session_cpu", "session_peak", "session_repeats", "requests_tick"),
+        *("slot_gap", "saved_to_start", "launch", "help", "status", "full_status", "blocked"),
         *("memory_idle", "memory_session", "threads", "workspace", "object_stores"),
-        "journal_event",
+        *(f"soak_{what}" for what in ("memory", "descriptors", "threads", "journal")),
         *(f"{service}_bytes" for service in SAVING),
     }
     assert found["missed"] == sum(not figure["met"] for figure in found["figures"])

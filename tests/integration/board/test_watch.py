@@ -123,7 +123,9 @@ async def test_comments_and_temporary_files_wake_nobody(folder: Path) -> None:
 
 async def _looks(folder: Path, count: int) -> None:
     """Wait until a watch of our own has looked at the same folder a few times."""
-    async with aclosing(watch._changes(folder, (folder, folder.parent))) as batches:
+    async with aclosing(
+        watch._changes(folder, watch._Look(place=None, paths=(folder, folder.parent)))
+    ) as batches:
         async for _ in batches:
             count -= 1
             if count == 0:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.project import SYMPHONY, Daemon, Project, until
-from symphony.journal.checkup import checkup
+from symphony.journal.reader import checkup
 
 WORK: list[dict[str, Any]] = [
     {"write": "work.txt", "text": "work\n"},

@@ -13,11 +13,36 @@ from typing import Any
 
 import pytest
 
+from harness.chronicle import populated, sent
 from symphony.cli.client import Client, RefusedError, reach
 from symphony.cli.control import Control, UnreachableError, absence, find_daemon
 from symphony.cli.failures import CommandError, ExitCode
+from symphony.observability.model import Agent, Prompt, Refresh, Skills, State
 
 Handler = Callable[[socket.socket, str], None]
+
+STATE = populated().document()
+ISSUE = populated().issue("a/b ü")
+PROMPT = sent(
+    Prompt(
+        issue_identifier="a/b ü",
+        source="daemon",
+        attempt=None,
+        agent=Agent(name="codex", kind="codex", model=None, reason="r", instead_of=None),
+        envelope=None,
+        prompt="Do it.",
+        skills=Skills(),
+        note=None,
+    )
+)
+REFRESH = sent(Refresh(queued=True, coalesced=False, requested_at="2026-03-01T12:00:00Z", operations=()))
+VERB = {
+    "verb": "x",
+    "issue_identifier": None,
+    "changed": True,
+    "message": "so it is",
+    "requested_at": "2026-03-01T12:00:00Z",
+}
 
 
 def answer(document: object, *, status: str = "200 OK", head: str = "") -> Handler:
@@ -111,7 +136,7 @@ def dead_pid() -> int:
     return child
 
 
-def ask(state_dir: Path, **limits: Any) -> dict[str, Any]:
+def ask(state_dir: Path, **limits: Any) -> State:
     control = found(state_dir)
     assert control is not None
     with Client(control, **limits) as client:
@@ -129,12 +154,12 @@ def test_a_directory_that_is_not_there_means_no_daemon(state_dir: Path) -> None:
 
 
 def test_a_live_daemon_is_found_and_asked(state_dir: Path, listen: Listen) -> None:
-    listener = listen(answer({"running": []}))
+    listener = listen(answer(STATE))
     note(state_dir, host="127.0.0.1", port=8080)
     client = reached(state_dir)
     assert client is not None
     with client:
-        assert client.state() == {"running": []}
+        assert client.state().counts.running == 1
     control = client.control
     assert (control.pid, control.host, control.port) == (os.getpid(), "127.0.0.1", 8080)
     assert control.started is not None
@@ -309,6 +334,30 @@ def test_an_answer_that_is_no_document_is_told(state_dir: Path, listen: Listen, 
         ask(state_dir)
 
 
+def test_a_later_daemon_may_say_more(state_dir: Path, listen: Listen) -> None:
+    more = {**STATE, "weather": "fine", "counts": {**STATE["counts"], "resting": 3}}
+    listen(answer(more))
+    note(state_dir)
+    assert ask(state_dir).counts.running == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [({"counts": 3}, "$.counts"), ({"running": [{}]}, "$.running[0]"), ({"paused": "yes"}, "$.paused")],
+)
+def test_an_answer_of_another_form_is_told_by_its_place_in_one_line(
+    state_dir: Path, listen: Listen, changes: dict[str, object], place: str
+) -> None:
+    listen(answer({**STATE, **changes}))
+    note(state_dir)
+    with pytest.raises(UnreachableError) as caught:
+        ask(state_dir)
+    failure = caught.value.failure
+    assert f"at `{place}`" in failure.message
+    assert "restart the daemon" in (failure.hint or "")
+    assert "\n" not in failure.message
+
+
 def test_what_is_no_http_is_told(state_dir: Path, listen: Listen) -> None:
     listen(lambda connection, _: connection.sendall(b"SSH-2.0-OpenSSH\r\n"))
     note(state_dir)
@@ -359,7 +408,16 @@ def test_a_refusal_without_words_is_told_too(state_dir: Path, listen: Listen, er
 
 
 def test_every_question_has_its_route(state_dir: Path, listen: Listen) -> None:
-    listener = listen(answer({"issue_identifier": "a/b ü", "queued": True}))
+    answers = {
+        "/api/v1/state": STATE,
+        "/api/v1/refresh": REFRESH,
+        "/api/v1/a%2Fb%20%C3%BC/prompt": PROMPT,
+    }
+
+    def handle(connection: socket.socket, head: str) -> None:
+        answer(answers.get(head.split()[1], ISSUE))(connection, head)
+
+    listener = listen(handle)
     note(state_dir)
     control = found(state_dir)
     assert control is not None
@@ -368,7 +426,7 @@ def test_every_question_has_its_route(state_dir: Path, listen: Listen) -> None:
         assert client.issue("state") is None, "a fixed route answered"
         assert client.issue("..") is None
         assert client.prompt("a/b ü") is not None
-        assert client.refresh()["queued"] is True
+        assert client.refresh().queued is True
     assert [line.removesuffix(" HTTP/1.1") for line in listener.asked] == [
         "GET /api/v1/a%2Fb%20%C3%BC",
         "GET /api/v1/state",
@@ -397,7 +455,7 @@ def test_each_question_has_a_connection_of_its_own(state_dir: Path, listen: List
     after: list[bytes] = []
 
     def stay(connection: socket.socket, head: str) -> None:
-        answer({"running": []})(connection, head)
+        answer(STATE)(connection, head)
         connection.settimeout(30)
         after.append(connection.recv(1))
 
@@ -407,7 +465,7 @@ def test_each_question_has_a_connection_of_its_own(state_dir: Path, listen: List
     assert control is not None
     with Client(control) as client:
         for _ in range(3):
-            assert client.state() == {"running": []}
+            assert client.state().counts.running == 1
     listener.close()
     assert after == [b""] * 3
 
@@ -420,18 +478,18 @@ def test_an_order_goes_out_as_a_post_and_an_answer_as_json(state_dir: Path, list
 
     def handle(connection: socket.socket, head: str) -> None:
         told.append(head)
-        answer({"verb": "x"})(connection, head)
+        answer(VERB)(connection, head)
 
     listener = listen(handle)
     note(state_dir)
     control = found(state_dir)
     assert control is not None
     with Client(control) as client:
-        assert client.order("pause") == {"verb": "x"}
+        assert client.order("pause").verb == "x"
     with Client(control) as client:
-        assert client.order_on("stop", "a/b") == {"verb": "x"}
+        assert client.order_on("stop", "a/b") is not None
     with Client(control) as client:
-        assert client.order_on("answer", "SYM-1", text="Bl\u00fc \ud800") == {"verb": "x"}
+        assert client.order_on("answer", "SYM-1", text="Bl\u00fc \ud800") is not None
     assert listener.asked == [
         "POST /api/v1/control/pause HTTP/1.1",
         "POST /api/v1/a%2Fb/stop HTTP/1.1",

@@ -10,14 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import jsonschema
 import pytest
 
 from harness.project import Project, until
+from published.schemas import conforms_to
 from symphony.runtime.known_places import FOLDER
-
-ROOT = Path(__file__).parents[3]
-SCHEMA = json.loads((ROOT / "docs" / "schemas" / "status-all.schema.json").read_text(encoding="utf-8"))
 
 
 class Host:
@@ -45,7 +42,7 @@ class Host:
         done = project.symphony("status", "--all", "--json")
         assert done.returncode == 0, done.stderr
         document: dict[str, Any] = json.loads(done.stdout)
-        jsonschema.validate(document, SCHEMA)
+        conforms_to("status-all", document)
         rows = (row for row in document["daemons"] if row["state_dir"].startswith(str(self.root)))
         return {row["name"]: row for row in rows}
 
@@ -198,7 +195,7 @@ def test_it_is_shown_again_and_again(host: Host, asker: Project) -> None:
         process.communicate()
     assert process.returncode == 0
     for document in lines:
-        jsonschema.validate(document, SCHEMA)
+        conforms_to("status-all", document)
     with asker.start("status", "--all", "--watch", "--interval", "0.1") as process:
         assert process.stdout is not None
         assert next(line for line in process.stdout if line.startswith("DAEMON"))

@@ -1,8 +1,8 @@
-"""Every command in a process of its own, where nothing is loaded yet: what it hides it must not need.
+"""Every command in a process of its own, where nothing is loaded yet: it imports all that it needs.
 
-In the process of the tests a library that a command keeps out while it loads (`lean_imports`) may be there
-already, so that nobody would see that the command cannot do without it. A process that has loaded the command
-line alone forks for each command, which saves the start of an interpreter.
+In the process of the tests another command may have imported a module already, which would hide that this one
+forgets to. A process that has loaded the command line alone forks for each command, which saves the start of
+an interpreter.
 """
 
 import json
@@ -22,6 +22,7 @@ _DEADLINE_S = 240  # sixty processes one after the other: seconds where nothing 
 _FORKS = """
 import json, os, sys, traceback
 from symphony.cli import main
+kind = sys.argv[1]
 for given in json.load(sys.stdin):
     print("$ symphony", *given, file=sys.stderr, flush=True)
     if child := os.fork():
@@ -30,6 +31,13 @@ for given in json.load(sys.stdin):
     code = 70
     try:
         os.dup2(2, 1)
+        if kind == "nobody reads":
+            reading, writing = os.pipe()
+            os.close(reading)
+            os.dup2(writing, 1)
+        elif kind == "no input":
+            os.close(0)
+            sys.stdin = None
         main(given, prog_name="symphony")
     except SystemExit as end:
         code = end.code or 0
@@ -56,8 +64,9 @@ _IN_A_PROJECT = {
     ("skills", "search", "greet"): 0,
     ("status",): 0,
     ("tracker", "check"): 0,
-    ("health",): 1,
+    ("diff", "SYM-1"): 1,
     ("drain",): 5,
+    ("health",): 5,
     ("pause",): 5,
     ("refresh",): 5,
     ("stop", "SYM-1"): 5,
@@ -74,12 +83,14 @@ def _names(command: click.Command, ctx: click.Context, *above: str) -> Iterator[
             yield from _names(below, ctx, *above, name)
 
 
-def _each(project: Project, commands: Sequence[Sequence[str]]) -> tuple[dict[tuple[str, ...], int], str]:
+def _each(
+    project: Project, commands: Sequence[Sequence[str]], *, cwd: Path | None = None, kind: str = ""
+) -> tuple[dict[tuple[str, ...], int], str]:
     """The exit code of each, and all that they said."""
-    (project.root / "home").mkdir()
+    (project.root / "home").mkdir(exist_ok=True)
     done = subprocess.run(
-        [sys.executable, "-c", _FORKS],
-        cwd=project.repo,
+        [sys.executable, "-c", _FORKS, kind],
+        cwd=cwd or project.repo,
         env=project.env(),
         input=json.dumps(commands),
         capture_output=True,
@@ -105,3 +116,123 @@ def test_every_command_has_all_that_it_needs(tmp_path: Path) -> None:
     assert codes == {**dict.fromkeys(helps, 0), **_IN_A_PROJECT}, said
     assert said.count("Usage: symphony") == len(helps)
     assert "Traceback" not in said, said
+
+
+# --- where nothing is as it should be ---
+
+_ISSUE = "SYM-77"
+_CODES: dict[tuple[str, ...], tuple[int, int, int]] = {
+    ("answer", _ISSUE, "Blue"): (5, 5, 5),
+    ("check",): (3, 3, 0),
+    ("clean", "--dry-run"): (3, 3, 0),
+    ("drain",): (5, 5, 5),
+    ("explain", _ISSUE): (3, 3, 1),
+    ("health",): (5, 5, 5),
+    ("health", "--json"): (5, 5, 5),
+    ("init",): (1, 1, 0),
+    ("issue", "list"): (1, 0, 0),
+    ("issue", "show", _ISSUE): (1, 1, 1),
+    ("issue", "move", _ISSUE, "Done"): (1, 1, 1),
+    ("issue", "comment", _ISSUE, "Hello"): (1, 1, 1),
+    ("logs", _ISSUE): (3, 1, 1),
+    ("pause",): (5, 5, 5),
+    ("prompt", _ISSUE): (3, 3, 1),
+    ("refresh",): (5, 5, 5),
+    ("replay", "nowhere"): (2, 2, 2),
+    ("resume",): (5, 5, 5),
+    ("retry", _ISSUE): (5, 5, 5),
+    ("run", "--once", "--workflow", "nowhere.md"): (3, 3, 3),
+    ("service", "install", "--dry-run"): (3, 3, 0),
+    ("skills", "list"): (0, 0, 0),
+    ("skills", "show", "nothing"): (1, 1, 1),
+    ("skills", "report"): (3, 1, 1),
+    ("skills", "import", "nowhere"): (1, 1, 1),
+    ("status",): (3, 3, 0),
+    ("status", "--json"): (3, 3, 0),
+    ("stop", _ISSUE): (5, 5, 5),
+    ("tracker", "check"): (3, 3, 0),
+    ("tracker", "comment", _ISSUE, "Hello"): (3, 3, 1),
+    ("tracker", "move", _ISSUE, "Done"): (3, 3, 1),
+    ("unblock", _ISSUE): (5, 5, 5),
+}
+"""Exit codes in an empty directory without git, with an invalid WORKFLOW.md there, and in a sound repository:
+no daemon runs, and nobody knows the issue."""
+
+
+def _told_in_two_lines(said: str, codes: dict[tuple[str, ...], int]) -> None:
+    """Each failure is an error with a hint, behind warnings; `check` and `--json` tell it on stdout."""
+    assert "Traceback" not in said, said
+    for part in said.split("$ symphony ")[1:]:
+        given, *lines = part.splitlines()
+        code = next(code for words, code in codes.items() if " ".join(words) == given)
+        errors = [number for number, line in enumerate(lines) if line.startswith("error: ")]
+        if code and not given.startswith("check") and "--json" not in given:
+            assert len(errors) == 1, part
+            assert lines[errors[0] + 1].startswith("hint: "), part
+            assert all(line.startswith("warning: ") for line in lines[: errors[0]]), part
+            assert len(lines) == errors[0] + 2, part
+
+
+@pytest.mark.timeout(_DEADLINE_S + 30)
+@pytest.mark.parametrize("place", ["empty", "invalid", "a directory", "sound"])
+def test_what_fails_says_so_in_two_lines_and_by_its_exit_code(tmp_path: Path, place: str) -> None:
+    project = Project(root=tmp_path).create()
+    project.workflow()
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    if place == "invalid":
+        (bare / "WORKFLOW.md").write_text("---\ntracker: {kind: markdown\n---\nHello\n", encoding="utf-8")
+    elif place == "a directory":
+        (bare / "WORKFLOW.md").mkdir()
+    if place in {"invalid", "a directory"}:
+        (bare / ".symphony" / "issues").mkdir(parents=True)
+    column = {"empty": 0, "sound": 2}.get(place, 1)
+    codes, said = _each(project, [*_CODES], cwd=project.repo if place == "sound" else bare)
+    assert codes == {words: row[column] for words, row in _CODES.items()}, said
+    _told_in_two_lines(said, codes)
+
+
+@pytest.mark.timeout(_DEADLINE_S + 30)
+def test_an_output_that_nobody_reads_ends_a_command_without_a_word(tmp_path: Path) -> None:
+    project = Project(root=tmp_path).create()
+    project.workflow()
+    project.issue("SYM-1", title="First")
+    commands = [
+        ("--help",),
+        ("check",),
+        ("check", "--json"),
+        ("completion", "bash"),
+        ("explain", "SYM-1"),
+        ("help", "run"),
+        ("issue", "list"),
+        ("issue", "show", "SYM-1"),
+        ("prompt", "SYM-1"),
+        ("skills", "list", "--json"),
+        ("status",),
+        ("status", "--json"),
+        ("status", "--watch", "--interval", "0.1"),
+        ("status", "--all"),
+        ("tracker", "check"),
+    ]
+    codes, said = _each(project, commands, kind="nobody reads")
+    assert codes == dict.fromkeys(commands, 1)
+    assert said == "".join(f"$ symphony {' '.join(words)}\n" for words in commands)
+
+
+@pytest.mark.timeout(_DEADLINE_S + 30)
+def test_an_input_that_is_closed_is_told(tmp_path: Path) -> None:
+    project = Project(root=tmp_path).create()
+    project.workflow()
+    project.issue("SYM-1", title="First")
+    expected = {
+        ("answer", "SYM-1", "-"): 2,
+        ("issue", "comment", "SYM-1", "-"): 2,
+        ("issue", "new", "Title", "--file", "-"): 2,
+        ("tracker", "comment", "SYM-1", "-F", "-"): 2,
+        ("issue", "list"): 0,
+        ("status",): 0,
+    }
+    codes, said = _each(project, [*expected], kind="no input")
+    assert codes == expected
+    _told_in_two_lines(said, codes)
+    assert said.count("error: standard input is closed\n") == 4

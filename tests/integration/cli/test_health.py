@@ -31,7 +31,7 @@ def test_it_goes_with_the_daemon(tmp_path: Path) -> None:
     project = Project(root=tmp_path).create()
     project.workflow()
     done = project.symphony("health")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (5, "")
     assert done.stderr.splitlines() == [
         "error: no daemon is running for WORKFLOW.md",
         "hint: start one: symphony run",
@@ -89,7 +89,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_strange_answer_is_not_healthy(place: Path, answer: bytes) -> None:
     with _served(place, answer):
         done = _asked(place)
-    assert done.exit_code == 1
+    assert done.exit_code == 5
     assert "does not answer as it should" in done.stderr
 
 
@@ -97,7 +97,7 @@ def test_no_answer_in_time_is_not_healthy(place: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(health, "LIMIT_S", 0.05)
     with _served(place, None):
         done = _asked(place, "--json")
-    assert done.exit_code == 1
+    assert done.exit_code == 5
     told = _json(done.stdout)
     assert told["healthy"] is False
     assert "nothing within" in str(told["problem"])
@@ -107,5 +107,5 @@ def test_a_socket_that_nobody_serves_is_not_healthy(place: Path) -> None:
     with _served(place, b"HTTP/1.1 200 OK\r\n\r\n"):
         assert _asked(place).exit_code == 0
     done = _asked(place)
-    assert done.exit_code == 1
+    assert done.exit_code == 5
     assert "Connection refused" in done.stderr

@@ -9,21 +9,26 @@ from pathlib import Path
 from typing import Any, Self
 
 import anyio
-import jsonschema
+import msgspec
 import pytest
 import structlog
 from click.testing import CliRunner, Result
-from referencing import Registry, Resource
 
+from harness.chronicle import sent
 from harness.journalling import claim, written
-from harness.pictures import busy
+from harness.pictures import NOW, busy, status_of
 from harness.project import Project
+from published.schemas import conforms_to
 from symphony.cli import main
 from symphony.cli.control import Control, UnreachableError, unreachable
+from symphony.cli.documents import Status
 from symphony.cli.facts import Facts
+from symphony.cli.status import CODES
+from symphony.domain.issue import Selection
 from symphony.journal.model import ClaimRecord
+from symphony.observability import waiting
+from symphony.observability.model import Refresh, State
 from symphony.scheduler.inputs import ClaimKind
-from symphony.web.openapi import schemas
 
 ROOT = Path(__file__).parents[3]
 LABEL = "labels: [agent]\n"
@@ -61,21 +66,13 @@ def document(*arguments: str) -> dict[str, Any]:
     return found
 
 
-def conforms(found: dict[str, Any], command: str) -> None:
-    api = {"$id": "urn:symphony:api:v1", "$schema": "https://json-schema.org/draft/2020-12/schema"}
-    resource: Resource[Any] = Resource.from_contents({**api, "$defs": dict(schemas())})
-    registry: Registry[Any] = Registry().with_resource("urn:symphony:api:v1", resource)
-    schema = json.loads((ROOT / "docs" / "schemas" / f"{command}.schema.json").read_text(encoding="utf-8"))
-    validator = jsonschema.Draft202012Validator(schema, registry=registry)
-    validator.validate(found)
-
-
 class FakeClient:
     """A daemon that answers what the test says."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
         self.control = Control(socket=Path("/s"), pid=4711)
         self.answers = answers
+        self.asked: list[dict[str, Any]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -83,7 +80,8 @@ class FakeClient:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def state(self) -> Any:
+    def state(self, **query: Any) -> Any:
+        self.asked.append(query)
         return self.answers["state"]
 
     def issue(self, identifier: str) -> Any:
@@ -114,7 +112,7 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Answering:
 
 def test_without_a_daemon_the_status_is_that_of_the_files(project: Project) -> None:
     found = document("status")
-    conforms(found, "status")
+    conforms_to("status", found)
     assert (found["source"], found["daemon"], found["health"]["status"]) == ("files", None, "stopped")
     assert {row["issue_identifier"]: row["reason"] for row in found["waiting"]} == {
         "SYM-1": {"code": "starting", "message": "it would start now, and no daemon is running"},
@@ -141,7 +139,7 @@ def test_every_issue_is_explained_also_one_that_is_no_candidate(
     project: Project, name: str, status: str, code: str
 ) -> None:
     found = document("explain", name)
-    conforms(found, "explain")
+    conforms_to("explain", found)
     assert (found["status"], found["explanation"]["code"]) == (status, code)
     assert project.repo.exists()
 
@@ -179,7 +177,13 @@ def test_what_the_journal_remembers_is_told_as_the_next_daemon_would_judge_it(pr
 def test_an_issue_with_a_workspace_is_found_by_its_record(project: Project) -> None:
     records = project.workspaces / ".symphony" / "records"
     records.mkdir(parents=True)
-    entry = {"issue_id": "SYM-4", "identifier": "SYM-4", "key": "SYM-4", "ready": True}
+    entry = {
+        "issue_id": "SYM-4",
+        "identifier": "SYM-4",
+        "key": "SYM-4",
+        "ready": True,
+        "repo": str(project.repo),
+    }
     (records / "SYM-4.json").write_text(json.dumps(entry))
     assert document("explain", "SYM-4")["workspace"]["path"] == str(project.workspaces / "SYM-4")
     assert run("explain", "SYM-44").stderr.endswith("hint: did you mean SYM-4, SYM-3, SYM-2, SYM-1?\n")
@@ -190,7 +194,7 @@ def test_the_prompt_has_exactly_its_shape(project: Project) -> None:
     project.skill("bad", description="")
     project.commit("Skills")
     found = document("prompt", "SYM-1")
-    conforms(found, "prompt")
+    conforms_to("prompt", found)
     assert found["skills"]["listed"][0]["name"] == "release"
     assert found["envelope"].startswith("## Available skills")
     assert found["prompt"].startswith("SYM-1: First")
@@ -250,7 +254,7 @@ def test_the_daemon_of_another_workflow_is_named_and_not_shown_as_ones_own(proje
     project.state_dir.mkdir()
     (project.state_dir / "control.json").write_text(json.dumps(note))
     found = document("status")
-    conforms(found, "status")
+    conforms_to("status", found)
     assert (found["source"], found["daemon"]) == ("files", None)
     assert "/other/WORKFLOW.md" in found["notice"]
     assert "/other/WORKFLOW.md" in run("status").stdout
@@ -283,7 +287,7 @@ def test_a_malformed_issue_file_is_told_by_its_place(project: Project) -> None:
 def test_a_status_shows_the_malformed_issue_files_too(project: Project) -> None:
     (project.repo / ".symphony/issues/SYM-9.md").write_text("---\ntitle: [\n---\n")
     found = document("status")
-    conforms(found, "status")
+    conforms_to("status", found)
     (record,) = found["health"]["skipped_records"]
     assert "SYM-9.md:" in record["where"]
     shown = run("status").stdout
@@ -317,10 +321,7 @@ def test_a_tracker_that_hangs_is_given_up(project: Project, monkeypatch: pytest.
 
 
 def test_the_status_of_a_daemon_names_it(project: Project, daemon: Answering) -> None:
-    given = busy()
-    for name in ("source", "daemon"):
-        del given[name]
-    daemon({"state": given})
+    daemon({"state": msgspec.convert(busy(), State)})
     found = document("status")
     assert (found["source"], found["daemon"]["pid"]) == ("daemon", 4711)
     assert run("status").stdout.startswith("Daemon healthy  pid 4711 · up ?")
@@ -346,15 +347,10 @@ def test_an_issue_that_the_daemon_has_not_read_yet_is_not_said_to_want_a_daemon(
 def test_a_refresh_says_whether_it_shares_a_poll(
     project: Project, daemon: Answering, *, coalesced: bool, words: str
 ) -> None:
-    answer = {
-        "queued": True,
-        "coalesced": coalesced,
-        "requested_at": "2026-03-01T12:00:00Z",
-        "operations": [],
-    }
+    answer = Refresh(queued=True, coalesced=coalesced, requested_at=NOW, operations=())
     daemon({"refresh": answer})
     assert words in run("refresh").stdout
-    assert document("refresh") == answer
+    assert document("refresh") == sent(answer)
     assert project.repo.exists()
 
 
@@ -396,11 +392,10 @@ def three_looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_watching_as_json_is_one_object_per_line_and_survives_a_restart(
     project: Project, three_looks: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks: Iterator[dict[str, Any] | UnreachableError] = iter(
-        [busy(), unreachable("it is gone", hint="wait"), busy()]
-    )
+    seen = status_of(busy())
+    looks: Iterator[Status | UnreachableError] = iter([seen, unreachable("it is gone", hint="wait"), seen])
 
-    def state(_: Facts) -> dict[str, Any]:
+    def state(_: Facts, _only: Selection) -> Status:
         found = next(looks)
         if isinstance(found, UnreachableError):
             raise found
@@ -410,7 +405,7 @@ def test_watching_as_json_is_one_object_per_line_and_survives_a_restart(
     done = run("status", "--watch", "--json", "--interval", "0.5")
     assert done.exit_code == 0
     first, second, third = map(json.loads, done.stdout.splitlines())
-    assert first == third == busy()
+    assert first == third == sent(seen)
     assert second == {
         "source": None,
         "daemon": None,
@@ -428,3 +423,56 @@ def test_watching_in_a_pipe_prints_one_picture_below_the_other(
     assert done.stdout.count("No daemon is running for WORKFLOW.md.") == 3
     assert three_looks == [2.0, 2.0, 2.0]
     assert project.repo.exists()
+
+
+# --- a large board ---
+
+
+def asked_by(daemon: Answering, *arguments: str) -> dict[str, Any]:
+    """What the daemon was asked for."""
+    client = daemon({"state": msgspec.convert(busy(), State)})
+    assert run("status", *arguments).exit_code == 0
+    (asked,) = client.asked
+    return asked
+
+
+def test_only_as_many_waiting_issues_are_asked_for_as_are_shown(project: Project, daemon: Answering) -> None:
+    assert asked_by(daemon) == {"waiting": 20, "states": frozenset(), "reasons": frozenset()}
+    assert asked_by(daemon, "--all-issues")["waiting"] is None
+    assert asked_by(daemon, "--json")["waiting"] is None
+    assert asked_by(daemon, "--json", "--state", "Todo", "--reason", "no_slot", "--reason", "paused") == {
+        "waiting": None,
+        "states": frozenset({"Todo"}),
+        "reasons": frozenset({"no_slot", "paused"}),
+    }
+    assert project.repo.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--reason", "no_slots"], ["--all", "--all-issues"], ["--all", "--state", "x"]]
+)
+def test_what_makes_no_sense_is_a_usage_error(project: Project, arguments: list[str]) -> None:
+    assert run("status", *arguments).exit_code == 2
+    assert project.repo.exists()
+
+
+def test_every_code_can_be_asked_for() -> None:
+    assert CODES == waiting.CODES
+
+
+def test_a_large_board_without_a_daemon_is_counted_and_shown_in_part(project: Project) -> None:
+    for number in range(1, 41):
+        project.issue(f"SYM-{number}", state="Todo" if number % 2 else "In Progress")
+    shown = run("status").stdout
+    assert shown.count("\nSYM-") == 20
+    assert "and 20 more waiting" in shown
+    assert "40 wait: " in shown
+    whole = document("status")
+    conforms_to("status", whole)
+    assert (len(whole["waiting"]), whole["waiting_left_out"]) == (40, 0)
+    assert sum(whole["waiting_by_reason"].values()) == 40
+    some = document("status", "--state", "todo")
+    assert {row["state"] for row in some["waiting"]} == {"Todo"}
+    assert (len(some["waiting"]), some["counts"]["waiting"]) == (20, 40)
+    assert run("status", "--all-issues").stdout.count("\nSYM-") == 40
+    assert "No issue is in a state" in run("status", "--reason", "paused").stdout

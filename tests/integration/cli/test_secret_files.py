@@ -14,7 +14,8 @@ HELD = "correct-horse-battery"
 
 def _ready(tmp_path: Path, environment: Mapping[str, str], **sections: Any) -> Project:
     made = Project(root=tmp_path, environment=dict(environment)).create()
-    made.workflow(agent={"max_turns": 1, "budget": {"max_attempts_without_progress": 1}}, **sections)
+    budget = {"max_attempts_without_progress": 1, "max_tokens_per_issue": 5_000_000}
+    made.workflow(agent={"max_turns": 1, "budget": budget}, **sections)
     made.commit("Workflow")
     return made
 
@@ -89,13 +90,12 @@ def test_a_credential_of_the_service_manager_is_the_trackers(tmp_path: Path) -> 
     del project.environment["CREDENTIALS_DIRECTORY"]
     assert [
         problem["code"] for problem in json.loads(project.symphony("check", "--json").stdout)["problems"]
-    ] == ["missing_tracker_secret"]
+    ] == ["missing_tracker_secret", "unset_variable"]
 
 
-def test_a_file_that_others_can_read_is_told_and_used(tmp_path: Path, secret: Path) -> None:
-    for parent in secret.parents:
-        if not parent.stat().st_mode & 0o001:
-            parent.chmod(parent.stat().st_mode | 0o001)
+def test_a_file_that_others_can_read_is_told_and_used(tmp_path: Path, reachable: Path) -> None:
+    secret = reachable / "secret"
+    secret.write_text(f"{HELD}\n", encoding="utf-8")
     secret.chmod(0o444)
     project = _ready(tmp_path, {"GH_TOKEN_FILE": str(secret)})
     done = project.symphony("run", "--once", "--log-format", "json")

@@ -1,9 +1,12 @@
 """`doctor` and `clean` on real repositories, real processes and real state directories."""
 
+import fcntl
 import json
 import os
+import pty
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,8 +19,9 @@ import structlog
 from click.testing import CliRunner
 
 from harness.journalling import NOW, claim, event, run, written
-from harness.project import Project, scripted
+from harness.project import SYMPHONY, Project, scripted
 from symphony.cli import main
+from symphony.cli.documents import CHECKS
 from symphony.domain.failures import SymphonyError
 from symphony.hosts.local import LocalHost
 from symphony.hosts.processes import INSTANCE_VARIABLE
@@ -26,9 +30,6 @@ from symphony.runtime.state_dir import StateDirectory
 from symphony.runtime.state_place import instance_of
 
 ROOT = Path(__file__).parents[3]
-NAMES = json.loads((ROOT / "docs" / "schemas" / "doctor.schema.json").read_text(encoding="utf-8"))[
-    "properties"
-]["checks"]["items"]["properties"]["name"]["enum"]
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +70,7 @@ def doctor(*, code: int = 0) -> dict[str, dict[str, Any]]:
         best = worst.get(check["name"])
         if best is None or ranks.index(check["status"]) > ranks.index(best["status"]):
             worst[check["name"]] = check
-    assert list(worst) == [name for name in NAMES if name in worst]
+    assert list(worst) == [name for name in CHECKS if name in worst]
     return worst
 
 
@@ -83,7 +84,7 @@ def test_a_repository_that_is_ready_has_no_error_and_is_left_as_it_was(project: 
     after = files(project.root)
     assert set(after) == set(before)
     assert {name for name, check in found.items() if check["status"] == "error"} == set()
-    assert set(found) == set(NAMES)
+    assert set(found) == set(CHECKS)
     assert found["tracker"]["message"] == "markdown answers: 1 issue in Todo, In Progress"
     assert found["state_directory"]["message"].endswith("is made by the first `symphony run`")
 
@@ -124,6 +125,25 @@ def test_an_agent_that_is_missing_or_broken_is_told_with_what_to_do(project: Pro
 def test_a_repository_without_the_base_branch_is_told(project: Project) -> None:
     project.workflow(workspace={"base_branch": "nowhere"})
     assert doctor(code=3)["repository"]["status"] == "error"
+
+
+def test_the_remote_is_asked_whether_it_takes_branches(project: Project) -> None:
+    project.workflow(workspace={"push": "origin"})
+    assert doctor()["push"]["status"] == "warning", "there is no remote"
+    remote = project.root / "origin.git"
+    project.git("clone", "--quiet", "--bare", str(project.repo), str(remote))
+    project.git("remote", "add", "origin", str(remote))
+    before = files(remote)
+    assert doctor()["push"]["status"] == "ok"
+    project.workflow(workspace={"push": "origin", "repo": f"file://{remote}"})
+    assert doctor()["push"]["status"] == "ok"
+    assert files(remote) == before
+    project.workflow(workspace={"push": "origin"})
+    project.git("remote", "set-url", "--push", "origin", "https://ann:pw@127.0.0.1:9/x.git")
+    found = doctor()["push"]
+    assert found["status"] == "warning"
+    assert "127.0.0.1:9/x.git" in found["message"]
+    assert "pw" not in found["message"]
 
 
 def test_a_repository_that_hooks_fill_is_not_looked_at(project: Project) -> None:
@@ -187,7 +207,6 @@ def worked(project: Project) -> None:
 
 
 def clean(project: Project, *arguments: str) -> dict[str, dict[str, Any]]:
-    """In a process of its own, as the lock names the one that held it last."""
     done = project.symphony("clean", "--json", *arguments)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -201,7 +220,10 @@ def test_workspaces_of_issues_that_are_over_go_and_others_stay(project: Project)
     before = files(project.workspaces)
     found = clean(project, "--dry-run")
     assert (found["SYM-1"]["outcome"], found["SYM-1"]["reason"]) == ("kept", "its issue is not over (Todo)")
-    assert (found["SYM-2"]["outcome"], found["SYM-2"]["reason"]) == ("removed", "its issue is over (Done)")
+    assert (found["SYM-2"]["outcome"], found["SYM-2"]["reason"]) == (
+        "would_remove",
+        "its issue is over (Done)",
+    )
     assert set(files(project.workspaces)) == set(before)
     assert clean(project, "--older-than", "1h")["SYM-2"]["outcome"] == "kept"
     assert clean(project)["SYM-2"]["outcome"] == "removed"
@@ -224,7 +246,7 @@ def test_a_workspace_in_which_somebody_works_stays(project: Project) -> None:
     with subprocess.Popen(["sleep", "60"], cwd=project.workspaces / "SYM-2") as process:
         assert clean(project)["SYM-2"]["reason"] == f"a process (pid {process.pid}) works in it"
         process.kill()
-    assert clean(project, "--dry-run")["SYM-2"]["outcome"] == "removed"
+    assert clean(project, "--dry-run")["SYM-2"]["outcome"] == "would_remove"
 
 
 def test_a_workspace_whose_issue_nobody_knows_stays(project: Project) -> None:
@@ -240,7 +262,7 @@ def test_logs_go_by_age_and_beside_a_daemon_only_they_do(project: Project) -> No
     log.write_text("words")
     month_ago = time.time() - 31 * 86_400
     os.utime(log, (month_ago, month_ago))
-    assert clean(project, "--dry-run")["old-1.stderr.log"]["outcome"] == "removed"
+    assert clean(project, "--dry-run")["old-1.stderr.log"]["outcome"] == "would_remove"
     assert log.exists()
     wait = [{"wait_for": str(project.root / "release")}]
     project.issue("SYM-1", wait, title="First")
@@ -271,7 +293,7 @@ def test_ended_runs_of_the_journal_go_by_age_and_claims_stay(project: Project) -
     ended = replace(run(1), ended_wall_ms=NOW, outcome="succeeded")
     written(journal, ended, event(1), claim(2))
     found = clean(project, "--dry-run")
-    assert (found["1 ended run"]["outcome"], found["1 ended run"]["kind"]) == ("removed", "runs")
+    assert (found["1 ended run"]["outcome"], found["1 ended run"]["kind"]) == ("would_remove", "runs")
     with open_reader(journal) as reader:
         assert len(reader.runs()) == 1
     assert clean(project)["1 ended run"]["outcome"] == "removed"
@@ -279,6 +301,73 @@ def test_ended_runs_of_the_journal_go_by_age_and_claims_stay(project: Project) -
         assert reader.runs() == ()
         assert len(reader.claims()) == 1
     assert clean(project)["journal.db"]["reason"] == "it is within `retention`"
+
+
+def _remembering(project: Project) -> Path:
+    """Its journal, with one run that has ended a moment ago and one a day ago."""
+    project.state_dir.mkdir(mode=0o700)
+    now = round(time.time() * 1000)
+    runs = (replace(run(n), ended_wall_ms=now - n * 86_400_000, outcome="succeeded") for n in (0, 1))
+    written(project.state_dir / "journal.db", *runs)
+    return project.state_dir / "journal.db"
+
+
+def _runs(journal: Path) -> int:
+    with open_reader(journal) as reader:
+        return len(reader.runs())
+
+
+def test_who_drops_the_whole_history_has_to_say_so(project: Project) -> None:
+    journal = _remembering(project)
+    for age in ("0", "0d"):
+        assert clean(project, "--dry-run", "--older-than", age)["2 ended runs"]["outcome"] == "would_remove"
+    done = project.symphony("clean", "--older-than", "0")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 2)
+    assert "--yes" in done.stderr
+    assert _runs(journal) == 2
+    assert clean(project, "--older-than", "12h")["1 ended run"]["outcome"] == "removed"
+    assert clean(project, "--older-than", "0", "--yes")["1 ended run"]["outcome"] == "removed"
+    assert _runs(journal) == 0
+    assert clean(project, "--older-than", "0")["journal.db"]["outcome"] == "kept", (
+        "nothing is left to ask about"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "left"), [(b"n\n", 1, 2), (b"\n", 1, 2), (b"y\n", 0, 0), (b"\x03", 130, 2)]
+)
+def test_on_a_terminal_it_asks_first(project: Project, said: bytes, code: int, left: int) -> None:
+    journal = _remembering(project)
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*SYMPHONY, "clean", "--older-than", "0"],
+        cwd=project.repo,
+        env=project.env(),
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - one call, nothing else runs
+    ) as asking:
+        assert asking.stderr is not None
+        told = b""
+        while b"Go on?" not in told:
+            more = os.read(asking.stderr.fileno(), 4_096)
+            assert more, told
+            told += more
+        os.write(ours, said)
+        while code == 130:  # an interrupt just before Python waits for a line is lost
+            try:
+                asking.wait(5)  # one that comes while the interpreter ends would end it by the signal
+                break
+            except subprocess.TimeoutExpired:
+                os.write(ours, said)
+        _, rest = asking.communicate(timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    assert asking.returncode == code
+    assert b"Traceback" not in told + rest
+    assert _runs(journal) == left
 
 
 def test_a_journal_that_is_damaged_is_told_and_left_alone(project: Project) -> None:

@@ -1,4 +1,4 @@
-"""Wherever a daemon is killed, the next one finishes the issue: once, with one commit and one comment."""
+"""Wherever a daemon is killed, the next one finishes the issue: once, with one commit, no comment twice."""
 
 import json
 import os
@@ -51,9 +51,9 @@ def project(tmp_path: Path) -> Iterator[Project]:
 def crash(project: Project, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """A daemon that dies as it is told to."""
     return subprocess.run(
-        [sys.executable, "-m", "symphony.testing.crashing", *arguments],
+        [sys.executable, "-m", "kit.crashing", *arguments],
         cwd=project.repo,
-        env=project.env(),
+        env={**project.env(), "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
@@ -69,6 +69,18 @@ def sessions(project: Project) -> int:
 
 
 _BESIDE_THE_RUN = frozenset({FaultPoint.BEFORE_COMMENT, FaultPoint.AFTER_COMMENT})
+# The issue is in Done already and the end of its run is not in the journal: the next daemon delivers the
+# commit, and does not make up for the comment that tells of it.
+_DELIVERY_UNTOLD = frozenset(
+    {
+        FaultPoint.AFTER_TOOL,
+        FaultPoint.TURN_ENDED,
+        FaultPoint.AGENT_STOPPED,
+        FaultPoint.BEFORE_DELIVER,
+        FaultPoint.AFTER_DELIVER,
+        FaultPoint.END_PUT,
+    }
+)
 
 
 @pytest.mark.parametrize("point", FaultPoint)
@@ -84,7 +96,10 @@ def test_a_daemon_that_dies_there_is_made_up_for(project: Project, point: FaultP
     assert done.returncode == 0, done.stderr
     assert project.written_state("SYM-1") == "Done"
     assert project.branch_log("SYM-1") == ["Work"]
-    assert len(project.comments("SYM-1")) == 1
+    skills, deliveries = (len(project.comments("SYM-1", kind=kind)) for kind in ("skills", "delivery"))
+    assert skills == 1
+    assert deliveries in ({0, 1} if point in _DELIVERY_UNTOLD else {1})
+    assert len(project.comments("SYM-1")) == skills + deliveries, "no comment of another kind"
     assert not (project.workspaces / "SYM-1").exists()
     places = project.workspaces / ".symphony"
     assert [path.name for name in ("records", "trash") for path in (places / name).iterdir()] == []
@@ -94,13 +109,41 @@ def test_a_daemon_that_dies_there_is_made_up_for(project: Project, point: FaultP
     assert started in allowed, done.stderr
 
 
+_MENDED = "---\nname: broken\ndescription: Says how tests are written. Use it for every test.\n---\n# Tests\n"
+_MENDS: list[dict[str, Any]] = [
+    {"write": ".symphony/skills/broken/SKILL.md", "text": _MENDED},
+    {"commit": "Work"},
+    {"tool": "board_move", "arguments": {"state": "Done"}},
+]
+
+
+@pytest.mark.parametrize("nth", [2, 3])
+@pytest.mark.parametrize("point", sorted(_BESIDE_THE_RUN))
+def test_the_comment_says_that_a_run_mended_its_skill_whenever_the_daemon_dies(
+    project: Project, point: FaultPoint, nth: int
+) -> None:
+    """The second and the third comment of a run tell of the delivery and of the skill, in either order."""
+    project.issue("SYM-1", _MENDS)
+    died = crash(project, "--at", point, "--nth", str(nth), "--", "WORKFLOW.md")
+    assert died.returncode == -signal.SIGKILL, died.stderr
+
+    done = project.symphony("run", "--once", "--log-format", "json")
+
+    assert done.returncode == 0, done.stderr
+    assert project.branch_log("SYM-1") == ["Work"]
+    [comment] = project.comments("SYM-1", kind="skills")
+    assert "missing_description" not in comment
+
+
 def test_dying_again_and_again_at_the_same_point_changes_nothing(project: Project) -> None:
     for _ in range(3):
         died = crash(project, "--at", FaultPoint.BEFORE_TOOL, "--", "WORKFLOW.md")
         assert died.returncode == -signal.SIGKILL, died.stderr
     assert project.symphony("run", "--once").returncode == 0
     assert project.branch_log("SYM-1") == ["Work"]
-    assert len(project.comments("SYM-1")) == 1
+    assert len(project.comments("SYM-1", kind="skills")) == 1
+    assert len(project.comments("SYM-1", kind="delivery")) == 1
+    assert len(project.comments("SYM-1")) == 2
 
 
 def test_a_point_that_is_not_reached_often_enough_kills_nobody(project: Project) -> None:

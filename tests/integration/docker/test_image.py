@@ -140,7 +140,7 @@ def _has_no_rights(pid: int) -> bool:
 
 def _says_in_one_line_what_is_wrong(image: Image, project: Project) -> None:
     container = _container(image, project)
-    assert container.run(project.root / "health", "health")[0] == 1
+    assert container.run(project.root / "health", "health")[0] == 5
     code, said = container.run(project.root / "version", "--version")
     assert (code, said.splitlines()[0]) == (0, f"symphony {__version__} (commit {COMMIT})")
     (project.root / "secret").write_text("\n", encoding="utf-8")

@@ -15,7 +15,7 @@ import pytest
 from symphony.hosts.base import Identity
 from symphony.hosts.local import LocalHost
 from symphony.hosts.processes import ProcessTable
-from symphony.hosts.tether import Tether
+from symphony.hosts.subreaper import available
 
 _ENV = {"PATH": os.environ["PATH"]}
 # A daemon in small: it starts what it is told to, says the number, and stays.
@@ -42,6 +42,8 @@ def instance() -> Iterator[str]:
     """A fresh name; nothing that carries it may be left."""
     name = uuid.uuid4().hex
     yield name
+    for one in ProcessTable().left_by(name):
+        _gone(one.pid)  # a subreaper ends behind its command
     left = ProcessTable().left_by(name)
     ProcessTable().send(signal.SIGKILL, left)
     assert left == ()
@@ -124,8 +126,9 @@ async def test_what_escaped_its_parents_is_found_with_all_below_it_and_ends(
     deaf = "trap '' TERM; env -i /bin/sh -c 'echo $$ > told; exec /bin/sleep 600' & wait; sleep 600"
     script = f'setsid sh -c "{deaf.replace("$$", chr(92) + "$$")}" & echo $$; sleep 600'
     daemon = _daemon(instance, tmp_path, "spawn", script)
-    _told(daemon)
+    child = _told(daemon)
     below = int((tmp_path / "told").read_text())
+    os.kill(psutil.Process(child).ppid(), signal.SIGKILL)  # the subreaper, which would see to it
     daemon.kill()
     daemon.communicate()
     host = LocalHost(instance=instance)
@@ -178,7 +181,7 @@ def test_where_there_are_no_pidfds_a_signal_goes_by_number(monkeypatch: pytest.M
         assert child.wait(15) == -signal.SIGKILL
 
 
-@pytest.mark.skipif(not Tether().holds, reason="no setpriv(1) that knows --pdeathsig")
+@pytest.mark.skipif(not available(), reason="no subreapers")
 @pytest.mark.parametrize("deaf", ["", "trap '' TERM; "], ids=["ordinary", "deaf to SIGTERM"])
 def test_a_session_dies_with_a_daemon_that_is_killed(tmp_path: Path, instance: str, deaf: str) -> None:
     daemon = _daemon(instance, tmp_path, "spawn", f"{deaf}echo $$; exec sleep 600")
@@ -189,7 +192,7 @@ def test_a_session_dies_with_a_daemon_that_is_killed(tmp_path: Path, instance: s
     _gone(child)
 
 
-@pytest.mark.skipif(not Tether().holds, reason="no setpriv(1) that knows --pdeathsig")
+@pytest.mark.skipif(not available(), reason="no subreapers")
 def test_a_command_is_told_to_end_when_the_daemon_is_killed(tmp_path: Path, instance: str) -> None:
     os.mkfifo(tmp_path / "told")
     script = f"echo $$ > {tmp_path}/told; exec sleep 600"
@@ -201,36 +204,7 @@ def test_a_command_is_told_to_end_when_the_daemon_is_killed(tmp_path: Path, inst
     _gone(child)
 
 
-def test_without_a_fit_setpriv_commands_are_started_as_they_are(tmp_path: Path) -> None:
-    old = tmp_path / "setpriv"
-    old.write_text("#!/bin/sh\nexit 1\n")
-    old.chmod(0o755)
-    broken = tmp_path / "broken"
-    broken.write_text("#!/nowhere/sh\n")
-    broken.chmod(0o755)
-    for program in ("no-such-setpriv", str(old), str(broken)):
-        tether = Tether(program=program)
-        assert not tether.holds
-        assert tether.tie(["true"], signal.SIGKILL, cwd=None, env=_ENV) == ["true"]
-        with Tether(program=program) as begun:
-            assert not begun.holds
-
-
-@pytest.mark.skipif(not Tether().holds, reason="no setpriv(1) that knows --pdeathsig")
-def test_a_trial_that_was_begun_is_ended_whether_or_not_anybody_asked() -> None:
-    with Tether() as tether:
-        assert tether.tie(["true"], signal.SIGKILL, cwd=None, env=_ENV)[1:] == [
-            "--pdeathsig",
-            "KILL",
-            "--",
-            "true",
-        ]
-    with Tether() as unused:
-        pass
-    assert unused.holds
-
-
-@pytest.mark.skipif(not Tether().holds, reason="no setpriv(1) that knows --pdeathsig")
+@pytest.mark.skipif(not available(), reason="no subreapers")
 @pytest.mark.asyncio
 async def test_a_program_that_is_not_there_still_fails_to_start(tmp_path: Path) -> None:
     host = LocalHost(instance="one-of-a-test")

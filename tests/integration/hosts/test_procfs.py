@@ -81,7 +81,9 @@ def test_kernel_threads_are_looked_at_once(tmp_path: Path, *, unreadable: bool) 
 
 def test_a_zombie_has_ended_and_what_is_gone_is_nothing(tmp_path: Path) -> None:
     process(tmp_path, 10, state="Z")
-    assert ProcFs(tmp_path).stat(10) == Stat(parent=1, started_ticks=4711, ended=True, kernel=False)
+    assert ProcFs(tmp_path).stat(10) == Stat(
+        parent=1, session=1, started_ticks=4711, ended=True, kernel=False
+    )
     assert ProcFs(tmp_path).stat(11) is None
 
 

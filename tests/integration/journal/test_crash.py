@@ -33,7 +33,7 @@ async def remembered(path: Path) -> Remembered:
     journal = await opened(path)
     assert journal.health.state is HealthState.OK
     assert journal.take_notices() == ()
-    found = await journal.remembered()
+    found = journal.remembered
     await journal.close()
     return found
 

@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.journalling import NOW, claim, comment, event, full_claim, opened, run, skills
-from symphony.journal.checkup import checkup
-from symphony.journal.faults import UnusableError
-from symphony.journal.model import ClaimRecord, DayRecord, HealthState, SettingRecord, SkillUse
-from symphony.journal.reader import open_reader
+from symphony.journal.model import ClaimRecord, DayRecord, HealthState, SettingRecord, SkillUse, UnusableError
+from symphony.journal.reader import checkup, open_reader
 
 FILES = ("journal.db", "journal.db-wal", "journal.db-shm")
 
@@ -48,7 +46,7 @@ async def used(path: Path) -> tuple[HealthState, tuple[ClaimRecord, ...]]:
     await first.flush()
     await first.close()
     second = await opened(path)
-    remembered = await second.remembered()
+    remembered = second.remembered
     await second.close()
     return second.health.state, remembered.claims
 

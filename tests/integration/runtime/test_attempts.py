@@ -30,6 +30,7 @@ class Listener(NoOwnSkills):
     """An agent in this process that completes every turn and remembers what it was told."""
 
     pid = 1
+    thread_id = "t"
 
     def __init__(self) -> None:
         self.prompts: list[str] = []
@@ -72,7 +73,11 @@ async def test_the_task_is_told_once_and_later_turns_only_say_to_go_on(
 ) -> None:
     project.workflow(
         body="Task of {{ issue.identifier }}: {{ issue.description }}",
-        agent={"max_turns": 3, "max_retry_backoff_ms": LONG_MS},
+        agent={
+            "max_turns": 3,
+            "max_retry_backoff_ms": LONG_MS,
+            "budget": {"max_turns_without_progress": None},
+        },
     )
     project.issue("SYM-1", text="Paint the fence green.")
     async with serving(project) as served:
@@ -186,7 +191,7 @@ async def test_without_a_workspace_there_is_no_after_run_and_the_retry_creates_a
     assert first.outcome.failure is not None
     assert first.outcome.failure.category is Category.WORKSPACE_HOOK_FAILED
     assert made.read_text() == "x\nx\n"
-    assert served.watcher.outcomes[1] == "succeeded"
+    assert served.watcher.outcomes[1] == "no_progress"
     assert listener.opened >= 1
 
 
@@ -241,3 +246,42 @@ async def test_after_a_change_of_the_root_the_recorded_workspace_is_removed_and_
 def _write(path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("precious\n")
+
+
+# --- what it leaves ---
+
+
+async def test_the_end_of_a_run_says_which_branch_it_delivered_and_how_much_it_changes(
+    project: Project,
+) -> None:
+    project.workflow(command=scripted(), workspace={"push": "origin"})
+    steps: list[dict[str, Any]] = [
+        {"write": "new.txt", "text": "a\nb\n"},
+        {"commit": "One"},
+        {"write": "README.md", "text": "# Other\n"},
+        {"run": "printf 'a\\0b' > image.bin && git mv new.txt moved.txt"},
+        {"commit": "Two"},
+        DONE,
+    ]
+    project.issue("SYM-1", steps)
+    async with serving(project) as served:
+        await served.watcher.until_seen(RunEnded)
+    (ended,) = served.watcher.all(RunEnded)
+    delivered = ended.outcome.delivered
+    assert delivered is not None
+    assert delivered.branch == "symphony/SYM-1"
+    assert delivered.head == project.git("rev-parse", "symphony/SYM-1")
+    assert (delivered.commits, ended.outcome.commits) == (2, 2)
+    assert (delivered.files_changed, delivered.insertions, delivered.deletions) == (3, 3, 1)
+    assert not delivered.pushed
+    assert delivered.push_failure is not None
+    assert delivered.push_failure.category is Category.PUSH_FAILED
+
+
+async def test_a_run_without_a_commit_delivers_nothing(project: Project) -> None:
+    project.workflow(command=scripted(), workspace={"push": "origin"})
+    project.issue("SYM-1", [DONE])
+    async with serving(project) as served:
+        await served.watcher.until_seen(RunEnded)
+    (ended,) = served.watcher.all(RunEnded)
+    assert ended.outcome.delivered is None

@@ -24,6 +24,7 @@ class Talker(NoOwnSkills):
     """An agent in this process: says something, then nothing, and has more to say when it is stopped."""
 
     pid = 1
+    thread_id = "t"
 
     def __init__(self) -> None:
         self.stops = 0

@@ -11,8 +11,8 @@ import pytest
 
 from harness.project import marked_processes, until
 from harness.real import require_bubblewrap, require_codex
-from symphony.testing import model_server as models
-from symphony.testing.codex_home import codex_home
+from kit import model_server as models
+from kit.codex_home import codex_home
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -170,11 +170,12 @@ async def test_without_a_base_branch_there_is_no_catalog_and_no_replacement(proj
     await to_thread.run_sync(lambda: project.issue("SYM-1", [DONE]))
     bound = await _bound(project)
     workspace = await bound.workspaces.prepare(await _issue(bound), None)
-    skills = replace(bound.settings.agent.skills, source="base_branch")
-    settings = replace(
-        bound.settings,
-        agent=replace(bound.settings.agent, skills=skills),
-        workspace=replace(bound.settings.workspace, base_branch="nowhere"),
+    skills = bound.settings.agent.skills.model_copy(update={"source": "base_branch"})
+    settings = bound.settings.model_copy(
+        update={
+            "agent": bound.settings.agent.model_copy(update={"skills": skills}),
+            "workspace": bound.settings.workspace.model_copy(update={"base_branch": "nowhere"}),
+        }
     )
     workflow = replace(bound.workflow, settings=settings)
     elsewhere = bind(workflow, host=LocalHost(), environment=project.env())

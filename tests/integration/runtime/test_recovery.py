@@ -3,15 +3,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from anyio import to_thread
 
-from harness.left_runs import leave_run
 from symphony.hosts.local import LocalHost
+from symphony.hosts.processes import INSTANCE_VARIABLE
 from symphony.runtime.recovery import glance, reap_predecessor
-from symphony.runtime.state_dir import LiveRun, StateDirectory
 
 pytestmark = pytest.mark.asyncio
 
@@ -21,12 +19,12 @@ STUBBORN = (
 
 
 @contextmanager
-def stubborn(run_id: str | None) -> Iterator["subprocess.Popen[bytes]"]:
+def stubborn(instance: str | None) -> Iterator["subprocess.Popen[bytes]"]:
     """A process in a session of its own that ignores SIGTERM, with or without a mark."""
-    environment = {key: value for key, value in os.environ.items() if key != "SYMPHONY_RUN_ID"}
+    environment = {key: value for key, value in os.environ.items() if key != INSTANCE_VARIABLE}
     process = subprocess.Popen(
         [sys.executable, "-c", STUBBORN],
-        env=environment | ({} if run_id is None else {"SYMPHONY_RUN_ID": run_id}),
+        env=environment | ({} if instance is None else {INSTANCE_VARIABLE: instance}),
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
@@ -43,23 +41,15 @@ def living(process: "subprocess.Popen[bytes]") -> bool:
     return process.poll() is None
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> StateDirectory:
-    made = StateDirectory(tmp_path)
-    made.create()
-    return made
-
-
-async def test_what_carries_the_mark_of_a_left_run_ends_and_nothing_else_does(state: StateDirectory) -> None:
-    host = LocalHost()
-    with stubborn("left-1") as marked, stubborn("other-1") as other, stubborn(None) as recorded:
-        leave_run(state, LiveRun(run_id="left-1", issue_id="1", issue_identifier="SYM-1"))
-        agent = host.identify(recorded.pid)
-        leave_run(state, LiveRun(run_id="left-2", issue_id="2", issue_identifier="SYM-2", agent=agent))
+async def test_what_carries_our_mark_or_stands_in_the_journal_ends_and_nothing_else_does() -> None:
+    ours, others = f"of-this-test-{os.getpid()}", f"of-another-{os.getpid()}"
+    host = LocalHost(instance=ours)
+    with stubborn(ours) as marked, stubborn(others) as other, stubborn(None) as recorded:
         assert living(marked)
         assert living(recorded)
-        assert await reap_predecessor(state, host, await glance(state, host)) == 2
+        agent = host.identify(recorded.pid)
+        assert agent is not None
+        assert await reap_predecessor(host, await glance(host), agents=[agent]) == 2
         await to_thread.run_sync(marked.wait, 5)
         await to_thread.run_sync(recorded.wait, 5)
         assert living(other), "not ours to end"
-    assert await to_thread.run_sync(state.left_runs) == ()

@@ -92,8 +92,8 @@ async def test_what_is_odd_in_a_changed_workflow_is_told(project: Project) -> No
             await served.watcher.until_seen(Polled)
             await to_thread.run_sync(lambda: project.workflow(polling={"intervall_ms": 1}))
             await served.watcher.until_seen(SettingsChanged)
-    (told,) = [line for line in logs if line["event"] == "workflow_warning"]
-    assert "intervall_ms" in told["reason"]
+    told = [line["reason"] for line in logs if line["event"] == "workflow_warning"]
+    assert any("intervall_ms" in reason for reason in told)
 
 
 @pytest.mark.conformance("S-15")
@@ -444,7 +444,7 @@ async def test_with_once_an_outage_comes_to_an_end(project: Project, monkeypatch
     async def broken(*_: object, **__: object) -> NoReturn:
         raise SymphonyError(make_failure("disk full", blame=Blame.HOST))
 
-    monkeypatch.setattr(WorkspaceManager, "enter", broken)
+    monkeypatch.setattr(WorkspaceManager, "prepare", broken)
     project.workflow(agent={"budget": {"max_attempts_without_progress": 3}})
     project.issue("SYM-1", [*WORK, DONE])
     async with serving(project, once=True) as served:

@@ -20,8 +20,8 @@ from harness.scheduling import make_failure
 from harness.serving import DEADLINE_S, Served, make_service, move, serving
 from symphony.domain.failures import Category, SymphonyError
 from symphony.domain.issue import Issue
-from symphony.runtime import serving as module
-from symphony.runtime.reachable import reachable
+from symphony.runtime import http_server as module
+from symphony.runtime.http_server import reachable
 from symphony.runtime.state_dir import StateDirectory
 from symphony.scheduler.inputs import Polled, PollFailed, WakeAsked
 from symphony.trackers.base import TrackerError
@@ -175,6 +175,19 @@ async def test_who_says_nothing_is_hung_up_on(tmp_path: Path, monkeypatch: pytes
         assert await raw(port, b"GET /healthz HTTP/1.1\r\nhost:") == b""
 
 
+async def test_who_does_not_read_an_answer_is_hung_up_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "EXCHANGE_S", 0.2)
+    question = b"GET /api/v1/openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    async with open_api(tmp_path) as (port, _), await anyio.connect_tcp(HERE, port) as stream:
+        with anyio.fail_after(DEADLINE_S), suppress(anyio.BrokenResourceError):
+            while True:  # more answers than the buffers of both sides hold
+                with anyio.move_on_after(0.05):
+                    await stream.send(question * 100)
+        assert (await ask(port, "/healthz")).status_code == 200
+
+
 async def test_a_crowd_on_the_port_neither_grows_nor_locks_the_operator_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,7 +298,7 @@ async def test_an_issue_tells_the_skills_of_its_run(project: Project) -> None:
     project.workflow()
     board = project.issue("SYM-1", [{"wait_for": "never"}])
     async with serving(project) as served, over(await control_of(served, project)) as client:
-        await served.watcher.until(lambda: any(run.agent_ms for run in served.watcher.running))
+        await served.watcher.until(lambda: any(run.report.turn_count for run in served.watcher.running))
         issue = (await client.get("/api/v1/SYM-1")).json()
         conforms(issue, "Issue")
         await move(board, "Done")

@@ -12,7 +12,14 @@ from harness.project import Project
 from harness.scheduling import make_failure
 from harness.serving import serving
 from symphony.agents.base import Preflight, SessionRequest
-from symphony.agents.events import AgentEvent, InputRequired, SessionStarted, TurnEnded, TurnStatus
+from symphony.agents.events import (
+    AgentEvent,
+    InputRequired,
+    ItemStarted,
+    SessionStarted,
+    TurnEnded,
+    TurnStatus,
+)
 from symphony.domain.failures import Category
 from symphony.scheduler.commands import StopRun
 from symphony.scheduler.inputs import RunEnded
@@ -25,9 +32,11 @@ class OneTurn(NoOwnSkills):
     """An agent in this process whose every turn ends with the given event."""
 
     pid = 1
+    thread_id = "t"
 
     def __init__(self, last: AgentEvent | None) -> None:
         self.last = last
+        self.first: AgentEvent | None = None
 
     async def preflight(self, _: object, *, run_id: str) -> Preflight:
         assert run_id
@@ -42,6 +51,8 @@ class OneTurn(NoOwnSkills):
         assert title
         await anyio.lowlevel.checkpoint()
         yield SessionStarted(session_id="t-1", thread_id="t", turn_id="1")
+        if self.first is not None:
+            yield self.first
         if self.last is not None:
             yield self.last
 
@@ -84,6 +95,23 @@ async def test_how_a_turn_ended_decides_how_its_run_ended(
     assert fact.outcome.failure.category is category
 
 
+@pytest.mark.parametrize("worked", [True, False])
+async def test_a_prompt_that_does_not_fit_the_model_is_a_matter_of_its_issue(
+    project: Project, monkeypatch: pytest.MonkeyPatch, *, worked: bool
+) -> None:
+    """Where the agent did something first, it filled its context by itself."""
+    agent = OneTurn(ended(TurnStatus.FAILED, Category.AGENT_CONTEXT_FULL))
+    agent.first = ItemStarted(kind="command", summary="ls") if worked else None
+    monkeypatch.setattr("symphony.runtime.bound.create_backend", lambda *_, **__: agent)
+    project.workflow(agent={"max_retry_backoff_ms": 60_000})
+    project.issue("SYM-1")
+    async with serving(project) as served:
+        fact = await served.watcher.until_seen(RunEnded)
+    assert fact.outcome.failure is not None
+    expected = Category.AGENT_CONTEXT_FULL if worked else Category.ISSUE_TOO_LONG
+    assert fact.outcome.failure.category is expected
+
+
 @pytest.mark.parametrize("approval", [True, False])
 async def test_only_who_asks_for_an_approval_is_told_of_the_setting_for_approvals(
     project: Project, monkeypatch: pytest.MonkeyPatch, *, approval: bool
@@ -96,7 +124,7 @@ async def test_only_who_asks_for_an_approval_is_told_of_the_setting_for_approval
         fact = await served.watcher.until_seen(RunEnded)
     assert fact.outcome.failure is not None
     hint = fact.outcome.failure.hint or ""
-    assert "issue's description" in hint
+    assert ("comment on the issue" in hint) is not approval
     assert ("codex.on_approval" in hint) is approval
 
 
@@ -133,7 +161,7 @@ async def test_a_stop_that_comes_while_an_asking_agent_ends_does_not_hide_that_i
     assert fact.outcome.failure.message == "the agent needs a person: which colour?"
 
 
-async def test_a_crash_while_work_is_delivered_does_not_change_how_the_run_ended(
+async def test_a_run_whose_work_could_not_be_delivered_for_a_fault_of_ours_is_no_success(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_: object) -> None:
@@ -147,5 +175,7 @@ async def test_a_crash_while_work_is_delivered_does_not_change_how_the_run_ended
     with capture_logs() as logs:
         async with serving(project) as served:
             fact = await served.watcher.until_seen(RunEnded)
-    assert fact.outcome.kind.value == "succeeded"
+    assert fact.outcome.kind.value == "failed"
+    assert fact.outcome.failure is not None
+    assert fact.outcome.failure.category is Category.DELIVERY_FAILED
     assert "delivery_crashed" in {line["event"] for line in logs}

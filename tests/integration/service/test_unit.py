@@ -3,15 +3,13 @@
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from harness.real import require_systemd_analyze
-from symphony.cli.service_steps import template
-from symphony.cli.service_unit import Instance, drop_in
+from symphony.cli.service_unit import Instance, drop_in, template
 
 EXPOSURE = 31  # tenths; what is left open is told, with its reason, at the end of the unit
 ODD = 'with space, 50% "x" $HOME'
@@ -32,10 +30,9 @@ def units(tmp_path: Path) -> Path:
         made = Instance(
             name="app",
             workflow=repository / "WORKFLOW.md",
-            program=(sys.executable, "-m", "symphony"),
             account=None if of_user else "root",
             writable=() if of_user else (repository, Path("/home/alice/app")),
-            readable=(Path("/home/alice/venv"),),
+            path=("/usr/bin", "/bin"),
         )
         beside = place / "symphony@app.service.d" / "symphony.conf"
         beside.parent.mkdir(parents=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from harness.real import require_codex
+from kit.codex_home import codex_home
 from symphony.skills import Severity, SkillOptions, Validation, load, render
-from symphony.testing.codex_home import codex_home
 
 pytestmark = pytest.mark.real_codex
 

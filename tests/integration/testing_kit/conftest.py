@@ -9,8 +9,8 @@ import pytest
 
 import symphony
 from harness.real import require_codex
-from symphony.testing.app_server_schema import AppServerSchema
-from symphony.testing.raw_client import RawClient
+from kit.app_server_schema import AppServerSchema
+from kit.raw_client import RawClient
 
 SOURCE = Path(symphony.__file__).parents[1]
 

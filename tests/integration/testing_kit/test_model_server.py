@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from symphony.testing.model_server import (
+from kit.model_server import (
     Answer,
     Cut,
     Hang,

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from symphony.testing.app_server_schema import AppServerSchema
-from symphony.testing.codex_home import CodexHome, codex_home
-from symphony.testing.model_server import (
+from kit.app_server_schema import AppServerSchema
+from kit.codex_home import CodexHome, codex_home
+from kit.model_server import (
     Answer,
     Cut,
     FunctionCall,
@@ -29,7 +29,7 @@ from symphony.testing.model_server import (
     unauthorized,
     usage_limit,
 )
-from symphony.testing.raw_client import RawClient
+from kit.raw_client import RawClient
 
 pytestmark = pytest.mark.real_codex
 Git = Callable[..., str]

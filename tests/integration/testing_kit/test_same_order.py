@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from symphony.testing.codex_home import codex_home
-from symphony.testing.model_server import ModelServer, patch, say, shell
-from symphony.testing.raw_client import RawClient
+from kit.codex_home import codex_home
+from kit.model_server import ModelServer, patch, say, shell
+from kit.raw_client import RawClient
 from symphony.testing.scripted_agent.script import block
 
 pytestmark = pytest.mark.real_codex

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import symphony
-from symphony.testing.raw_client import RawClient
+from kit.raw_client import RawClient
 from symphony.testing.scripted_agent.script import block
 
-SOURCE = Path(symphony.__file__).parents[1]
+PATH = f"{Path(__file__).parents[2]}:{Path(symphony.__file__).parents[1]}"
 Start = Callable[..., RawClient]
 
 
@@ -22,8 +22,8 @@ def speaker(workspace: Path, tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def start(*switches: str, **variables: str) -> RawClient:
-            argv = [sys.executable, "-P", "-m", "symphony.testing.scripted_agent.acp", *switches]
-            env = {**os.environ, "PYTHONPATH": str(SOURCE), **variables}
+            argv = [sys.executable, "-P", "-m", "kit.speakers.acp", *switches]
+            env = {**os.environ, "PYTHONPATH": PATH, **variables}
             client = RawClient(argv, cwd=workspace, env=env, stderr=tmp_path / "stderr.log")
             return stack.enter_context(client)
 

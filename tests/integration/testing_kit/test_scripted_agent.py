@@ -2,7 +2,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from symphony.testing.raw_client import RawClient
+from kit.raw_client import RawClient
 from symphony.testing.scripted_agent import NO_MODEL
 from symphony.testing.scripted_agent.script import block
 

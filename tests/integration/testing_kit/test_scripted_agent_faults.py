@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from symphony.testing.raw_client import RawClient
+from kit.raw_client import RawClient
 from symphony.testing.scripted_agent.script import block
 from symphony.testing.scripted_agent.wire import GARBAGE
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from symphony.testing.app_server_schema import AppServerSchema
-from symphony.testing.raw_client import RawClient
+from kit.app_server_schema import AppServerSchema
+from kit.raw_client import RawClient
 from symphony.testing.scripted_agent.script import block
 
 pytestmark = pytest.mark.real_codex

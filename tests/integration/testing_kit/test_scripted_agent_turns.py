@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from symphony.testing.raw_client import RawClient
+from kit.raw_client import RawClient
 from symphony.testing.scripted_agent import NO_MODEL
 from symphony.testing.scripted_agent.script import block
 

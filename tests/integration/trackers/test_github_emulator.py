@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from contract.desk import remote_kind
 from contract.schemas import NO_SCHEMAS
 from contract.served import served
 from harness.emulated_github import OWNER, REPO, SECRET, EmulatedGithub, emulated_github
@@ -16,7 +17,6 @@ from harness.project import Project, until
 from harness.real import require_emulate
 from symphony.trackers.comments import Outcome, upsert_comment
 from symphony.trackers.http import Governors
-from symphony.trackers.registry import remote_kind
 from symphony.trackers.remote import RemoteTracker
 from symphony.workflow.settings import TrackerSettings
 
@@ -50,7 +50,7 @@ def tracker_of(provider: dict[str, Any]) -> RemoteTracker:
     settings = TrackerSettings(
         kind="github", provider=provider, active_states=ACTIVE, terminal_states=TERMINAL
     )
-    return remote_kind("github").create(settings, {"GITHUB_TOKEN": SECRET}, governors=Governors())
+    return remote_kind("github").connect(settings, {"GITHUB_TOKEN": SECRET}, governors=Governors())
 
 
 def ask_for_what_is_not_there(github: EmulatedGithub) -> None:

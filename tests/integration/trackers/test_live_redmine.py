@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from contract.desk import remote_kind
 from harness.live_redmine import CheckedTransport, LiveRedmine
 from harness.project import Project, until
 from harness.real import require_redmine
@@ -14,7 +15,6 @@ from symphony.trackers.base import TrackerError
 from symphony.trackers.comments import Outcome, upsert_comment
 from symphony.trackers.http import Governors
 from symphony.trackers.redmine import flows
-from symphony.trackers.registry import remote_kind
 from symphony.trackers.remote import RemoteTracker
 from symphony.workflow.settings import TrackerSettings
 
@@ -41,7 +41,7 @@ def tracker_of(redmine: LiveRedmine, key: str, *, project: str | None = None) ->
         terminal_states=("Closed", "Rejected"),
     )
     transport = CheckedTransport()
-    return remote_kind("redmine").create(settings, {}, transport=transport, governors=Governors())
+    return remote_kind("redmine").connect(settings, {}, transport=transport, governors=Governors())
 
 
 async def failure_of(tracker: RemoteTracker) -> tuple[Category, int | None]:
@@ -178,8 +178,8 @@ def test_a_daemon_works_on_an_issue_reports_once_and_keeps_its_report(
 
     def closed_at(issue_id: str) -> int | None:
         """The number of the note with which the agent closed it."""
-        found = [entry["id"] for entry in redmine.show(issue_id)["journals"] if entry["notes"] == bye]
-        return found[0] if found else None
+        notes = ((entry["id"], entry["notes"] or "") for entry in redmine.show(issue_id)["journals"])
+        return next((number for number, note in notes if note.endswith(bye)), None)
 
     project.write(".symphony/skills/broken/SKILL.md", "---\ndescription: No name.\n---\n")
     project.workflow(

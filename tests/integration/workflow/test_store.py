@@ -9,6 +9,7 @@ import pytest
 from watchfiles import Change
 
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+from symphony.workflow.agents import AGENT_SECTIONS
 from symphony.workflow.document import Workflow, WorkflowFile, parse_workflow
 from symphony.workflow.errors import WorkflowError
 from symphony.workflow.store import Rejected, Reloaded, WorkflowStore
@@ -21,7 +22,7 @@ def text(turns: object) -> str:
 
 
 def parse(file: WorkflowFile) -> Workflow:
-    return parse_workflow(file, environment={}, tracker_kinds=["markdown"], agent_kinds=["codex"])
+    return parse_workflow(file, environment={}, tracker_kinds=["markdown"], agent_kinds=AGENT_SECTIONS)
 
 
 def edit(path: Path, content: str) -> None:
@@ -43,7 +44,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> WorkflowStore:
-    return WorkflowStore.open(path, environment={}, tracker_kinds=["markdown"], agent_kinds=["codex"])
+    return WorkflowStore.open(path, environment={}, tracker_kinds=["markdown"], agent_kinds=AGENT_SECTIONS)
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from symphony.domain.fault_points import Fault, no_fault
 from symphony.domain.issue import Issue
 from symphony.hosts.local import LocalHost
-from symphony.workflow.engine import typed
 from symphony.workflow.settings import HooksSettings, WorkspaceSettings
+from symphony.workspace.git import NETWORK_TIMEOUT_MS
 from symphony.workspace.manager import WorkspaceManager
 
 _WHO = ["-c", "user.name=Ann Operator", "-c", "user.email=ann@example.org"]
@@ -90,15 +90,17 @@ def make_manager(root: Path, environment: dict[str, str]) -> MakeManager:
         hooks: HooksSettings | None = None,
         environment: dict[str, str] | None = None,
         fault: Fault = no_fault,
+        network_timeout_ms: int = NETWORK_TIMEOUT_MS,
         **settings: object,
     ) -> WorkspaceManager:
         return WorkspaceManager(
             LocalHost(),
-            typed(WorkspaceSettings, {"root": root, **settings}),
+            WorkspaceSettings.model_validate({"root": root, **settings}),
             hooks or HooksSettings(),
             {**base, **(environment or {})},
             frozenset({"TRACKER_TOKEN"}),
             fault=fault,
+            network_timeout_ms=network_timeout_ms,
         )
 
     return make

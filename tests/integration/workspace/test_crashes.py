@@ -68,8 +68,6 @@ async def test_a_half_made_workspace_is_made_anew(
     settings: dict[str, object] = {"repo": str(repo)} if population == "built in" else {}
     if population != "empty":
         settings["hooks"] = HooksSettings(after_create="touch created")
-    if population == "empty" and point is FaultPoint.WORKSPACE_POPULATED:
-        return  # nothing is populated, so there is no such moment
     with unkempt(monkeypatch):
         await make_manager(fault=dies_at(point), **settings).prepare(issue("MT-1"), None)
     assert found(root)["records"] == ["MT-1.json"], "half-made: the control"

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
+from symphony.workspace.changes import Changes, FileChange
 from symphony.workspace.manager import WorkspaceManager
 from symphony.workspace.model import Delivery, Workspace
 
@@ -31,6 +33,13 @@ def commit(git: Git) -> Callable[[Path, str], str]:
 Commit = Callable[[Path, str], str]
 
 
+def added(*messages: str) -> Changes:
+    """What commits of `commit` change."""
+    return Changes(
+        files=tuple(FileChange(path=f"{name}.txt", insertions=1, deletions=0) for name in messages)
+    )
+
+
 @pytest.fixture
 def mirror(root: Path) -> Callable[[], Path]:
     return lambda: next((root / ".symphony" / "mirrors").glob("*.git"))
@@ -53,7 +62,9 @@ async def test_commits_reach_the_mirror_and_the_local_repository(
 
     delivery = await manager.deliver(made)
 
-    assert delivery == Delivery(branch="symphony/MT-1", head=head, commits=2, delivered=True)
+    assert delivery == Delivery(
+        branch="symphony/MT-1", head=head, commits=2, changes=added("one", "two"), delivered=True
+    )
     assert git(repo, "rev-parse", "symphony/MT-1") == head
     assert git(mirror(), "rev-parse", "symphony/MT-1") == head
     assert git(repo, "branch", "--show-current") == "main"
@@ -207,7 +218,9 @@ async def test_an_address_gets_a_push_only_when_asked(
     made = await quiet.prepare(issue("MT-1"), None)
     head = commit(made.path, "one")
 
-    assert await quiet.deliver(made) == Delivery(branch="symphony/MT-1", head=head, commits=1, delivered=True)
+    assert await quiet.deliver(made) == Delivery(
+        branch="symphony/MT-1", head=head, commits=1, changes=added("one"), delivered=True
+    )
     assert git(tmp_path / "bare.git", "branch", "--list", "symphony/*") == ""
 
     pushing = make_manager(repo=bare, push="origin")
@@ -233,7 +246,9 @@ async def test_a_push_replaces_only_what_we_pushed(
     delivery = await manager.deliver(made)
 
     assert (delivery.pushed, delivery.delivered) == (False, True)
-    assert any("could not be pushed to origin" in warning for warning in delivery.warnings)
+    assert delivery.push_failure is not None
+    assert delivery.push_failure.category is Category.PUSH_FAILED
+    assert "somebody else" in (delivery.push_failure.hint or "")
     assert git(tmp_path / "bare.git", "rev-parse", "symphony/MT-1") == theirs
 
 
@@ -254,7 +269,8 @@ async def test_an_unreachable_origin_is_a_warning_and_the_mirror_has_the_work(
     delivery = await manager.deliver(made)
 
     assert (delivery.delivered, delivery.pushed) == (True, False)
-    assert any("origin" in warning for warning in delivery.warnings)
+    assert delivery.push_failure is not None
+    assert delivery.push_failure.retryable
     assert git(mirror(), "rev-parse", "symphony/MT-1") == head
 
 

@@ -3,7 +3,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from anyio import to_thread
 from blockbuster import BlockBuster, blockbuster_ctx
 
 from symphony.domain.issue import Issue
@@ -41,7 +40,7 @@ async def test_the_life_of_a_workspace_never_blocks_the_event_loop(
     await manager.check_root()
     made = await manager.prepare(issue("MT-1"), None)
     await manager.prepare(issue("MT-1"), 1)
-    await to_thread.run_sync(manager.verify_blocking, made)
+    await manager.verify(made)
     await manager.before_run(made, issue("MT-1"), 1)
     await manager.after_run(made, issue("MT-1"), 1)
     await manager.mark(made)

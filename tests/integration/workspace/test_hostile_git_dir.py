@@ -7,8 +7,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from anyio import to_thread
 
+from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
 from symphony.workspace.manager import WorkspaceManager
 from symphony.workspace.model import Delivery, Removal, Workspace, WorkspaceError
@@ -76,7 +76,7 @@ Commit = Callable[[Path], str]
 async def _everything(manager: WorkspaceManager, issue: Issue, made: Workspace) -> tuple[Delivery, Removal]:
     """All that a daemon ever does to a workspace that an agent has been in."""
     await manager.prepare(issue, 1)
-    await to_thread.run_sync(manager.verify_blocking, made)
+    await manager.verify(made)
     await manager.mark(made)
     delivery = await manager.deliver(made)
     await manager.mark(made)
@@ -294,7 +294,8 @@ async def test_a_git_directory_that_is_none_any_more_keeps_the_workspace(
     delivery, removal = await _everything(manager, issue("MT-1"), made)
 
     assert traps.sprung() == ""
-    assert delivery.warnings == (".git is no directory any more; nothing can be delivered from it",)
+    assert delivery.failure is not None
+    assert delivery.failure.category is Category.DELIVERY_FAILED
     assert "cannot be told" in (removal.kept_reason or "")
     assert (made.path / "work.txt").exists()
 
@@ -321,7 +322,7 @@ async def test_named_pipes_and_directories_in_place_of_files_stop_nothing(
         delivery, _ = await _everything(manager, issue("MT-1"), made)
 
     if name == "HEAD":
-        assert delivery.warnings[-1] == ".git/HEAD names no commit; nothing can be delivered"
+        assert delivery.failure is not None
     else:
         assert delivery.head == git(repo, "rev-parse", "symphony/MT-1") == head
 
@@ -347,7 +348,7 @@ async def test_a_head_that_leads_nowhere_is_reported(
 
     delivery = await manager.deliver(made)
 
-    assert delivery.warnings[-1] == ".git/HEAD names no commit; nothing can be delivered"
+    assert delivery.failure is not None
 
 
 async def test_damaged_objects_are_refused_and_the_workspace_is_kept(
@@ -363,7 +364,7 @@ async def test_damaged_objects_are_refused_and_the_workspace_is_kept(
     delivery, removal = await _everything(manager, issue("MT-1"), made)
 
     assert not delivery.delivered
-    assert any("could not be delivered" in warning for warning in delivery.warnings)
+    assert delivery.failure is not None
     assert not removal.removed
     (mirror,) = (root / ".symphony" / "mirrors").glob("*.git")
     assert git(mirror, "fsck", "--strict", "--no-dangling") == ""

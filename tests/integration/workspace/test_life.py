@@ -8,7 +8,6 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
-from anyio import to_thread
 from structlog.testing import capture_logs
 
 from symphony.domain.failures import Blame, Category
@@ -386,7 +385,7 @@ class TestVerify:
     ) -> None:
         manager = make_manager()
 
-        await to_thread.run_sync(manager.verify_blocking, await manager.prepare(issue("MT-1"), None))
+        await manager.verify(await manager.prepare(issue("MT-1"), None))
 
     @pytest.mark.conformance("K-4")
     async def test_any_other_place_is_refused_with_the_reason(
@@ -406,7 +405,7 @@ class TestVerify:
 
         for path, reason in expected.items():
             with pytest.raises(WorkspaceError, match=f"invalid_workspace_cwd.*{reason}"):
-                await to_thread.run_sync(manager.verify_blocking, replace(made, path=path))
+                await manager.verify(replace(made, path=path))
 
 
 class TestRemoval:
@@ -571,10 +570,10 @@ class TestRemoval:
         manager = make_manager()
         made = await manager.prepare(issue("MT-1"), None)
 
-        def refuse(_: Path, __: Path) -> Path:
+        def refuse(*_: object, **__: object) -> None:
             raise OSError(16, "Device or resource busy")
 
-        monkeypatch.setattr(Path, "rename", refuse)
+        monkeypatch.setattr(os, "rename", refuse)
         removal = await manager.remove(await _only(manager))
 
         assert not removal.removed
@@ -705,6 +704,7 @@ class TestRecords:
             "branch",
             "base_commit",
             "owner",
+            "tenant",
             "sealed",
         ]
 

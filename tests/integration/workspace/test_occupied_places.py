@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
 from symphony.hosts.local import LocalHost
-from symphony.workflow.engine import typed
 from symphony.workflow.settings import HooksSettings, WorkspaceSettings
 from symphony.workspace.manager import WorkspaceManager
 from symphony.workspace.model import Workspace, WorkspaceError
@@ -85,7 +84,7 @@ def _names(path: Path) -> list[str]:
 def _prepare(base: Path, identifier: str) -> Workspace:
     manager = WorkspaceManager(
         LocalHost(),
-        typed(WorkspaceSettings, {"root": base / "root"}),
+        WorkspaceSettings.model_validate({"root": base / "root"}),
         HooksSettings(),
         {"PATH": os.environ["PATH"], "HOME": str(base)},
         frozenset(),

@@ -1,6 +1,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -221,8 +222,16 @@ async def test_ext_remotes_are_refused(make_manager: Make, tmp_path: Path, issue
     assert not canary.exists()
 
 
+@pytest.mark.parametrize("free", [1_000_000, 10**12])
 async def test_a_tree_that_cannot_be_checked_out_leaves_nothing(
-    make_manager: Make, git: Git, repo: Path, root: Path, issue: MakeIssue, tmp_path: Path
+    make_manager: Make,
+    git: Git,
+    repo: Path,
+    root: Path,
+    issue: MakeIssue,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    free: int,
 ) -> None:
     """A tree with a file below `.git` would plant a hook; git refuses it while it populates."""
     blob = git(repo, "rev-parse", "HEAD:README.md")
@@ -232,9 +241,13 @@ async def test_a_tree_that_cannot_be_checked_out_leaves_nothing(
     outer = git(repo, "hash-object", "-t", "tree", "-w", "--literally", str(tmp_path / "outer"))
     git(repo, "branch", "evil", git(repo, "commit-tree", "-m", "evil", outer))
 
+    usage = SimpleNamespace(free=free)
+    monkeypatch.setattr("symphony.workspace.checkout.shutil.disk_usage", lambda _: usage)
+
     failure = (await _fails(make_manager(repo=str(repo), base_branch="evil"), issue("MT-1"))).failure
 
     assert failure.category is Category.WORKSPACE_PREPARE_FAILED
+    assert ("make room" in (failure.hint or "")) is (free == 1_000_000)
     assert "invalid path" in failure.message
     assert not (root / "MT-1").exists()
     assert list((root / ".symphony" / "staging").iterdir()) == []

@@ -9,11 +9,10 @@ import msgspec
 import pytest
 
 from symphony.agents.acp import params
-from symphony.agents.acp.backend import AcpBackend
+from symphony.agents.acp.backend import AcpBackend, problems, unguarded
 from symphony.agents.acp.errors import AUTH_REQUIRED, in_words, manner, refused, turn_end
 from symphony.agents.acp.opening import Opened, choose, greet, open_session
 from symphony.agents.acp.policy import INVALID_PARAMS, METHOD_NOT_FOUND, decide, own_tool
-from symphony.agents.acp.posture import problems, unguarded
 from symphony.agents.acp.profiles import PROFILES, Profile, command_of, profile_of
 from symphony.agents.acp.updates import Updates
 from symphony.agents.acp.usage import usage_in

@@ -6,10 +6,16 @@ from pathlib import Path
 
 from symphony.agents.acp.profiles import PROFILES
 from symphony.agents.base import Capabilities, Surroundings
-from symphony.agents.registry import KINDS, create_backend
+from symphony.agents.registry import AGENTS, create_backend
 from symphony.hosts.local import LocalHost
-from symphony.workflow.agents import AGENT_KINDS, AgentSection, NamedAgent
-from symphony.workflow.settings import AcpSettings, ClaudeSettings, CodexSettings, CommandSettings
+from symphony.workflow.agents import AGENT_SECTIONS, NamedAgent
+from symphony.workflow.settings import (
+    AcpSettings,
+    AgentSection,
+    ClaudeSettings,
+    CodexSettings,
+    CommandSettings,
+)
 
 PAGE = Path(__file__).parents[3] / "docs" / "agents.md"
 BEGIN, END = "<!-- capabilities:begin -->\n", "<!-- capabilities:end -->\n"
@@ -22,7 +28,7 @@ SETTINGS: tuple[AgentSection, ...] = (
 )
 SAMPLES = {
     kind: NamedAgent(name=kind, kind=kind, settings=settings)
-    for kind, settings in zip(AGENT_KINDS, SETTINGS, strict=True)
+    for kind, settings in zip(AGENT_SECTIONS, SETTINGS, strict=True)
 }
 WORDS = {
     "system_block_at_start": "system-level text at the start",
@@ -47,7 +53,7 @@ PROFILED = {
 
 def _table() -> str:
     samples = {**SAMPLES, **PROFILED}
-    kinds = [name for name in sorted(samples) if name.split()[0] in KINDS]
+    kinds = [name for name in sorted(samples) if name.split()[0] in AGENTS.names]
     able = {kind: create_backend(samples[kind], AROUND).capabilities for kind in kinds}
     head = "| | " + " | ".join(f"`{kind}`" for kind in kinds) + " |\n"
     rule = "|---|" + "---|" * len(kinds) + "\n"

@@ -160,7 +160,7 @@ def test_params_that_are_no_object_read_as_empty() -> None:
 def test_params_that_are_not_utf8_are_a_value_error() -> None:
     message = only(Codec().receive(b'{"method":"m","params":{"t":"\xff"}}\n'))
     assert isinstance(message, Notification)
-    with pytest.raises(ValueError, match="params"):
+    with pytest.raises(ValueError, match="utf-8"):
         parse(message.params)
 
 

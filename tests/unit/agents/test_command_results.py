@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
+from symphony.agents.command.backend import problems, unguarded
 from symphony.agents.command.output import MAX_TEXTS, Output
-from symphony.agents.command.posture import problems, unguarded
 from symphony.agents.command.profiles import PROFILES, Profile, command_of
 from symphony.agents.command.results import Signs, result
 from symphony.agents.events import Activity, Text, TurnEnded, TurnStatus

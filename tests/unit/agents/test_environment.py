@@ -1,6 +1,6 @@
 import pytest
 
-from symphony.agents.codex.home import CODEX_VARIABLES, codex_home, provider_variables, skill_roots
+from symphony.agents.codex.backend import CODEX_VARIABLES, codex_home, provider_variables, skill_roots
 from symphony.agents.environment import child_environment
 
 PARENT = {

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from symphony.agents.base import AgentError, Surroundings
-from symphony.agents.homes import private_home
+from symphony.agents.environment import private_home
 from symphony.domain.failures import Category
 from symphony.hosts.local import LocalHost
 

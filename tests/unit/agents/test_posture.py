@@ -3,14 +3,12 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from symphony.agents.codex.errors import WANTED
-from symphony.agents.codex.posture import refused_policy, unguarded
+from symphony.agents.base import Program
+from symphony.agents.codex.backend import CodexBackend, refused_policy, unguarded
 from symphony.agents.program import missing_program, program_of
-from symphony.agents.registry import remarks
 from symphony.domain.failures import Category
 from symphony.hosts.base import Completed
 from symphony.hosts.local import LocalHost
-from symphony.workflow.agents import NamedAgent
 from symphony.workflow.settings import CodexSettings
 
 
@@ -71,7 +69,7 @@ def test_what_codex_takes_is_passed_on_without_a_word(policy: Any) -> None:
 )
 def test_what_codex_refuses_is_told_with_what_it_takes(policy: Any, shown: str) -> None:
     settings = CodexSettings(approval_policy=policy)
-    found = remarks(NamedAgent(name="codex", kind="codex", settings=settings), isolated=False).doubtful
+    found = CodexBackend.judge(settings, isolated=False).doubtful
     assert found is not None
     assert found.problem.startswith(f"{shown} is refused by Codex 0.169")
     assert "never, on-request, untrusted" in found.hint
@@ -98,6 +96,12 @@ def test_the_program_of_a_command(command: str, program: str | None) -> None:
     assert program_of(command) == program
 
 
+def program_for(command: str) -> Program:
+    program = CodexBackend.program(CodexSettings(command=command), "codex")
+    assert program is not None
+    return program
+
+
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("command", "found"),
@@ -110,7 +114,7 @@ def test_the_program_of_a_command(command: str, program: str | None) -> None:
 )
 async def test_a_program_is_looked_for_as_it_would_be_started(command: str, *, found: bool) -> None:
     failure = await missing_program(
-        command, host=LocalHost(), environment={"PATH": "/usr/bin:/bin"}, wanted=WANTED
+        program_for(command), host=LocalHost(), environment={"PATH": "/usr/bin:/bin"}
     )
     assert (failure is None) is found
     if failure is not None:
@@ -126,6 +130,6 @@ class Shellless(LocalHost):
 
 @pytest.mark.asyncio
 async def test_without_a_shell_nothing_is_found() -> None:
-    failure = await missing_program("codex", host=Shellless(), environment={}, wanted=WANTED)
+    failure = await missing_program(program_for("codex"), host=Shellless(), environment={})
     assert failure is not None
     assert "no program bash" in failure.message

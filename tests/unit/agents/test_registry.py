@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from symphony.agents.base import AgentError, Surroundings
-from symphony.agents.registry import KINDS, create_backend
+from symphony.agents.registry import AGENTS, create_backend
 from symphony.domain.failures import Category
 from symphony.hosts.local import LocalHost
 from symphony.workflow.agents import NamedAgent
@@ -18,7 +18,7 @@ def agent(kind: str) -> NamedAgent:
 
 def test_codex_is_a_kind_with_all_capabilities() -> None:
     backend = create_backend(agent("codex"), AROUND)
-    assert "codex" in KINDS
+    assert "codex" in AGENTS.names
     assert backend.capabilities.system_block_at_start
     assert backend.capabilities.client_tools
     assert backend.capabilities.absolute_usage
@@ -29,7 +29,7 @@ def test_an_unknown_kind_is_refused_with_those_that_exist() -> None:
     with pytest.raises(AgentError) as caught:
         create_backend(agent("cleverer"), AROUND)
     assert caught.value.failure.category is Category.INVALID_WORKFLOW_CONFIG
-    assert caught.value.failure.hint == f"supported kinds: {', '.join(sorted(KINDS))}"
+    assert caught.value.failure.hint == "supported: acp, claude, codex, command"
 
 
 def test_claude_is_a_kind_without_a_sandbox_of_its_own() -> None:

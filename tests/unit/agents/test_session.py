@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from harness.sessions import briefed
 from symphony.agents import silence
-from symphony.agents.base import AgentError, Briefing, SessionRequest
+from symphony.agents.base import AgentError, AskOwnSkills, Briefing, SessionRequest
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.events import (
     Activity,
@@ -145,6 +145,12 @@ class MemoryHost:
         del identity
         return self.child.exit_code is None
 
+    def find_supervising(self) -> Identity | None:
+        return None
+
+    async def end_orphans(self) -> int:
+        return 0
+
     async def end(self, targets: Sequence[Identity], *, grace_ms: int) -> tuple[Identity, ...]:
         del targets, grace_ms
         return ()
@@ -194,6 +200,7 @@ async def open_session(
     envelope: str | None = None,
     resume: Thread | None = None,
     checked_version: str | None = None,
+    briefing: Callable[[AskOwnSkills], Awaitable[Briefing]] | None = None,
     **settings: Any,
 ) -> tuple[CodexSession, MemoryChild]:
     child = MemoryChild(agent)
@@ -203,7 +210,8 @@ async def open_session(
     request = SessionRequest(
         run_id="r",
         cwd=tmp_path,
-        briefing=briefed(
+        briefing=briefing
+        or briefed(
             Briefing(envelope=envelope, tools=(ToolSpec(name="board", description="", input_schema={}),))
         ),
         run_tool=run_tool,
@@ -241,6 +249,89 @@ async def test_a_turn_begins_with_its_ids_and_ends_with_its_end(tmp_path: Path) 
         "thread/start",
         "turn/start",
     ]
+
+
+async def asked_for_its_skills(
+    agent: Agent, tmp_path: Path, **settings: Any
+) -> tuple[CodexSession, MemoryChild, frozenset[Path] | None]:
+    """A session that is started, and what its agent said of the skills that it lists."""
+    told: list[frozenset[Path] | None] = []
+
+    async def briefing(ask: AskOwnSkills) -> Briefing:
+        told.append(await ask())
+        return Briefing()
+
+    session, child = await open_session(agent, tmp_path, briefing=briefing, **settings)
+    await session.start()
+    return session, child, told[0]
+
+
+def listing(answer: Frame | bytes | None) -> Agent:
+    """An agent that gives this answer to `skills/list`."""
+    usual = well_behaved(ended())
+
+    def agent(frame: Frame) -> Reply:
+        if frame.get("method") != "skills/list":
+            return usual(frame)
+        if answer is None or isinstance(answer, bytes):
+            return [] if answer is None else [answer]
+        return [{"id": frame["id"], **answer}]
+
+    return agent
+
+
+def skill_entry(path: object, *, enabled: object = True) -> Frame:
+    return {"name": "n", "path": path, "enabled": enabled}
+
+
+async def test_codex_is_asked_which_skills_it_lists_before_its_thread_begins(tmp_path: Path) -> None:
+    skills = [skill_entry("/a/SKILL.md"), skill_entry("/off/SKILL.md", enabled=False), skill_entry(5), "x"]
+    agent = listing({"result": {"data": [{"cwd": "/", "skills": skills, "errors": []}, {"skills": 1}, 2]}})
+    session, child, told = await asked_for_its_skills(agent, tmp_path)
+    assert told == frozenset({Path("/a/SKILL.md")})
+    assert [frame["method"] for frame in child.sent][2:] == ["skills/list", "thread/start"]
+    assert child.sent[2]["params"] == {"cwds": [str(tmp_path)]}
+    assert (await turn_of(session))[-1] == COMPLETED
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"error": {"code": -32600, "message": "unknown variant `skills/list`"}},
+        {"result": {"data": "none"}},
+        {"result": []},
+        b"{" + b"x" * 200 + b"\n",
+        None,
+    ],
+    ids=["an older version", "another form", "no object", "no JSON", "silence"],
+)
+async def test_a_codex_that_cannot_say_what_it_lists_is_worked_with_all_the_same(
+    tmp_path: Path, answer: Frame | bytes | None
+) -> None:
+    session, _, told = await asked_for_its_skills(listing(answer), tmp_path, read_timeout_ms=200)
+    assert told is None
+    assert (await turn_of(session))[-1] == COMPLETED
+
+
+async def test_a_codex_that_ends_while_it_is_asked_is_no_session(tmp_path: Path) -> None:
+    usual = well_behaved()
+    children: list[MemoryChild] = []
+
+    def agent(frame: Frame) -> Reply:
+        if frame.get("method") == "skills/list":
+            children[0].end(3)
+            return []
+        return usual(frame)
+
+    async def briefing(ask: AskOwnSkills) -> Briefing:
+        await ask()
+        return Briefing()
+
+    session, child = await open_session(agent, tmp_path, briefing=briefing)
+    children.append(child)
+    with pytest.raises(AgentError) as raised:
+        await session.start()
+    assert raised.value.failure.category is Category.PORT_EXIT
 
 
 def replaced(version: str) -> Agent:

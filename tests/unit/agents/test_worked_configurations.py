@@ -12,8 +12,8 @@ import yaml
 from harness.project import Project
 from symphony.agents.acp.profiles import PROFILES
 from symphony.cli.checking import examine
-from symphony.trackers.registry import SUPPORTED_KINDS
-from symphony.workflow.agents import AGENT_KINDS, NamedAgent, agents_in_use
+from symphony.trackers.registry import TRACKERS
+from symphony.workflow.agents import AGENT_SECTIONS, NamedAgent
 from symphony.workflow.document import load_workflow
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -29,7 +29,8 @@ PROGRAMS = (
     "my-agent",
     "opencode",
 )
-_NOTED = {"unguarded"}  # a sandbox that the command itself makes is not seen
+# A sandbox that the command itself makes is not seen, and a page about an agent tells of no budget.
+_NOTED = {"unguarded", "no_budget"}
 _NEWLINE = "\n"
 _BLOCK = re.compile(r"^```yaml\n(.*?)^```", re.DOTALL | re.MULTILINE)
 BASE: Mapping[str, Any] = {"tracker": {"kind": "markdown"}, "workspace": {"repo": "."}}
@@ -71,9 +72,9 @@ def _environment(project: Project) -> dict[str, str]:
 
 def _agents(path: Path) -> tuple[NamedAgent, ...]:
     workflow = load_workflow(
-        path, environment={"HOME": "/h"}, tracker_kinds=SUPPORTED_KINDS, agent_kinds=AGENT_KINDS
+        path, environment={"HOME": "/h"}, tracker_kinds=TRACKERS.names, agent_kinds=AGENT_SECTIONS
     )
-    return tuple(agents_in_use(workflow.settings).values())
+    return tuple(workflow.agents.values())
 
 
 @pytest.mark.parametrize("shown", _shown())
@@ -86,7 +87,7 @@ def test_check_accepts_what_a_page_shows(project: Project, shown: str) -> None:
 def test_every_agent_has_a_configuration(project: Project) -> None:
     """One of each kind, and one of each profile, `generic` among them."""
     agents = [agent for shown in _shown() for agent in _agents(_written(project, *shown.values))]
-    assert {agent.kind for agent in agents} == set(AGENT_KINDS)
+    assert {agent.kind for agent in agents} == set(AGENT_SECTIONS)
     profiles = {getattr(agent.settings, "profile", "") for agent in agents if agent.kind == "acp"}
     assert profiles == set(PROFILES)
     assert "aider" in {getattr(agent.settings, "profile", "") for agent in agents if agent.kind == "command"}

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from symphony.agents.claude.arguments import own_tools, session_arguments
-from symphony.agents.claude.home import config_directory, written_places
-from symphony.agents.claude.posture import doubtful, unguarded
+from symphony.agents.claude.backend import config_directory, doubtful, unguarded, written_places
 from symphony.workflow.settings import ClaudeSettings
 
 

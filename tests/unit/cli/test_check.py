@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from symphony.workflow.keys import KEYS
 ROOT = Path(__file__).parents[3]
 SCHEMA = json.loads((ROOT / "docs" / "schemas" / "check.schema.json").read_text(encoding="utf-8"))
 SECRET = "correct-horse-battery"
+BUDGET = "agent: {budget: {max_tokens_per_issue: 5000000}}\n"
 PROMPT = "---\nDo {{ issue.identifier }}.\n"
 
 
@@ -46,7 +48,8 @@ def as_json(*arguments: str, **environment: str) -> dict[str, Any]:
 
 
 def front(project: Project, text: str, body: str = PROMPT) -> Path:
-    return project.write("WORKFLOW.md", f"---\ntracker: {{kind: markdown}}\n{text}{body}")
+    budget = "" if "agent:" in text else BUDGET
+    return project.write("WORKFLOW.md", f"---\ntracker: {{kind: markdown}}\n{text}{budget}{body}")
 
 
 def codes(report: dict[str, Any]) -> list[str]:
@@ -149,7 +152,7 @@ def test_everything_wrong_is_told_at_once_errors_first_in_the_order_of_the_file(
         (b"no front matter", "missing_tracker_kind", 1),
         (b"", "missing_tracker_kind", 1),
         (b"---\ntracker: {kind: trello}\n---\nx", "unsupported_tracker_kind", 2),
-        (b"---\ntracker: {kind: markdown}\ncodex: {command: bash}\n---\n{% if %}", "template_parse_error", 5),
+        (f"---\ntracker: {{kind: markdown}}\n{BUDGET}---\n{{% if %}}".encode(), "template_parse_error", 5),
     ],
 )
 def test_a_malformed_document_is_one_error_with_its_line(
@@ -169,7 +172,7 @@ def test_a_missing_file_is_named_absolutely(project: Project) -> None:
     done = check("else/W.md")
     assert done.exit_code == 3
     assert str(project.repo / "else" / "W.md") in done.stdout
-    assert 'hint: run "symphony init"' in done.stdout
+    assert "`symphony init` makes one" in done.stdout
     assert "not usable (1 error)" in done.stdout
 
 
@@ -194,6 +197,7 @@ def test_warnings_leave_the_file_usable(project: Project) -> None:
         "ignored_state_limit",
         "refused_approval_policy",
         "unguarded",
+        "no_budget",
         "unused_file",
         "uncommitted_skills",
         "skill_problem",
@@ -245,7 +249,7 @@ def test_a_path_that_is_no_text_steers_no_terminal_and_breaks_nothing(
 
 def test_skills_are_not_looked_at_where_they_are_switched_off(project: Project) -> None:
     project.write(".symphony/skills/broken/SKILL.md", "no front matter")
-    front(project, f"{GOOD}agent: {{skills: {{enabled: false}}}}\n")
+    front(project, f"{GOOD}agent: {{skills: {{enabled: false}}, budget: {{max_tokens_per_day: 9}}}}\n")
     assert as_json()["problems"] == []
 
 
@@ -269,8 +273,45 @@ def test_the_users_own_skills_and_further_directories_are_looked_at(
 
 
 def test_a_repository_on_the_network_is_not_asked(project: Project) -> None:
-    front(project, "codex: {command: bash}\nworkspace: {repo: 'https://unreachable.example.test/x'}\n")
+    repo = "repo: 'https://unreachable.example.test/x', push: origin"
+    front(project, f"codex: {{command: bash}}\nworkspace: {{{repo}}}\n")
     assert as_json()["problems"] == []
+
+
+def test_finished_work_that_nobody_would_find_is_told_with_its_place(project: Project) -> None:
+    front(project, "codex: {command: bash}\nworkspace: {repo: 'https://host.test/x', root: ws}\n")
+    (problem,) = as_json()["problems"]
+    assert (problem["code"], problem["line"]) == ("hidden_delivery", 4)
+    (mirror,) = [word for word in problem["message"].split() if word.startswith(str(project.repo / "ws"))]
+    assert f"git fetch {mirror} " in problem["hint"]
+
+
+def test_a_push_without_a_remote_is_told_and_with_one_nothing_is_asked(project: Project) -> None:
+    front(project, "codex: {command: bash}\nworkspace: {repo: ., push: origin}\n")
+    (problem,) = as_json()["problems"]
+    assert (problem["code"], problem["line"]) == ("no_remote", 4)
+    assert "git remote add origin" in problem["hint"]
+    project.git("remote", "add", "origin", "https://unreachable.example.test/x")
+    assert as_json()["problems"] == []
+
+
+def test_edits_that_sessions_will_not_see_are_told(project: Project) -> None:
+    project.write("app/main.py", "old\n")
+    project.write("b", "b\n")
+    project.write(".symphony/issues/SYM-1.md", "---\ntitle: x\nstate: Todo\n---\n")
+    front(project, GOOD)
+    project.git("add", "--all", "--force")
+    project.commit("All of it")
+    project.write("WORKFLOW.md", project.repo.joinpath("WORKFLOW.md").read_text() + "More.\n")
+    project.write(".symphony/issues/SYM-1.md", "---\ntitle: x\nstate: Done\n---\n")
+    project.write("new.txt", "untracked")
+    assert codes(as_json()) == [], "the daemon reads these from the folder, or git does not know them"
+    project.write("app/main.py", "new\n")
+    project.repo.joinpath("b").unlink()
+    (problem,) = as_json()["problems"]
+    assert (problem["severity"], problem["code"]) == ("warning", "uncommitted_changes")
+    assert "app/main.py, b" in problem["message"]
+    assert "SYM-1" not in problem["message"]
 
 
 @pytest.mark.parametrize(
@@ -286,6 +327,54 @@ def test_a_repository_that_cannot_be_cloned_is_an_error(project: Project, worksp
     assert problem["code"] == "workspace_repository"
     assert said in problem["message"]
     assert problem["line"] == 4
+
+
+def test_submodules_that_no_hook_populates_are_warned_of(project: Project) -> None:
+    project.write(".gitmodules", '[submodule "lib"]\n\tpath = lib\n\turl = https://example.test/lib\n')
+    front(project, GOOD)
+    assert "submodules_not_populated" not in codes(as_json()), "it is not committed"
+    project.commit("Use a library")
+    (problem,) = [one for one in as_json()["problems"] if one["code"] == "submodules_not_populated"]
+    assert "hooks.after_create: git submodule update --init --recursive" in problem["hint"]
+    front(project, GOOD + "hooks: {after_create: git submodule update --init --recursive}\n")
+    assert codes(as_json()) == []
+
+
+def test_files_in_lfs_without_lfs_are_warned_of(project: Project, tmp_path: Path) -> None:
+    front(project, GOOD)
+    project.write("assets/.gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n")
+    project.commit("Keep large files elsewhere")
+    home = tmp_path / "a home"
+    home.mkdir()
+    alone = {"HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1"}
+    assert codes(as_json(**alone)) == ["lfs_not_set_up"]
+    (home / ".gitconfig").write_text('[filter "lfs"]\n\tprocess = git-lfs filter-process\n')
+    assert codes(as_json(**alone)) == []
+
+
+@pytest.fixture
+def of_another_user(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every repository is another user's for git, as its own tests have it."""
+    assert project.repo.is_dir(), "made before that"
+    found = shutil.which("git")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "git").write_text(f'#!/bin/sh\nGIT_TEST_ASSUME_DIFFERENT_OWNER=1 exec {found} "$@"\n')
+    (programs / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("of_another_user")
+def test_a_repository_of_another_user_gets_the_reason_and_the_advice_of_git(project: Project) -> None:
+    front(project, "codex: {command: bash}\nworkspace: {repo: .}\n")
+    problem = next(one for one in as_json()["problems"] if one["code"] == "workspace_repository")
+    assert "dubious ownership" in problem["message"]
+    for path in (project.repo, project.repo / ".git"):
+        assert f"git config --global --add safe.directory {path}" in problem["hint"]
+    init = CliRunner().invoke(main, ["init", "-C", str(project.repo)])
+    assert init.exit_code == 1
+    assert "dubious ownership" in init.stderr
+    assert f"safe.directory {project.repo}" in init.stderr
 
 
 def test_what_lies_around_the_file_is_judged_while_keys_beside_it_are_wrong(project: Project) -> None:

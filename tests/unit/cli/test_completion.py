@@ -8,8 +8,10 @@ from click.testing import CliRunner
 from typing_extensions import override
 
 import symphony.cli.client
+from harness.pictures import busy, status_of
 from symphony.cli import main
 from symphony.cli.control import Control
+from symphony.observability.model import State
 
 
 def offered(*words: str) -> list[str]:
@@ -45,6 +47,26 @@ def test_commands_and_options_are_offered() -> None:
     assert offered("completion", "") == ["bash", "zsh", "fish"]
 
 
+def test_commands_are_offered_behind_help(board: Path) -> None:
+    assert offered("help", "ex") == ["explain"]
+    assert offered("help", "skills", "se") == ["search"]
+    assert offered("help", "status", "") == offered("help", "nope", "") == []
+    assert board.is_dir()
+
+
+def test_issues_are_those_of_the_directory_that_was_named(board: Path) -> None:
+    (board / "WORKFLOW.md").touch()
+    (board / ".git").mkdir()
+    (board / "src").mkdir()
+    os.chdir(board.parent)
+    assert offered("explain", "sym-") == []
+    assert offered("-C", board.name, "explain", "sym-") == ["SYM-1", "SYM-20"]
+    os.chdir(board.parent)
+    assert offered("explain", "-C", f"{board.name}/src", "sym-") == ["SYM-1", "SYM-20"], "found upwards"
+    assert offered("-C", "nowhere", "explain", "oth") == ["OTHER-1"], "a wrong directory is no error"
+    assert "-C" in offered("status", "-")
+
+
 def _note(state: Path) -> None:
     state.mkdir()
     note = {"socket": str(state / "none.sock"), "pid": os.getpid()}
@@ -58,8 +80,10 @@ def test_a_daemon_that_does_not_answer_is_no_error(board: Path) -> None:
 
 def test_what_the_daemon_knows_is_offered(board: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _note(board / "state")
+    (run, _), (waits, _) = busy()["running"], busy()["waiting"]
     rows = {
-        kind: [{"issue_identifier": f"LIN-{number}"}] for number, kind in enumerate(("running", "waiting"))
+        "running": [run | {"issue_identifier": "LIN-0"}],
+        "waiting": [waits | {"issue_identifier": "LIN-1"}],
     }
 
     class Answering(symphony.cli.client.Client):
@@ -67,8 +91,8 @@ def test_what_the_daemon_knows_is_offered(board: Path, monkeypatch: pytest.Monke
             super().__init__(control)
 
         @override
-        def state(self) -> dict[str, object]:
-            return dict(rows)
+        def state(self, **_: object) -> State:
+            return status_of(busy(**rows))
 
     monkeypatch.setattr(symphony.cli.client, "Client", Answering)
     monkeypatch.setattr(symphony.cli.client, "check_listener", lambda _: None)

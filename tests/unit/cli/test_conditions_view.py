@@ -5,16 +5,25 @@ from typing import Any
 
 import pytest
 
-from harness.pictures import NOW, busy, drawn
+from harness.chronicle import populated
+from harness.pictures import NOW, busy, drawn, known, merged, status_of
+from symphony.cli.documents import KnownIssue
 from symphony.cli.explain_view import explain_view
-from symphony.cli.explanation import explain_document
+from symphony.cli.explanation import explained
 from symphony.cli.status_view import status_view
 
-CLOSED = {"circuit": "closed", "failures_in_a_row": 0, "until": None, "last_error": None}
+CLOSED = {
+    "circuit": "closed",
+    "failures_in_a_row": 0,
+    "until": None,
+    "asks_next_at": None,
+    "last_error": None,
+}
 OPEN = {
     "circuit": "open",
     "failures_in_a_row": 4,
     "until": "2026-03-01T12:00:25Z",
+    "asks_next_at": None,
     "last_error": "502 Bad Gateway",
 }
 BUDGETS = {
@@ -23,7 +32,8 @@ BUDGETS = {
     "max_tokens_per_day": 5_000_000,
     "max_tokens_per_issue": 200_000,
     "max_turns_per_issue": 30,
-    "max_attempts_without_progress": 5,
+    "max_turns_without_progress": 2,
+    "max_attempts_without_progress": 3,
 }
 JOURNAL = {"state": "memory", "reason": "the disk is full", "hint": "make room on /var"}
 
@@ -35,6 +45,7 @@ Paused: nothing new starts, what runs goes on.
   → symphony resume
 The tracker is left alone for 25 s: 4 questions in a row failed.
   502 Bad Gateway
+  → symphony refresh asks at once, unless the tracker itself asked to be left alone
 The budget of 2026-03-01 is used up: 5.2M of 5.0M tokens.
   → wait for the next day (UTC), or raise agent.budget.max_tokens_per_day
 The disk is full.
@@ -44,7 +55,7 @@ The disk is full.
 
 
 def picture(document: dict[str, Any], width: int = 120, *, terminal: bool = False) -> str:
-    view = status_view(document, workflow="/app/WORKFLOW.md", width=width)
+    view = status_view(status_of(document), workflow="/app/WORKFLOW.md", width=width)
     return drawn(view, width=width, terminal=terminal)
 
 
@@ -78,7 +89,8 @@ def test_a_tracker_that_is_tried_again_is_said_so_and_its_error_once() -> None:
     half = {**OPEN, "circuit": "half_open", "until": None, "failures_in_a_row": 1}
     shown = picture(busy(tracker=half))
     assert "The tracker is asked once more, after 1 question in a row failed.\n  502 Bad Gateway\n" in shown
-    told = {"status": "degraded", "poll_failure": {"message": "502 Bad Gateway", "hint": None}}
+    failure = {"code": "x", "message": "502 Bad Gateway", "hint": None, "where": None}
+    told = {"status": "degraded", "poll_failure": failure}
     assert picture(busy(tracker=OPEN, health=told)).count("502 Bad Gateway") == 1
 
 
@@ -92,7 +104,7 @@ def test_a_journal_of_which_nothing_more_is_known() -> None:
 
 def blocked(**fields: Any) -> dict[str, Any]:
     (row,) = busy()["blocked"]
-    return busy(blocked=[row | fields])
+    return busy(blocked=[merged(row, fields)])
 
 
 @pytest.mark.parametrize(
@@ -101,12 +113,12 @@ def blocked(**fields: Any) -> dict[str, Any]:
         (
             {"question": "Which colour?", "error": "it asks: Which colour?"},
             "it asks: Which colour?",
-            'answer it: symphony answer SYM-9 "…"',
+            'answer it by a comment on the issue, or: symphony answer SYM-9 "…"',
         ),
         (
             {"question": "Which\ncolour?"},
             "no progress in 5 attempts; it asks: Which colour?",
-            'answer it: symphony answer SYM-9 "…"',
+            'answer it by a comment on the issue, or: symphony answer SYM-9 "…"',
         ),
         (
             {"question": "Q", "error": "Q", "failure": {"hint": 'symphony answer SYM-9 "yes"'}},
@@ -132,47 +144,46 @@ def test_a_blocked_issue_shows_the_question_and_the_command_that_helps(
 # --- one issue ---
 
 
-def issue(**fields: Any) -> dict[str, Any]:
+def issue(**fields: Any) -> KnownIssue:
     (row,) = busy()["blocked"]
-    block = {name: row[name] for name in ("error", "failure", "blocked_at")}
-    usual: dict[str, Any] = {**row, "status": "blocked", "generated_at": NOW, "daemon": {"pid": 1}}
-    return {**usual, "blocked": block, **fields}
+    identity = {name: row[name] for name in ("issue_id", "issue_identifier", "title")}
+    none = {"last_error": None, "skills": None, "workspace": {"path": None}, "attempts": {"runs_started": 0}}
+    usual = merged(populated().issue("SYM-3"), {**identity, **none, "generated_at": NOW, "blocked": row})
+    return known(usual, **fields)
 
 
-def explained(document: dict[str, Any], width: int = 100) -> str:
-
-    view = explain_view(document, explain_document(document), state_dir=Path("/s"))
-    return drawn(view, width=width)
+def picture_of(issue: KnownIssue, width: int = 100) -> str:
+    return drawn(explain_view(issue, explained(issue), state_dir=Path("/s")), width=width)
 
 
 def test_an_explanation_tells_what_is_used_of_which_budget() -> None:
     document = issue(budgets=BUDGETS, spent={"tokens": 210_000, "turns": 12})
-    shown = explained(document)
+    shown = picture_of(document)
     assert "budget  210.0k of 200.0k tokens, 12 of 30 turns used\n" in shown
     assert "today   5.2M of 5.0M tokens used\n" in shown
     assert "The budget of 2026-03-01 is used up" in shown
     none = {**BUDGETS, "max_tokens_per_issue": None, "max_tokens_per_day": None}
-    shown = explained(issue(budgets=none, spent={"tokens": 1, "turns": 2}))
+    shown = picture_of(issue(budgets=none, spent={"tokens": 1, "turns": 2}))
     assert "budget  2 of 30 turns used\n" in shown
     assert "today" not in shown
-    assert "budget" not in explained(issue(budgets={**none, "max_turns_per_issue": None}, spent={}))
+    assert "budget" not in picture_of(issue(budgets={**none, "max_turns_per_issue": None}))
 
 
 def test_an_explanation_shows_the_question_and_every_way_on() -> None:
     block = {"error": "the agent asks", "question": "Which colour?\nRed or blue?", "failure": {"hint": None}}
-    shown = explained(issue(blocked=block))
+    shown = picture_of(issue(blocked=block))
     assert "It waits for a person: the agent asks.\n" in shown
-    assert 'You can: answer it: symphony answer SYM-9 "…"; or change its state' in shown
+    assert 'symphony answer SYM-9 "…"; or change its state' in shown
     assert "asks    Which colour? Red or blue?\n" in shown
 
 
 def test_a_way_on_is_not_told_twice() -> None:
     hint = "run `symphony unblock SYM-9`, or change the issue's state, labels, title or description"
-    assert explain_document(issue(blocked={"error": "used up", "failure": {"hint": hint}})).advice == hint
+    assert explained(issue(blocked={"error": "used up", "failure": {"hint": hint}})).advice == hint
 
 
 def test_an_explanation_tells_that_a_run_went_on_with_what_was_begun() -> None:
-    run = {"turn": 1, "started_at": NOW, "last_event_at": NOW, "session_id": "t-1"}
+    run = populated().issue("SYM-1")["running"]
     for resumed, words in (
         (
             {"reason": "interrupted", "thread_id": "t-1"},
@@ -180,17 +191,17 @@ def test_an_explanation_tells_that_a_run_went_on_with_what_was_begun() -> None:
         ),
         ({"reason": "answered", "thread_id": None}, "after it was answered: anew, told what was asked"),
     ):
-        shown = explained(issue(status="running", running={**run, "resumed_from": resumed}, blocked=None))
+        shown = picture_of(issue(status="running", running={**run, "resumed_from": resumed}, blocked=None))
         assert words in shown
-    assert "resumed" not in explained(issue(status="running", running=run, blocked=None))
+    assert "resumed" not in picture_of(issue(status="running", running=run, blocked=None))
 
 
 def test_a_retry_under_a_pause_does_not_say_when_it_begins() -> None:
-    retry = {"attempt": 2, "due_at": NOW, "error": "it broke"}
+    retry = {**populated().issue("SYM-2")["retry"], "error": "it broke"}
     document = issue(status="retrying", retry=retry, blocked=None, paused=True)
-    told = explain_document(document)
+    told = explained(document)
     assert (told.next, told.advice) == (
         "It starts once the daemon is resumed; what runs goes on.",
         "run: symphony resume",
     )
-    assert "Paused: nothing new starts" in explained(document)
+    assert "Paused: nothing new starts" in picture_of(document)

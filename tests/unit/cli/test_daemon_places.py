@@ -9,6 +9,7 @@ import pytest
 from symphony.cli import daemon_places
 from symphony.cli.daemon_places import Places, find_places, user_name
 from symphony.cli.daemons import daemons
+from symphony.cli.documents import Daemons, SkippedPlace
 
 OTHER = 65_534
 
@@ -87,11 +88,9 @@ def test_what_cannot_be_looked_at_is_named(homes: Path, monkeypatch: pytest.Monk
 def test_a_place_whose_files_cannot_be_read_is_named(homes: Path) -> None:
     (homes / "a").mkdir()
     (homes / "a" / "control.json").symlink_to("control.json")
-    document = daemons({"XDG_STATE_HOME": str(homes.parent)})
-    assert document == {
-        "daemons": [],
-        "skipped": [{"path": str(homes / "a"), "reason": "Too many levels of symbolic links"}],
-    }
+    found = daemons({"XDG_STATE_HOME": str(homes.parent)})
+    skipped = SkippedPlace(path=str(homes / "a"), reason="Too many levels of symbolic links")
+    assert found == Daemons(daemons=(), skipped=(skipped,))
 
 
 def test_a_user_without_a_name_is_a_number() -> None:

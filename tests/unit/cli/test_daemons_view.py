@@ -4,15 +4,18 @@ from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
 
+import msgspec
+
 from symphony.cli.daemons_view import daemons_view
+from symphony.cli.documents import DaemonRow, Daemons, SkippedPlace
 from symphony.cli.status_view import console_for, show
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 COUNTS = {"running": 2, "retrying": 1, "blocked": 0, "waiting": 14}
 
 
-def row(name: str, **changes: Any) -> dict[str, Any]:
-    return {
+def row(name: str, **changes: Any) -> DaemonRow:
+    found = {
         "name": name,
         "status": "running",
         "state_dir": f"/var/lib/symphony/{name}",
@@ -31,12 +34,13 @@ def row(name: str, **changes: Any) -> dict[str, Any]:
         "hint": None,
         **changes,
     }
+    return msgspec.convert(found, DaemonRow)
 
 
-def drawn(*rows: dict[str, Any], skipped: tuple[dict[str, str], ...] = ()) -> list[str]:
+def drawn(*rows: DaemonRow, skipped: tuple[SkippedPlace, ...] = ()) -> list[str]:
     out = StringIO()
     console = console_for(file=out, width=140)
-    show(console, daemons_view({"daemons": list(rows), "skipped": list(skipped)}, now=NOW))
+    show(console, daemons_view(Daemons(daemons=rows, skipped=skipped), now=NOW))
     return out.getvalue().splitlines()
 
 
@@ -77,5 +81,5 @@ def test_a_health_of_another_version_is_shown_as_it_is() -> None:
 
 def test_nothing_found_and_places_left_out() -> None:
     assert drawn() == ["No daemon was found."]
-    lines = drawn(skipped=({"path": "/var/lib/symphony/x", "reason": "it belongs to ann"},))
+    lines = drawn(skipped=(SkippedPlace(path="/var/lib/symphony/x", reason="it belongs to ann"),))
     assert lines[2:] == ["1 place not looked at:", "  /var/lib/symphony/x: it belongs to ann"]

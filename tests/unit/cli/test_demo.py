@@ -10,6 +10,7 @@ from rich.console import Console
 
 from harness.scheduling import make_issue
 from symphony.cli import demo_run, main
+from symphony.cli.documents import DemoComment
 from symphony.cli.progress import LineProgress, Progress, TableProgress
 from symphony.cli.serving import open_store
 from symphony.observability.tally import IssueTally, Tally
@@ -136,7 +137,7 @@ def test_without_a_directory_nothing_is_left_behind(
 def test_an_issue_that_never_started_counts_as_nothing_done() -> None:
     issue = make_issue("1", state="Done")
     result = demo_run._result(demo_run.Place(root=Path("/d"), kept=True), Tally(), [issue], [])
-    assert (result["ok"], result["issues"][0]["attempts"], result["issues"][0]["branch"]) == (False, 0, None)
+    assert (result.ok, result.issues[0].attempts, result.issues[0].branch) == (False, 0, None)
 
 
 def test_the_comment_of_the_daemon_is_shown_once_with_all_its_issues(
@@ -151,11 +152,11 @@ def test_the_comment_of_the_daemon_is_shown_once_with_all_its_issues(
 
     monkeypatch.setattr(demo_run, "serve", serve)
     out = io.StringIO()
-    comments = [
-        {"issue_identifier": "DEMO-1", "mine": True, "body": "<!-- m -->\nBroken: [a]\n"},
-        {"issue_identifier": "DEMO-2", "mine": True, "body": "<!-- n -->\nBroken: [a]\n"},
-        {"issue_identifier": "DEMO-3", "mine": False, "body": "A person's word"},
-    ]
+    comments = (
+        DemoComment(issue_identifier="DEMO-1", id="1", mine=True, body="<!-- m -->\nBroken: [a]\n"),
+        DemoComment(issue_identifier="DEMO-2", id="2", mine=True, body="<!-- n -->\nBroken: [a]\n"),
+        DemoComment(issue_identifier="DEMO-3", id="3", mine=False, body="A person's word"),
+    )
     demo_run._show_comments(Console(file=out, width=200), comments)
     assert out.getvalue().count("Broken: [a]") == 1
     assert "Comment on DEMO-1, DEMO-2" in out.getvalue()

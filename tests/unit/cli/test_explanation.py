@@ -6,18 +6,17 @@ from typing import Any
 import pytest
 
 from harness.chronicle import populated
-from harness.pictures import drawn
+from harness.pictures import drawn, known
+from symphony.cli.documents import KnownIssue
 from symphony.cli.explain_view import explain_view
-from symphony.cli.explanation import ADVICE, explain_document
+from symphony.cli.explanation import ADVICE, explained
 from symphony.cli.failures import CommandError
 from symphony.cli.unknown import answer_for, unknown_issue
 from symphony.scheduler.policy import ReasonCode
 
-DAEMON = {"pid": 4711, "started_at": None, "host": None, "port": None, "socket": "/s"}
 
-
-def document(identifier: str, **changes: Any) -> dict[str, Any]:
-    return {**populated().issue(identifier), "source": "daemon", "daemon": DAEMON} | changes
+def issue(identifier: str, **changes: Any) -> KnownIssue:
+    return known(populated().issue(identifier), **changes)
 
 
 def test_every_reason_that_the_scheduler_gives_has_a_next_step() -> None:
@@ -28,47 +27,47 @@ def test_every_reason_that_the_scheduler_gives_has_a_next_step() -> None:
     ("identifier", "code", "answer"),
     [
         ("SYM-1", "running", "An agent is at work: turn 1, begun 1 s ago, last sign of life now."),
-        ("SYM-2", "retrying", "It waits for attempt 1, after: turn_failed: it broke."),
+        ("SYM-2", "retrying", "It waits for attempt 2 of 4, after: turn_failed: it broke."),
         ("SYM-3", "blocked", "It waits for a person: the agent needs a person."),
         ("SYM-4", "not_dispatchable", "It is not running: assigned to a person."),
     ],
 )
 def test_each_status_has_its_answer(identifier: str, code: str, answer: str) -> None:
-    told = explain_document(document(identifier))
+    told = explained(issue(identifier))
     assert (told.code, told.answer, told.running) == (code, answer, code == "running")
     assert told.next
-    assert told.document()["code"] == code
 
 
 def test_a_retry_tells_when_and_a_block_what_to_do() -> None:
-    assert explain_document(document("SYM-2")).next == (
+    assert explained(issue("SYM-2")).next == (
         "That attempt begins in 10 s, if there is a slot (2026-03-01T12:00:11Z)."
     )
-    told = explain_document(document("SYM-3"))
+    told = explained(issue("SYM-3"))
     assert told.since == "2026-03-01T12:00:01Z"
     assert told.advice == (
-        'answer it: symphony answer SYM-3 "…"; or change its state, labels, title or description'
+        'answer it by a comment on the issue, or: symphony answer SYM-3 "…"; '
+        "or change its state, labels, title or description"
     )
 
 
 def test_a_retry_without_a_slot_still_tells_what_the_last_run_failed_of() -> None:
-    retry = {"attempt": 3, "due_at": "2026-03-01T12:00:00Z", "error": "no available orchestrator slots"}
-    told = explain_document(document("SYM-2", retry=retry))
+    retry = {"attempt_number": 3, "attempt_limit": 5, "error": "no available orchestrator slots"}
+    told = explained(issue("SYM-2", retry=retry))
     assert told.answer == (
-        "It waits for attempt 3, after: turn_failed: it broke; then: no available orchestrator slots."
+        "It waits for attempt 3 of 5, after: turn_failed: it broke; then: no available orchestrator slots."
     )
 
 
 def test_a_question_is_not_introduced_twice() -> None:
     block = {"error": "the agent needs a person: the agent asks: Which colour?"}
-    told = explain_document(document("SYM-3", blocked=block))
+    told = explained(issue("SYM-3", blocked=block))
     assert told.answer == "It waits for a person: the agent asks: Which colour?"
 
 
 def test_what_failed_of_nothing_goes_on_whoever_wants_it() -> None:
     """After a clean end, an answer, an operator's order or a restart."""
     retry = {"attempt": 1, "due_at": "2026-03-01T12:00:00Z", "error": None}
-    told = explain_document(document("SYM-2", retry=retry))
+    told = explained(issue("SYM-2", retry=retry))
     assert told.answer == "It goes on, if it is still active."
     assert told.next.startswith("It is looked at once more now")
 
@@ -84,32 +83,34 @@ def test_what_failed_of_nothing_goes_on_whoever_wants_it() -> None:
     ],
 )
 def test_a_run_that_begins_or_ends_says_so(changes: dict[str, Any], answer: str) -> None:
-    found = document("SYM-1")
-    assert explain_document({**found, "running": {**found["running"], **changes}}).answer == answer
+    assert explained(issue("SYM-1", running=changes)).answer == answer
 
 
 def test_without_a_daemon_nothing_happens_before_there_is_one() -> None:
-    told = explain_document(document("SYM-4", daemon=None, source="files"))
+    told = explained(issue("SYM-4", daemon=None, source="files"))
     assert told.next == "Nothing before a daemon runs."
     assert told.advice == "settle what it waits for, in the tracker; start a daemon: symphony run"
     over = {"reason": {"code": "terminal", "message": "state 'Done' is terminal"}}
-    ended = explain_document(document("SYM-4", daemon=None, status="inactive", waiting=over))
+    ended = explained(issue("SYM-4", daemon=None, status="inactive", waiting=over))
     assert (ended.code, ended.next) == ("terminal", "Nothing, as long as it stays like this.")
 
 
 def test_what_is_only_remembered_needs_a_daemon_first() -> None:
     retry = {"attempt": 1, "due_at": "2026-03-01T12:00:00Z", "error": None}
-    told = explain_document(document("SYM-2", retry=retry, daemon=None, source="files"))
+    told = explained(issue("SYM-2", retry=retry, daemon=None, source="files"))
     assert (told.next, told.advice) == ("Nothing before a daemon runs.", "start a daemon: symphony run")
-    told = explain_document(document("SYM-3", daemon=None, source="files"))
+    told = explained(issue("SYM-3", daemon=None, source="files"))
     assert told.advice is not None
-    assert told.advice.startswith('start a daemon: symphony run; answer it: symphony answer SYM-3 "…"; or ')
+    assert told.advice.startswith(
+        "start a daemon: symphony run; answer it by a comment on the issue, or: "
+        'symphony answer SYM-3 "…"; or '
+    )
 
 
 def test_a_reason_of_another_version_is_shown_as_it_is() -> None:
-    odd = explain_document(document("SYM-4", waiting={"reason": {"code": "new", "message": "why not!"}}))
+    odd = explained(issue("SYM-4", waiting={"reason": {"code": "new", "message": "why not!"}}))
     assert (odd.code, odd.answer, odd.advice) == ("new", "It is not running: why not!", None)
-    assert explain_document({}).code == "None"
+    assert explained(issue("SYM-4", waiting=None, status="resting")).code == "resting"
 
 
 BLOCKED = """\
@@ -117,13 +118,13 @@ SYM-3  Title 3
 
 It waits for a person: the agent needs a person.
 Next: Nothing, as long as it stays like this.
-You can: answer it: symphony answer SYM-3 "…"; or change its state, labels,
-title or description
+You can: answer it by a comment on the issue, or: symphony answer SYM-3 "…"; or
+change its state, labels, title or description
 
 status      blocked
 state       Todo
 since       2026-03-01T12:00:01Z
-attempt     first; runs since the daemon began: 1
+runs        1 since the daemon began
 agent       codex: the default (agent.kind)
 workspace   /ws/3
 last error  turn_input_required: the agent needs a person
@@ -132,44 +133,42 @@ not listed  rest (count)
 malformed   .symphony/skills/bad/SKILL.md:3 (invalid_yaml)
 
 What happened last (UTC)
-  12:00:00  run_started    run_id=e-6 agent=codex agent_reason=the default
-                           (agent.kind)
+  12:00:00  run_started    attempt 1 of 3, by codex: the default (agent.kind)
   12:00:01  item           reads
   12:00:01  run_ended      turn_input_required: the agent needs a person
   12:00:01  issue_blocked  turn_input_required: the agent needs a person
 """
 
 
-def shown(found: dict[str, Any], width: int = 80) -> str:
-    return drawn(explain_view(found, explain_document(found), state_dir=Path("/state")), width=width)
+def shown(found: KnownIssue, width: int = 80) -> str:
+    return drawn(explain_view(found, explained(found), state_dir=Path("/state")), width=width)
 
 
 def test_the_picture_of_a_blocked_issue() -> None:
-    assert shown(document("SYM-3")) == BLOCKED
+    assert shown(issue("SYM-3")) == BLOCKED
 
 
 def test_skills_that_a_session_searches_are_counted() -> None:
-    found = document("SYM-3")
     searched = [{"name": f"s{number}", "reason": "search"} for number in range(240)]
-    skills = {**found["skills"], "listed": [], "dropped": [{"name": "off", "reason": "disabled"}, *searched]}
+    skills = {"listed": [], "dropped": [{"name": "off", "reason": "disabled"}, *searched]}
     assert "not listed  off (disabled), 240 that the session searches\n" in shown(
-        {**found, "skills": skills}, width=100
+        issue("SYM-3", skills=skills), width=100
     )
 
 
 def test_what_happened_again_and_again_is_told_once() -> None:
     again = {"at": "2026-03-01T12:00:00Z", "event": "run_retrying", "message": "no slots"}
     events = [{**again, "at": f"2026-03-01T12:00:0{n}Z"} for n in range(3)]
-    other = {"at": None, "event": "run_started", "message": ""}
-    text = shown(document("SYM-3", recent_events=[*events, other]))
+    other = {"at": "", "event": "run_started", "message": ""}
+    text = shown(issue("SYM-3", recent_events=[*events, other]))
     assert "12:00:02  run_retrying  no slots (3 times)" in text
     assert text.count("run_retrying") == 1
-    assert "no slots (3 times)" in shown(document("SYM-3", recent_events=events))
+    assert "no slots (3 times)" in shown(issue("SYM-3", recent_events=events))
 
 
 def test_the_source_is_told_and_foreign_text_stays_text() -> None:
     hostile = "[x] \x1b[2J two\nlines"
-    found = document("SYM-1", daemon=None, title=hostile, issue_identifier=hostile, last_error=hostile)
+    found = issue("SYM-1", daemon=None, title=hostile, issue_identifier=hostile, last_error=hostile)
     text = shown(found)
     assert "No daemon is running; this is what the tracker and the files say." in text
     assert "\x1b" not in text
@@ -178,17 +177,7 @@ def test_the_source_is_told_and_foreign_text_stays_text() -> None:
 
 def test_the_log_of_the_agent_can_be_opened_from_where_it_is_shown() -> None:
     logs = {"codex_session_logs": [{"label": "stderr", "path": "logs/r-1.stderr.log", "url": None}]}
-    assert "agent's log  /state/logs/r-1.stderr.log\n" in shown(document("SYM-1", logs=logs))
-
-
-def test_a_document_that_says_little_is_shown() -> None:
-    bare: dict[str, Any] = {
-        "issue_identifier": "A",
-        "skills": {"listed": ["a"]},
-        "recent_events": [],
-        "logs": None,
-    }
-    assert "skills  a\n" in shown(bare)
+    assert "agent's log  /state/logs/r-1.stderr.log\n" in shown(issue("SYM-1", logs=logs))
 
 
 def test_a_name_means_the_exact_issue_or_the_only_one_that_differs_by_case() -> None:

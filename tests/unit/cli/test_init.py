@@ -7,14 +7,21 @@ from click.testing import CliRunner, Result
 
 from symphony.cli import main
 from symphony.cli.serving import open_store
+from symphony.runtime.state_place import locate
 from symphony.skills import SkillOptions, Validation, load
 
-FILES = ("WORKFLOW.md", ".symphony/issues/SYM-1.md", ".symphony/skills/example/SKILL.md")
+FILES = (
+    "WORKFLOW.md",
+    ".symphony/.gitignore",
+    ".symphony/issues/SYM-1.md",
+    ".symphony/skills/example/SKILL.md",
+)
 
 
 @pytest.fixture
 def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty git repository; state goes beside it."""
+    monkeypatch.chdir(tmp_path)  # which is back when `-C` has led elsewhere
     monkeypatch.setenv("SYMPHONY_STATE_DIR", str(tmp_path / "state"))
     path = tmp_path / "repo"
     git(tmp_path, "init", "--quiet", "--initial-branch=main", "repo")
@@ -26,7 +33,7 @@ def git(directory: Path, *arguments: str) -> None:
 
 
 def init(directory: Path) -> Result:
-    return CliRunner().invoke(main, ["init", "--dir", str(directory)])
+    return CliRunner().invoke(main, ["-C", str(directory), "init"])
 
 
 def test_it_writes_what_a_repository_needs_and_keeps_what_is_there(repo: Path) -> None:
@@ -63,22 +70,29 @@ def test_the_workflow_is_valid_and_names_the_branch_of_today(repo: Path, branch:
     assert open_store(repo / "WORKFLOW.md", {}).current().settings.workspace.base_branch == branch
 
 
+def test_each_checkout_has_workspaces_of_its_own_below_its_state_directory(
+    repo: Path, tmp_path: Path
+) -> None:
+    init(repo)
+    git(repo, "add", "WORKFLOW.md")
+    git(repo, "-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "-m", "x")
+    git(repo, "worktree", "add", "--quiet", str(tmp_path / "worktree"))
+    git(tmp_path, "clone", "--quiet", "repo", "clone")
+    checkouts = [tmp_path / name / "WORKFLOW.md" for name in ("repo", "worktree", "clone")]
+    assert len({file.read_bytes() for file in checkouts}) == 1
+    assert str(tmp_path) not in checkouts[0].read_text()
+    environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    roots = [open_store(file, environment).current().settings.workspace.root for file in checkouts]
+    assert roots == [locate(file, environment) / "workspaces" for file in checkouts]
+    assert len(set(roots)) == len(roots)
+
+
 @pytest.mark.parametrize("name", ["plain", "with space", "a: b # c", 'q"uote', "-dash", "50%"])
-def test_workspaces_go_below_the_state_directory_whatever_it_is_called(
-    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setenv("SYMPHONY_STATE_DIR", str(tmp_path / name))
-    assert init(repo).exit_code == 0
-    settings = open_store(repo / "WORKFLOW.md", {}).current().settings
+def test_a_state_directory_of_any_name_holds_the_workspaces(repo: Path, tmp_path: Path, name: str) -> None:
+    init(repo)
+    environment = {"SYMPHONY_STATE_DIR": str(tmp_path / name)}
+    settings = open_store(repo / "WORKFLOW.md", environment).current().settings
     assert settings.workspace.root == tmp_path / name / "workspaces"
-
-
-def test_below_the_home_directory_the_workflow_says_so_with_a_tilde(
-    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert init(repo).exit_code == 0
-    assert "root: ~/state/workspaces\n" in (repo / "WORKFLOW.md").read_text()
 
 
 def test_a_detached_head_gives_the_usual_name(repo: Path) -> None:
@@ -95,7 +109,7 @@ def test_the_next_command_can_be_pasted(tmp_path: Path, repo: Path) -> None:
 
 
 def test_what_to_do_next_fits_what_was_done(repo: Path) -> None:
-    add = "git add WORKFLOW.md .symphony/skills && git commit -m 'Add Symphony'"
+    add = "git add WORKFLOW.md .symphony/.gitignore .symphony/skills && git commit -m 'Add Symphony'"
     first = init(repo).stdout
     assert add in first
     assert (
@@ -103,7 +117,7 @@ def test_what_to_do_next_fits_what_was_done(repo: Path) -> None:
         < first.index("symphony run\n")
         < first.index("symphony status --watch")
     )
-    git(repo, "add", "WORKFLOW.md", ".symphony/skills")
+    git(repo, "add", "WORKFLOW.md", ".symphony")
     assert add in init(repo).stdout
     git(repo, "-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "-m", "Add Symphony")
     again = init(repo).stdout
@@ -157,3 +171,49 @@ def test_without_git_it_says_what_to_install(repo: Path, monkeypatch: pytest.Mon
         1,
         "error: git is not installed\nhint: install git, then run the command again\n",
     )
+
+
+def untracked(repo: Path) -> str:
+    asked = ["git", "status", "--porcelain", "--untracked-files=all"]
+    return subprocess.run(asked, cwd=repo, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_board_does_not_show_in_git_status(repo: Path) -> None:
+    init(repo)
+    (repo / ".symphony/issues/SYM-1").mkdir()
+    (repo / ".symphony/issues/SYM-1/comment.md").write_text("x")
+    told = untracked(repo)
+    assert "issues" not in told
+    assert ".symphony/.gitignore" in told, "the rule is committed, so that it holds in every clone"
+    git(repo, "add", "--all")
+    git(repo, "-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "-m", "x")
+    assert untracked(repo) == ""
+
+
+def test_a_board_that_is_committed_is_not_ignored(repo: Path) -> None:
+    board = repo / ".symphony/issues"
+    board.mkdir(parents=True)
+    (board / "SYM-1.md").write_text("---\ntitle: x\nstate: Todo\n---\n")
+    git(repo, "add", "--all")
+    init(repo)
+    (board / "SYM-2.md").write_text("---\ntitle: x\nstate: Todo\n---\n")
+    assert not (repo / ".symphony/.gitignore").exists()
+    assert "?? .symphony/issues/SYM-2.md" in untracked(repo)
+
+
+def test_taking_the_line_out_commits_the_board_for_good(repo: Path) -> None:
+    init(repo)
+    ignored = repo / ".symphony/.gitignore"
+    ignored.write_text(ignored.read_text().replace("/issues/\n", ""))
+    init(repo)
+    assert "?? .symphony/issues/SYM-1.md" in untracked(repo)
+
+
+def test_the_first_issue_does_not_come_back(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    init(repo)
+    (repo / ".symphony/issues/SYM-1.md").unlink()
+    init(repo)
+    assert not (repo / ".symphony/issues/SYM-1.md").exists()
+    monkeypatch.chdir(repo)
+    made = CliRunner().invoke(main, ["issue", "new", "x"])
+    assert made.stdout.split()[0] == "SYM-2"

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import symphony.cli
+from harness.programs import printed
 from symphony.cli import main
 from symphony.cli.failures import CommandError, ExitCode, exit_code
 from symphony.cli.lazy import LazyGroup
@@ -34,8 +35,11 @@ def failing() -> None:
     )
 
 
+LAZY = {"version": ("symphony:__version__", "No command."), "issue": ("symphony.cli.issue:issue", "Issues.")}
+
+
 def group() -> LazyGroup:
-    made = LazyGroup("x", lazy={"version": "symphony:__version__", "issue": "symphony.cli.issue:issue"})
+    made = LazyGroup("x", sections={"Some": LAZY})
     for command in (interrupted, seven, failing):
         made.add_command(command)
     return made
@@ -43,18 +47,17 @@ def group() -> LazyGroup:
 
 def test_every_lazy_name_can_be_imported() -> None:
     context = click.Context(main)
-    for name in symphony.cli.COMMANDS:
+    for name in main.list_commands(context):
         assert isinstance(main.get_command(context, name), click.Command)
 
 
 def test_the_help_of_the_program_says_of_every_command_what_that_says_of_itself() -> None:
     context = click.Context(main)
-    said = {
-        name: command.get_short_help_str(200)
-        for name in symphony.cli.COMMANDS
-        if (command := main.get_command(context, name))
-    }
-    assert said == symphony.cli.HELPS
+    for rows in symphony.cli.SECTIONS.values():
+        for name, (_, line) in rows.items():
+            command = main.get_command(context, name)
+            assert command is not None
+            assert command.get_short_help_str(200) == line
 
 
 def test_the_help_of_the_program_imports_no_command() -> None:
@@ -63,13 +66,28 @@ def test_the_help_of_the_program_imports_no_command() -> None:
         "sys.exit(repr([name for name in sys.modules if name.startswith('symphony.cli.')]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "Commands:\n  answer " in done.stdout
+    titles = [line for line in done.stdout.splitlines() if line[:1].isalpha() and line.endswith(":")]
+    assert titles == ["Options:", "Start:", "Watch:", "Steer:", "Board:", "Upkeep:"]
     assert done.stderr == "['symphony.cli.failures', 'symphony.cli.lazy']\n"
 
 
-def test_a_command_without_a_line_of_its_own_is_asked_for_it() -> None:
-    shown = CliRunner().invoke(LazyGroup("x", lazy={"issue": "symphony.cli.issue:issue"}), ["--help"])
-    assert "issue  Work with the issues of a Markdown board." in shown.stdout
+ASKING = (
+    *("answer", "drain", "explain", "health", "logs", "refresh", "status", "verbs"),
+    *("facts", "client", "orders", "unknown", "daemons", "issue_log"),  # what those import when they run
+    *("daemons_view", "explain_view", "explanation", "status_screen", "status_view"),
+)
+
+
+def test_asking_a_daemon_imports_neither_its_log_nor_its_scheduler_nor_its_settings() -> None:
+    needless = ("structlog", "pydantic", "pydantic_core", "pydantic_settings", "liquid")
+    imports = ", ".join(f"symphony.cli.{name}" for name in ASKING)
+    assert printed(f"import {imports}, sys; print(sorted({{*{needless!r}}} & {{*sys.modules}}))") == "[]\n"
+    assert printed("import symphony.cli.facts, sys; print('symphony.scheduler' in sys.modules)") == "False\n"
+
+
+def test_commands_of_a_group_itself_are_shown_behind_its_sections() -> None:
+    shown = CliRunner().invoke(group(), ["-h"]).stdout
+    assert shown.index("Some:") < shown.index("issue        Issues.") < shown.index("Commands:\n  failing")
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -100,19 +118,22 @@ def test_without_any_output_a_command_works_all_the_same() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_failure_of_a_file_is_not_taken_for_one_of_the_output() -> None:
+def test_a_failure_of_a_file_names_the_file_and_shows_no_stack() -> None:
     @click.command()
     def writing() -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/var/x")
 
     made = LazyGroup("x")
     made.add_command(writing)
-    assert isinstance(CliRunner().invoke(made, ["writing"]).exception, OSError)
+    done = CliRunner().invoke(made, ["writing"])
+    assert (done.exit_code, len(done.stderr.splitlines())) == (1, 2)
+    assert "/var/x: No space left on device" in done.stderr
 
 
 def test_the_bare_program_shows_its_help_and_its_version() -> None:
     assert "issue" in CliRunner().invoke(main, []).stdout
-    assert CliRunner().invoke(main, ["--version"]).stdout == f"symphony {version_text()}\n"
+    assert CliRunner().invoke(main, ["-V"]).stdout == CliRunner().invoke(main, ["--version"]).stdout
+    assert CliRunner().invoke(main, ["-V"]).stdout == f"symphony {version_text()}\n"
 
 
 def test_lazy_and_eager_commands_are_listed_together() -> None:
@@ -136,7 +157,8 @@ def test_a_name_that_is_no_command_is_a_programming_error() -> None:
         ("interrupted", 130, "stopped\n"),
         ("seven", 7, ""),
         ("failing", 3, "error: f:1: two lines\n"),
-        ("nope", 2, "error: No such command 'nope'.\nhint: x --help\n"),
+        ("nope", 2, "error: x has no command 'nope'\nhint: `x --help` lists the commands\n"),
+        ("seen", 2, "error: x has no command 'seen'\nhint: did you mean `x seven`?\n"),
     ],
 )
 def test_a_failure_gives_its_code_and_no_stack(command: str, code: int, said: str) -> None:

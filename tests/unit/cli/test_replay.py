@@ -18,9 +18,10 @@ from symphony.cli import main
 from symphony.cli.failures import CommandError
 from symphony.cli.recorder import Recorder, recording_to
 from symphony.domain.redaction import Redaction
+from symphony.replay import read_recording
+from symphony.replay import replay as replayed
 from symphony.scheduler.inputs import Polled, Recovered, SettingsChanged, StopAsked
 from symphony.scheduler.state import State, initial
-from symphony.testing.simulator.tape import read_tape, replay_tape
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = json.loads((ROOT / "docs" / "schemas" / "replay.schema.json").read_text(encoding="utf-8"))
@@ -172,7 +173,7 @@ def test_a_recording_that_is_full_ends_and_the_daemon_goes_on(tmp_path: Path) ->
     assert after.drain is not initial(make_settings(), epoch="d1").drain
     assert [line["event"] for line in logs] == ["recording_stopped"]
     assert path.stat().st_size <= 1_000
-    assert {one.same for one in replay_tape(read_tape(path.read_text()))} == {True}
+    assert {one.same for one in replayed(read_recording(path.read_text()))} == {True}
 
 
 def test_a_disk_that_refuses_it_costs_the_recording_only(tmp_path: Path) -> None:
@@ -194,7 +195,7 @@ def test_a_step_that_raises_is_written_down_as_one_without_an_answer(
         patched.setattr("symphony.scheduler.machine.step", broken)
         with pytest.raises(ValueError, match="a bug"):
             recorder.step(initial(make_settings(), epoch="d1"), Recovered(), 1)
-    (entry,) = read_tape(path.read_text()).entries
+    (entry,) = read_recording(path.read_text()).steps
     assert entry.commands == []
-    (again,) = replay_tape(read_tape(path.read_text()))
+    (again,) = replayed(read_recording(path.read_text()))
     assert again.same is False

@@ -53,7 +53,8 @@ def test_without_any_skills_there_is_nothing_to_tell(project: Project) -> None:
 
 
 def test_case_82_the_table_says_scope_state_and_problems_and_ends_with_1_for_errors(project: Project) -> None:
-    project.workflow(agent={"skills": {"disabled_skills": ["off"], "max_skills_in_prompt": 1}})
+    skills_options = {"disabled_skills": ["off"], "max_skills_in_prompt": 1}
+    project.workflow(agent={"skills": skills_options}, workspace={"repo": None})
     for name in ("a", "b", "off"):
         project.skill(name, description=f'"About {name} \\e[2J."')
     project.write(".symphony/skills/odd/SKILL.md", "\ufeff---\nname: odd\ndescription: d\n---\n")
@@ -81,6 +82,48 @@ def test_case_82_the_table_says_scope_state_and_problems_and_ends_with_1_for_err
         "off": (False, False),
     }
     assert all(one["sha256"] for one in document["skills"])
+
+
+def test_what_is_not_committed_is_said_to_be_seen_by_no_session(project: Project) -> None:
+    project.workflow()
+    project.skill("old")
+    project.commit("Old")
+    assert skills("list").stderr == "1 skill, 0 errors, 0 warnings\n"
+    project.skill("new")
+    done = skills("list")
+    rows = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert "not committed" in rows["new"]
+    assert "not committed" not in rows["old"]
+    (warning,) = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    assert ".symphony/skills/new/SKILL.md" in warning
+    assert as_json("list")["uncommitted"] == [".symphony/skills/new/SKILL.md"]
+    assert "not committed" in skills("prompt").stderr
+    project.workflow(agent={"skills": {"enabled": False}})
+    assert "not committed" not in skills("list").stderr
+    project.workflow(workspace={"base_branch": "no-such-branch"})
+    assert "not committed" not in skills("list").stderr, "git knows no such branch; others say so"
+    project.workflow(workspace={"repo": None})
+    assert "not committed" not in skills("list").stderr, "hooks populate the workspaces"
+
+
+def test_a_name_with_a_line_break_is_committed_like_any_other(project: Project) -> None:
+    project.workflow()
+    for name in ("a\rb", "c\r\nd", "e\nf"):
+        project.write(f".symphony/skills/{name}/SKILL.md", "---\nname: x\ndescription: d\n---\n")
+    project.commit("Odd names")
+    assert as_json("list", code=1)["uncommitted"] == []
+
+
+def test_the_variable_holds_without_a_workflow_and_beside_a_broken_one(project: Project) -> None:
+    project.skill("a")
+    for workflow in (None, "---\nagent: {skills: 7}\n---\n", "---\n[\n---\n"):
+        if workflow is not None:
+            project.write("WORKFLOW.md", workflow)
+        assert skills("prompt").stdout.startswith("## Available")
+        assert skills("prompt", SYMPHONY_AGENT_SKILLS_ENABLED="false").stdout == ""
+        assert "enabled is false" in skills("list", SYMPHONY_AGENT_SKILLS_ENABLED="false").stderr
+        done = skills("list", SYMPHONY_AGENT_SKILLS_ENABLED="maybe")
+        assert (done.exit_code, "must be true or false" in done.stderr) == (3, True)
 
 
 def test_where_skills_are_off_they_are_shown_and_not_listed(project: Project) -> None:
@@ -117,19 +160,16 @@ def test_the_repository_is_that_of_the_current_directory(
     monkeypatch.chdir(tmp_path / "plain")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     assert as_json("list")["skills"] == []
-    assert [one["name"] for one in as_json("list", "--workspace", project.repo, code=1)["skills"]] == ["a"]
+    assert [one["name"] for one in as_json("list", "-C", project.repo, code=1)["skills"]] == ["a"]
 
 
-def test_another_path_and_another_workflow_may_be_named(project: Project, tmp_path: Path) -> None:
+def test_another_path_and_another_workflow_may_be_named(project: Project) -> None:
     project.write("mine/x/SKILL.md", "---\nname: x\ndescription: d\n---\n")
     assert [one["name"] for one in as_json("list", "--path", "mine")["skills"]] == ["x"]
     file = project.workflow(agent={"skills": {"path": "mine", "format": "xml"}})
     file = file.rename(project.repo / "OTHER.md")
     assert as_json("list")["skills"] == []
     assert "<available_skills>" in skills("prompt", "--workflow", file).stdout
-    moved = tmp_path / "elsewhere.md"
-    moved.write_bytes(file.read_bytes())
-    assert "<available_skills>" in skills("prompt", "--workflow", moved, "--workspace", project.repo).stdout
 
 
 @pytest.mark.parametrize(
@@ -153,7 +193,9 @@ def test_a_workflow_that_is_not_valid_is_a_warning(project: Project, text: str |
 
 def test_a_mistake_elsewhere_in_the_workflow_is_no_matter_here(project: Project) -> None:
     project.write("mine/x/SKILL.md", "---\nname: x\ndescription: d\n---\n")
-    project.workflow(agent={"skills": {"path": "mine"}}, tracker={"kind": "none-such"})
+    project.workflow(
+        agent={"skills": {"path": "mine"}}, tracker={"kind": "none-such"}, workspace={"repo": None}
+    )
     done = skills("list")
     assert (done.exit_code, "warning" in done.stderr.replace("0 warnings", "")) == (0, False)
     assert "x     project" in done.stdout
@@ -172,16 +214,25 @@ def test_a_workflow_that_cannot_be_read_is_a_warning_or_if_it_was_named_an_error
 def test_check_is_a_linter(project: Project) -> None:
     project.skill("a")
     assert skills("check", "--strict").exit_code == 0
-    assert "info missing_when_to_use" in skills("check", "--all").stdout
+    assert "info missing_when_to_use" in skills("check", "--info").stdout
     project.write(".symphony/skills/odd/SKILL.md", "---\nname: Odd\ndescription: d\n---\n")
     assert skills("check").exit_code == 0
     strict = skills("check", "--strict")
     assert (strict.exit_code, strict.stderr) == (1, "1 skill, 1 error, 0 warnings\n")
     assert ".symphony/skills/odd/SKILL.md:2:1: error name_charset" in strict.stdout
-    github = skills("check", "--format", "github").stdout
+    github = skills("check", "--github").stdout
     assert github.startswith("::warning file=.symphony/skills/odd/SKILL.md,line=2,col=1,title=name_charset::")
-    assert as_json("check")["problems"] == json.loads(skills("check", "--format", "json").stdout)["problems"]
+    assert skills("check", "--github", "--json").exit_code == 2
     assert as_json("check", "--strict", code=1)["problems"]
+
+
+def test_list_tells_what_is_shadowed(project: Project) -> None:
+    project.workflow(agent={"skills": {"extra_paths": ["more"]}})
+    project.skill("good")
+    project.write("more/good/SKILL.md", "---\nname: good\ndescription: d\n---\n")
+    (shadowed,) = as_json("list")["shadowed"]
+    assert (shadowed["path"], shadowed["scope"]) == ("more/good/SKILL.md", "extra")
+    assert shadowed["by"] == ".symphony/skills/good/SKILL.md"
 
 
 # --- prompt ---
@@ -240,7 +291,7 @@ def test_search_puts_the_best_first(project: Project) -> None:
     project.skill("style", description="How code looks.")
     done = skills("search", "database", "migrations")
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["NAME", "migrations", "backups"]
-    document = as_json("search", "database", "migrations", "--limit", "1")
+    document = as_json("search", "database", "migrations", "-n", "1")
     assert document["query"] == "database migrations"
     assert [one["name"] for one in document["hits"]] == ["migrations"]
 
@@ -253,5 +304,5 @@ def test_every_command_explains_itself_with_examples() -> None:
     for name in ("list", "check", "show", "prompt", "search", "new", "import", "export"):
         done = skills(name, "--help")
         assert done.exit_code == 0
-        for part in ("Examples:", f"symphony skills {name}", "--json", "--workspace", "--path", "--workflow"):
+        for part in ("Examples:", f"symphony skills {name}", "--json", "-C", "--path", "--workflow"):
             assert part in done.stdout, (name, part)

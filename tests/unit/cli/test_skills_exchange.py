@@ -60,8 +60,17 @@ def files(root: Path) -> dict[str, bytes]:
 # --- new ---
 
 
-def test_a_new_skill_passes_the_strict_check(project: Project) -> None:
-    made = as_json("new", "release-notes")
+@pytest.mark.usefixtures("project")
+def test_a_new_skill_says_what_is_left_to_fill_in() -> None:
+    as_json("new", "release-notes")
+    done = skills("check", "--strict")
+    assert (done.exit_code, " warning unfilled " in done.stdout) == (1, True)
+    assert skills("check").exit_code == 0
+    assert skills("list").stdout.splitlines()[1].endswith("1 warning")
+
+
+def test_a_new_skill_whose_texts_are_given_passes_the_strict_check(project: Project) -> None:
+    made = as_json("new", "release-notes", "--description", "Writes them.", "--when", "A version is due.")
     assert made["path"] == str(project.repo / ".symphony/skills/release-notes/SKILL.md")
     done = skills("check", "--strict")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "1 skill, 0 errors, 0 warnings\n")
@@ -165,7 +174,9 @@ def test_what_was_edited_here_is_kept_unless_forced(project: Project, other: Pat
     file.write_text("edited")
     done = skills("import", other, "--name", "one")
     assert done.exit_code == 1
-    assert done.stdout == "skipped   one  .claude/skills/one: what is there differs; --force replaces it\n"
+    assert done.stdout.splitlines()[2:] == [
+        "skipped   one  .claude/skills/one: what is there differs; --force replaces it"
+    ]
     assert file.read_text() == "edited"
     assert names(as_json("import", other, "--name", "one", "--force", "--dry-run")["updated"]) == ["one"]
     assert file.read_text() == "edited"
@@ -222,7 +233,7 @@ def test_links_in_a_repository_lead_nowhere_but_into_it(other: Path) -> None:
     commit(other)
     done = as_json("import", other.as_uri(), code=1)
     reasons = {one["name"]: one["reason"] for one in done["skipped"]}
-    assert reasons["one"] == "config cannot be read: No such file or directory"
+    assert reasons["one"] == "config is a link into .git"
     assert reasons["two_bare"] == "passwd is a link that leads out of the source"
 
 
@@ -295,7 +306,9 @@ def test_what_is_no_source_is_an_error_with_a_hint(other: Path, tmp_path: Path) 
     for arguments, code, message in (
         (("nowhere",), 1, "there is no nowhere"),
         ((tmp_path / "empty",), 1, "there are no skills in"),
-        ((other, "--name", "none"), 1, "the source has no skill 'none'"),
+        ((other, "--name", "none"), 1, "has no skill 'none'"),
+        ((other, "--from", ".claude", "--from", "empty"), 1, "there are no skills in empty of"),
+        ((other / ".claude/skills/my_flat.md", "--from", "x"), 2, "--from goes with a folder"),
         ((other, "--from", "../x"), 2, "--from: a relative path below the source"),
         (("ext::sh -c touch% x",), 1, "there is no ext::sh"),
         (("-x",), 2, "No such option"),
@@ -308,6 +321,54 @@ def test_names_of_a_foreign_folder_steer_no_terminal(other: Path) -> None:
     (other / ".claude/skills/x\x1b[2J").mkdir()
     (other / ".claude/skills/x\x1b[2J/SKILL.md").write_text('---\nname: "y"\ndescription: d\n---\n')
     assert "\x1b" not in skills("import", other).output
+
+
+def test_all_of_a_collection_comes_over_told_by_folder(project: Project) -> None:
+    """Eighteen skills, one of them a template at the top, are eighteen: none hides the others."""
+    there = project.root / "collection"
+    for place in ("template", *(f"skills/skill-{number}" for number in range(17))):
+        path = there / place / "SKILL.md"
+        path.parent.mkdir(parents=True)
+        path.write_text(GOOD.format(path.parent.name))
+    commit(there)
+    dry = skills("import", there, "--dry-run")
+    rows = [line.split() for line in dry.stdout.splitlines()]
+    assert rows[:3] == [["FOLDER", "SKILLS", "NOT", "USABLE"], ["skills", "17"], [".", "1"]]
+    done = as_json("import", there)
+    assert done["folders"] == [
+        {"folder": "skills", "found": 17, "skipped": 0},
+        {"folder": ".", "found": 1, "skipped": 0},
+    ]
+    assert len(done["created"]) == 18
+    assert len(list((project.repo / ".symphony/skills").glob("*/SKILL.md"))) == 18
+
+
+def test_folders_and_names_narrow_what_is_taken(project: Project) -> None:
+    there = project.root / "collection"
+    for place in (
+        "writing/haiku",
+        "writing/essay",
+        "plugins/review/skills/lint",
+        "plugins/build/skills/make",
+    ):
+        path = there / place / "SKILL.md"
+        path.parent.mkdir(parents=True)
+        path.write_text(GOOD.format(path.parent.name))
+    folders = ("--from", "writing", "--from", "plugins/review")
+    assert names(as_json("import", there, *folders, "--dry-run")["created"]) == ["essay", "haiku", "lint"]
+    chosen = ("--name", "haiku", "--name", "lint")
+    assert names(as_json("import", there, *folders, *chosen)["created"]) == ["haiku", "lint"]
+    assert "has no skill 'make'" in skills("import", there, *folders, "--name", "make").stderr
+
+
+def test_a_folder_that_is_another_one_but_for_its_letters_is_not_put_beside_it(project: Project) -> None:
+    project.skill("pdf")
+    there = project.root / "collection/PDF/SKILL.md"
+    there.parent.mkdir(parents=True)
+    there.write_text(GOOD.format("other"))
+    done = as_json("import", there.parent.parent, code=1)
+    assert done["skipped"][0]["reason"] == "pdf is there, and on some file systems the same folder"
+    assert not (project.repo / ".symphony/skills/PDF").exists()
 
 
 # --- export ---

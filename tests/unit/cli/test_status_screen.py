@@ -5,45 +5,22 @@ from typing import Any
 
 import pytest
 
-from harness.pictures import busy
+from harness.pictures import busy, merged, status_of
 from symphony.cli.status_screen import status_screen
 from symphony.cli.status_view import console_for, show
-
-SMALL = """\
-Daemon healthy  pid 4711 · up 2 h 14 min · next poll in 12 s
-2 of 2 slots used · 1 retrying · 1 blocked · 2 waiting · 1.2M tokens
-
-RUNNING   TURN     AGE  SIGN OF LIFE  TOKENS  TITLE
-SYM-12       2  14 min  3 s ago        45.2k  Fix the login page
-                                              Running the test suite with the n…
-and 1 more running; `symphony status` lists all
-
-RETRYING  ATTEMPT  DUE IN  TITLE
-SYM-4           3    18 s  Add a dark mode
-                           after: turn_failed: it broke
-
-BLOCKED         FOR  TITLE
-SYM-9     1 h 5 min  Move the data
-                     no progress in 5 attempts
-                     → say more in the description
-
-WAITING   STATE  TITLE
-SYM-20    Todo   Write the docs
-                 all 2 agent slots are in use
-and 1 more waiting; `symphony status` lists all
-"""
 
 
 def screen(document: dict[str, Any], width: int, height: int) -> str:
     out = io.StringIO()
     console = console_for(file=out, width=width, height=height)
-    show(console, status_screen(console, document, workflow="/app/WORKFLOW.md"))
+    show(console, status_screen(console, status_of(document), workflow="/app/WORKFLOW.md"))
     return out.getvalue()
 
 
 def queue(length: int) -> dict[str, Any]:
     row = busy()["waiting"][0]
-    return busy(waiting=[{**row, "issue_identifier": f"SYM-{number}"} for number in range(length)])
+    rows = [{**row, "issue_identifier": f"SYM-{number}"} for number in range(length)]
+    return busy(waiting=rows, waiting_by_reason={"no_slot": length})
 
 
 def test_nothing_is_cut_where_everything_fits() -> None:
@@ -62,7 +39,14 @@ def test_each_text_gets_one_line_before_an_issue_is_left_out() -> None:
 
 
 def test_a_small_screen_says_what_it_leaves_out() -> None:
-    assert screen(busy(), 80, 22) == SMALL
+    shown = screen(busy(), 80, 22)
+    assert len(shown.splitlines()) <= 22
+    assert "SYM-12" in shown
+    assert "SYM-7" not in shown, "the first of the document are shown"
+    assert [line.split(";")[0] for line in shown.splitlines() if line.startswith("and ")] == [
+        "and 1 more running",
+        "and 1 more waiting",
+    ]
 
 
 def test_a_person_who_is_needed_is_told_of_last_of_all() -> None:
@@ -84,13 +68,31 @@ def test_the_screen_is_never_too_small(width: int, height: int, length: int) -> 
 def test_a_high_screen_is_used() -> None:
     shown = screen(queue(200), 120, 60)
     assert len(shown.splitlines()) in {59, 60}
-    assert "and 157 more waiting" in shown
+    assert "and 158 more waiting" in shown
 
 
 def test_what_is_wrong_stays_on_the_screen() -> None:
     failure = {"code": "x", "message": "mapping values are not allowed", "hint": "mend it", "where": "/a:3"}
-    health = {"status": "degraded", "workflow_failure": failure, "poll_failure": None}
-    document = {**queue(200), "health": health}
+    document = merged(queue(200), {"health": {"status": "degraded", "workflow_failure": failure}})
     shown = screen(document, 80, 24)
     assert "/a:3: mapping values are not allowed" in shown
     assert len(shown.splitlines()) <= 24
+
+
+@pytest.mark.parametrize("height", [8, 24, 50])
+def test_ten_thousand_issues_are_one_screen(height: int) -> None:
+    document = queue(height) | {
+        "waiting_by_reason": {"no_slot": 9_998, "not_dispatchable": 2},
+        "waiting_left_out": 10_000 - height,
+    }
+    shown = screen(document, 80, height)
+    assert len(shown.splitlines()) <= height
+    assert "10,000 wait: 9,998 no free slot" in shown
+    assert "SYM-9" in shown, "who needs a person is shown whatever waits"
+
+
+def test_lines_can_be_kept_free() -> None:
+    out = io.StringIO()
+    console = console_for(file=out, width=80, height=24)
+    show(console, status_screen(console, status_of(queue(99)), workflow="/app/WORKFLOW.md", keep_free=2))
+    assert len(out.getvalue().splitlines()) <= 22

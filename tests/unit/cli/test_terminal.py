@@ -79,4 +79,4 @@ def test_the_program_is_called_by_its_path_where_no_name_leads_to_it(
 def test_the_first_help_has_examples_and_whole_sentences() -> None:
     text = CliRunner().invoke(main, ["--help"]).output
     assert "symphony demo" in text.split("Examples:")[1]
-    assert "..." not in text.split("Commands:")[1]
+    assert "..." not in text.split("Start:")[1]

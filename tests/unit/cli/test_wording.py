@@ -30,9 +30,9 @@ def test_what_is_past_is_ago() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "words"), [(None, "0"), (999, "999"), (1_000, "1.0k"), (45_210, "45.2k"), (1_234_567, "1.2M")]
+    ("number", "words"), [(0, "0"), (999, "999"), (1_000, "1.0k"), (45_210, "45.2k"), (1_234_567, "1.2M")]
 )
-def test_tokens_are_told_short(number: int | None, words: str) -> None:
+def test_tokens_are_told_short(number: int, words: str) -> None:
     assert count(number) == words
 
 
@@ -40,8 +40,8 @@ def test_one_is_singular() -> None:
     assert [plural(number, "slot") for number in (0, 1, 2)] == ["0 slots", "1 slot", "2 slots"]
 
 
-@pytest.mark.parametrize("text", [None, 3, "", "yesterday", "2026-13-01T00:00:00Z"])
-def test_what_is_no_time_is_none(text: object) -> None:
+@pytest.mark.parametrize("text", [None, "", "yesterday", "2026-13-01T00:00:00Z"])
+def test_what_is_no_time_is_none(text: str | None) -> None:
     assert moment(text) is None
     assert seconds_between(text, "2026-03-01T12:00:00Z") is None
     assert seconds_between("2026-03-01T12:00:00Z", text) is None

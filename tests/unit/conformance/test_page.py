@@ -1,13 +1,7 @@
-from pathlib import Path
-
-import pytest
-
 from conformance.choices import CHOICES, Choice, Group
 from conformance.matrix import Row
 from conformance.report import render
-from conformance.today import faults_today
 
-ROOT = Path(__file__).parents[3]
 ROW = Row(id="W-1", rule="A rule.", covers="WF1", kinds="U+P", environment="git")
 WAITING = Row(id="X-1", rule="Another.", covers="SW3", kinds="U", pending="what is to come")
 CHOICE = Choice(
@@ -39,11 +33,6 @@ def test_the_page_is_the_same_whatever_the_order_of_collection() -> None:
 
 def test_a_rule_without_a_test_is_named_at_the_top() -> None:
     assert "Without a test: W-1." in render({}, rows=[ROW], choices=[])
-
-
-@pytest.mark.timeout(400)
-def test_the_page_of_this_repository_is_up_to_date_and_complete(request: pytest.FixtureRequest) -> None:
-    assert faults_today(request.config, ROOT) == []
 
 
 def test_every_choice_has_an_id_a_place_and_an_answer() -> None:

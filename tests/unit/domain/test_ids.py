@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.domain.ids import UnsafeKeyError, branch_name, session_id, workspace_key
+from symphony.domain.ids import UnsafeKeyError, branch_name, by_number, session_id, workspace_key
 
 _KEYS = st.from_regex(r"[A-Za-z0-9._-]{1,255}", fullmatch=True).filter(lambda key: key not in {".", ".."})
 
@@ -87,3 +87,28 @@ def test_every_key_gives_a_branch_git_accepts(key: str) -> None:
 
 def test_a_session_is_named_after_thread_and_turn() -> None:
     assert session_id("th", "tu") == "th-tu"
+
+
+# --- the order in which people read identifiers ---
+
+
+@pytest.mark.parametrize(
+    "ordered",
+    [
+        ["SYM-2", "SYM-10", "SYM-100"],
+        ["ABC-11", "SYM-2", "sym-3", "SYM-10"],
+        ["2", "10", "SYM-1"],
+        ["acme/app#9", "acme/app#10", "acme/site#1"],
+        ["SYM", "SYM-1", "SYM-1-a", "SYM-1-b", "SYM-2"],
+        ["", "7", "7b", "\u0661"],
+    ],
+)
+def test_lists_are_in_the_order_of_the_numbers(ordered: list[str]) -> None:
+    backwards = ordered[::-1]
+    assert sorted(backwards, key=by_number) == ordered
+
+
+@given(st.lists(st.text(alphabet="aB1290-#/²١"), max_size=8, unique=True))
+def test_any_identifiers_have_one_order(identifiers: list[str]) -> None:
+    backwards = identifiers[::-1]
+    assert sorted(identifiers, key=by_number) == sorted(backwards, key=by_number)

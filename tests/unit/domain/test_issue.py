@@ -9,6 +9,7 @@ from harness.scheduling import make_issue
 from symphony.domain.issue import (
     Blocker,
     Issue,
+    Selection,
     is_routable,
     normalise_labels,
     normalise_state,
@@ -76,3 +77,11 @@ def test_what_an_issue_lacks_is_null_and_not_absent() -> None:
     assert view["description"] is None
     assert view["native_ref"] is None
     assert view["blocked_by"] == []
+
+
+def test_a_selection_takes_issues_by_state_and_code() -> None:
+    issue = make_issue("1", state="In Progress")
+    assert Selection().takes(issue, "no_slot")
+    assert Selection(states=frozenset({" in progress"})).takes(issue, "no_slot")
+    assert not Selection(states=frozenset({"Todo"})).takes(issue, "no_slot")
+    assert not Selection(codes=frozenset({"blocked"})).takes(issue, "no_slot")

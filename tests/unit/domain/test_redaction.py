@@ -164,3 +164,21 @@ def test_what_is_spared_the_search_has_nothing_to_find(text: str) -> None:
     assert mask_credentials(text) == masked
     bare = plain_text._ESCAPES.sub("", text)
     assert plain_text.plain(text) == plain_text._CONTROL.sub(" ", plain_text._BREAKS.sub("\n", bare))
+
+
+@pytest.mark.parametrize(
+    ("secret", "written"),
+    [
+        ("swörd fish", "sw%C3%B6rd%20fish"),
+        ("swörd fish", "sw%F6rd%20fish"),
+        ("swörd<fish", "sw&#246;rd&lt;fish"),
+        ("swörd<fish", "sw\\xc3\\xb6rd<fish"),
+        ("swörd<fish", "sw\\u00f6rd\\u003cfish"),
+        ("sword🐟fish", "sword\\ud83d\\udc1ffish"),
+        ("sword🐟fish", "sword\\U0001F41Ffish"),
+        ("sword'fish", "sword'\\''fish"),
+        ('sword"fish', 'sword\\"fish'),
+    ],
+)
+def test_a_known_value_is_found_in_every_notation(secret: str, written: str) -> None:
+    assert Redaction([secret]).verbatim(f"a {written} b") == f"a {MASK} b"

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.frontmatter import Document, FrontMatterError, Profile, load
+from symphony.frontmatter.reader import MAX_EVENTS
+from symphony.frontmatter.scalars import quote_list
 
 pytestmark = pytest.mark.usefixtures("parser")
 
@@ -174,6 +176,19 @@ def test_a_key_given_twice_is_an_error_where_it_is_repeated(front: str) -> None:
     assert failure(front, Profile.CORE) == ("duplicate_key", 3, 1)
 
 
+def test_a_nested_key_given_twice_may_be_allowed_and_is_told() -> None:
+    front = b"a: {x: 1, x: 2}\nb:\n- y: 1\n  y: 2\n"
+    document = load(front, profile=Profile.TEXT, nested_repeats=True)
+    assert document.value == {"a": {"x": "2"}, "b": [{"y": "2"}]}
+    assert document.repeated == (("a", (2, 11)), ("b", (5, 3)))
+    with pytest.raises(FrontMatterError):
+        load(b"a: 1\na: 2\n", profile=Profile.TEXT, nested_repeats=True)
+
+
+def test_an_alias_of_a_scalar_may_be_a_key() -> None:
+    assert core("a: &x 1\n*x : b\n") == {"a": 1, "1": "b"}
+
+
 @pytest.mark.parametrize("front", ["? [a]\n: b\n", "{a: b}: c\n"])
 def test_a_key_must_be_a_scalar(front: str) -> None:
     assert failure(front) == ("invalid_yaml", 2, front.index("[a]" if "?" in front else "{") + 1)
@@ -217,7 +232,7 @@ def test_bytes_that_are_not_utf8_are_found_where_they_stand() -> None:
 
 
 def test_size_is_checked_before_anything_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yaml, "parse", None)
+    monkeypatch.setattr(yaml, "CBaseLoader", None)
     with pytest.raises(FrontMatterError, match="line 7, column 1: front_matter_too_large"):
         load(b"a: 12\n", profile=Profile.CORE, first_line=7, max_bytes=5)
 
@@ -229,19 +244,15 @@ def test_messages_hold_no_text_of_the_file() -> None:
         assert "sesame" not in str(caught.value)
 
 
-def test_a_recursion_limit_of_the_parser_is_an_error_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    def parse(*_: object, **__: object) -> Any:
-        raise RecursionError
+@pytest.mark.parametrize("error", [RecursionError, yaml.MarkedYAMLError])
+def test_an_error_of_the_parser_without_a_place_points_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def broken(_: str) -> Any:
+        raise error
 
-    monkeypatch.setattr(yaml, "parse", parse)
-    assert failure("a: 1\n") == ("invalid_yaml", 2, 1)
-
-
-def test_a_parser_error_without_a_mark_points_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    def parse(*_: object, **__: object) -> Any:
-        raise yaml.MarkedYAMLError
-
-    monkeypatch.setattr(yaml, "parse", parse)
+    for name in ("CBaseLoader", "BaseLoader"):
+        monkeypatch.setattr(yaml, name, broken)
     assert failure("a: 1\n") == ("invalid_yaml", 2, 1)
 
 
@@ -330,6 +341,33 @@ _VALUES = st.recursive(
 )
 
 
+_TEXTS = st.text() | _YAML_ISH
+
+
+@given(st.lists(_TEXTS, min_size=1, max_size=3))
+def test_texts_are_those_of_safe_load(texts: list[str]) -> None:
+    """Where both read a value as text, it is the same text: quoted, plain, or over several lines."""
+    front = "".join(f"k{index}: {text}\n" for index, text in enumerate(texts))
+    try:
+        ours = load(front.encode(), profile=Profile.TEXT).value
+        theirs = yaml.safe_load(front)
+    except (FrontMatterError, yaml.YAMLError, ValueError, LookupError, ArithmeticError):
+        return
+    for key, value in theirs.items() if isinstance(theirs, dict) else ():
+        if isinstance(value, str):
+            assert ours[key] == value
+
+
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=4), _VALUES, max_size=4))
 def test_core_reads_back_any_json(value: dict[str, Any]) -> None:
     assert core(json.dumps(value, ensure_ascii=False)) == value
+
+
+@pytest.mark.parametrize("item", ["x", "[]", "{}"])
+def test_there_is_a_limit_to_what_a_list_holds(item: str) -> None:
+    assert failure("a:\n" + f"- {item}\n" * MAX_EVENTS)[0] == "too_many_events"
+
+
+def test_a_list_of_any_words_reads_back() -> None:
+    words = ["plain", "two words", "no", "1", "# not a comment", "", "a: b", "é\n"]
+    assert core(f"a: {quote_list(words)}") == {"a": words}

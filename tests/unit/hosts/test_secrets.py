@@ -165,27 +165,23 @@ def test_a_home_and_a_link_are_followed(tmp_path: Path, monkeypatch: pytest.Monk
     assert read_secrets({"GH_TOKEN_FILE": "~/link"}).environment["GH_TOKEN"] == "one"
 
 
-def test_files_that_others_can_reach_are_told(tmp_path: Path) -> None:
-    for parent in (tmp_path, *tmp_path.parents):
-        if not parent.stat().st_mode & 0o001:
-            parent.chmod(parent.stat().st_mode | 0o001)
-    open_one = _file(tmp_path / "open", mode=0o644)
-    closed = tmp_path / "closed"
+def test_files_that_others_can_reach_are_told(reachable: Path) -> None:
+    open_one = _file(reachable / "open", mode=0o644)
+    closed = reachable / "closed"
     closed.mkdir(mode=0o700)
     given = {
         "A_TOKEN_FILE": str(open_one),
-        "B_TOKEN_FILE": str(_file(tmp_path / "shut", mode=0o440)),
+        "B_TOKEN_FILE": str(_file(reachable / "shut", mode=0o440)),
         "C_TOKEN_FILE": str(_file(closed / "hidden", mode=0o644)),
     }
     assert read_secrets(given).exposed == (open_one,)
 
 
 def test_what_a_container_runtime_mounted_is_not_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reachable: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tmp_path.chmod(0o755)
-    monkeypatch.setattr("symphony.hosts.secrets._MOUNTED", tmp_path)
-    assert read_secrets({"A_TOKEN_FILE": str(_file(tmp_path / "open", mode=0o444))}).exposed == ()
+    monkeypatch.setattr("symphony.hosts.secrets._MOUNTED", reachable)
+    assert read_secrets({"A_TOKEN_FILE": str(_file(reachable / "open", mode=0o444))}).exposed == ()
 
 
 def test_the_names_that_came_from_files_can_be_told_later(tmp_path: Path) -> None:

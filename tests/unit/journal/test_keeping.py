@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from harness.ledger import Ledger
+from harness.ledger import Ledger, check_present
 from harness.scheduling import Story, make_failure, make_issue
 from symphony.hosts.base import Identity
-from symphony.journal.keeping import EXEMPT, INTERRUPTED, PAUSED, Keeper
 from symphony.journal.model import (
     ClaimGone,
     ClaimRecord,
@@ -17,24 +16,29 @@ from symphony.journal.model import (
     EventRecord,
     IssueSpent,
     Record,
+    ResultGone,
+    ResultRecord,
     RunRecord,
     SettingRecord,
 )
+from symphony.journal.recorder import EXEMPT, INTERRUPTED, PAUSED, Keeper
 from symphony.scheduler.commands import Command, Notify
 from symphony.scheduler.inputs import (
     AgentReported,
     ClaimKind,
+    Delivered,
     Input,
     Outcome,
     OutcomeKind,
     Recovered,
+    ResultStatus,
     RunEnded,
     RunReport,
     RunStage,
     Spent,
     WakeAsked,
 )
-from symphony.scheduler.state import State, altered
+from symphony.scheduler.state import State
 
 US = Identity(boot_id="b", pid=7, started=1.5)
 AGENT = Identity(boot_id="b", pid=8, started=2.5)
@@ -63,6 +67,7 @@ class Kept(Story):
     def keep(self, records: tuple[Record, ...]) -> None:
         self.records.extend(records)
         self.ledger.take(records)
+        check_present(self.keeper, self.ledger, now_ms=self.now, wall_ms=self.wall)
 
     @property
     def wall(self) -> int:
@@ -72,6 +77,26 @@ class Kept(Story):
         found = [record for record in self.records if isinstance(record, kind)]
         self.records.clear()
         return found
+
+
+def test_what_runs_came_to_is_kept_and_forgotten() -> None:
+    story = Kept()
+    story.begin()
+    story.streams()
+    delivered = Delivered(branch="symphony/SYM-1", head="abc", commits=1)
+    outcome = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered)
+    story.put("1", state="Human Review")
+    story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
+    story.advance(2_000)
+    (held,) = story.ledger.results.values()
+    assert (held.result.status, held.result.delivered) == (ResultStatus.READY, delivered)
+    assert held.ended_wall_ms == WALL_MS
+    story.of(ResultRecord)
+
+    before = story.state
+    pushing = replace(before, results={"1": replace(before.results["1"], pushing=True)})
+    assert _steps(before, pushing) == (), "that a push is under way is nothing to remember"
+    assert _steps(before, replace(before, results={})) == (ResultGone(issue_id="1"),)
 
 
 def _steps(before: State, after: State, fact: Input = ASLEEP, *said: Command) -> tuple[Record, ...]:
@@ -104,6 +129,8 @@ def test_a_start_is_a_claim_and_a_live_run_in_one_step() -> None:
             started_wall_ms=WALL_MS + 5,
             agent_name="codex",
             agent_reason="the default (agent.kind)",
+            attempt_number=1,
+            attempt_limit=3,
         ),
     )
 
@@ -184,6 +211,19 @@ def test_the_agent_of_a_run_stays_known_to_its_end() -> None:
     assert story.ledger.runs[run_id].total_tokens == 5
 
 
+def test_the_conversation_of_a_run_is_known_before_any_report_tells_it() -> None:
+    story = _at_work()
+    run_id = story.run_id()
+    story.streams(thread_id=None)
+    story.keep(story.keeper.opened(run_id, "t-1"))
+    assert story.ledger.runs[run_id].thread_id == "t-1"
+    story.streams(total_tokens=5)
+    assert (story.ledger.runs[run_id].thread_id, story.ledger.runs[run_id].total_tokens) == ("t-1", 5)
+    story.streams(thread_id="t-2")
+    assert story.ledger.runs[run_id].thread_id == "t-2"
+    assert Keeper(US).opened("preflight", "t-1") == ()
+
+
 def test_an_agent_of_no_run_is_not_kept() -> None:
     assert Keeper(US).spawned("preflight", AGENT) == ()
 
@@ -223,7 +263,7 @@ def test_a_run_that_is_not_known_is_nothing() -> None:
 
 def test_a_run_that_a_report_ends_is_not_reported_on() -> None:
     story = _at_work()
-    before, after = story.state, altered(story.state, {"running": {}})
+    before, after = story.state, replace(story.state, running={})
     reported = AgentReported(run_id=before.running["1"].run_id, report=before.running["1"].report)
     for keeper in (story.keeper, Keeper(US)):
         told = keeper.step(before, reported, after, (), now_ms=0, wall_ms=WALL_MS)
@@ -292,16 +332,16 @@ def test_an_event_names_its_run_where_there_is_one() -> None:
 
 def test_what_was_used_up_is_kept_and_forgotten() -> None:
     state = Kept().state
-    spent = altered(state, {"spent": {"1": Spent(tokens=5, turns=1)}})
+    spent = replace(state, spent={"1": Spent(tokens=5, turns=1)})
     assert _steps(state, spent) == (IssueSpent(issue_id="1", spent=Spent(tokens=5, turns=1)),)
-    assert _steps(spent, altered(spent, {"spent": {}})) == (IssueSpent(issue_id="1", spent=Spent()),)
-    assert _steps(spent, altered(spent, {"spent": dict(spent.spent)})) == ()
+    assert _steps(spent, replace(spent, spent={})) == (IssueSpent(issue_id="1", spent=Spent()),)
+    assert _steps(spent, replace(spent, spent=dict(spent.spent))) == ()
 
 
 def test_a_report_looks_at_the_budget_of_its_own_issue() -> None:
     story = _at_work()
     before = story.state
-    after = altered(before, {"spent": {"1": Spent(tokens=5)}, "day": "2026-01-01", "day_tokens": 5})
+    after = replace(before, spent={"1": Spent(tokens=5)}, day="2026-01-01", day_tokens=5)
     fact = AgentReported(run_id=before.running["1"].run_id, report=before.running["1"].report)
     assert story.keeper.step(before, fact, after, (), now_ms=0, wall_ms=0) == (
         IssueSpent(issue_id="1", spent=Spent(tokens=5)),
@@ -311,15 +351,21 @@ def test_a_report_looks_at_the_budget_of_its_own_issue() -> None:
 
 def test_what_came_from_the_journal_is_not_written_back() -> None:
     state = Kept().state
-    assert _steps(state, altered(state, {"spent": {"1": Spent(tokens=5)}}), Recovered()) == ()
+    assert _steps(state, replace(state, spent={"1": Spent(tokens=5)}), Recovered()) == ()
 
 
 def test_pause_and_exemptions_are_words_to_the_successor() -> None:
     state = Kept().state
-    paused = altered(state, {"paused": True})
+    paused = replace(state, paused=True)
     assert _steps(state, paused) == (SettingRecord(name=PAUSED, value="true"),)
     assert _steps(paused, state) == (SettingRecord(name=PAUSED, value=None),)
-    exempt = altered(state, {"exempt": frozenset({"b", "a"}), "day": "2026-01-01"})
+    exempt = replace(state, exempt=frozenset({"b", "a"}), day="2026-01-01")
     told = '{"day": "2026-01-01", "issues": ["a", "b"]}'
     assert SettingRecord(name=EXEMPT, value=told) in _steps(state, exempt)
     assert SettingRecord(name=EXEMPT, value=None) in _steps(exempt, state)
+
+
+def test_exemptions_go_with_a_day_that_a_clock_was_set_back_to() -> None:
+    state = replace(Kept().state, exempt=frozenset({"a"}), day="2026-01-02")
+    told = '{"day": "2026-01-01", "issues": ["a"]}'
+    assert SettingRecord(name=EXEMPT, value=told) in _steps(state, replace(state, day="2026-01-01"))

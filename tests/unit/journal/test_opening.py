@@ -6,7 +6,8 @@ import pytest
 
 from harness.journalling import NOW, claim, event, opened, run
 from symphony.domain.failures import Category, Failure
-from symphony.journal.model import HealthState, IssueSpent, Journal, Record, Remembered, SettingRecord
+from symphony.journal.model import HealthState, IssueSpent, Record, Remembered, SettingRecord
+from symphony.journal.store import Journal
 from symphony.scheduler.inputs import Spent
 
 CONTENT: tuple[Record, ...] = (claim(1), run(1), *(event(number) for number in range(300)))
@@ -18,7 +19,7 @@ async def failure_of(journal: Journal) -> Failure:
     assert journal.health.failure is not None
     assert journal.health.failure.category is Category.JOURNAL
     assert journal.health.failure.hint
-    assert await journal.remembered() == Remembered()
+    assert journal.remembered == Remembered()
     journal.put(claim(2), event(1))
     await journal.flush()
     assert journal.health.state is HealthState.MEMORY
@@ -65,8 +66,7 @@ DAMAGES = {
     "half": lambda path: cut(path, path.stat().st_size // 2),
     "zeroes at the end": zero_the_end,
     "table missing": lambda path: change(path, "DROP TABLE claims"),
-    "index missing": lambda path: change(path, "DROP INDEX events_by_run"),
-    "another column": lambda path: change(path, "ALTER TABLE days ADD COLUMN more"),
+    "another schema": lambda path: change(path, "PRAGMA user_version = 0"),
     "page size": lambda path: overwrite(path, 16, b"\x07\x07"),
     "format to write": lambda path: overwrite(path, 18, b"\x03"),
     "main file missing": lose_the_main_file,
@@ -85,12 +85,12 @@ async def test_a_damaged_journal_is_set_aside_and_a_new_one_begun(tmp_path: Path
     assert "damaged" in told.message
     assert "journal.db.damaged-20231114T221320Z" in (told.hint or "")
     assert journal.take_notices() == ()
-    assert await journal.remembered() == Remembered()
+    assert journal.remembered == Remembered()
     journal.put(claim(3))
     await journal.close()
     assert any(".damaged-20231114T221320Z" in name for name in names(tmp_path))
     again = await opened(path)
-    assert (await again.remembered()).claims == (claim(3),)
+    assert again.remembered.claims == (claim(3),)
     assert again.take_notices() == ()
     await again.close()
 
@@ -214,6 +214,7 @@ async def test_a_lock_of_another_process_is_waited_for_and_then_told(tmp_path: P
     journal = await opened(path)
     assert journal.health.failure is not None
     assert "another process keeps it locked" in journal.health.failure.message
+    journal.present_from(lambda: (claim(2), run(2)))
     journal.put(claim(2), run(2))
     await journal.flush()
     assert state(journal) is HealthState.MEMORY
@@ -223,8 +224,8 @@ async def test_a_lock_of_another_process_is_waited_for_and_then_told(tmp_path: P
     assert state(journal) is HealthState.OK
     await journal.close()
     again = await opened(path)
-    assert (await again.remembered()).claims == (claim(2),), "the claims of now, and of nobody before"
-    assert (await again.remembered()).live_runs == (run(1), run(2))
+    assert again.remembered.claims == (claim(2),), "the claims of now, and of nobody before"
+    assert again.remembered.live_runs == (run(1), run(2))
     await again.close()
 
 
@@ -248,7 +249,7 @@ async def test_rows_that_do_not_decode_cost_themselves_and_are_told_once(tmp_pat
     assert [message.split(" could")[0] for message in told] == [
         f"1 of the journal's {table}" for table in ("claims", "runs", "spent", "days", "settings")
     ]
-    assert await journal.remembered() == Remembered(
+    assert journal.remembered == Remembered(
         claims=(claim(2),), live_runs=(run(2),), spent={"id-2": Spent(tokens=1)}
     )
     await journal.close()

@@ -5,11 +5,8 @@ from pathlib import Path
 import pytest
 
 from harness.journalling import NOW, claim, comment, event, full_claim, opened, run, skills, written
-from symphony.journal.checkup import checkup
-from symphony.journal.faults import UnusableError
-from symphony.journal.model import Remembered, Retention, SkillUse
-from symphony.journal.reader import JournalReader, NumberedEvent, open_reader
-from symphony.journal.skill_report import SkillReport
+from symphony.journal.model import Remembered, Retention, SkillUse, UnusableError
+from symphony.journal.reader import JournalReader, NumberedEvent, SkillReport, checkup, open_reader
 
 
 def use(name: str, sha256: str | None = "1", *, listed: bool = True, seen: bool = False) -> SkillUse:
@@ -126,7 +123,7 @@ def change(path: Path, *statements: str) -> None:
     [
         (["PRAGMA application_id = 7"], "another program", "move"),
         (["PRAGMA user_version = 99"], "a newer symphony wrote it (schema 99", "upgrade symphony"),
-        (["PRAGMA user_version = 0"], "an older symphony wrote it (schema 0)", "symphony run"),
+        (["PRAGMA user_version = 0"], "damaged (schema 0 is not known)", "the next start"),
     ],
 )
 def test_what_cannot_be_read_is_told_with_a_hint(

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from harness.ledger import Ledger
 from harness.scheduling import make_issue, make_settings
+from kit.simulator import run_schedule
 from symphony.hosts.base import Identity
-from symphony.journal.keeping import EXEMPT, PAUSED, Keeper
-from symphony.journal.model import ClaimRecord, Remembered, RunRecord
-from symphony.journal.recovery import Start, recovered
+from symphony.journal.model import ClaimRecord, Remembered, ResultRecord, RunRecord
+from symphony.journal.recorder import EXEMPT, PAUSED, Keeper, Start, recovered
 from symphony.scheduler.inputs import (
     ClaimKind,
     RecoveredClaim,
+    Result,
     Resume,
     ResumeReason,
     Spent,
@@ -23,7 +24,6 @@ from symphony.scheduler.inputs import (
 )
 from symphony.scheduler.machine import step
 from symphony.scheduler.state import Blocked, Entry, Retry, Running, State, initial
-from symphony.testing.simulator import run_schedule
 
 US = Identity(boot_id="b", pid=7, started=1.5)
 WALL_MS = 1_700_000_000_000
@@ -52,6 +52,15 @@ def test_nothing_remembered_is_a_start_from_nothing() -> None:
     place = WorkspaceRef(issue_id="1", identifier="SYM-1", path="/ws/1")
     found = recovered(Remembered(), START, workspaces=(place,))
     assert (found.claims, found.workspaces, found.day, found.paused) == ((), (place,), "2026-01-02", False)
+
+
+def test_results_come_back_oldest_first_and_never_later_than_now() -> None:
+    def record(issue_id: str, ended_wall_ms: int) -> ResultRecord:
+        return ResultRecord(result=Result(issue=make_issue(issue_id)), ended_wall_ms=ended_wall_ms)
+
+    remembered = Remembered(results=(record("1", WALL_MS + 9_000), record("2", WALL_MS - 2_000)))
+    found = recovered(remembered, START).results
+    assert [(result.issue.id, result.ended_ms) for result in found] == [("2", -1_500), ("1", 500)]
 
 
 # --- threads ---------------------------------------------------------------------------------------------
@@ -196,14 +205,17 @@ def test_at_any_moment_of_any_life_the_successor_learns_the_same_claims(seed: in
             state, said = step(before, fact, now_ms)
             wall_ms = WALL_MS + now_ms
             ledger.take(keeper.step(before, fact, state, said, now_ms=now_ms, wall_ms=wall_ms))
+        anew = Ledger()
+        anew.take(keeper.present(now_ms=now_ms, wall_ms=WALL_MS + now_ms) or ())
         start = Start(now_ms=now_ms, wall_ms=WALL_MS + now_ms, today="2026-01-02", max_wait_ms=10**9)
-        told = {claim.issue.id: claim for claim in recovered(ledger.remembered(), start).claims}
         entries = _entries(state)
-        assert told.keys() == entries.keys()
         overdue = {
             key: replace(entry, due_ms=now_ms)
             for key, entry in state.retrying.items()
             if entry.due_ms < now_ms
         }
-        assert all(_same(overdue.get(key, entry), told[key]) for key, entry in entries.items())
-        assert {run.run_id for run in ledger.live} == {run.run_id for run in state.running.values()}
+        for known in (ledger, anew):
+            told = {claim.issue.id: claim for claim in recovered(known.remembered(), start).claims}
+            assert told.keys() == entries.keys()
+            assert all(_same(overdue.get(key, entry), told[key]) for key, entry in entries.items())
+            assert {run.run_id for run in known.live} == {run.run_id for run in state.running.values()}

@@ -2,11 +2,11 @@ import asyncio
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
-from queue import Queue
 
+import anyio
 import pytest
 
-from harness.journalling import NOW, claim, comment, event, full_claim, opened, run, skills
+from harness.journalling import NOW, claim, comment, event, full_claim, opened, run, skills, skills_note
 from symphony.journal.model import (
     ClaimGone,
     DayRecord,
@@ -39,23 +39,25 @@ def take_away(place: Path) -> None:
 async def test_what_was_put_is_remembered_by_the_next(tmp_path: Path) -> None:
     path = tmp_path / "state" / "journal.db"
     first = await opened(path)
-    assert await first.remembered() == Remembered()
+    assert first.remembered == Remembered()
     first.put(full_claim(), run(9), event(1, run_id="r-9", issue=9))
     first.put(claim(1), claim(2), IssueSpent(issue_id="id-1", spent=Spent(tokens=5, turns=2)))
     first.put(ClaimGone(issue_id="id-2"), run(2, ended_wall_ms=NOW, outcome="succeeded"))
     first.put(DayRecord(day="2026-11-21", tokens=7), SettingRecord(name="paused", value="yes"))
+    first.put(skills_note(1, body="old"), skills_note(2), skills_note(1, said=True))
     first.put(comment(), skills(9, SkillUse(name="s", path="p", sha256=None, listed=True)))
     await first.close()
     assert first.health == Health(state=HealthState.OK)
 
     second = await opened(path)
-    assert await second.remembered() == Remembered(
+    assert second.remembered == Remembered(
         claims=(claim(1), full_claim()),
         live_runs=(run(9),),
         spent={"id-1": Spent(tokens=5, turns=2)},
         days={"2026-11-21": 7},
         settings={"paused": "yes"},
         comments=(comment(),),
+        skills_notes=(skills_note(2), skills_note(1, said=True)),
     )
     assert second.take_notices() == ()
     await second.close()
@@ -75,7 +77,7 @@ async def test_the_newest_of_a_key_wins_and_writing_twice_changes_nothing(tmp_pa
         await journal.flush()
     await journal.close()
     again = await opened(path)
-    remembered = await again.remembered()
+    remembered = again.remembered
     assert remembered.claims == (claim(1, kind=ClaimKind.RETRYING, attempt=2),)
     assert remembered.live_runs == (run(1),)
     assert remembered.settings == {}
@@ -94,20 +96,24 @@ async def test_nothing_is_taken_after_the_end(tmp_path: Path) -> None:
     assert rows(path, "SELECT count(*) FROM claims") == [(0,)]
 
 
-def test_what_is_put_is_written_without_being_asked_for(tmp_path: Path) -> None:
-    """The second of two puts wakes nobody: the writer knows of the first, and takes both or comes again."""
-    written: Queue[Record] = Queue()
+@pytest.mark.asyncio
+async def test_what_is_put_is_written_without_being_asked_for(tmp_path: Path) -> None:
+    written: asyncio.Queue[Record] = asyncio.Queue()
 
     def seen(records: Iterable[Record]) -> None:
         for record in records:
-            written.put(record)
+            written.put_nowait(record)
 
-    journal = open_journal(tmp_path / "journal.db", now_wall_ms=lambda: NOW, on_written=seen)
-    for number in range(5):
-        journal.put(claim(number))
-        journal.put(run(number))
-        assert [written.get(timeout=10), written.get(timeout=10)] == [claim(number), run(number)]
-    asyncio.run(journal.close())
+    journal = await open_journal(tmp_path / "journal.db", now_wall_ms=lambda: NOW, on_written=seen)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(journal.run)
+        for number in range(5):
+            journal.put(claim(number))
+            journal.put(run(number))
+            assert [await written.get(), await written.get()] == [claim(number), run(number)]
+            await journal.flush()
+        tasks.cancel_scope.cancel()
+    await journal.close()
 
 
 @pytest.mark.asyncio
@@ -116,6 +122,7 @@ async def test_a_file_that_is_taken_away_is_begun_anew_with_the_present_truth(tm
     journal = await opened(path)
     journal.put(claim(1), claim(2), run(1), event(1))
     await journal.flush()
+    journal.present_from(lambda: (claim(1), run(1)))
     take_away(tmp_path)
     journal.put(ClaimGone(issue_id="id-2"), event(2))
     await journal.flush()
@@ -124,7 +131,7 @@ async def test_a_file_that_is_taken_away_is_begun_anew_with_the_present_truth(tm
     assert journal.take_notices() == ()
     await journal.close()
     again = await opened(path)
-    remembered = await again.remembered()
+    remembered = again.remembered
     assert (remembered.claims, remembered.live_runs) == ((claim(1),), (run(1),))
     await again.close()
     assert rows(path, "SELECT message FROM events") == [("message 2",)]

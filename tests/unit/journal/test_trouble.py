@@ -8,14 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from harness.journalling import claim, event, opened, run
 from symphony.journal import store
 from symphony.journal.database import Database
-from symphony.journal.model import ClaimGone, Health, HealthState, Journal, Retention, Trimmed
+from symphony.journal.model import ClaimGone, Health, HealthState, Retention, Trimmed
 from symphony.journal.reader import open_reader
-from symphony.journal.retention import trim
+from symphony.journal.store import Backlog, Journal
 
 
 @contextmanager
@@ -53,7 +54,7 @@ async def test_what_could_not_be_written_is_written_later_in_its_order(tmp_path:
     await journal.close()
     assert await asyncio.to_thread(messages, path) == ["message 1", "message 2", "message 3"]
     again = await opened(path)
-    assert (await again.remembered()).claims == (claim(1, attempt=3), claim(2))
+    assert again.remembered.claims == (claim(1, attempt=3), claim(2))
     await again.close()
 
 
@@ -61,16 +62,18 @@ async def test_what_could_not_be_written_is_written_later_in_its_order(tmp_path:
 async def test_it_tries_again_by_itself_and_tells_whoever_wants_to_know(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     told: asyncio.Queue[HealthState] = asyncio.Queue()
-    loop = asyncio.get_running_loop()
 
     def tell(health: Health) -> None:
-        loop.call_soon_threadsafe(told.put_nowait, health.state)
+        told.put_nowait(health.state)
 
     journal = await opened(path, retry_s=0.01, on_health=tell)
-    with locked(path):
-        journal.put(event(1))
-        assert await told.get() is HealthState.MEMORY
-    assert await told.get() is HealthState.OK
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(journal.run)
+        with locked(path):
+            journal.put(event(1))
+            assert await told.get() is HealthState.MEMORY
+        assert await told.get() is HealthState.OK
+        tasks.cancel_scope.cancel()
     await journal.close()
     assert await asyncio.to_thread(messages, path) == ["message 1"]
 
@@ -84,6 +87,7 @@ async def test_a_file_that_is_spoilt_while_it_is_open_is_replaced_with_the_prese
     journal.put(claim(1), run(1), *(event(number) for number in range(2_000)))
     await journal.close()
     journal = await opened(path)
+    journal.present_from(lambda: (claim(1), claim(2), run(1)))
     await asyncio.to_thread(spoil, path)
     journal.put(claim(2), *(event(number, issue=2) for number in range(2_000)))
     await journal.flush()
@@ -92,7 +96,7 @@ async def test_a_file_that_is_spoilt_while_it_is_open_is_replaced_with_the_prese
     assert any("damaged" in failure.message for failure in journal.take_notices())
     await journal.close()
     again = await opened(path)
-    remembered = await again.remembered()
+    remembered = again.remembered
     assert (remembered.claims, remembered.live_runs) == ((claim(1), claim(2)), (run(1),))
     await again.close()
 
@@ -108,10 +112,9 @@ def spoil(path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_has_no_room_meanwhile_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("symphony.journal.backlog.MAX_EVENT_CHARS", 3_000)
+async def test_what_has_no_room_meanwhile_is_counted(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    journal = await opened(path)
+    journal = await opened(path, backlog=Backlog(max_event_chars=3_000))
     with locked(path):
         journal.put(*(event(number, message="x" * 700) for number in range(8)))
         await journal.flush()
@@ -135,7 +138,7 @@ async def test_a_record_that_cannot_be_written_costs_itself(tmp_path: Path) -> N
     assert told.count("left out an event") == 1
     await journal.close()
     again = await opened(path)
-    assert (await again.remembered()).claims == (claim(1),)
+    assert again.remembered.claims == (claim(1),)
     await again.close()
 
 
@@ -153,27 +156,13 @@ async def test_a_bug_of_ours_neither_ends_the_writer_nor_is_swallowed(
     await journal.flush()
     assert state(journal) is HealthState.OK
     with monkeypatch.context() as broken:
-        broken.setattr(store, "trim", lambda *_, **__: 1 / 0)
+        broken.setattr(store, "trim_steps", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             await journal.trim(Retention())
     await journal.close()
     again = await opened(tmp_path / "journal.db")
-    assert (await again.remembered()).claims == (claim(1),)
+    assert again.remembered.claims == (claim(1),)
     await again.close()
-
-
-@pytest.mark.asyncio
-async def test_a_listener_whose_loop_has_ended_does_no_harm(tmp_path: Path) -> None:
-    def gone(_health: Health) -> None:
-        raise RuntimeError("Event loop is closed")
-
-    journal = await opened(tmp_path / "journal.db", on_health=gone)
-    with locked(tmp_path / "journal.db"):
-        journal.put(claim(1))
-        await journal.flush()
-    await journal.flush()
-    assert state(journal) is HealthState.OK
-    await journal.close()
 
 
 @pytest.mark.asyncio
@@ -185,7 +174,7 @@ async def test_whoever_stops_waiting_does_no_harm(tmp_path: Path) -> None:
     journal.put(claim(1))
     await asyncio.gather(journal.flush(), journal.close(), journal.flush())
     again = await opened(tmp_path / "journal.db")
-    assert (await again.remembered()).claims == (claim(1),)
+    assert again.remembered.claims == (claim(1),)
     await again.close()
 
 
@@ -206,7 +195,7 @@ async def test_a_file_that_fails_again_while_it_is_made_anew_is_let_go(
     assert state(journal) is HealthState.OK
     await journal.close()
     again = await opened(path)
-    assert (await again.remembered()).claims == (claim(1),)
+    assert again.remembered.claims == (claim(1),)
     await again.close()
 
 
@@ -225,14 +214,15 @@ async def test_whoever_asked_just_before_the_end_is_answered(
 
     monkeypatch.setattr(Database, "write", slow)
     journal.put(claim(1))
+    first = asyncio.create_task(journal.flush())
     await asyncio.to_thread(entered.wait)
     asked = [asyncio.ensure_future(waited) for waited in (journal.flush(), journal.close(), journal.flush())]
     await asyncio.sleep(0)
     journal.put(claim(2))
     go_on.set()
-    await asyncio.gather(*asked)
+    await asyncio.gather(first, *asked)
     again = await opened(tmp_path / "journal.db")
-    assert (await again.remembered()).claims == (claim(1), claim(2))
+    assert again.remembered.claims == (claim(1), claim(2))
     await again.close()
 
 
@@ -250,24 +240,15 @@ async def test_a_disk_that_hangs_is_left_alone_at_the_end(
 
 
 @pytest.mark.asyncio
-async def test_a_trim_ends_where_the_file_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_trim_ends_where_the_file_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = await opened(path)
     journal.put(*(run(number, ended_wall_ms=1, outcome="failed") for number in range(100)))
     await journal.flush()
-
-    def trimming(*arguments: Any, **named: Any) -> Any:
-        for file in (path, path.with_name("journal.db-wal"), path.with_name("journal.db-shm")):
-            file.unlink(missing_ok=True)
-        journal.put(claim(1))
-        return trim(*arguments, **named)
-
-    def refused(*_: object, **__: object) -> None:
-        raise OSError("no disk")
-
-    with monkeypatch.context() as lost:
-        lost.setattr(store, "trim", trimming)
-        lost.setattr(store, "open_database", refused)
-        assert await journal.trim(Retention()) == Trimmed()
-        assert state(journal) is HealthState.MEMORY
+    trimming = asyncio.create_task(journal.trim(Retention()))
+    for file in (path, path.with_name("journal.db-wal"), path.with_name("journal.db-shm")):
+        file.unlink(missing_ok=True)
+    path.mkdir()
+    assert await trimming == Trimmed()
+    assert state(journal) is HealthState.MEMORY
     await journal.close()

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from harness.chronicle import sent
 from harness.scheduling import Story, make_failure, make_issue
 from symphony.domain.failures import Category
 from symphony.observability.documents import issue_document, state_document
@@ -22,7 +23,7 @@ def _story(**settings: Any) -> Story:
 
 
 def _document(story: Story) -> dict[str, Any]:
-    return state_document(story.state, History(), now_ms=story.now, now=NOW)
+    return sent(state_document(story.state, History(), now_ms=story.now, now=NOW))
 
 
 def test_a_running_issue_tells_who_runs_it_although_the_rules_changed_since() -> None:
@@ -38,7 +39,7 @@ def test_a_running_issue_tells_who_runs_it_although_the_rules_changed_since() ->
     assert (rows["SYM-2"]["name"], rows["SYM-2"]["kind"]) == ("second", "claude")
     one = issue_document(story.state, History(), "SYM-2", now_ms=story.now, now=NOW)
     assert one is not None
-    assert one["agent"] == rows["SYM-2"]
+    assert sent(one)["agent"] == rows["SYM-2"]
 
 
 def test_a_limited_agent_says_until_when_and_what_waits_tells_who_it_waits_for() -> None:

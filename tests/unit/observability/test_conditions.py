@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.chronicle import Chronicle, conforms, populated
+from harness.chronicle import Chronicle, conforms, populated, sent
 from harness.scheduling import make_failure, make_issue
 from symphony.domain.failures import Category
 from symphony.journal.model import Health, HealthState
@@ -42,7 +42,9 @@ def test_whether_a_restart_would_forget_anything(
     health: Health | None, told: dict[str, object] | None, status: str
 ) -> None:
     story = populated()
-    document = state_document(story.state, story.history, now_ms=story.now, now=story.wall(), journal=health)
+    document = sent(
+        state_document(story.state, story.history, now_ms=story.now, now=story.wall(), journal=health)
+    )
     conforms(document, "State")
     assert (document["journal"], document["health"]["status"]) == (told, status)
     issue = issue_document(
@@ -50,7 +52,7 @@ def test_whether_a_restart_would_forget_anything(
     )
     assert issue is not None
     conforms(issue, "Issue")
-    assert issue["journal"] == told
+    assert sent(issue)["journal"] == told
 
 
 def test_a_pause_and_a_drain() -> None:
@@ -74,10 +76,12 @@ def test_what_was_used_of_which_budget() -> None:
     assert document["budgets"] == {
         "day": "2026-03-01",
         "day_tokens": 40,
+        "used_up_by": None,
         "max_tokens_per_day": 1_000,
         "max_tokens_per_issue": 100,
         "max_turns_per_issue": 7,
-        "max_attempts_without_progress": 5,
+        "max_turns_without_progress": 2,
+        "max_attempts_without_progress": 3,
     }
     assert story.issue("SYM-1")["spent"] == {"tokens": 40, "turns": 1}
     story.streams("1", turn_count=1, total_tokens=140)
@@ -89,13 +93,24 @@ def test_what_was_used_of_which_budget() -> None:
 
 def test_how_the_tracker_answers() -> None:
     story = Chronicle(make_issue("1"))
-    closed = {"circuit": "closed", "failures_in_a_row": 0, "until": None, "last_error": None}
+    closed = {
+        "circuit": "closed",
+        "failures_in_a_row": 0,
+        "until": None,
+        "asks_next_at": None,
+        "last_error": None,
+    }
     story.slow = True
     story.begin()
     assert story.document()["tracker"] == closed
     story.fail_poll(make_failure("502 Bad Gateway", category=Category.TRACKER_STATUS))
     tracker = story.document()["tracker"]
-    assert tracker == {**closed, "failures_in_a_row": 1, "last_error": "502 Bad Gateway"}
+    assert tracker == {
+        **closed,
+        "failures_in_a_row": 1,
+        "asks_next_at": "2026-03-01T12:00:30Z",
+        "last_error": "502 Bad Gateway",
+    }
     story.advance(30_000)
     story.fail_poll(make_failure("503", category=Category.TRACKER_STATUS))
     conforms(story.document(), "State")

@@ -46,3 +46,9 @@ def test_json_keeps_every_id_whole() -> None:
     log(session_id=SESSION, issue_id="SYM-1", issue_identifier="SYM-1")
     assert SESSION in stream.getvalue()
     assert '"issue_id": "SYM-1"' in stream.getvalue()
+
+
+def test_attempts_are_told_as_people_count_them(out: io.StringIO) -> None:
+    log(issue_identifier="SYM-1", attempt=2, attempt_number=3, attempt_limit=5)
+    assert "attempt=3 of 5" in " ".join(out.getvalue().replace("'", "").split())
+    assert "attempt_" not in out.getvalue()

@@ -1,12 +1,14 @@
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from harness.chronicle import SKILLS, START, Chronicle, conforms, populated
 from harness.scheduling import make_failure, make_issue
+from symphony.domain.issue import Selection
 from symphony.observability.documents import issue_document, state_document
-from symphony.observability.history import DroppedSkill, History
+from symphony.observability.history import History
+from symphony.observability.model import DroppedSkill
 from symphony.scheduler import policy
 from symphony.scheduler.inputs import (
     ClaimKind,
@@ -26,7 +28,7 @@ NOON = "2026-03-01T12:00:00Z"
 def test_the_state_is_what_the_stored_schema_says_and_nothing_else() -> None:
     document = populated().document()
     conforms(document, "State")
-    assert document["counts"] == {"running": 1, "retrying": 1, "blocked": 1, "waiting": 2}
+    assert document["counts"] == {"running": 1, "retrying": 1, "blocked": 1, "waiting": 2, "ready": 0}
 
 
 @pytest.mark.conformance("H-2")
@@ -119,7 +121,13 @@ def test_a_retry_tells_when_it_is_due_and_what_went_wrong() -> None:
     assert (row["attempt"], row["error"]) == (1, "turn_failed: it broke")
     assert row["due_at"] == "2026-03-01T12:00:11Z"
     issue = story.issue("SYM-2")
-    assert issue["attempts"] == {"restart_count": 0, "current_retry_attempt": 1, "runs_started": 1}
+    assert issue["attempts"] == {
+        "number": 2,
+        "limit": 4,
+        "restart_count": 0,
+        "current_retry_attempt": 1,
+        "runs_started": 1,
+    }
     assert issue["last_error"] == "turn_failed: it broke"
     assert issue["workspace"] == {"path": "/ws/2", "host": None, "branch": None}
 
@@ -238,7 +246,7 @@ def test_times_do_not_flicker_when_two_clocks_are_read_one_after_the_other() -> 
     for late_us in (0, 400_000, 499_999, 600_000):
         now = story.wall() + timedelta(microseconds=late_us)
         document = state_document(story.state, story.history, now_ms=story.now, now=now)
-        seen.add(document["retrying"][0]["due_at"])
+        seen.add(document.retrying[0].due_at)
     assert len(seen) == 1
 
 
@@ -246,19 +254,19 @@ def test_without_a_history_times_are_as_they_look_from_now() -> None:
     story = populated()
     document = state_document(story.state, History(), now_ms=story.now, now=story.wall())
     conforms(document, "State")
-    assert document["running"][0]["started_at"] == NOON
-    assert document["running"][0]["skills"] is None
+    assert document.running[0].started_at == NOON
+    assert document.running[0].skills is None
     issue = issue_document(story.state, History(), "SYM-1", now_ms=story.now, now=story.wall())
     assert issue is not None
     conforms(issue, "Issue")
-    assert issue["recent_events"] == []
+    assert issue.recent_events == ()
 
 
 def test_times_are_utc_whatever_the_zone_of_the_clock() -> None:
     story = populated()
     local = story.wall().astimezone(tz=None)
     document = state_document(story.state, story.history, now_ms=story.now, now=local)
-    assert document["generated_at"] == "2026-03-01T12:00:01Z"
+    assert document.generated_at == "2026-03-01T12:00:01Z"
     assert START.isoformat().startswith("2026-03-01T12:00:00")
 
 
@@ -280,3 +288,43 @@ def test_a_large_board_is_judged_issue_by_issue_and_not_pair_by_pair(monkeypatch
     assert calls == 4_999
     story.issue("SYM-4999")
     assert calls == 5_000, "one issue is judged for one issue"
+
+
+# --- a part of the board ---
+
+
+def large() -> Chronicle:
+    """One slot, which the first of six issues has; one of them is held back."""
+    issues = [make_issue(str(number), state="Todo" if number < 4 else "Doing") for number in range(1, 6)]
+    held = make_issue("6", dispatchable=False, not_dispatchable_reason="assigned to a person")
+    story = Chronicle(*issues, held, max_concurrent_agents=1, active_states=frozenset({"todo", "doing"}))
+    story.begin()
+    return story
+
+
+def test_a_bounded_document_lists_who_starts_first_and_counts_all() -> None:
+    whole, some = large().document(), large().document(Selection(most=2))
+    conforms(some, "State")
+    assert some["waiting"] == whole["waiting"][:2]
+    assert (some["waiting_left_out"], whole["waiting_left_out"]) == (3, 0)
+    for document in (whole, some):
+        assert document["counts"]["waiting"] == 5
+        assert document["waiting_by_reason"] == {"no_slot": 4, "not_dispatchable": 1}
+        assert len(document["running"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("only", "listed"),
+    [
+        (Selection(states=frozenset({"doing"})), [0, 2]),
+        (Selection(states=frozenset({" TODO ", "none"})), [1, 3]),
+        (Selection(codes=frozenset({"not_dispatchable"})), [0, 1]),
+        (Selection(codes=frozenset({"running"})), [1, 0]),
+        (Selection(codes=frozenset({"no_slot"}), states=frozenset({"Doing"}), most=1), [0, 1]),
+        (Selection(most=0), [1, 0]),
+    ],
+)
+def test_issues_are_chosen_by_state_and_by_code(only: Selection, listed: list[int]) -> None:
+    document = large().document(only)
+    assert [len(document["running"]), len(document["waiting"])] == listed
+    assert document["counts"] == {"running": 1, "retrying": 0, "blocked": 0, "waiting": 5, "ready": 0}

@@ -1,17 +1,14 @@
-from dataclasses import replace
 from datetime import timedelta
+
+from msgspec.structs import replace
 
 from harness.chronicle import SKILLS, START, Chronicle
 from harness.scheduling import make_issue
 from symphony.observability.history import (
     MAX_EVENTS,
-    DroppedSkill,
     History,
-    ListedSkill,
-    RunSkills,
-    SkillProblem,
-    SkillTotals,
 )
+from symphony.observability.model import DroppedSkill, ListedSkill, SkillProblem, Skills, SkillsTotals
 from symphony.scheduler.inputs import AgentReported, Outcome, OutcomeKind, RunEnded, RunReport, RunStage
 from symphony.scheduler.machine import step
 
@@ -122,11 +119,11 @@ def test_skills_are_summed_up_over_all_runs_as_far_as_they_matter_to_people() ->
         SkillProblem(path="a", code="bom", severity="warning"),
         SkillProblem(path="b", code="missing_name", severity="error"),
     )
-    history.skills_loaded("1", RunSkills(dropped=dropped, problems=problems))
+    history.skills_loaded("1", Skills(dropped=dropped, problems=problems))
     told = ListedSkill(name="x", path="x", sha256=None)
     for seen in (False, True):
-        history.skills_loaded("2", RunSkills(listed=(replace(told, seen=seen),)))
-    assert history.skill_totals == SkillTotals(runs=2, listed=1, dropped=2, malformed=1), "a run counts once"
+        history.skills_loaded("2", Skills(listed=(replace(told, seen=seen),)))
+    assert history.skill_totals == SkillsTotals(runs=2, listed=1, dropped=2, malformed=1), "a run counts once"
 
 
 def test_the_next_run_of_an_issue_is_summed_up_as_well() -> None:

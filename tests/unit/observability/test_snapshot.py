@@ -57,9 +57,9 @@ def test_an_issue_that_is_retried_tells_why_and_which_attempt_is_next() -> None:
     story = Story(make_issue("1")).begin()
     story.fails(failure=make_failure("it broke"))
     assert row(story, "SYM-1").status == "retrying"
-    assert row(story, "SYM-1").detail == policy.retry_words(story.state.retrying["1"])
+    assert row(story, "SYM-1").detail == policy.retry_words(story.state.retrying["1"], story.state.settings)
     assert "it broke" in row(story, "SYM-1").detail
-    assert "attempt 1" in row(story, "SYM-1").detail
+    assert "attempt 2 of" in row(story, "SYM-1").detail
 
 
 def test_a_blocked_issue_shows_the_failure_that_blocked_it() -> None:

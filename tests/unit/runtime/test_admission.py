@@ -5,19 +5,27 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
+from symphony.agents.base import Surroundings
+from symphony.agents.registry import AGENTS, agent_kind, create_backend
 from symphony.domain.failures import Category
+from symphony.hosts.local import LocalHost
 from symphony.runtime.admission import ACKNOWLEDGEMENT, admit, judge
 from symphony.runtime.bound import redaction_for
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
 from symphony.workflow.document import Judgement, Stamp, WorkflowFile
-from symphony.workflow.errors import WarningCode, WorkflowError
+from symphony.workflow.errors import WarningCode, WorkflowError, WorkflowWarning
 
 PATH = Path("/repo/WORKFLOW.md")
 SECRET = "correct-horse-battery"
 
 
-def file(front: str) -> WorkflowFile:
-    data = f"---\n{front}---\nDo it.\n".encode()
+BUDGET = "agent: {budget: {max_tokens_per_issue: 5000000}}\n"
+
+
+def file(front: str, body: str = "Do it.\n") -> WorkflowFile:
+    """The file with this front matter, and with a budget where nothing is said of agents."""
+    budget = "" if "agent:" in front else BUDGET
+    data = f"---\n{front}{budget}---\n{body}".encode()
     return WorkflowFile(path=PATH, data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256=""))
 
 
@@ -94,6 +102,41 @@ def test_where_nothing_is_started_an_open_sandbox_is_odd_and_not_wrong() -> None
     judgement = judged(OPEN, acknowledged=None)
     assert judgement.failures == ()
     assert [warning.code for warning in judgement.warnings] == [WarningCode.UNGUARDED]
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings"),
+    [
+        ("kind: codex", ""),
+        ("kind: claude", ""),
+        ("kind: acp", "acp: {command: gemini --acp}\n"),
+        ("kind: codex, budget: {max_turns_per_issue: 9}", ""),
+        ("kind: command", "command: {profile: aider, model: m}\n"),
+        ("kind: command, budget: {max_tokens_per_day: 9}", "command: {profile: aider, model: m}\n"),
+    ],
+)
+def test_an_agent_that_costs_money_without_a_limit_is_odd(agent: str, settings: str) -> None:
+    front = f"tracker: {{kind: markdown}}\nagent: {{{agent}}}\n{settings}"
+    warnings = judged(front, acknowledged=True).warnings
+    (found,) = [warning for warning in warnings if warning.code is WarningCode.NO_BUDGET]
+    assert found.hint is not None
+    assert found.where == f"{PATH}:3"
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings"),
+    [
+        ("kind: codex, budget: {max_tokens_per_issue: 9}", ""),
+        ("kind: claude, budget: {max_tokens_per_day: 9}", ""),
+        ("kind: command", "command: {command: ./my-script}\n"),
+        ("kind: command, budget: {max_turns_per_issue: 9}", "command: {profile: aider, model: m}\n"),
+    ],
+)
+def test_a_limit_or_an_agent_of_ones_own_is_in_order(agent: str, settings: str) -> None:
+    front = f"tracker: {{kind: markdown}}\nagent: {{{agent}}}\n{settings}"
+    judgement = judged(front, acknowledged=True)
+    assert judgement.failures == ()
+    assert WarningCode.NO_BUDGET not in {warning.code for warning in judgement.warnings}
 
 
 def test_a_policy_that_codex_refuses_is_odd_and_passed_on() -> None:
@@ -192,3 +235,60 @@ def test_a_webhook_secret_is_masked_and_its_variable_kept_from_children(written:
     assert SECRET not in repr(workflow.settings)
     assert ("HOOK" in workflow.secret_names) == (written == "$HOOK")
     assert any(warning.code is WarningCode.LITERAL_SECRET for warning in workflow.warnings)
+
+
+# --- a prompt that names tools which no session is offered ---
+
+GITHUB = (
+    "tracker:\n  kind: github\n  active_states: [open]\n  terminal_states: [closed]\n"
+    "  provider: {repo: octo-team/website, scope: %s}\n"
+)
+BOARD_PROMPT = "\nDo {{ issue.identifier }}.\n\nMove it with the `board_move` tool.\nThen board_move again.\n"
+
+
+def unknown_tools(front: str, body: str) -> list[WorkflowWarning]:
+    judgement = judge(file(front, body), environment={"GITHUB_TOKEN": SECRET}, acknowledged=None)
+    assert judgement.workflow is not None, judgement.failures
+    assert judgement.workflow.warnings == judgement.warnings
+    return [warning for warning in judgement.warnings if warning.code is WarningCode.UNKNOWN_TOOL]
+
+
+def test_a_tool_of_another_tracker_is_told_once_with_its_line_and_what_there_is() -> None:
+    (warning,) = unknown_tools(GITHUB % "token", BOARD_PROMPT)
+    assert "`board_move`" in warning.message
+    assert warning.where == f"{PATH}:12"
+    assert warning.hint == "sessions are offered issue_move, issue_comment, github_api"
+
+
+def test_a_tool_that_a_setting_takes_away_is_told() -> None:
+    body = "Use `github_api`, then issue_move.\n"
+    assert unknown_tools(GITHUB % "token", body) == []
+    (warning,) = unknown_tools(GITHUB % "off", body)
+    assert "`github_api`" in warning.message
+
+
+def test_only_whole_names_count() -> None:
+    assert unknown_tools(GITHUB % "token", "my_board_move, board_moves, board_move-ment, issue-moves\n") == []
+
+
+def test_the_default_prompt_fits_every_tracker() -> None:
+    assert unknown_tools(GITHUB % "off", "") == []
+    assert unknown_tools("tracker: {kind: markdown}\n", "") == []
+
+
+def test_an_agent_that_takes_no_tools_is_told_of_none() -> None:
+    front = "tracker: {kind: markdown}\nagent: {kind: command}\ncommand: {command: make work}\n"
+    (warning,) = unknown_tools(front, BOARD_PROMPT)
+    assert "no agent here takes tools" in warning.message
+    rules = "agent: {kind: command, rules: [{label: hard, use: codex}]}\ncommand: {command: make work}\n"
+    assert unknown_tools(f"tracker: {{kind: markdown}}\n{rules}", BOARD_PROMPT) == [], "one of them does"
+
+
+@pytest.mark.parametrize("kind", AGENTS.names)
+def test_a_kind_says_of_tools_what_its_backend_says(kind: str, tmp_path: Path) -> None:
+    front = f"tracker: {{kind: markdown}}\nagent: {{kind: {kind}}}\n"
+    sections = "acp: {profile: gemini}\ncommand: {command: make work}\n"
+    judgement = judge(file(front + sections), environment={}, acknowledged=None)
+    (agent,) = judgement.agents.values()
+    around = Surroundings(host=LocalHost(), environ={}, secret_names=frozenset(), homes=tmp_path)
+    assert create_backend(agent, around).capabilities.client_tools is agent_kind(kind).client_tools

@@ -13,7 +13,7 @@ from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.runtime.agents import ask_agents, changed_agents
 from symphony.runtime.bound import Bound, scheduler_settings
 from symphony.scheduler.settings import AgentFacts, Rule
-from symphony.workflow.agents import agents_in_use
+from symphony.workflow.agents import AGENT_SECTIONS
 from symphony.workflow.document import Stamp, WorkflowFile, parse_workflow
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def _bound(tmp_path: Path, front: str = FRONT, **backends: Backend) -> Bound:
     file = WorkflowFile(
         path=tmp_path / "WORKFLOW.md", data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256="")
     )
-    workflow = parse_workflow(file, environment={}, tracker_kinds=("markdown",), agent_kinds=("codex",))
-    named = agents_in_use(workflow.settings)
+    workflow = parse_workflow(file, environment={}, tracker_kinds=("markdown",), agent_kinds=AGENT_SECTIONS)
+    named = workflow.agents
     agents: Mapping[str, Any] = {name: backends.get(name, Backend()) for name in named}
     made = make_bound(tmp_path, FakeTracker())
     return replace(made, workflow=workflow, named=named, agents=cast("Mapping[str, AgentBackend]", agents))

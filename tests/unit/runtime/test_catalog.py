@@ -3,6 +3,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -11,7 +12,7 @@ from structlog.testing import capture_logs
 from symphony import skills
 from symphony.agents.envelope import assemble
 from symphony.runtime import catalog as runtime_catalog
-from symphony.runtime.catalog import RunCatalog, load_catalog
+from symphony.runtime.catalog import RunCatalog, Scanned, load_catalog, settled
 from symphony.skills import Scope, Severity, SkillOptions, SkillSet, anchored
 from symphony.testing.scripted_agent.skill_file import path_of
 
@@ -90,6 +91,39 @@ async def test_a_loader_that_hangs_is_left_behind_at_the_deadline(
         assert await load_catalog(tmp_path, SkillOptions(), deadline_s=0.05) == RunCatalog()
     assert 0.05 <= time.monotonic() - begun < 2
     assert [(line["event"], line["log_level"]) for line in logs] == [("skills_timed_out", "warning")]
+
+
+async def test_what_could_be_read_until_the_deadline_is_listed_as_incomplete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        add(tmp_path, name)
+    clock = iter([0.0, 1.0, 1.9, 2.0])  # the call, then before each file
+    with monkeypatch.context() as patch, capture_logs() as logs:
+        patch.setattr("symphony.runtime.catalog.time", SimpleNamespace(monotonic=lambda: next(clock)))
+        patch.setattr("symphony.skills.discover.time", SimpleNamespace(monotonic=lambda: next(clock)))
+        catalog = await load_catalog(tmp_path, SkillOptions())
+    assert catalog.names == ("a", "b")
+    assert "This list is incomplete: there was no time" in str(catalog.block)
+    assert not catalog.complete, "so that no comment says that all is well"
+    assert ("skills_timed_out", "warning") in [(line["event"], line["log_level"]) for line in logs]
+
+
+async def test_only_one_thread_is_ever_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: threading.Event
+) -> None:
+    stuck: list[str] = []
+
+    def load(workspace: Path, _: SkillOptions, **__: object) -> SkillSet:
+        stuck.append(threading.current_thread().name)
+        gate.wait(30)
+        return SkillSet(root=workspace)
+
+    monkeypatch.setattr(skills, "load", load)
+    with anyio.fail_after(20):
+        for _ in range(3):
+            assert await load_catalog(tmp_path, SkillOptions(), deadline_s=0.0) == RunCatalog()
+    assert len(stuck) == 1
 
 
 async def test_dropped_skills_are_logged_by_name(tmp_path: Path) -> None:
@@ -253,3 +287,54 @@ async def test_digests_that_hang_are_left_behind_at_their_deadline(
         catalog = await load_catalog(tmp_path, SkillOptions())
     assert begun.is_set()
     assert (catalog.names, catalog.sha256) == (("greet",), {})
+
+
+class TestWhatTheAgentListsItself:
+    """A team's directory of the agent, with two of ours linked into it: one faultless, one that is odd."""
+
+    async def loaded(self, workspace: Path) -> RunCatalog:
+        add(workspace, "even")
+        add(workspace, "odd", "---\nname: odd\ndescription: **Bold**\n---\n")
+        add(workspace, "ours")
+        theirs = workspace / "theirs"
+        (theirs / "team").mkdir(parents=True)
+        (theirs / "team" / "SKILL.md").write_text(GOOD.format(name="team"))
+        for name in ("even", "odd"):
+            (theirs / name).symlink_to(workspace / ".symphony/skills" / name)
+        return await load_catalog(
+            workspace, SkillOptions(), scanned=Scanned(workspace=workspace, roots=(theirs,))
+        )
+
+    @pytest.mark.parametrize(
+        ("listed", "ours"),
+        [
+            (None, ("odd", "ours")),
+            ((), ("even", "odd", "ours")),
+            (("even", "odd"), ("ours",)),
+            (("odd", "team"), ("even", "ours")),
+        ],
+        ids=["it cannot say", "nothing", "both", "the odd one"],
+    )
+    async def test_each_skill_is_listed_once_and_none_nowhere(
+        self, tmp_path: Path, listed: tuple[str, ...] | None, ours: tuple[str, ...]
+    ) -> None:
+        async def ask() -> frozenset[Path] | None:
+            told = None if listed is None else (tmp_path / "theirs" / one / "SKILL.md" for one in listed)
+            return None if told is None else frozenset(told)
+
+        with capture_logs() as logs:
+            catalog = await settled(await self.loaded(tmp_path), SkillOptions(), ask)
+        assert catalog.names == ours
+        assert {one.sha256 is None for one in catalog.skills.listed} == {False}
+        assert catalog.own_listing
+        dropped = [line["names"] for line in logs if line["event"] == "skills_dropped"]
+        assert dropped == ([tuple(sorted({"even", "odd"} - {*ours}))] if len(ours) < 3 else [])
+
+    async def test_it_is_not_asked_where_it_finds_nothing_of_ours(self, tmp_path: Path) -> None:
+        async def ask() -> frozenset[Path] | None:
+            raise AssertionError
+
+        add(tmp_path, "ours")
+        scanned = Scanned(workspace=tmp_path, roots=(tmp_path / "theirs",))
+        catalog = await load_catalog(tmp_path, SkillOptions(), scanned=scanned)
+        assert await settled(catalog, SkillOptions(), ask) is catalog

@@ -1,12 +1,13 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
 import anyio
 import pytest
 from anyio import to_thread
+from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
 from harness.binding import (
@@ -24,6 +25,7 @@ from symphony.runtime import effects as module
 from symphony.runtime.clock import Timers
 from symphony.runtime.effects import Effects
 from symphony.runtime.notes import Notes
+from symphony.runtime.skill_comments import SkillComments
 from symphony.runtime.state_dir import StateDirectory
 from symphony.scheduler.commands import (
     CleanWorkspace,
@@ -34,6 +36,7 @@ from symphony.scheduler.commands import (
     FinishRun,
     Notify,
     PostNote,
+    ReadAnswers,
     RefreshIssues,
     SetTimer,
     StartRun,
@@ -41,17 +44,21 @@ from symphony.scheduler.commands import (
     StopRun,
 )
 from symphony.scheduler.inputs import (
+    AnswersRead,
+    AnswersUnread,
     OutcomeKind,
     Polled,
     PollFailed,
     Refreshed,
     RefreshFailed,
+    Remark,
     RunEnded,
     Timer,
     TimerFired,
     TimerKind,
 )
 from symphony.trackers.base import TrackerError
+from symphony.trackers.memory import MemoryTracker
 from symphony.workspace.model import Removal, WorkspaceError
 
 pytestmark = pytest.mark.asyncio
@@ -69,6 +76,10 @@ class Desk:
     effects: Effects
     mailbox: Mailbox
     exited: anyio.Event
+
+
+async def _unheard(_run_id: str, _thread_id: str) -> None:
+    """Nobody remembers conversations."""
 
 
 @asynccontextmanager
@@ -93,7 +104,9 @@ async def at_work(
             on_exit=exited.set,
             on_skills=lambda _issue_id, _run_id, _skills: None,
             on_agent=lambda _run_id, _agent: None,
-            notes=Notes(),
+            on_conversation=_unheard,
+            notes=(notes := Notes()),
+            skill_comments=SkillComments(notes, remember=lambda _: None, written=checkpoint),
             now_ms=lambda: 0,
         )
         tasks.start_soon(timers.run)
@@ -373,6 +386,27 @@ async def test_a_note_goes_onto_its_issue(tmp_path: Path) -> None:
         desk.effects.carry_out(PostNote(issue=ONE, kind="blocked", body="Help."))
         await anyio.wait_all_tasks_blocked()
     assert [body.splitlines()[-1] for body in tracker.comments.values()] == ["Help."]
+
+
+async def test_comments_are_read_and_what_fails_is_a_fact(tmp_path: Path) -> None:
+    note = PostNote(issue=ONE, kind="blocked", body="Red or blue?", occasion="r1")
+    tracker = MemoryTracker([ONE])
+    async with at_work(tmp_path) as desk:
+        desk.effects.bound = replace(desk.effects.bound, tracker=tracker)
+        desk.effects.carry_out(note)
+        await anyio.wait_all_tasks_blocked()
+        tracker.comment(ONE.id, "Blue", author="ann")
+        desk.effects.carry_out(ReadAnswers(question="r1", note=note))
+        await anyio.wait_all_tasks_blocked()
+        tracker.remove(ONE.id)
+        desk.effects.carry_out(ReadAnswers(question="r1", note=note))
+        await anyio.wait_all_tasks_blocked()
+    read, unread = desk.mailbox.facts
+    assert read == AnswersRead(
+        issue_id=ONE.id, question="r1", answers=(Remark(id="c2", author="ann", text="Blue"),)
+    )
+    assert isinstance(unread, AnswersUnread)
+    assert (unread.question, unread.failure.category) == ("r1", Category.TRACKER_STATUS)
 
 
 async def test_leaving_waits_for_what_is_under_way(tmp_path: Path) -> None:

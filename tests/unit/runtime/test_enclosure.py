@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from symphony.runtime.enclosure import enclosure
+from symphony.workflow.agents import AGENT_SECTIONS
 from symphony.workflow.document import Stamp, WorkflowFile, parse_workflow
 
 
@@ -15,7 +16,7 @@ def isolation_of(tmp_path: Path, workspace: str, **environment: str) -> Any:
         stamp=Stamp(mtime_ns=0, size=len(text), sha256=""),
     )
     home = {"HOME": str(tmp_path / "home")}
-    workflow = parse_workflow(file, environment=home, tracker_kinds={"memory"}, agent_kinds={"codex"})
+    workflow = parse_workflow(file, environment=home, tracker_kinds={"memory"}, agent_kinds=AGENT_SECTIONS)
     return enclosure(workflow, {**home, **environment})
 
 

@@ -19,6 +19,7 @@ from symphony.runtime.bound import Bound
 from symphony.runtime.hooks import Webhooks
 from symphony.scheduler.inputs import WakeAsked
 from symphony.web.port import HookAnswer, HookDeniedError
+from symphony.workflow.agents import AGENT_SECTIONS
 from symphony.workflow.document import Stamp, WorkflowFile, parse_workflow
 
 pytestmark = pytest.mark.asyncio
@@ -34,7 +35,7 @@ def _bound(kind: str = "github", secret: str | None = REFERENCE) -> Bound:
     text = f"---\ntracker:\n  kind: {kind}\n  webhook_secret: {secret or 'null'}\n---\nDo it.\n"
     stamp = Stamp(mtime_ns=0, size=0, sha256="")
     file = WorkflowFile(path=Path("/w/WORKFLOW.md"), data=text.encode(), stamp=stamp)
-    workflow = parse_workflow(file, environment={}, tracker_kinds=(kind,), agent_kinds=("codex",))
+    workflow = parse_workflow(file, environment={}, tracker_kinds=(kind,), agent_kinds=AGENT_SECTIONS)
 
     class Served:
         settings = workflow.settings

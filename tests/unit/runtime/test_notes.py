@@ -4,33 +4,18 @@ from typing import NoReturn
 
 import anyio
 import pytest
-from anyio import to_thread
 from structlog.testing import capture_logs
 
 from harness.binding import SECRET, CommentingTracker, FakeTracker, make_bound, nothing
 from harness.scheduling import make_failure, make_issue
-from symphony import skills
 from symphony.journal.model import CommentRecord
 from symphony.runtime import notes
 from symphony.runtime.notes import Notes
-from symphony.skills import Problem, Severity, SkillOptions
 from symphony.trackers.base import TrackerError
 
 pytestmark = pytest.mark.asyncio
 
 ISSUE = make_issue()
-
-
-async def problems(workspace: Path, text: str) -> tuple[Problem, ...]:
-    """What the loader says about a SKILL.md of that text."""
-    return await to_thread.run_sync(_problems, workspace, text)
-
-
-def _problems(workspace: Path, text: str) -> tuple[Problem, ...]:
-    path = workspace / ".symphony" / "skills" / "x" / "SKILL.md"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return skills.load(workspace, SkillOptions()).problems
 
 
 async def refuse() -> NoReturn:
@@ -116,27 +101,6 @@ async def test_a_secret_never_reaches_a_comment(tmp_path: Path) -> None:
     assert "it said ***" in body
 
 
-async def test_malformed_skills_are_named_by_path_in_one_comment(tmp_path: Path) -> None:
-    tracker = CommentingTracker()
-    bound = make_bound(tmp_path, tracker)
-    found = await problems(tmp_path, "no front matter\n")
-    for _ in range(2):
-        await Notes().report_skills(bound, ISSUE, found)
-    assert len(tracker.puts) == 1
-    await Notes().report_skills(bound, ISSUE, await problems(tmp_path, "---\ndescription: d\n---\n"))
-    (body,) = tracker.comments.values()
-    assert ".symphony/skills/x/SKILL.md" in body
-    assert "missing_name" in body, "edited in place"
-
-
-async def test_what_is_no_error_is_not_worth_a_comment(tmp_path: Path) -> None:
-    tracker = CommentingTracker()
-    mild = await problems(tmp_path, "---\nname: x\ndescription: d\n---\n")
-    assert mild
-    await Notes().report_skills(make_bound(tmp_path, tracker), ISSUE, mild)
-    assert tracker.puts == []
-
-
 async def test_a_tracker_without_comments_is_told_apart_from_a_failing_one(tmp_path: Path) -> None:
     with capture_logs() as logs:
         await Notes().post(make_bound(tmp_path, FakeTracker()), ISSUE, kind="blocked", body="x")
@@ -165,43 +129,6 @@ async def test_a_hanging_comment_is_given_up(tmp_path: Path, monkeypatch: pytest
     assert [(line["event"], line["reason"]) for line in logs] == [("comment_failed", "TimeoutError")]
 
 
-class TestWhatIsMended:
-    async def test_a_mended_set_turns_the_comment_into_resolved(self, tmp_path: Path) -> None:
-        tracker = CommentingTracker()
-        bound, ours = make_bound(tmp_path, tracker), Notes()
-        await ours.report_skills(bound, ISSUE, await problems(tmp_path, "no front matter\n"))
-        await ours.report_skills(bound, ISSUE, ())
-        (body,) = tracker.comments.values()
-        assert "can be loaded again" in body
-        assert "x/SKILL.md" not in body
-
-    async def test_a_set_that_breaks_again_is_told_in_the_same_comment(self, tmp_path: Path) -> None:
-        tracker = CommentingTracker()
-        bound, ours = make_bound(tmp_path, tracker), Notes()
-        broken = await problems(tmp_path, "no front matter\n")
-        for found in (broken, (), broken):
-            await ours.report_skills(bound, ISSUE, found)
-        (body,) = tracker.comments.values()
-        assert "x/SKILL.md" in body
-
-    async def test_without_an_earlier_comment_nothing_is_written(self, tmp_path: Path) -> None:
-        tracker = CommentingTracker()
-        await Notes().report_skills(make_bound(tmp_path, tracker), ISSUE, ())
-        assert tracker.puts == []
-
-    async def test_after_a_restart_it_is_still_resolved(self, tmp_path: Path) -> None:
-        tracker = CommentingTracker()
-        bound = make_bound(tmp_path, tracker)
-        await Notes().report_skills(bound, ISSUE, await problems(tmp_path, "no front matter\n"))
-        await Notes().report_skills(bound, ISSUE, ())
-        assert "can be loaded again" in "".join(tracker.comments.values())
-
-    async def test_a_tracker_without_comments_is_not_told_that_nothing_is_wrong(self, tmp_path: Path) -> None:
-        with capture_logs() as logs:
-            await Notes().report_skills(make_bound(tmp_path, FakeTracker()), ISSUE, ())
-        assert logs == []
-
-
 class TestWhatIsKnown:
     async def test_an_unchanged_note_costs_no_request(self, tmp_path: Path) -> None:
         tracker = CommentingTracker()
@@ -209,9 +136,7 @@ class TestWhatIsKnown:
         await ours.post(bound, ISSUE, kind="blocked", body="x")
         asked = len(tracker.asked)
         await ours.post(bound, ISSUE, kind="blocked", body="x")
-        await ours.report_skills(bound, ISSUE, ())
-        await ours.report_skills(bound, ISSUE, ())
-        assert len(tracker.asked) == asked + 1, "once to see that nothing was reported"
+        assert len(tracker.asked) == asked
 
     async def test_another_tracker_is_asked_again(self, tmp_path: Path) -> None:
         ours, first, second = Notes(), CommentingTracker(), CommentingTracker()
@@ -246,16 +171,3 @@ class TestWhatIsKnown:
             released.set()
         (body,) = tracker.comments.values()
         assert body.endswith("second")
-
-
-@pytest.mark.parametrize(
-    ("at_least", "named"), [(Severity.ERROR, False), (Severity.WARNING, True), (None, False)]
-)
-async def test_the_gate_says_how_bad_it_must_be(
-    tmp_path: Path, at_least: Severity | None, *, named: bool
-) -> None:
-    tracker = CommentingTracker()
-    mild = await problems(tmp_path, "---\nname: y\ndescription: d\n---\n")
-    assert Severity.WARNING in {problem.severity for problem in mild}
-    await Notes().report_skills(make_bound(tmp_path, tracker), ISSUE, mild, at_least=at_least)
-    assert bool(tracker.comments) is named

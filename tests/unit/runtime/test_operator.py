@@ -7,10 +7,12 @@ import anyio
 import pytest
 
 from harness.binding import SECRET, FakeTracker, Mailbox, make_bound
-from harness.chronicle import Chronicle, conforms, populated
+from harness.chronicle import Chronicle, conforms, populated, sent
 from harness.scheduling import make_failure, make_issue
 from symphony.domain.failures import SymphonyError
+from symphony.observability import model
 from symphony.observability.documents import state_document
+from symphony.observability.moments import utc_text
 from symphony.runtime import operator as module
 from symphony.runtime.bound import Bound
 from symphony.runtime.catalog import RunCatalog
@@ -51,8 +53,8 @@ async def test_the_documents_are_those_of_the_state_it_holds(tmp_path: Path) -> 
     document = await desk.operator.state()
     conforms(document, "State")
     plain = desk.story.document()
-    assert document["counts"] == plain["counts"]
-    assert document["running"] == plain["running"]
+    assert sent(document)["counts"] == plain["counts"]
+    assert sent(document)["running"] == plain["running"]
     issue = await desk.operator.issue("SYM-3")
     assert issue is not None
     conforms(issue, "Issue")
@@ -65,15 +67,11 @@ async def test_no_secret_gets_out_by_any_document(tmp_path: Path, monkeypatch: p
     story.streams(last_message=f"found {SECRET}", rate_limits={"limitId": SECRET, "auth_token": "plain"})
     desk = Desk(tmp_path, story)
     monkeypatch.setattr(module, "preview", _leaking)
-    documents = [
-        await desk.operator.state(),
-        await desk.operator.issue("SYM-1"),
-        await desk.operator.prompt("SYM-1"),
-    ]
+    state = await desk.operator.state()
+    documents = [state, await desk.operator.issue("SYM-1"), await desk.operator.prompt("SYM-1")]
     assert SECRET not in repr(documents)
     assert "plain" not in repr(documents)
-    assert documents[0] is not None
-    assert documents[0]["codex_totals"]["total_tokens"] == 0, "a count is no secret"
+    assert state.codex_totals.total_tokens == 0, "a count is no secret"
 
 
 async def _leaking(
@@ -120,9 +118,8 @@ async def test_a_snapshot_that_takes_too_long_is_given_up(
 ) -> None:
     gate = threading.Event()
 
-    def stuck(*_: object, **__: object) -> dict[str, Any]:
+    def stuck(*_: object, **__: object) -> None:
         gate.wait()
-        return {}
 
     monkeypatch.setattr(module, "state_document", stuck)
     desk = Desk(tmp_path, timeout_s=0.01)
@@ -140,7 +137,7 @@ async def test_a_snapshot_is_made_beside_the_event_loop(
     seen: list[threading.Thread] = []
     build = state_document
 
-    def spy(state: State, *rest: Any, **named: Any) -> dict[str, Any]:
+    def spy(state: State, *rest: Any, **named: Any) -> model.State:
         seen.append(threading.current_thread())
         return build(state, *rest, **named)
 
@@ -166,7 +163,7 @@ async def test_a_prompt_is_previewed_for_the_attempt_that_comes_next(
     document = await Desk(tmp_path).operator.prompt(identifier)
     assert document is not None
     conforms(document, "Prompt")
-    assert (document["attempt"], document["source"]) == (attempt, "daemon")
+    assert (document.attempt, document.source) == (attempt, "daemon")
 
 
 async def test_a_prompt_of_an_unknown_issue(tmp_path: Path) -> None:
@@ -227,8 +224,8 @@ async def test_a_refresh_puts_one_wake_into_the_mailbox_however_many_ask(tmp_pat
     desk = Desk(tmp_path, Chronicle().begin())
     answers = [desk.operator.refresh() for _ in range(100)]
     assert [answer.coalesced for answer in answers] == [False] + [True] * 99
-    assert desk.mailbox.facts == [WakeAsked(reason="operator")]
-    assert answers[0].requested_at == desk.story.wall()
+    assert desk.mailbox.facts == [WakeAsked(reason="operator", by_operator=True)]
+    assert answers[0].requested_at == utc_text(desk.story.wall())
 
 
 @pytest.mark.conformance("H-3")
@@ -253,4 +250,4 @@ async def test_a_daemon_that_is_ending_polls_no_more(tmp_path: Path) -> None:
         desk.operator.refresh()
     assert refused.value.code == "orchestrator_unavailable"
     assert desk.mailbox.facts == []
-    assert (await desk.operator.state())["health"]["status"] == "draining"
+    assert (await desk.operator.state()).health.status == "draining"

@@ -10,10 +10,11 @@ from harness.binding import SECRET, FakeTracker, make_bound
 from harness.chronicle import Chronicle, populated
 from harness.scheduling import make_failure, make_issue
 from symphony.domain.failures import Category
+from symphony.observability.moments import utc_text
 from symphony.runtime.operator import ServiceOperator
-from symphony.runtime.orders import Orders
+from symphony.runtime.orders import Order, Orders
 from symphony.scheduler.inputs import Input, OperatorAsked, OutcomeKind, Verb
-from symphony.web.port import RefusedError, UnavailableError, VerbAnswer
+from symphony.web.port import RefusedError, UnavailableError
 
 pytestmark = pytest.mark.asyncio
 
@@ -27,7 +28,7 @@ class Desk:
         self.story = story or populated()
         self.bound = make_bound(tmp_path, FakeTracker())
         self.started = True
-        self.held: list[Input] = []
+        self.held: list[Input | Order] = []
         self.holds = False
         self.operator = ServiceOperator(
             state=lambda: self.story.state if self.started else None,
@@ -38,23 +39,25 @@ class Desk:
             now=self.story.wall,
         )
 
-    def post(self, fact: Input) -> None:
+    def post(self, item: Input | Order) -> None:
         if self.holds:
-            self.held.append(fact)
+            self.held.append(item)
         else:
-            self.take(fact)
+            self.take(item)
 
-    def take(self, fact: Input) -> None:
+    def take(self, item: Input | Order) -> None:
         if self.meanwhile is not None:
             self.meanwhile()
         before = self.story.state
-        self.story.tell(fact)
-        self.operator(before, fact, self.story.state, ())
+        self.story.tell(item.fact if isinstance(item, Order) else item)
+        if isinstance(item, Order):
+            item.take(before)
 
     async def act(self, verb: str, identifier: str | None = None, text: str | None = None) -> str:
         done = await self.operator.act(verb, identifier, text)
-        assert isinstance(done, VerbAnswer)
-        assert (done.verb, done.issue_identifier, done.requested_at) == (verb, identifier, self.story.wall())
+        assert done is not None
+        asked_at = utc_text(self.story.wall())
+        assert (done.verb, done.issue_identifier, done.requested_at) == (verb, identifier, asked_at)
         return done.message
 
     async def refused(
@@ -75,7 +78,7 @@ async def test_an_order_is_carried_out_before_it_is_answered(tmp_path: Path) -> 
     )
     assert desk.story.state.paused
     document = await desk.operator.state()
-    assert document["paused"] is True
+    assert document.paused is True
     assert await desk.act("retry", "SYM-2") == "it is tried once the daemon is resumed"
     assert await desk.act("resume") == "issues are started again"
     assert not desk.story.state.paused
@@ -133,7 +136,6 @@ async def test_a_drain_says_what_it_waits_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("verb", "identifier", "text", "code", "hint"),
     [
-        ("resume", None, None, "not_paused", "`symphony status` tells why nothing starts"),
         ("stop", "SYM-3", None, "not_running", "`symphony explain SYM-3` tells why"),
         ("stop", "a/b ü", None, "not_running", "move it to a state that is not active"),
         ("retry", "SYM-1", None, "running", "`symphony stop SYM-1` ends its run"),
@@ -156,14 +158,33 @@ async def test_what_does_not_fit_is_refused_with_what_to_do(
     assert desk.story.state is before, "nothing was asked of the scheduler"
 
 
-async def test_twice_the_same_of_the_daemon(tmp_path: Path) -> None:
+async def test_twice_the_same_of_the_daemon_succeeds_and_says_that_it_is_so_already(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
-    await desk.act("pause")
-    refused = await desk.refused("pause")
-    assert (refused.code, refused.hint) == ("already_paused", "`symphony resume` has issues started again")
-    await desk.act("drain")
-    refused = await desk.refused("drain")
-    assert (refused.code, refused.hint) == ("draining", "the next `symphony run` takes up what is left")
+    for verb in ("pause", "resume", "drain"):
+        first = await desk.operator.act(verb, None)
+        before = desk.story.state
+        second = await desk.operator.act(verb, None)
+        assert first is not None
+        assert second is not None
+        assert (first.changed, second.changed) == (True, False), verb
+        assert desk.story.state is before, "nothing was asked of the scheduler"
+        assert await desk.act(verb) in {
+            "the daemon is paused already",
+            "the daemon is not paused",
+            "the daemon is shutting down already",
+        }
+
+
+async def test_who_pauses_when_somebody_else_just_did_hears_that_it_was_so(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+
+    def somebody_else() -> None:
+        desk.story.tell(OperatorAsked(verb=Verb.PAUSE))
+
+    desk.meanwhile = somebody_else
+    done = await desk.operator.act("pause", None)
+    assert done is not None
+    assert not done.changed
 
 
 async def test_an_issue_that_nobody_knows(tmp_path: Path) -> None:
@@ -197,8 +218,7 @@ async def test_an_order_is_answered_when_it_is_taken_and_not_before(tmp_path: Pa
         while not desk.held:
             await anyio.lowlevel.checkpoint()
         assert told == []
-        other = OperatorAsked(verb=Verb.PAUSE)
-        desk.operator(desk.story.state, other, desk.story.state, ())
+        Order(OperatorAsked(verb=Verb.PAUSE)).take(desk.story.state)
         for _ in range(3):
             await anyio.lowlevel.checkpoint()
         assert told == [], "the order of somebody else is not this one, however equal"
@@ -208,12 +228,14 @@ async def test_an_order_is_answered_when_it_is_taken_and_not_before(tmp_path: Pa
 
 async def test_an_order_that_is_not_taken_for_long_counts_as_given(tmp_path: Path) -> None:
     story = Desk(tmp_path).story
-    posted: list[Input] = []
+    posted: list[Order] = []
     orders = Orders(posted.append, taken_s=0)
-    assert "nothing new" in await orders.give(story.state, Verb.PAUSE, None, None)
-    (fact,) = posted
-    assert isinstance(fact, OperatorAsked)
-    orders.taken(story.state, fact)  # late, and nobody waits any more
+    told, changed = await orders.give(story.state, Verb.PAUSE, None, None)
+    assert "nothing new" in told
+    assert changed
+    (order,) = posted
+    assert order.fact == OperatorAsked(verb=Verb.PAUSE)
+    order.take(story.state)  # late, and nobody waits any more
 
 
 # --- when there is nobody to order ---

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from symphony.journal.model import Journal, Retention, Trimmed
+from symphony.journal.model import Retention, Trimmed
 from symphony.runtime.retention import (
     Limits,
     Surplus,
@@ -132,8 +132,7 @@ class FakeJournal:
 async def kept_bounded(state_dir: StateDirectory, *answers: Trimmed | Exception) -> FakeJournal:
     with anyio.CancelScope() as scope:
         fake = FakeJournal(scope, *answers)
-        journal: Journal = fake  # type: ignore[assignment]  # only `trim` is asked for
-        await keep_bounded(state_dir, journal, lambda: (SETTINGS, frozenset()), 0)
+        await keep_bounded(state_dir, fake.trim, lambda: (SETTINGS, frozenset()), 0)
     return fake
 
 
@@ -158,8 +157,8 @@ async def test_the_log_of_a_run_that_begins_during_the_look_stays(state_dir: Sta
     begun.touch()
     said_nothing.touch()
     with anyio.CancelScope() as scope:
-        journal: Journal = FakeJournal(scope, Trimmed())  # type: ignore[assignment]  # as above
-        await keep_bounded(state_dir, journal, lambda: (SETTINGS, asked.pop(0) if asked else frozenset()), 0)
+        trim = FakeJournal(scope, Trimmed()).trim
+        await keep_bounded(state_dir, trim, lambda: (SETTINGS, asked.pop(0) if asked else frozenset()), 0)
     assert begun.exists()
     assert not said_nothing.exists()
 
@@ -193,9 +192,9 @@ async def test_a_daemon_removes_them_and_tells(state_dir: StateDirectory) -> Non
     for path in (old, needed):
         os.utime(path, (0, 0))
     with anyio.CancelScope() as scope, capture_logs() as logs:
-        journal: Journal = FakeJournal(scope, Trimmed())  # type: ignore[assignment]  # as above
+        trim = FakeJournal(scope, Trimmed()).trim
         settings = (SETTINGS, frozenset[str]())
-        await keep_bounded(state_dir, journal, lambda: settings, 0, lambda: frozenset({"thread-b"}))
+        await keep_bounded(state_dir, trim, lambda: settings, 0, lambda: frozenset({"thread-b"}))
     assert not old.exists()
     assert needed.exists()
     assert [(line["event"], line["files"], line["bytes"]) for line in logs] == [("threads_trimmed", 1, 10)]

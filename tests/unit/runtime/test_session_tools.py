@@ -21,7 +21,6 @@ from symphony.runtime.bound import Bound
 from symphony.runtime.session_tools import SessionTools, missing_tools, session_options
 from symphony.runtime.skill_source import skills_of_run
 from symphony.skills import ActivationMode, Offer, SkillOptions, load, render
-from symphony.workflow.engine import typed
 from symphony.workflow.settings import AgentSettings
 
 if TYPE_CHECKING:
@@ -215,6 +214,21 @@ class TestADiskThatHangs:
         monkeypatch.setattr(session_tools, "DEADLINE_S", 5.0)
         assert "Body of a." in (await ours.call("activate_skill", name="a")).text
 
+    async def test_no_more_than_one_thread_ever_hangs(
+        self, tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ours = await session(tmp_path, "a", "b")
+        hanging = []
+
+        def hang(*_: object) -> None:
+            hanging.append(1)
+            gate.wait()
+
+        monkeypatch.setattr("symphony.skills.activate.read_content", hang)
+        for name in ("a", "b", "a"):
+            assert "in time" in message(await ours.call("activate_skill", name=name))
+        assert hanging == [1]
+
     async def test_a_search_that_takes_too_long_is_a_failure(
         self, tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -257,7 +271,9 @@ class TestWhatCannotBeOffered:
     ) -> Bound:
         specs = tuple(ToolSpec(name=name, description="", input_schema={}) for name in taken)
         made = make_bound(tmp_path, ToolTracker(specs=specs))
-        settings = replace(made.settings, agent=typed(AgentSettings, {"skills": skills}))
+        settings = made.settings.model_copy(
+            update={"agent": AgentSettings.model_validate({"skills": skills})}
+        )
         return replace(
             made,
             workflow=replace(made.workflow, settings=settings),

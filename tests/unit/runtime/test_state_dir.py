@@ -1,5 +1,4 @@
 import errno
-import json
 import os
 import subprocess
 import sys
@@ -8,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.left_runs import leave_run
 from symphony.domain.failures import Category
 from symphony.hosts.base import Identity
 from symphony.runtime.instance_lock import Holder, holding, parse_holder
-from symphony.runtime.state_dir import LiveRun, StateDirectory, StateDirectoryError
+from symphony.runtime.state_dir import StateDirectory, StateDirectoryError
 from symphony.runtime.state_place import instance_of, locate
 
 AGENT = Identity(boot_id="b", pid=7, started=1.5)
@@ -278,88 +276,7 @@ def test_a_file_system_without_locks_is_told_in_one_line(
     assert "SYMPHONY_STATE_DIR" in (told.value.failure.hint or "")
 
 
-# --- run files ---
-
-NAMED = {"issue_id": "1", "issue_identifier": "SYM-1"}
-RUN = LiveRun(run_id="e-1", issue_id="1", issue_identifier="SYM-1", workspace_path="/w/SYM-1", agent=AGENT)
-
-
-def test_a_run_that_an_earlier_version_left_is_read_and_removed(state: StateDirectory) -> None:
-    bare = LiveRun(run_id="e-2", issue_id="2", issue_identifier="SYM-2")
-    leave_run(state, RUN)
-    leave_run(state, bare)
-    assert state.left_runs() == (RUN, bare)
-    state.remove_run("e-1")
-    state.remove_run("e-1")
-    assert state.left_runs() == (bare,)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "",
-        "{",
-        "[]",
-        "null",
-        "7",
-        '"text"',
-        "{}",
-        {**NAMED, "agent": []},
-        {**NAMED, "agent": "x"},
-        {**NAMED, "agent": ["x"]},
-        {**NAMED, "agent": {"boot_id": "b", "pid": float("inf"), "started": 1}},
-        {**NAMED, "agent": {"boot_id": "b", "pid": -1, "started": 1}},
-        {**NAMED, "agent": {"boot_id": "b", "pid": None, "started": 1}},
-        b"\xff\xfe",
-    ],
-)
-def test_a_damaged_file_still_tells_its_run(
-    state: StateDirectory, damage: str | bytes | dict[str, object]
-) -> None:
-    text = json.dumps(damage) if isinstance(damage, dict) else damage
-    state.runs.mkdir()
-    (state.runs / "e-9.json").write_bytes(text.encode() if isinstance(text, str) else text)
-    (left,) = state.left_runs()
-    assert left.run_id == "e-9"
-    assert left.agent is None
-
-
 # --- stderr logs ---
-
-
-def log(state: StateDirectory, run_id: str, text: str, age_s: int) -> Path:
-    path = state.stderr_log(run_id)
-    path.write_text(text)
-    os.utime(path, (1_000_000 - age_s, 1_000_000 - age_s))
-    return path
-
-
-def test_empty_logs_go_and_of_the_others_the_newest_stay(state: StateDirectory) -> None:
-    empty = log(state, "e-1", "", 0)
-    old, middle, new = (log(state, f"e-{age}", "x", age) for age in (30, 20, 10))
-    state.trim_logs(keep=2)
-    assert not empty.exists()
-    assert not old.exists()
-    assert middle.exists()
-    assert new.exists()
-
-
-def test_the_log_of_a_live_run_stays_even_if_it_is_old_and_empty(state: StateDirectory) -> None:
-    live = log(state, RUN.run_id, "", 99)
-    log(state, "e-2", "x", 1)
-    state.trim_logs([RUN.run_id], keep=0)
-    assert [path.name for path in state.logs.iterdir()] == [live.name]
-
-
-def test_a_log_that_cannot_be_looked_at_or_removed_stops_nothing(state: StateDirectory) -> None:
-    (state.logs / "e-1.stderr.log").symlink_to("nowhere")
-    stubborn = state.logs / "e-2.stderr.log"
-    stubborn.mkdir()
-    (stubborn / "inner").write_text("x")
-    gone = log(state, "e-3", "", 1)
-    state.trim_logs(keep=0)
-    assert stubborn.exists()
-    assert not gone.exists()
 
 
 def test_the_log_of_a_run_that_said_nothing_is_dropped(tmp_path: Path) -> None:

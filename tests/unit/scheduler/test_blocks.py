@@ -58,8 +58,9 @@ def test_an_agent_that_needs_a_person_blocks_its_issue() -> None:
     (note,) = story.said(PostNote)
     assert (note.kind, note.issue.id) == ("blocked", "1")
     assert note.body == (
-        "Symphony stopped working on this issue: which colour?\n\n"
-        'To answer: `symphony answer SYM-1 "…"`.\n\nTo go on: say it.'
+        "Symphony stopped working on this issue:\n\n```text\nwhich colour?\n```\n\n"
+        "To answer, write a comment on this issue: the agent goes on with what you write. "
+        'Where the daemon runs, this does the same:\n\n```text\nsymphony answer SYM-1 "…"\n```'
     )
     story.advance(10_000_000)
     assert not story.said(StartRun)
@@ -170,28 +171,36 @@ def _fail_idle(story: Story, times: int, **changes: Any) -> None:
         story.advance(300_000)
 
 
-def test_five_failures_without_progress_block_the_issue() -> None:
+def test_three_failures_without_progress_block_the_issue() -> None:
     story = Story(make_issue(), poll_interval_ms=10_000_000, stall_timeout_ms=0).begin()
-    _fail_idle(story, 4)
+    _fail_idle(story, 2)
     assert not story.state.blocked
     _fail_idle(story, 1)
     blocked = story.state.blocked["1"]
     assert blocked.failure.category is Category.NO_PROGRESS
     assert blocked.failure.message == (
-        "5 attempts left neither a new commit nor a changed tree; "
+        "3 attempts left neither a new commit nor a changed tree; "
         "the last one ended with turn_failed: it broke"
     )
     assert blocked.failure.hint is not None
     assert "labels, title or description" in story.said(PostNote)[0].body
 
 
-def test_five_clean_ends_without_progress_block_an_issue_that_is_still_active() -> None:
+def test_an_issue_that_is_too_long_is_not_tried_again() -> None:
+    story = _running()
+    failure = make_failure("5 MB", category=Category.ISSUE_TOO_LONG, blame=Blame.CONFIG, retryable=False)
+    story.fails(failure=failure, progress=None)
+    assert story.state.blocked["1"].failure is failure
+    assert len(story.said(PostNote)) == 1
+
+
+def test_three_clean_ends_without_progress_block_an_issue_that_is_still_active() -> None:
     story = Story(make_issue(), poll_interval_ms=10_000_000, stall_timeout_ms=0).begin()
-    for _ in range(5):
+    for _ in range(3):
         assert story.state.running
         story.ends(progress=False).advance(1_000)
     assert (
-        story.state.blocked["1"].failure.message == "5 attempts left neither a new commit nor a changed tree"
+        story.state.blocked["1"].failure.message == "3 attempts left neither a new commit nor a changed tree"
     )
 
 
@@ -206,9 +215,9 @@ def test_a_clean_end_without_progress_does_not_block_an_issue_that_is_done() -> 
 
 def test_progress_starts_the_count_anew() -> None:
     story = Story(make_issue(), poll_interval_ms=10_000_000, stall_timeout_ms=0).begin()
-    _fail_idle(story, 4)
+    _fail_idle(story, 2)
     story.fails(progress=True).advance(300_000)
-    _fail_idle(story, 4)
+    _fail_idle(story, 2)
     assert not story.state.blocked
 
 
@@ -223,7 +232,7 @@ def test_progress_starts_the_count_anew() -> None:
 )
 def test_an_outage_never_blocks_and_never_forgives(changes: dict[str, Any]) -> None:
     story = Story(make_issue(), poll_interval_ms=10_000_000, stall_timeout_ms=0).begin()
-    _fail_idle(story, 4)
+    _fail_idle(story, 2)
     _fail_idle(story, 3, **changes)
     assert not story.state.blocked
     _fail_idle(story, 1)
@@ -239,7 +248,7 @@ def test_an_agent_whose_progress_is_unknown_is_not_accused() -> None:
 
 def test_attempts_that_never_reached_an_agent_made_no_progress() -> None:
     story = Story(make_issue(), poll_interval_ms=10_000_000).begin()
-    for _ in range(5):
+    for _ in range(3):
         story.fails(failure=make_failure(category=Category.WORKSPACE_HOOK_FAILED), progress=None)
         story.advance(300_000)
     assert story.state.blocked
@@ -247,10 +256,10 @@ def test_attempts_that_never_reached_an_agent_made_no_progress() -> None:
 
 def test_an_unblocked_issue_has_all_its_attempts_again() -> None:
     story = Story(make_issue(), poll_interval_ms=10_000_000, stall_timeout_ms=0).begin()
-    _fail_idle(story, 5)
+    _fail_idle(story, 3)
     story.put("1", description="more")
     story.tell(WakeAsked(reason="t"))
-    _fail_idle(story, 4)
+    _fail_idle(story, 2)
     assert not story.state.blocked
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
+from symphony.domain.counts import MOST
 from symphony.domain.failures import Category
 from symphony.scheduler import budgets
 from symphony.scheduler.commands import (
@@ -193,14 +194,19 @@ def _day_used() -> Story:
 def test_a_used_up_day_lets_turns_end_and_starts_nothing() -> None:
     story = _day_used()
     assert not story.said(StopRun)
+    (notice,) = story.notices("day_budget_used")
     story.forget().tell(WakeAsked(reason="t"))
     assert not story.said(StartRun)
     verdict = eligible(story.board["3"], story.state)
     assert isinstance(verdict, Ineligible)
     assert verdict.code is ReasonCode.DAY_BUDGET
-    assert verdict.message == (
+    assert verdict.message.startswith(
         "the token budget of today is used up: 1,000 of 1,000 tokens (agent.budget.max_tokens_per_day)"
     )
+    spender = story.state.day_spender
+    assert spender is not None
+    assert f"{spender.issue} (agent codex)" in verdict.message
+    assert (notice.fields["agent"], notice.fields["tokens"]) == ("codex", spender.tokens)
     story.turn_ends("1")
     assert [finish.reason for finish in story.said(FinishRun)] == [FinishReason.BUDGET]
     story.ends("1").advance(10_000)
@@ -211,13 +217,31 @@ def test_a_used_up_day_lets_turns_end_and_starts_nothing() -> None:
     assert [note.issue.id for note in story.said(PostNote)] == ["1", "2"], "nothing is said on issue 3"
 
 
+def test_a_day_that_an_earlier_daemon_used_up_names_nobody() -> None:
+    story = Story(make_issue(), max_tokens_per_day=1_000).begin()
+    story.tell(Recovered(day="2025-01-01", day_tokens=1_000))
+    used = budgets.day_used(story.state, make_issue())
+    assert used is not None
+    assert used.category is Category.BUDGET_DAY
+    assert story.state.day_spender is None
+
+
+def test_counts_that_cannot_be_are_brought_within_bounds() -> None:
+    story = _story()
+    story.report(total_tokens=10**30, input_tokens=-1, turn_count=10**30)
+    report = story.state.running["1"].report
+    assert (report.total_tokens, report.input_tokens, report.turn_count) == (MOST, 0, MOST)
+    assert story.state.spent["1"] == Spent(tokens=MOST, turns=MOST)
+    assert story.state.day_tokens == MOST
+
+
 def test_a_new_day_lets_everybody_go_on() -> None:
     story = _day_used().turn_ends("1").ends("1").advance(10_000)
     story.tell(WakeAsked(reason="t"))
     story.forget().tell(DayBegan(day="2025-01-01"))
     assert story.state.blocked.keys() == {"1", "2"}, "the same day again is nothing"
     story.tell(DayBegan(day="2025-01-02"))
-    assert story.state.day_tokens == 0
+    assert (story.state.day_tokens, story.state.day_spender) == (0, None)
     assert [notice.fields for notice in story.notices("day_began")] == [{"day": "2025-01-02"}]
     story.advance(1)
     assert set(story.started()) == {"SYM-1", "SYM-2", "SYM-3"}

@@ -169,7 +169,7 @@ def test_missing_labels_are_named_and_present_ones_are_not() -> None:
 
 def test_a_claimed_issue_says_what_it_waits_for() -> None:
     issue = make_issue()
-    retry = Retry(issue=issue, attempt=3, due_ms=9, error="it broke", idle_attempts=0)
+    retry = Retry(issue=issue, attempt=3, due_ms=9, error="it broke", idle_attempts=0, runs=1)
     calm = Retry(issue=issue, attempt=1, due_ms=9, error=None, idle_attempts=0)
     blocked = Blocked(issue=issue, failure=make_failure("which colour?"), blocked_ms=0)
     assert _reason(issue, _state(running={"1": _running(issue)})) == (
@@ -178,7 +178,7 @@ def test_a_claimed_issue_says_what_it_waits_for() -> None:
     )
     assert _reason(issue, _state(retrying={"1": retry})) == (
         ReasonCode.RETRYING,
-        "waiting for attempt 3 after: it broke",
+        "waiting for attempt 2 of 4 after: it broke",
     )
     assert (
         _reason(issue, _state(retrying={"1": calm}))[1] == "the last attempt ended well; is there more to do?"

@@ -54,7 +54,7 @@ def test_a_retry_keeps_its_number_its_time_and_its_counts() -> None:
             attempt=4,
             due_ms=65_000,
             error="it broke",
-            idle_attempts=3,
+            idle_attempts=2,
             failures=4,
             hopeless=True,
             workspace_path="/ws/1",
@@ -62,7 +62,7 @@ def test_a_retry_keeps_its_number_its_time_and_its_counts() -> None:
         )
     )
     retry = story.state.retrying["1"]
-    assert (retry.attempt, retry.due_ms, retry.error, retry.idle_attempts) == (4, 65_000, "it broke", 3)
+    assert (retry.attempt, retry.due_ms, retry.error, retry.idle_attempts) == (4, 65_000, "it broke", 2)
     assert (retry.failures, retry.hopeless, retry.workspace_path) == (4, True, "/ws/1")
     assert retry.resume is _RESUME
     story.advance(59_999)

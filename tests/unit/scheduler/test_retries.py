@@ -3,7 +3,9 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
+from symphony.domain.failures import Blame, Category
 from symphony.domain.issue import Blocker
+from symphony.scheduler import policy
 from symphony.scheduler.commands import CleanWorkspace, Notify, StartRun
 from symphony.scheduler.inputs import (
     OutcomeKind,
@@ -118,7 +120,8 @@ def test_a_retry_says_which_attempt_comes_when_and_why() -> None:
     story.fails()
     (ended,), (retrying,) = story.notices("run_ended"), story.notices("run_retrying")
     assert ended.fields["reason"] == "turn_failed: it broke"
-    assert retrying.fields == {"attempt": 1, "delay_ms": 10_000, "reason": "turn_failed: it broke"}
+    assert (retrying.fields["attempt"], retrying.fields["delay_ms"]) == (1, 10_000)
+    assert retrying.fields["reason"] == "turn_failed: it broke"
 
 
 def test_a_clean_end_is_good_news_and_its_continuation_none() -> None:
@@ -202,11 +205,10 @@ def test_a_due_retry_that_cannot_be_refreshed_waits_longer() -> None:
     story.fail_refresh()
     assert _retry(story) == (2, 20_000, "retry refresh failed: no answer")
     assert not story.state.retrying["1"].firing
-    assert story.notices("run_retrying")[0].fields == {
-        "attempt": 2,
-        "delay_ms": 20_000,
-        "reason": "retry refresh failed: no answer",
-    }
+    told = story.notices("run_retrying")[0].fields
+    assert (told["attempt"], told["delay_ms"]) == (2, 20_000)
+    assert told["reason"] == "retry refresh failed: no answer"
+    assert told["attempt_number"] == 2, "a wait is no attempt"
     story.slow = False
     story.forget().advance(20_000)
     assert [start.attempt for start in story.said(StartRun)] == [2]
@@ -263,3 +265,66 @@ def test_a_due_retry_waits_for_the_run_of_its_blocker_without_losing_its_number(
     story.advance(wait_ms)
     assert story.said(StartRun) == []
     assert _retry(story, "2")[:2] == (attempt, 10_000_000)
+
+
+# --- a workspace that somebody deleted -------------------------------------------------------------------
+
+
+def test_a_vanished_workspace_costs_no_attempt() -> None:
+    story = _running(max_attempts_without_progress=1)
+    gone = make_failure(category=Category.WORKSPACE_VANISHED, blame=Blame.WORKSPACE)
+    story.fails(failure=gone, progress=False)
+    attempt, wait_ms, error = _retry(story)
+    assert (attempt, wait_ms) == (1, 10_000)
+    assert error is not None
+    assert error.startswith("workspace_vanished: ")
+    assert story.state.retrying["1"].idle_attempts == 0
+
+
+def test_the_second_time_in_a_row_it_counts_as_any_failure_does() -> None:
+    story = _running(max_attempts_without_progress=2)
+    gone = make_failure(category=Category.WORKSPACE_VANISHED, blame=Blame.WORKSPACE)
+    story.fails(failure=gone, progress=False).advance(10_000)
+    story.streams().fails(failure=gone, progress=False)
+    assert (_retry(story)[0], story.state.retrying["1"].idle_attempts) == (2, 1)
+    story.advance(_retry(story)[1])
+    story.streams().fails(failure=gone, progress=False)
+    assert "1" in story.state.blocked, "an agent that deletes its own workspace does not go on for ever"
+
+
+# --- attempts as people count them -----------------------------------------------------------------------
+
+
+def _told(story: Story) -> str:
+    return policy.attempt_words(story.state.retrying["1"], story.state.settings)
+
+
+def test_attempts_are_counted_from_one_up_to_the_one_after_which_a_person_is_asked() -> None:
+    story = Story(make_issue(), max_attempts_without_progress=3, poll_interval_ms=10_000_000).begin()
+    seen = []
+    while run := story.state.running.get("1"):
+        seen.append(policy.attempt_words(run, story.state.settings))
+        story.fails(progress=False).advance(1_000_000)
+    assert seen == ["1 of 3", "2 of 3", "3 of 3"]
+    assert "1" in story.state.blocked
+
+
+def test_progress_moves_the_last_attempt_and_waits_for_a_slot_are_none() -> None:
+    story = Story(make_issue(), max_attempts_without_progress=3, poll_interval_ms=10_000_000).begin()
+    story.fails(progress=False)
+    assert _told(story) == "2 of 3"
+    story.advance(1_000_000).fails(progress=True)
+    assert _told(story) == "3 of 5"
+    story.advance(1_000_000).ends(progress=False)
+    assert _told(story) == "4 of 5", "after a clean end as well"
+    story.slow = True
+    story.advance(1_000)
+    story.fail_refresh()
+    assert _told(story) == "4 of 5"
+
+
+def test_a_limit_that_was_lowered_leaves_the_attempt_that_comes() -> None:
+    story = Story(make_issue(), poll_interval_ms=10_000_000).begin()
+    story.fails(progress=False).advance(1_000_000).fails(progress=False)
+    story.tell(SettingsChanged(settings=make_settings(max_attempts_without_progress=1)))
+    assert _told(story) == "3 of 3"

@@ -43,8 +43,27 @@ def test_a_run_without_an_agent_has_no_conversation() -> None:
 
 def test_a_new_conversation_has_the_totals_of_its_run() -> None:
     assert threads.thread_of(_run("t-9", total_tokens=40)) == Thread(
-        thread_id="t-9", input_tokens=20, output_tokens=20, total_tokens=40
+        thread_id="t-9", input_tokens=20, output_tokens=20, total_tokens=40, begun=False
     )
+
+
+@pytest.mark.parametrize(
+    ("known", "thread_id", "turns", "begun"),
+    [
+        (None, "t-9", 0, False),
+        (None, "t-9", 1, True),
+        (_INTERRUPTED, "t-1", 0, True),
+        (_INTERRUPTED, "t-2", 0, False),
+        (Resume(reason=ResumeReason.INTERRUPTED, thread=replace(_OLD, begun=False)), "t-1", 0, False),
+        (Resume(reason=ResumeReason.INTERRUPTED, thread=replace(_OLD, begun=False)), "t-1", 1, True),
+    ],
+)
+def test_a_conversation_has_begun_once_a_turn_of_it_did(
+    known: Resume | None, thread_id: str, turns: int, *, begun: bool
+) -> None:
+    thread = threads.thread_of(_run(thread_id, turns=turns, resume=known))
+    assert thread is not None
+    assert thread.begun is begun
 
 
 def test_a_conversation_that_went_on_has_its_old_totals_and_those_of_the_run() -> None:

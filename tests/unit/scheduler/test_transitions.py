@@ -25,6 +25,8 @@ from symphony.scheduler.commands import (
     MoveIssue,
     Notify,
     PostNote,
+    PushBranch,
+    ReadAnswers,
     RefreshIssues,
     SetTimer,
     StartRun,
@@ -38,6 +40,7 @@ from symphony.scheduler.inputs import (
     OutcomeKind,
     Recovered,
     RecoveredClaim,
+    Remark,
     RunStage,
     SettingsChanged,
     StopAsked,
@@ -185,6 +188,9 @@ def an_open_circuit() -> Story:
     wake(story)
     story.fail_refresh()
     story.fail_poll()
+    story.advance(2_000)
+    wake(story)
+    story.fail_refresh()
     return story
 
 
@@ -345,6 +351,18 @@ def reports(**changes: Any) -> When:
     return lambda story: story.streams(**changes)
 
 
+def a_comment(*, stranger: bool = False) -> When:
+    """Somebody comments on the issue, and the daemon is woken."""
+
+    def when(story: Story) -> None:
+        written = {"1": (Remark(id="c1", author="ann", text="blue"),)}
+        (story.others if stranger else story.answers).update(written)
+        wake(story)
+        story.advance(0)
+
+    return when
+
+
 def told(*facts: DrainAsked | StopAsked) -> When:
     def when(story: Story) -> None:
         for fact in facts:
@@ -397,7 +415,7 @@ ROWS = [
     row("", "a tick leaves a waiting retry alone",
         a_retry, wake, T, "poll", "", ERROR),
     row("S-18", "a tick without answers keeps the block",
-        a_block, a_tick_in_vain, B, "refresh | poll"),
+        a_block, a_tick_in_vain, B, "answers | refresh | poll"),
 
     # the end of a worker
     row("S-8", "a good end is looked at again after a second, as attempt 1",
@@ -551,6 +569,10 @@ ROWS = [
         a_block, asked(Verb.ANSWER, "blue"), R, "refresh | start attempt 1"),
     row("S-18", "answer: nothing is no answer",
         a_block, asked(Verb.ANSWER, " "), B),
+    row("S-18", "answer: a comment of a person answers the question",
+        a_block, a_comment(), R, "answers | refresh | poll | refresh | start attempt 1"),
+    row("S-18", "answer: a comment of a stranger does not",
+        a_block, a_comment(stranger=True), B, "answers | refresh | poll"),
     row("", "pause: what runs goes on",
         a_run, asked(Verb.PAUSE), R),
     row("", "pause: a due retry waits with its number",
@@ -566,19 +588,19 @@ ROWS = [
 
     # waiting for a person
     row("S-18", "SM7: terminal, clean and release",
-        a_block, on_the_board("Done"), U, "refresh | clean /ws/1 | poll"),
+        a_block, on_the_board("Done"), U, "answers | refresh | clean /ws/1 | poll"),
     row("S-18", "SM7: not active, release",
-        a_block, on_the_board("Backlog"), U, "refresh | poll"),
+        a_block, on_the_board("Backlog"), U, "answers | refresh | poll"),
     row("S-18", "SM7: not routable, release",
-        a_block, on_the_board("Todo", dispatchable=False), U, "refresh | poll"),
+        a_block, on_the_board("Todo", dispatchable=False), U, "answers | refresh | poll"),
     row("S-18", "SM7: missing, release",
-        a_block, on_the_board(None), U, "refresh | poll"),
+        a_block, on_the_board(None), U, "answers | refresh | poll"),
     row("S-18", "RT5: a changed label, release and start anew",
-        a_block, on_the_board("Todo", labels=("go",)), R, "refresh | poll | refresh | start"),
+        a_block, on_the_board("Todo", labels=("go",)), R, "answers | refresh | poll | refresh | start"),
     row("S-18", "RT5: another state that is active, release and start anew",
-        a_block, on_the_board("In Progress"), R, "refresh | poll | refresh | start"),
+        a_block, on_the_board("In Progress"), R, "answers | refresh | poll | refresh | start"),
     row("S-18", "RT5: nothing that matters changed",
-        a_block, on_the_board("Todo", priority=1), B, "refresh | poll"),
+        a_block, on_the_board("Todo", priority=1), B, "answers | refresh | poll"),
 
     # the way out
     row("S-21", "SC16: a drain lets a turn end",
@@ -599,7 +621,7 @@ ROWS = [
 # fmt: on
 
 
-def _words(command: Command) -> str:  # noqa: C901, PLR0911 - one line per kind of command
+def _words(command: Command) -> str:  # noqa: C901, PLR0911, PLR0912 - one line per kind of command
     match command:
         case FetchCandidates():
             return "poll"
@@ -617,6 +639,10 @@ def _words(command: Command) -> str:  # noqa: C901, PLR0911 - one line per kind 
             return f"clean {path}"
         case PostNote():
             return "note"
+        case PushBranch(branch=branch):
+            return f"push {branch}"
+        case ReadAnswers():
+            return "answers"
         case MoveIssue(state=state, reason=reason):
             return f"move to {state}: {reason}"
         case Exit():

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_issue, make_settings
+from symphony.domain.failures import Category
 from symphony.scheduler.commands import (
     CleanWorkspace,
     ContinueRun,
@@ -14,6 +15,7 @@ from symphony.scheduler.commands import (
     StopRun,
 )
 from symphony.scheduler.inputs import (
+    DrainAsked,
     OutcomeKind,
     SettingsChanged,
     TurnEnded,
@@ -106,6 +108,70 @@ def test_a_run_keeps_the_number_of_turns_it_started_with() -> None:
     story.tell(SettingsChanged(settings=make_settings(max_turns=9)))
     story.turn_ends().turn_ends()
     assert _finished(story) == [FinishReason.MAX_TURNS]
+
+
+# --- turns that leave nothing ----------------------------------------------------------------------------
+
+
+def test_two_turns_in_a_row_without_a_trace_end_the_run() -> None:
+    story = _running().turn_ends(trace=False)
+    assert [command.turn for command in story.said(ContinueRun)] == [2]
+    story.turn_ends(trace=False)
+    assert _finished(story) == [FinishReason.NO_PROGRESS]
+
+
+def test_a_turn_that_leaves_a_trace_starts_the_count_anew() -> None:
+    story = _running()
+    for trace in (False, True, False):
+        story.turn_ends(trace=trace)
+    assert not _finished(story)
+    story.turn_ends(trace=False)
+    assert _finished(story) == [FinishReason.NO_PROGRESS]
+
+
+def test_a_turn_of_which_nobody_can_tell_neither_counts_nor_forgives() -> None:
+    story = _running()
+    for trace in (None, None, None, False, None):
+        story.turn_ends(trace=trace)
+    assert not _finished(story)
+    story.turn_ends(trace=False)
+    assert _finished(story) == [FinishReason.NO_PROGRESS]
+
+
+def test_turns_without_a_trace_may_be_allowed_for_ever() -> None:
+    story = _running(max_turns_without_progress=None, max_turns=9)
+    for _ in range(9):
+        story.turn_ends(trace=False)
+    assert _finished(story) == [FinishReason.MAX_TURNS]
+
+
+def test_an_issue_that_was_moved_meanwhile_is_no_matter_of_progress() -> None:
+    story = _running().turn_ends(trace=False)
+    story.put("1", state="Human Review")
+    story.turn_ends(trace=False)
+    assert _finished(story) == [FinishReason.INACTIVE]
+
+
+def test_by_default_an_agent_that_does_nothing_gets_six_turns_and_then_a_person_is_asked() -> None:
+    story, turns = _running(), 0
+    while "1" in story.state.running:
+        turns += 1
+        story.turn_ends(trace=False)
+        if story.state.running["1"].finishing:
+            story.ends(kind=OutcomeKind.NO_PROGRESS, progress=False).advance(1_000)
+        assert turns < 99
+    assert turns == 6
+    assert story.state.blocked["1"].failure.category is Category.NO_PROGRESS
+    assert not story.state.completed
+
+
+def test_an_idle_run_that_ends_with_the_daemon_is_left_to_the_successor() -> None:
+    story = _running()
+    story.slow = True
+    story.turn_ends(trace=False).tell(DrainAsked())
+    story.ends(kind=OutcomeKind.NO_PROGRESS, progress=False)
+    assert story.state.retrying["1"].attempt == 1
+    assert story.notices("run_interrupted")
 
 
 def test_a_refresh_that_fails_between_turns_fails_the_run() -> None:

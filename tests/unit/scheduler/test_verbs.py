@@ -33,7 +33,7 @@ from symphony.scheduler.inputs import (
     WakeAsked,
 )
 from symphony.scheduler.policy import Ineligible, ReasonCode, eligible
-from symphony.scheduler.verbs import refusal
+from symphony.scheduler.verbs import already, refusal
 
 FAR = 10_000_000
 THREAD = Thread(thread_id="t-1", total_tokens=70)
@@ -115,11 +115,8 @@ def _paused() -> Story:
         (_stopped, Verb.ANSWER, "1", "blue", "no_question"),
         (_running, Verb.ANSWER, "1", "blue", "no_question"),
         (_running, Verb.PAUSE, None, None, None),
-        (_paused, Verb.PAUSE, None, None, "already_paused"),
         (_paused, Verb.RESUME, None, None, None),
-        (_running, Verb.RESUME, None, None, "not_paused"),
         (_running, Verb.DRAIN, None, None, None),
-        (_draining, Verb.DRAIN, None, None, "draining"),
     ],
 )
 def test_a_verb_is_judged_in_advance_and_again_on_arrival(
@@ -137,6 +134,29 @@ def test_a_verb_is_judged_in_advance_and_again_on_arrival(
     else:
         assert story.state == before
         assert story.told == refused
+
+
+@pytest.mark.parametrize(
+    ("given", "verb", "so"),
+    [
+        (_running, Verb.PAUSE, False),
+        (_paused, Verb.PAUSE, True),
+        (_paused, Verb.RESUME, False),
+        (_running, Verb.RESUME, True),
+        (_running, Verb.DRAIN, False),
+        (_draining, Verb.DRAIN, True),
+        (_running, Verb.STOP, False),
+    ],
+)
+def test_a_verb_about_the_daemon_never_fails_for_being_given_twice(
+    given: Any, verb: Verb, *, so: bool
+) -> None:
+    story = given().forget()
+    before = story.state
+    assert already(before, verb) is so
+    _ask(story, verb, "1" if verb is Verb.STOP else None)
+    assert not story.notices("operator_refused")
+    assert (story.state == before) is so
 
 
 def test_a_run_that_is_being_stopped_is_not_stopped_again() -> None:
@@ -168,8 +188,8 @@ def test_stop_ends_the_run_and_blocks_the_issue_until_a_person_acts() -> None:
     assert failure.hint == "run `symphony retry SYM-1` or `symphony unblock SYM-1`"
     (note,) = story.said(PostNote)
     assert note.body == (
-        "Symphony stopped working on this issue: an operator stopped it.\n\n"
-        "To go on: run `symphony retry SYM-1` or `symphony unblock SYM-1`."
+        "Symphony stopped working on this issue:\n\n```text\nan operator stopped it\n```\n\n"
+        "To go on:\n\n```text\nrun `symphony retry SYM-1` or `symphony unblock SYM-1`\n```"
     )
     story.advance(FAR)
     assert not story.said(StartRun)
@@ -279,19 +299,11 @@ def test_the_question_is_shown_as_it_is_and_how_to_answer_it() -> None:
     assert story.state.blocked["1"].question == "Red or ```blue```?"
     (note,) = story.said(PostNote)
     assert note.body == (
-        "Symphony stopped working on this issue: the agent asks a person.\n\n"
+        "Symphony stopped working on this issue:\n\n```text\nthe agent asks a person\n```\n\n"
         "The agent asks:\n\n````text\nRed or ```blue```?\n````\n\n"
-        'To answer: `symphony answer SYM-1 "…"`.'
+        "To answer, write a comment on this issue: the agent goes on with what you write. "
+        'Where the daemon runs, this does the same:\n\n```text\nsymphony answer SYM-1 "…"\n```'
     )
-
-
-def test_a_reason_that_is_a_question_gets_no_full_stop_behind_it() -> None:
-    story = _running()
-    failure = make_failure("the agent asks: which?", category=Category.TURN_INPUT_REQUIRED)
-    outcome = Outcome(kind=OutcomeKind.INPUT_REQUIRED, failure=failure)
-    story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
-    (note,) = story.said(PostNote)
-    assert note.body.startswith("Symphony stopped working on this issue: the agent asks: which?\n\n")
 
 
 def test_a_question_is_bounded() -> None:

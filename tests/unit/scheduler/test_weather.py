@@ -33,7 +33,7 @@ def _asked(story: Story) -> int:
     return len(story.said(FetchCandidates)) + len(story.said(RefreshIssues))
 
 
-def _failing(times: int, *, poll_interval_ms: int = 1_000) -> Story:
+def _failing(times: int, *, poll_interval_ms: int = 2_000) -> Story:
     """The tracker answers no poll, so many times in a row; nothing runs."""
     story = Story(poll_interval_ms=poll_interval_ms)
     story.slow = True
@@ -53,7 +53,7 @@ def test_one_failure_is_no_weather() -> None:
     story = _failing(1)
     assert _circuit(story) is Circuit.CLOSED
     assert story.state.weather.failures == 1
-    story.advance(1_000)
+    story.advance(2_000)
     assert _asked(story) == 1
 
 
@@ -68,7 +68,7 @@ def test_the_second_failure_opens_the_circuit() -> None:
 
 
 def test_it_is_told_once() -> None:
-    story = Story(poll_interval_ms=1_000)
+    story = Story(poll_interval_ms=2_000)
     story.slow = True
     story.begin()
     for _ in range(4):
@@ -77,12 +77,80 @@ def test_it_is_told_once() -> None:
     assert len(story.notices("circuit_opened")) == 1
 
 
-def test_nobody_bypasses_an_open_circuit() -> None:
+def test_no_news_bypasses_an_open_circuit() -> None:
     story = _failing(8)
-    story.tell(WakeAsked(reason="operator"))
-    story.advance(60_000)
-    story.tell(WakeAsked(reason="operator"))
+    story.tell(WakeAsked(reason="webhook"))
+    story.advance(15_000)
+    story.tell(WakeAsked(reason="tracker_changed"))
     assert _asked(story) == 0
+
+
+def test_an_operator_has_the_tracker_asked_at_once() -> None:
+    story = _failing(8)
+    story.tell(WakeAsked(reason="operator", by_operator=True))
+    assert (_asked(story), _circuit(story)) == (1, Circuit.HALF_OPEN)
+    story.fail_poll()
+    story.tell(WakeAsked(reason="operator", by_operator=True))
+    assert _asked(story) == 2
+    story.answer()
+    assert _circuit(story) is Circuit.CLOSED
+
+
+def test_an_operator_has_those_asked_about_who_wait() -> None:
+    story = Story(make_issue("1"), poll_interval_ms=600_000).begin().streams()
+    story.slow = True
+    story.state = replace(story.state, weather=_BAD)
+    story.turn_ends()
+    assert not story.refreshes
+    story.tell(WakeAsked(reason="operator", by_operator=True))
+    assert len(story.refreshes) == 1
+    assert _QUIET not in story.state.timers
+
+
+def test_an_operator_does_not_bypass_what_the_tracker_asked_for() -> None:
+    story = Story(poll_interval_ms=1_000)
+    story.slow = True
+    story.begin()
+    story.fail_poll(_LIMITED)
+    story.forget().advance(30_000)
+    story.tell(WakeAsked(reason="operator", by_operator=True))
+    assert _asked(story) == 0
+    story.advance(30_000)
+    assert _asked(story) == 1
+
+
+def test_failures_of_one_moment_count_once() -> None:
+    """A tick asks twice, and the end of a turn may ask in between."""
+    story = Story(make_issue("1"), poll_interval_ms=30_000).begin().streams()
+    story.slow = True
+    story.advance(30_000)
+    story.fail_refresh()
+    story.fail_poll()
+    assert (story.state.weather.failures, _circuit(story)) == (1, Circuit.CLOSED)
+    story.advance(30_000)
+    story.fail_refresh()
+    assert (story.state.weather.failures, _circuit(story)) == (2, Circuit.OPEN)
+
+
+@pytest.mark.parametrize("poll_interval_ms", [1_000, 30_000, 3_600_000])
+@pytest.mark.parametrize("outage_ms", [10_000, 600_000])
+def test_that_the_tracker_is_back_is_noticed_within_a_minute(poll_interval_ms: int, outage_ms: int) -> None:
+    story = Story(make_issue("1"), poll_interval_ms=poll_interval_ms).begin().streams()
+    story.slow = True
+    story.tell(WakeAsked(reason="test"))
+    began_ms = story.now
+    while story.now - began_ms < outage_ms:
+        while story.refreshes:
+            story.fail_refresh()
+        while story.polls:
+            story.fail_poll()
+        story.streams().advance(500)
+    story.slow = False
+    story.forget().answer()
+    if not story.said(FetchCandidates):
+        story.streams().advance(60_000)
+    assert story.state.last_poll_failure is None
+    assert _circuit(story) is Circuit.CLOSED
 
 
 def test_after_the_wait_one_answer_decides() -> None:
@@ -101,8 +169,11 @@ def test_after_the_wait_one_answer_decides() -> None:
     assert [notice.fields for notice in story.notices("circuit_closed")] == [{"failures": 4}]
 
 
-def test_a_poll_is_never_asked_sooner_than_its_interval() -> None:
-    story = _failing(2, poll_interval_ms=600_000)
+def test_a_poll_that_failed_is_asked_again_soon_however_long_the_interval() -> None:
+    story = _failing(1, poll_interval_ms=600_000)
+    assert story.state.next_poll_ms == story.now + 30_000
+    story.slow = False
+    story.advance(30_000)
     assert story.state.next_poll_ms == story.now + 600_000
 
 
@@ -112,8 +183,8 @@ def test_without_weather_nothing_waits(failures: int) -> None:
 
 
 @given(st.integers(min_value=2, max_value=10**6), st.text(max_size=20))
-def test_a_wait_doubles_up_to_five_minutes_give_or_take_a_fifth(failures: int, seed: str) -> None:
-    exact = min(2_000 * 2 ** min(failures - 2, 20), 300_000)
+def test_a_wait_doubles_up_to_half_a_minute_give_or_take_a_fifth(failures: int, seed: str) -> None:
+    exact = min(2_000 * 2 ** min(failures - 2, 20), 25_000)
     assert exact * 8 // 10 <= wait_ms(failures, seed) <= exact * 12 // 10
     assert wait_ms(failures, seed) == wait_ms(failures, seed)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from symphony.skills import Format, Memory, Severity, SkillOptions, Validation, comment_body, load, render
+from symphony.skills import Format, Severity, SkillOptions, Validation, comment_body, load, render
 
 __all__ = ["FOUND", "check", "files"]
 
@@ -81,13 +81,12 @@ def check(workspace: Path, data: bytes) -> None:
     path = workspace / ".symphony" / "skills" / "a" / "SKILL.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
-    memory = Memory()
     for profile in Validation:
         options = SkillOptions(validation=profile)
-        found = load(workspace, options, memory=memory)
+        found = load(workspace, options)
         errors = [one for one in found.problems if one.severity is Severity.ERROR]
         assert len(found.skills) + len(errors) == 1
-        assert load(workspace, options, memory=memory) == found
+        assert load(workspace, options) == found
         assert all(one.path == ".symphony/skills/a/SKILL.md" for one in found.problems)
         assert all(1 <= (one.line or 0) <= data.count(b"\n") + 2 for one in found.problems)
         assert (comment_body(found.problems) is None) == (not errors)

@@ -8,7 +8,7 @@ from bench.skills.__main__ import main, table
 
 
 def test_the_measurement_gives_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--sizes", "12", "--rounds", "1", "--settle", "0", "--json"]) == 0
+    assert main(["--sizes", "12", "--rounds", "1", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     (row,) = result["sizes"]
     assert row["skills"] == 12

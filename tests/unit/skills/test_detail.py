@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+from symphony.cli.documents import SkillDetail
+from symphony.cli.skills_documents import detail
+from symphony.cli.skills_view import detail_lines, visible
 from symphony.skills import SkillOptions, digests_of, load, render
-from symphony.skills.detail import detail, detail_lines, visible
 from unit.skills.conftest import Shelf
 
 
-def shown(workspace: Path, name: str, **options: Any) -> tuple[dict[str, Any], list[str]]:
+def shown(workspace: Path, name: str, **options: Any) -> tuple[SkillDetail, list[str]]:
     chosen = SkillOptions(**options)
     found = load(workspace, chosen)
     document = detail(workspace, found, name, render(found, chosen), chosen)
@@ -21,7 +23,7 @@ def shown(workspace: Path, name: str, **options: Any) -> tuple[dict[str, Any], l
 def test_the_text_is_shown_with_its_escapes_visible(shelf: Shelf) -> None:
     shelf.skill("a", "metadata: {symphony-phases: TEST}", body="One\n\x1b[2Jtwo\u202e\tthree\n")
     document, lines = shown(shelf.workspace, "a")
-    assert document["body"] == "One\n\x1b[2Jtwo\u202e\tthree"
+    assert document.body == "One\n\x1b[2Jtwo\u202e\tthree"
     assert lines[-2:] == ["One", "\\x1b[2Jtwo\\u202e\tthree"]
     assert {"enabled: yes", "phases: TEST"} <= {*lines}
 
@@ -40,7 +42,7 @@ def test_a_skill_that_has_just_gone_has_no_text(shelf: Shelf) -> None:
     path.unlink()
     document = detail(shelf.workspace, found, "a", render(found, options), options)
     assert document is not None
-    assert (document["body"], document["sha256"], document["files"]) == (None, None, [])
+    assert (document.body, document.sha256, document.files) == (None, None, ())
     assert "" not in list(detail_lines(document, found, "."))
 
 
@@ -52,14 +54,14 @@ def test_a_skill_of_the_user_is_shown_and_digested_like_any_other(shelf: Shelf, 
             (root / name / "SKILL.md").write_text(f"---\nname: {name}\ndescription: d\n---\n{body}\n")
     (user / "mine/extra.txt").write_text("x")
     mine, lines = shown(shelf.workspace, "mine", user_path=str(user))
-    assert (mine["scope"], mine["body"], mine["files"]) == ("user", "Mine", ["extra.txt"])
+    assert (mine.scope, mine.body, mine.files) == ("user", "Mine", ("extra.txt",))
     assert "files: extra.txt" in lines
     both = shown(shelf.workspace, "both", user_path=str(user))[0]
-    assert (both["body"], both["shadows"]) == ("Ours", [f"{user}/both/SKILL.md"])
+    assert (both.body, both.shadows) == ("Ours", (f"{user}/both/SKILL.md",))
     options = SkillOptions(user_path=str(user))
     digests = digests_of(shelf.workspace, load(shelf.workspace, options).skills, options)
     assert len(set(digests.values())) == 2
-    assert mine["sha256"] == digests[mine["path"]]
+    assert mine.sha256 == digests[mine.path]
 
 
 @pytest.mark.parametrize("line", ["plain", "日本語", "tab\there"])

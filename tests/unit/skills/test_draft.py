@@ -5,15 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.skills.draft import draft, suggested_name, with_front_matter
-from symphony.skills.incoming import judge_file
+from symphony.skills.exchange import judge_file
 from symphony.skills.model import Severity, Validation
 from symphony.skills.parse import Rules, is_clean_name
+from symphony.skills.text import is_visible
 
 STRICT = Rules(validation=Validation.STRICT)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=200)
 
 
-@given(description=TEXTS.filter(str.strip), when=TEXTS)
+@given(description=TEXTS.filter(is_visible), when=TEXTS.filter(is_visible))
 def test_any_text_comes_back_as_it_was_and_passes_the_strict_rules(description: str, when: str) -> None:
     parsed = judge_file(draft("a", description, when).encode(), "a", "a/SKILL.md", STRICT)
     assert parsed.skill is not None, parsed.problems

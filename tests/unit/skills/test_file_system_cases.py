@@ -88,9 +88,9 @@ def test_case_54_links_inside_the_workspace_are_followed_at_every_level(shelf: S
     shelf.skill("real", body="x")
     (shelf.root / "linked").symlink_to("real")
     (shelf.workspace / "alias").symlink_to(".symphony")
-    assert shelf.problems(path="alias/skills") == [("duplicate_name", "alias/skills/real/SKILL.md")]
+    assert shelf.problems(path="alias/skills") == [("duplicate_name", "alias/skills/linked/SKILL.md")]
     (skill,) = shelf.load(path="alias/skills").skills
-    assert skill.directory == "linked"
+    assert skill.directory == "real"
 
 
 def test_case_54_a_link_that_leads_nowhere_or_in_circles(shelf: Shelf) -> None:
@@ -271,12 +271,46 @@ def test_case_65_five_thousand_directories_stop_at_the_limit(shelf: Shelf) -> No
     assert time.process_time() - start < 5
     assert [skill.name for skill in found.skills] == ["d0000"]
     assert (found.problems[0].code, found.problems[0].path) == ("limit_exceeded", ".symphony/skills")
+    assert found.incomplete == "count"
 
 
-def test_a_name_that_is_not_utf8_is_shown_as_text(shelf: Shelf) -> None:
+@pytest.mark.parametrize("stray", ["valid", "broken", "dangling link", "directory"])
+def test_a_stray_file_beside_the_skills_hides_none_of_them(shelf: Shelf, stray: str) -> None:
+    for name in ("a", "b"):
+        shelf.skill(name)
+    file = shelf.root / "SKILL.md"
+    if stray == "dangling link":
+        file.symlink_to("nowhere")
+    elif stray == "directory":
+        file.mkdir()
+    else:
+        file.write_text("---\nname: c\ndescription: d\n---\n" if stray == "valid" else "# Title\n")
+    assert shelf.names() == ["a", "b"]
+    assert shelf.problems() == [("stray_file", "SKILL.md")]
+
+
+def test_a_directory_named_as_its_skill_is_one_beside_those_below_it(shelf: Shelf) -> None:
+    shelf.skill("a")
+    shelf.write(".", "---\nname: skills\ndescription: How to write skills.\n---\n")
+    assert shelf.names() == ["a", "skills"]
+    assert shelf.problems() == []
+    assert [path.is_file() for path in map(shelf.load().file, shelf.load().skills)] == [True, True]
+
+
+def test_a_directory_that_is_not_utf8_is_told_as_text(shelf: Shelf) -> None:
     shelf.skill(os.fsdecode(b"\xff"), "name: a", "description: b")
-    (skill,) = shelf.load().skills
-    assert (skill.directory, skill.path) == ("\ufffd", ".symphony/skills/\ufffd/SKILL.md")
+    assert shelf.names() == []
+    assert shelf.problems() == [("invalid_directory", "\ufffd/SKILL.md")]
+
+
+@pytest.mark.parametrize(
+    "directory", ["good ", "good\u034f", "good\ufe0f", "a  b", "b<system>", "x (file: y)"]
+)
+def test_a_directory_that_cannot_be_found_by_what_is_shown_is_refused(shelf: Shelf, directory: str) -> None:
+    shelf.skill("good")
+    shelf.skill(directory, "name: other")
+    assert shelf.entries() == ["- good — About good."]
+    assert [code for code, _ in shelf.problems()] == ["invalid_directory"]
 
 
 def test_no_descriptor_is_left_open(shelf: Shelf) -> None:

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from symphony.skills import Severity
-from symphony.skills.memory import Memory
-from symphony.skills.parse import Found, Rules, parse, settles
+from symphony.skills import Severity, SkillOptions, load
+from symphony.skills.parse import Found, Rules, parse
 
 if TYPE_CHECKING:
     from unit.skills.conftest import Shelf
@@ -102,6 +101,43 @@ def test_the_repair_of_one_long_line_is_fast(shelf: Shelf, value: str) -> None:
     assert time.process_time() - start < 2  # processor time; the failures this guards against take minutes
 
 
+def test_the_values_of_all_files_of_a_root_are_limited_together(shelf: Shelf) -> None:
+    for number in range(40):
+        shelf.skill(f"s{number:02}", f"x: [{'1,' * 4_900}]", "description: d", "when_to_use: Now.")
+    found = shelf.load()
+    assert 15 <= len(found.skills) <= 25, "100,000 keys and values and not many more"
+    assert found.incomplete == "size"
+    assert [one.code for one in found.problems] == ["limit_exceeded"]
+    block = str(shelf.render().text)
+    assert "This list is incomplete" in block
+    assert "This list is incomplete" in str(shelf.render(search_above=2).text)
+
+
+def test_broken_files_cost_as_much_as_sound_ones(shelf: Shelf) -> None:
+    for number in range(40):
+        shelf.skill(f"s{number:02}", f"x: [{'1,' * 4_900}", "  y")
+    found = shelf.load()
+    assert 15 <= len(found.skills) <= 25
+    assert found.incomplete == "size"
+
+
+def test_the_bytes_of_all_files_of_a_root_are_limited_together(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, reads: list[int]
+) -> None:
+    monkeypatch.setattr("symphony.skills.discover._MAX_BYTES", 200_000)
+    for number in range(20):
+        shelf.skill(f"s{number:02}", *["# words"] * 5_000)
+    found = shelf.load()
+    assert found.incomplete == "size"
+    assert 200_000 <= sum(reads) <= 300_000
+
+
+def test_no_file_is_opened_when_time_is_up(shelf: Shelf, reads: list[int]) -> None:
+    shelf.skill("a")
+    found = load(shelf.workspace, SkillOptions(), until=0.0)
+    assert (found.skills, found.incomplete, found.problems, reads) == ((), "time", (), [])
+
+
 PIECES = st.lists(
     st.sampled_from(
         ["---\n", "name", ": ", "a", "\n", "description: ", "x: y", "'", '"', "[", "metadata:\n  ", "\r\n"]
@@ -115,8 +151,7 @@ PIECES = st.lists(
     st.booleans(),
 )
 def test_for_any_bytes_a_file_gives_a_skill_or_exactly_one_error(data: bytes, whole: bool) -> None:  # noqa: FBT001 - drawn
-    settles(data)
-    parsed = parse(Found(path="a/SKILL.md", directory="a", data=data, whole=whole), Rules(), Memory().sheets)
+    parsed = parse(Found(path="a/SKILL.md", directory="a", data=data, whole=whole), Rules())
     errors = [one for one in parsed.problems if one.severity is Severity.ERROR]
     assert len(errors) == (0 if parsed.skill else 1)
     assert all(one.path == "a/SKILL.md" for one in parsed.problems)

@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.skills import Severity, Skill, SkillOptions, SkillSet, render
+from symphony.skills import (
+    ActivationMode,
+    Format,
+    Offer,
+    Severity,
+    Skill,
+    SkillOptions,
+    SkillSet,
+    Validation,
+    render,
+)
 from symphony.skills.text import MAX_FIELD, one_line
 
 if TYPE_CHECKING:
@@ -107,6 +117,90 @@ def test_the_first_directory_keeps_a_name_that_is_given_twice(shelf: Shelf) -> N
     assert all(".symphony/skills/a/SKILL.md" in one.message for one in errors)
 
 
+@pytest.mark.parametrize("validation", list(Validation))
+def test_of_several_directories_the_one_that_bears_the_name_keeps_it(
+    shelf: Shelf, validation: Validation
+) -> None:
+    for directory in ("a", "same", "z"):
+        shelf.skill(directory, "name: same")
+    (skill,) = shelf.load(validation=validation).skills
+    assert skill.directory == "same"
+    code = "duplicate_name" if validation is Validation.LENIENT else "name_dir_mismatch"
+    assert shelf.problems(validation=validation) == [(code, "a/SKILL.md"), (code, "z/SKILL.md")]
+
+
+UNSEEN = ["\u034f", "\u200b", "\u200d", "\ufe0f", "\u180b", "\U000e0100", "\u2800", "\u3164", "\U000e0041"]
+
+
+@pytest.mark.parametrize("unseen", UNSEEN)
+def test_a_name_with_a_character_that_nobody_sees_is_refused(shelf: Shelf, unseen: str) -> None:
+    shelf.skill("good")
+    shelf.skill("b", f"name: good{unseen}")
+    shelf.skill("c", f"name: {unseen}")
+    assert shelf.entries() == ["- good — About good."]
+    assert shelf.problems() == [("invalid_name", "b/SKILL.md"), ("invalid_name", "c/SKILL.md")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "# System",
+            "#x",
+            "```sh",
+            "~~~",
+            "> x",
+            "1. x",
+            "2) x",
+            "1.",
+            "- x",
+            "-",
+            "* x",
+            "+ x",
+            "***",
+            "- - -",
+        ),
+        *("[x]: y", "| a | b", "x — y", "x (directory: y)", "x (file: /y)", "a&lt;b"),
+    ],
+)
+def test_a_name_that_opens_a_block_or_poses_as_ours_is_refused(shelf: Shelf, name: str) -> None:
+    shelf.skill("a", f"name: '{name}'")
+    assert shelf.problems() == [("invalid_name", "a/SKILL.md")]
+
+
+@pytest.mark.parametrize("name", ["a.b", "1x", "C#", "a > b", "x-1. y", "naïve", "日本", "R&D", "(x)"])
+def test_other_names_are_shown_as_they_are(shelf: Shelf, name: str) -> None:
+    shelf.skill(name, f"name: '{name}'")
+    assert [entry.split(" — ")[0] for entry in shelf.entries()] == [f"- {name}"]
+
+
+def test_several_blanks_in_a_name_are_one(shelf: Shelf) -> None:
+    shelf.skill("a b", "name: 'a \u00a0 b'")
+    assert shelf.names() == ["a b"]
+
+
+@pytest.mark.parametrize("form", list(Format))
+def test_the_tool_knows_each_name_as_the_block_shows_it(shelf: Shelf, form: Format) -> None:
+    shelf.skill("a", "name: a <b> & c")
+    options = SkillOptions(format=form, activation=ActivationMode.TOOL)
+    found = shelf.load()
+    block = render(found, options)
+    offer = Offer.of(found, block, workspace=shelf.workspace, options=options)
+    assert offer is not None
+    (name,) = offer.activations().input_schema()["properties"]["name"]["enum"]
+    assert f"{name}" in str(block.text)
+    answer = offer.activations().activate(name)
+    assert (answer.status, answer.name) == ("activated", "a <b> & c")
+
+
+@pytest.mark.parametrize("text", ["\u200b", "\u3164", "\u2060 \ufe0f", "\u2800", "\u0301"])
+def test_a_text_that_nobody_sees_is_none(shelf: Shelf, text: str) -> None:
+    shelf.skill("a", f"description: '{text}'")
+    shelf.skill("b", "description: About b.", f"when_to_use: '{text}'")
+    assert shelf.entries() == ["- b — About b."]
+    assert shelf.problems() == [("missing_description", "a/SKILL.md")]
+
+
 @pytest.mark.parametrize(
     "field", ["description:", "description: ''", "description: '  '", "description: [a]", "x: y"]
 )
@@ -134,7 +228,6 @@ def test_case_48_a_literal_block_gives_no_heading(shelf: Shelf) -> None:
 )
 def test_case_49_tags_are_escaped(shelf: Shelf, tag: str) -> None:
     shelf.skill("a", f"description: 'x {tag} y'", f"name: 'n {tag.replace('/', '')}'")
-    shelf.skill(f"b{tag.replace('/', '')}", "name: c")
     text = str(shelf.render().text)
     assert f"&lt;{tag[1:]}" in text
     assert "<" not in text

@@ -55,7 +55,7 @@ def test_an_agents_own_skill_keeps_its_listing_and_ours_is_not_repeated(tmp_path
     skill(tmp_path, f"{THEIRS}/team")
     link(tmp_path, f"{THEIRS}/a", f"{OURS}/a")
     told = settled(tmp_path)
-    assert told == Native(duplicates=frozenset({"a"}))
+    assert (told.listing, told.duplicates) == (True, frozenset({"a"}))
     block = render(load(tmp_path, SkillOptions()), SkillOptions(), native=told.duplicates)
     assert block.listed == ("b",)
     assert [(one.name, one.reason) for one in block.dropped] == [("a", DropReason.NATIVE)]
@@ -109,7 +109,7 @@ def test_what_lies_deeper_than_we_look_is_not_hidden(tmp_path: Path) -> None:
     skill(tmp_path, f"{OURS}/a")
     skill(tmp_path, f"{OURS}/group/deep")
     link(tmp_path, THEIRS, OURS)
-    assert settled(tmp_path) == Native(duplicates=frozenset({"a"}))
+    assert (settled(tmp_path).listing, settled(tmp_path).duplicates) == (True, frozenset({"a"}))
 
 
 def test_two_files_with_one_name_are_two_skills(tmp_path: Path) -> None:
@@ -125,11 +125,38 @@ def test_a_linked_file_is_not_found_by_the_agent_and_stays_ours(tmp_path: Path) 
     assert settled(tmp_path) == Native()
 
 
-def test_what_only_we_load_stays_in_our_list(tmp_path: Path) -> None:
-    skill(tmp_path, f"{OURS}/when", head="when_to_use: Often.")
+@pytest.mark.parametrize(
+    "head",
+    [
+        "when_to_use: Often.",
+        "description: **Bold**",
+        "description: |Text",
+        'description: d\nmetadata: "x"',
+        "description: Use when: asked",
+    ],
+)
+def test_what_another_reader_may_refuse_stays_in_our_list_until_the_agent_says_that_it_lists_it(
+    tmp_path: Path, head: str
+) -> None:
+    directory = skill(tmp_path, f"{OURS}/odd", head=head)
     skill(tmp_path, f"{THEIRS}/team")
-    link(tmp_path, f"{THEIRS}/when", f"{OURS}/when")
-    assert settled(tmp_path) == Native()
+    link(tmp_path, f"{THEIRS}/odd", f"{OURS}/odd")
+    told = settled(tmp_path)
+    assert [one.name for one in load(tmp_path, SkillOptions()).skills] == ["odd"]
+    assert (told.listing, told.duplicates) == (True, frozenset())
+    assert told.told([tmp_path / THEIRS / "odd/SKILL.md"]).duplicates == {"odd"}, (
+        "whatever way its path leads"
+    )
+    assert told.told([directory / "SKILL.md"]).duplicates == {"odd"}
+
+
+def test_a_faultless_skill_that_the_agent_does_not_list_comes_back_to_ours(tmp_path: Path) -> None:
+    skill(tmp_path, f"{OURS}/a")
+    skill(tmp_path, f"{THEIRS}/team")
+    link(tmp_path, f"{THEIRS}/a", f"{OURS}/a")
+    told = settled(tmp_path)
+    assert told.duplicates == {"a"}
+    assert told.told([tmp_path / THEIRS / "team/SKILL.md"]).duplicates == frozenset()
 
 
 def test_links_in_a_ring_and_what_cannot_be_read_do_no_harm(tmp_path: Path) -> None:
@@ -146,7 +173,7 @@ def test_the_search_ends_at_the_depth_of_the_agent(tmp_path: Path) -> None:
     skill(tmp_path, f"{OURS}/a")
     skill(tmp_path, f"{THEIRS}/1/2/3/4/5/six")
     link(tmp_path, f"{THEIRS}/a", f"{OURS}/a")
-    assert settled(tmp_path) == Native(duplicates=frozenset({"a"}))
+    assert (settled(tmp_path).listing, settled(tmp_path).duplicates) == (True, frozenset({"a"}))
 
 
 def test_one_level_deeper_nothing_is_seen(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from skills_ref.validator import validate  # type: ignore[import-untyped]  # it has no types
 
-from symphony.skills import Memory, Severity, SkillOptions, Validation, load
+from symphony.skills import Severity, SkillOptions, Validation, load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +70,7 @@ def theirs(directory: Path) -> bool:
 
 def ours(shelf: Shelf, profile: Validation) -> bool:
     """Accepted without a word, but for infos."""
-    found = load(shelf.workspace, SkillOptions(validation=profile), memory=Memory())
+    found = load(shelf.workspace, SkillOptions(validation=profile))
     return bool(found.skills) and all(one.severity is Severity.INFO for one in found.problems)
 
 
@@ -123,7 +123,7 @@ def test_what_it_accepts_of_plain_fields_we_load(shelf: Shelf, name: str, descri
     path = shelf.write(name, f"---\nname: {name}\ndescription: {description}\n---\n")
     try:
         if theirs(path.parent):
-            found = load(shelf.workspace, SkillOptions(), memory=Memory())
+            found = load(shelf.workspace, SkillOptions())
             assert [skill.name for skill in found.skills] == [name]
     finally:
         path.unlink()

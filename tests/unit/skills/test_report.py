@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.skills import Code, Problem, Severity, comment_body, fingerprint
+from symphony.skills import (
+    Code,
+    Problem,
+    Scope,
+    Severity,
+    Shadowed,
+    Skill,
+    SkillSet,
+    comment_body,
+    named_problems,
+    resolved_body,
+)
 from symphony.skills.codes import MEANINGS, problem
 
 
@@ -44,7 +56,6 @@ def test_with_a_milder_gate_warnings_are_named_behind_the_errors() -> None:
     body = str(comment_body(found, at_least=Severity.WARNING))
     assert body.index("invalid_yaml") < body.index("bom")
     assert "missing_when_to_use" not in body
-    assert fingerprint(found, at_least=Severity.WARNING) != fingerprint(found)
 
 
 def test_at_most_twenty_entries_then_a_count() -> None:
@@ -103,16 +114,50 @@ def test_for_any_problems_the_comment_is_small_and_keeps_its_lines(problems: lis
     assert 1 <= len(entries) <= 21
 
 
-def test_the_fingerprint_is_that_of_the_set() -> None:
-    one, two = error("a"), error("b")
-    assert fingerprint([one, two]) == fingerprint([two, one])
-    assert re.fullmatch(r"[0-9a-f]{64}", fingerprint([]))
-    assert fingerprint([one]) == fingerprint([one, problem(Code.BOM, "a")])
+def test_what_is_named_is_what_the_comment_shows() -> None:
+    problems = [error(f"s/@{number}/SKILL.md") for number in range(25)]
+    body, named = str(comment_body(problems)), named_problems(problems)
+    assert [f"`{path}` `{code}`" in body for path, code in named] == [True] * 20
+    assert named_problems(problems, at_least=None) == ()
 
 
-def test_the_fingerprint_changes_with_path_code_and_place() -> None:
-    variants = [error(), error("b"), error(line=4), error(line=None), error(code=Code.TOO_DEEP)]
-    assert len({fingerprint([one]) for one in variants}) == 5
+def test_errors_come_first_and_warnings_are_called_warnings() -> None:
+    found = [problem(Code.BOM, "warned"), error("failed")]
+    body = str(comment_body(found, at_least=Severity.WARNING))
+    assert body.index("could not be loaded") < body.index("`failed`") < body.index("warnings")
+    assert body.index("warnings") < body.index("`warned`")
+    mild = str(comment_body([problem(Code.BOM, "warned")], at_least=Severity.WARNING))
+    assert "could not be loaded" not in mild
+    assert "warnings" in mild
+
+
+def skill(path: str, name: str) -> Skill:
+    return Skill(name=name, description="d", when_to_use="", directory=name, path=path)
+
+
+def test_only_what_can_be_loaded_without_what_it_was_named_for_is_mended() -> None:
+    named = [("mended", "bom"), ("odd", "bom"), ("gone", "bom"), ("off", "bom"), ("hidden", "bom")]
+    now = SkillSet(
+        root=Path("/"),
+        skills=(skill("mended", "m"), skill("odd", "o"), skill("off", "off")),
+        problems=(problem(Code.BOM, "odd"), problem(Code.NAME_CHARSET, "mended")),
+        shadowed=(Shadowed(name="h", path="hidden", scope=Scope.EXTRA, by="m"),),
+    )
+    body = resolved_body(named, now, switched_off=["off"])
+    mended, others = body.split("No longer reported")
+    assert ["`mended`" in mended, "`hidden`" in mended] == [True, True]
+    assert [f"`{path}`" in others for path in ("odd", "gone", "off")] == [True] * 3
+    assert "`odd`" not in mended
+
+
+def test_where_all_is_mended_the_comment_says_nothing_else() -> None:
+    body = resolved_body([("a", "bom")], SkillSet(root=Path("/"), skills=(skill("a", "a"),)))
+    assert "are mended" in body
+    assert body.endswith("\n- `a`")
+
+
+def test_with_nothing_named_nothing_is_claimed() -> None:
+    assert "ended" not in resolved_body((), SkillSet(root=Path("/")))
 
 
 def test_every_code_has_a_sentence_and_a_hint() -> None:

@@ -12,9 +12,11 @@ from symphony.skills import (
     Severity,
     Shadowed,
     SkillOptions,
+    anchored,
     comment_body,
-    fingerprint,
+    digests_of,
     load,
+    named_problems,
     render,
 )
 
@@ -98,9 +100,42 @@ def test_one_directory_under_two_names_is_loaded_once(shelf: Shelf) -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_a_further_root_that_is_missing_deserves_a_word_and_a_users_root_does_not(shelf: Shelf) -> None:
-    found = shelf.load(user_path="~/mine", extra_paths=(".agents/skills",))
-    assert [(one.code, one.path) for one in found.problems] == [("missing_directory", ".agents/skills")]
+def test_a_root_that_is_missing_or_has_no_skill_deserves_a_word_and_the_usual_ones_do_not(
+    shelf: Shelf, home: Path
+) -> None:
+    usual = {"path": ".symphony/skills", "user_path": "~/.symphony/skills"}
+    assert shelf.load(**usual).problems == ()
+    (shelf.workspace / ".symphony/skills").mkdir(parents=True)
+    (home.parent / ".symphony/skills").mkdir(parents=True)
+    assert shelf.load(**usual).problems == ()
+    for directory in (shelf.workspace / "empty", shelf.workspace / "more", home):
+        directory.mkdir()
+    found = shelf.load(path="empty", user_path=("~/mine", "~/gone"), extra_paths=(".agents/skills", "more"))
+    assert [(one.code, one.severity, one.path) for one in found.problems] == [
+        ("no_skills", "warning", "empty"),
+        ("no_skills", "warning", "~/mine"),
+        ("missing_directory", "warning", "~/gone"),
+        ("missing_directory", "warning", ".agents/skills"),
+        ("no_skills", "warning", "more"),
+    ]
+
+
+def test_the_roots_of_a_user_may_be_several_and_each_is_its_own_anchor(shelf: Shelf, home: Path) -> None:
+    """A folder of a product beside one of a customer; one may even lie in the other."""
+    for root, names in ((home, ("a", "both")), (home / "inner", ("b", "both"))):
+        for name in names:
+            put(root, name, f"name: {name}\ndescription: of {root.name}")
+    options = SkillOptions(user_path=("~/mine/", str(home / "inner")))
+    found = load(shelf.workspace, options)
+    assert [(skill.name, skill.description) for skill in found.skills] == [
+        ("a", "of mine"),
+        ("b", "of inner"),
+        ("both", "of mine"),
+    ]
+    assert [one.path for one in found.shadowed] == [f"{home}/inner/both/SKILL.md"]
+    anchors = [anchored(skill.scope, skill.path, shelf.workspace, options) for skill in found.skills]
+    assert anchors == [(home, "a/SKILL.md"), (home / "inner", "b/SKILL.md"), (home, "both/SKILL.md")]
+    assert set(digests_of(shelf.workspace, found.skills, options)) == {skill.path for skill in found.skills}
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc", "", "a\0b"])
@@ -134,7 +169,7 @@ def test_what_is_wrong_with_the_users_files_is_nothing_for_an_issue(shelf: Shelf
     problems = shelf.load(user_path="~/mine").problems
     assert [(one.code, one.path) for one in problems] == [("missing_name", "~/mine/a/SKILL.md")]
     assert comment_body(problems) is None
-    assert fingerprint(problems) == fingerprint([])
+    assert named_problems(problems) == ()
 
 
 def test_the_users_root_may_be_one_skill(shelf: Shelf, home: Path) -> None:

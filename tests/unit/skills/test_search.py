@@ -1,8 +1,12 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.skills.model import Skill
+from symphony.cli.skills_documents import hits_document
+from symphony.skills.catalog import render
+from symphony.skills.model import Skill, SkillOptions, SkillSet
 from symphony.skills.search import Hit, search
 
 
@@ -114,3 +118,12 @@ def test_any_text_is_ranked_without_a_failure(texts: list[tuple[str, str]], quer
     assert all(hit.score > 0 for hit in hits)
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     assert search(skills, query) == hits
+
+
+def test_the_document_of_hits_has_the_best_first_with_its_score() -> None:
+    hits = search(SKILLS, "release")
+    options = SkillOptions()
+    block = render(SkillSet(root=Path("/w"), skills=SKILLS), options)
+    found = hits_document("release", hits, block, options)
+    assert found.query == "release"
+    assert [(one.name, one.score) for one in found.hits] == [(hit.skill.name, hit.score) for hit in hits]

@@ -6,9 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from symphony.skills import bundle as bundles
-from symphony.skills.bundle import Bundle, BundledFile, BundleError, read_bundle, read_file
-from symphony.skills.transfer import Outcome, Placed, place
+from symphony.skills import exchange as bundles
+from symphony.skills.exchange import (
+    Bundle,
+    BundledFile,
+    BundleError,
+    Outcome,
+    Placed,
+    place,
+    read_bundle,
+    read_file,
+)
 
 TEXT = "---\nname: a\ndescription: d\n---\nbody\n"
 

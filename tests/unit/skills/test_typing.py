@@ -9,7 +9,7 @@ from symphony.skills import (
     Dropped,
     DropReason,
     Format,
-    Memory,
+    Named,
     Problem,
     Root,
     Scope,
@@ -20,18 +20,19 @@ from symphony.skills import (
     SkillSet,
     Validation,
     comment_body,
-    fingerprint,
     load,
+    named_problems,
     render,
+    resolved_body,
 )
 
 
 def test_the_public_api_has_these_types(tmp_path: Path) -> None:
     (tmp_path / "SKILL.md").write_text("---\nname: x\ndescription: y\n---\n")
     options = SkillOptions(path=".", format=Format.XML, validation=Validation.STRICT, include=("x",))
-    assert_type(options.user_path, str | None)
+    assert_type(options.user_path, str | tuple[str, ...] | None)
     assert_type(options.extra_paths, tuple[str, ...])
-    found = load(tmp_path, options, root=tmp_path, memory=Memory(max_entries=1))
+    found = load(tmp_path, options, root=tmp_path)
     assert_type(found, SkillSet)
     assert_type(found.skills, tuple[Skill, ...])
     assert_type(found.problems, tuple[Problem, ...])
@@ -44,7 +45,8 @@ def test_the_public_api_has_these_types(tmp_path: Path) -> None:
     assert_type(block.dropped, tuple[Dropped, ...])
     assert_type([one.reason for one in block.dropped], list[DropReason])
     assert_type(comment_body(found.problems), str | None)
-    assert_type(fingerprint(found.problems), str)
+    assert_type(named_problems(found.problems), tuple[Named, ...])
+    assert_type(resolved_body(named_problems(found.problems), found), str)
 
 
 def test_values_of_one_file_have_these_types() -> None:

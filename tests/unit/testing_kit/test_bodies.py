@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.testing.model_server.bodies import BodyError, read_body
+from kit.model_server.bodies import BodyError, read_body
 
 
 def chunked(parts: list[bytes]) -> bytes:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from symphony.testing.claude_home import find_claude
-from symphony.testing.codex_home import find_codex
+from kit.claude_home import find_claude
+from kit.codex_home import find_codex
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from symphony.testing.model_server import Answer, CustomCall, FunctionCall, Text, Usage, api_error, say
-from symphony.testing.model_server.messages import Messages
-from symphony.testing.model_server.wire_format import Asked
+from kit.model_server import Answer, CustomCall, FunctionCall, Text, Usage, api_error, say
+from kit.model_server.messages import Messages
+from kit.model_server.wire_format import Asked
 
 ASKED = Asked(user_text="", tool_results=0, position=5)
 

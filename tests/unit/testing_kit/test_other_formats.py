@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from symphony.testing.model_server import Answer, CustomCall, FunctionCall, Text, Usage
-from symphony.testing.model_server.chat import ChatCompletions
-from symphony.testing.model_server.gemini import GeminiContent
+from kit.model_server import Answer, CustomCall, FunctionCall, Text, Usage
+from kit.model_server.chat import ChatCompletions
+from kit.model_server.gemini import GeminiContent
 
 ANSWER = Answer(
     blocks=(

@@ -9,9 +9,10 @@ from harness.programs import printed
 pytest_plugins = ["pytester"]
 
 PLUGIN = "symphony.testing.pytest_plugin"
+KIT_PLUGIN = "kit.pytest_plugin"
 ROOT = Path(__file__).parents[3]
 FAILING = """
-    from symphony.testing.simulator import Scenario, days
+    from kit.simulator import Scenario, days
 
     def test_two_days(symphony_simulation):
         result = symphony_simulation(Scenario(issues=2), duration=days(0.01))
@@ -19,7 +20,7 @@ FAILING = """
 """
 BROKEN = """
     from harness.broken_steps import doubles_a_run
-    from symphony.testing.simulator import Scenario, days
+    from kit.simulator import Scenario, days
 
     def test_it(symphony_simulation):
         symphony_simulation(Scenario(issues=2), duration=days(0.01), step=doubles_a_run)
@@ -28,16 +29,16 @@ BROKEN = """
 
 @pytest.fixture
 def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """A project of somebody else, with the plugin and no other: ours would be started anew for each."""
+    """A project of somebody else, with the two plugins and no other: ours would be started anew for each."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_ADDOPTS", f"-p {PLUGIN} -p no:cacheprovider")
+    monkeypatch.setenv("PYTEST_ADDOPTS", f"-p {PLUGIN} -p {KIT_PLUGIN} -p no:cacheprovider")
     return pytester
 
 
 def test_it_is_offered_to_pytest_under_its_own_name() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["entry-points"]["pytest11"] == {PLUGIN: PLUGIN}
-    assert import_module(PLUGIN).symphony_simulation
+    assert import_module(PLUGIN).symphony_scripted_agent
 
 
 def test_loading_it_loads_nothing_else_of_symphony() -> None:
@@ -50,7 +51,7 @@ def test_loading_it_loads_nothing_else_of_symphony() -> None:
 
 def test_a_simulation_that_keeps_the_rules_passes(inner: pytest.Pytester) -> None:
     inner.makepyfile("""
-        from symphony.testing.simulator import Scenario, hours
+        from kit.simulator import Scenario, hours
 
         def test_it(symphony_simulation):
             result = symphony_simulation(Scenario(issues=3), duration=hours(8))
@@ -68,7 +69,7 @@ def test_a_test_that_fails_shows_the_seed_and_both_ways_to_replay_it(inner: pyte
             "*symphony simulation*",
             "seed:   4711",
             "replay: pytest *test_two_days --symphony-seed 4711",
-            "   or:  python -m symphony.testing.simulator --seed 4711 *",
+            "   or:  PYTHONPATH=tests python -m kit.simulator --seed 4711 *",
         ]
     )
 
@@ -83,7 +84,7 @@ def test_a_broken_rule_fails_the_test_with_its_trace(inner: pytest.Pytester) -> 
 def test_the_seed_comes_from_the_option_else_the_marker_else_the_name(inner: pytest.Pytester) -> None:
     inner.makepyfile("""
         import pytest
-        from symphony.testing.simulator import Scenario, hours
+        from kit.simulator import Scenario, hours
 
         @pytest.mark.symphony_seed(7)
         def test_marked(symphony_simulation):
@@ -109,7 +110,7 @@ def test_many_seeds_are_tried_and_one_when_a_seed_is_replayed(
     inner: pytest.Pytester, options: tuple[str, ...], count: int
 ) -> None:
     inner.makepyfile(f"""
-        from symphony.testing.simulator import Scenario, minutes
+        from kit.simulator import Scenario, minutes
 
         def test_it(symphony_simulation):
             results = symphony_simulation.many(Scenario(issues=1), duration=minutes(5))

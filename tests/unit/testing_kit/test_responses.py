@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from symphony.testing.model_server import (
+from kit.model_server import (
     Answer,
     CustomCall,
     FunctionCall,
@@ -14,8 +14,8 @@ from symphony.testing.model_server import (
     rate_limit_headers,
     say,
 )
-from symphony.testing.model_server.responses import Responses
-from symphony.testing.model_server.wire_format import Asked
+from kit.model_server.responses import Responses
+from kit.model_server.wire_format import Asked
 
 ASKED = Asked(user_text="", tool_results=0, position=5)
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from symphony.testing.app_server_schema import violations
+from kit.app_server_schema import violations
 
 DEFINITIONS: dict[str, Any] = {"Id": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}
 

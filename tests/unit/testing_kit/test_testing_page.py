@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from symphony.testing.simulator import INVARIANTS, PROFILES, Session
-from symphony.testing.simulator.__main__ import main
-from symphony.testing.simulator.rules import table
+from kit.simulator import INVARIANTS, PROFILES, Session
+from kit.simulator.__main__ import main
+from kit.simulator.rules import table
 
 pytest_plugins = ["pytester"]
 
@@ -22,9 +22,7 @@ def test_the_examples_run(number: int, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_example_of_a_test_passes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(
-        "PYTEST_ADDOPTS", "-p symphony.testing.pytest_plugin -p no:cacheprovider -p no:asyncio"
-    )
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p kit.pytest_plugin -p no:cacheprovider -p no:asyncio")
     (example,) = [text for text in EXAMPLES if "def test_" in text]
     pytester.makepyfile(example)
     pytester.runpytest_inprocess().assert_outcomes(passed=1)

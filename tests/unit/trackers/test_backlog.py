@@ -183,7 +183,7 @@ def test_a_task_that_gets_another_file_is_read_anew(place: Path, write: Write) -
     assert board.find("task-1").title == "Before"
     path.unlink()
     write("task-1 - B", title="After")
-    assert board.store.holds("TASK-1")
+    assert "TASK-1" in board.store.listing().files
     assert board.find("task-1").title == "After"
 
 

@@ -94,7 +94,7 @@ def test_no_blockers_may_be_said_in_many_ways(value: str) -> None:
     [
         (b"just text\n", 1, "no front matter"),
         (b"", 1, "no front matter"),
-        (b"---\ntitle: a\nstate: b\n", 1, "not closed"),
+        (b"---\ntitle: a\nstate: b\n", 1, "no line `---` closes it"),
         (b"---\nstate: b\n---\n", 1, "no `title`"),
         (b"---\ntitle: a\n---\n", 1, "no `state`"),
         (b"---\ntitle: a\nstate:\n---\n", 3, "`state`"),

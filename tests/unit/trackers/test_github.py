@@ -73,6 +73,40 @@ async def test_other_labels_can_stand_for_states() -> None:
     assert [(issue.id, issue.state) for issue in found] == [("1", "Todo"), ("2", "In Progress")]
 
 
+async def test_a_state_that_only_has_a_label_is_one_to_move_to() -> None:
+    """Where people look at finished work is neither active nor terminal."""
+    desk = GithubDesk()
+    tracker = desk.another(states={"source": "labels", "labels": {"Human Review": "needs-review"}})
+    desk.put(1)
+    assert await tracker.move_issue("1", "human review") == "Human Review"
+    assert desk.vendor.records[1].labels == ["needs-review"]
+    assert "Human Review" in (await tracker.look()).states
+    with pytest.raises(TrackerError) as caught:
+        await desk.tracker.move_issue("1", "Human Review")
+    assert "Todo, In Progress, Done, open, closed" in str(caught.value.failure.hint)
+
+
+async def test_the_daemon_can_move_to_where_blocked_issues_rest() -> None:
+    desk = GithubDesk()
+    resting = desk.settings().model_copy(update={"on_block": "Blocked"})
+    assert read_config(resting, desk.environment()).labels.label("blocked") == "status:blocked"
+    again = resting.model_copy(update={"on_block": "todo"})
+    assert list(read_config(again, desk.environment()).labels.by_state) == ["Todo", "In Progress", "Done"]
+
+
+async def test_an_issue_that_is_only_open_or_closed_can_rest_nowhere_else() -> None:
+    desk = OwnStates()
+    with pytest.raises(TrackerConfigError) as caught:
+        read_config(desk.settings().model_copy(update={"on_block": "Blocked"}), desk.environment())
+    (problem,) = caught.value.problems
+    assert problem.location == ("tracker", "on_block")
+    read_config(desk.settings().model_copy(update={"on_block": "open"}), desk.environment())
+    with pytest.raises(TrackerError) as refused:
+        await desk.tracker.move_issue(desk.put(1), "Blocked")
+    assert "open, closed" in str(refused.value.failure.hint)
+    assert desk.vendor.writes() == []
+
+
 async def test_open_and_closed_are_the_states_of_the_reference() -> None:
     desk = OwnStates()
     desk.put(1, labels=["Bug"])

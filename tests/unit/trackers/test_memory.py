@@ -10,7 +10,7 @@ from harness.scheduling import make_issue
 from symphony.domain.issue import Blocker, Issue
 from symphony.trackers.base import TrackerConfigError, TrackerError
 from symphony.trackers.memory import DEFAULT_ACTIVE, DEFAULT_TERMINAL, MemoryTracker, issue_of, issues_of
-from symphony.trackers.registry import create_tracker, provider_keys, with_default_states
+from symphony.trackers.registry import create_tracker, tracker_kind, with_default_states
 from symphony.workflow.settings import TrackerSettings
 
 HERE = Path("/project")
@@ -36,7 +36,7 @@ async def test_a_board_of_the_file_is_empty_unless_it_names_issues() -> None:
     settings = TrackerSettings(kind="memory", provider={"issues": [RECORD]})
     (issue,) = await create_tracker(settings, base_dir=HERE, environment={}).fetch_issues_by_states(["Todo"])
     assert (issue.id, issue.identifier, issue.title) == ("M-1", "M-1", "One")
-    assert provider_keys("memory") == ("issues",)
+    assert tracker_kind("memory").provider_keys == ("issues",)
 
 
 @pytest.mark.parametrize(

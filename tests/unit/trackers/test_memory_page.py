@@ -7,7 +7,6 @@ import pytest
 from symphony.frontmatter import Profile, load
 from symphony.trackers.memory import DEFAULT_ACTIVE, DEFAULT_TERMINAL, PROVIDER_KEYS, MemoryTracker
 from symphony.trackers.registry import create_tracker
-from symphony.workflow.engine import typed
 from symphony.workflow.settings import TrackerSettings
 
 PAGE = (Path(__file__).parents[3] / "docs/trackers/memory.md").read_text(encoding="utf-8")
@@ -16,7 +15,7 @@ PAGE = (Path(__file__).parents[3] / "docs/trackers/memory.md").read_text(encodin
 @pytest.mark.asyncio
 async def test_the_board_shown_works() -> None:
     tracker = load(PAGE.split("```yaml\n")[1].split("```")[0].encode(), profile=Profile.CORE).value["tracker"]
-    made = create_tracker(typed(TrackerSettings, tracker), base_dir=Path("/x"), environment={})
+    made = create_tracker(TrackerSettings.model_validate(tracker), base_dir=Path("/x"), environment={})
     (issue,) = await made.fetch_issues_by_states(DEFAULT_ACTIVE)
     assert issue.dispatchable
 

@@ -59,7 +59,7 @@ def test_a_comment_is_a_file_that_people_can_read(notes: Notes, folder: Path) ->
     assert note_id.startswith("20261127T101500Z-Ann_O_Neil-")
     path = folder / "SYM-1" / "comments" / f"{note_id}.md"
     assert path.read_text(encoding="utf-8") == (
-        '---\nauthor: "Ann O\'Neil"\ncreated: 2026-11-27T10:15:00Z\n---\n\nFine by me.\n'
+        '---\nauthor: "Ann O\'Neil"\ncreated: 2026-11-27T10:15:00.000000Z\n---\n\nFine by me.\n'
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from contract.desks import DESKS
-from symphony.trackers.registry import SUPPORTED_KINDS, provider_keys
+from symphony.trackers.registry import TRACKERS, tracker_kind
 
 FOLDER = Path(__file__).parents[3] / "docs/trackers"
 HEADINGS = (
@@ -14,7 +14,7 @@ HEADINGS = (
     "States",
     "Issues",
     "Scope, paging and limits",
-    "Tool",
+    "Tools",
     "Comments",
     "Errors",
     "Tested",
@@ -27,7 +27,7 @@ def test_the_page_of_a_tracker_has_every_item(kind: str) -> None:
     page = (FOLDER / f"{kind}.md").read_text(encoding="utf-8")
     assert tuple(re.findall(r"^## (.+)$", page, re.MULTILINE)) == HEADINGS
     desk = DESKS[kind]()
-    for name in (*provider_keys(kind), *desk.tracker.secret_environment_names()):
+    for name in (*tracker_kind(kind).provider_keys, *desk.tracker.secret_environment_names()):
         assert f"`{name}`" in page, name
     for spec in desk.tracker.agent_tool_specs():
         assert f"`{spec.name}`" in page
@@ -44,7 +44,7 @@ def test_the_page_of_a_tracker_has_every_item(kind: str) -> None:
     assert re.search(r"Rungs? [ABC]", page)
 
 
-@pytest.mark.parametrize("kind", SUPPORTED_KINDS)
+@pytest.mark.parametrize("kind", TRACKERS.names)
 def test_the_overview_leads_to_every_page(kind: str) -> None:
     overview = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert f"| `{kind}` | [" in overview

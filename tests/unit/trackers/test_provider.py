@@ -59,6 +59,15 @@ def test_a_missing_credential_says_which_variable_to_set() -> None:
     assert failure.hint == "set TOKEN where the daemon starts, and write $TOKEN here"
 
 
+def test_a_reference_that_is_mistyped_names_the_variable_that_was_meant() -> None:
+    made = ProviderReader("service", {"token": "$SERVICE_TOKNE"}, {"SERVICE_TOKEN": "secret-1"})
+    made.secret("token", variable="ANOTHER")
+    with pytest.raises(TrackerConfigError) as caught:
+        made.done()
+    assert "$SERVICE_TOKEN" in str(caught.value.failure.hint)
+    assert "secret-1" not in str(caught.value.failure)
+
+
 @pytest.mark.conformance("C-3")
 def test_texts_resolve_variables_and_fall_back() -> None:
     made = reader(a="$WHO", b="$UNSET", c=" x ", d=5, e=Secret("y"), f=[1])

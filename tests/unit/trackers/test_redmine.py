@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -249,7 +248,7 @@ async def test_the_address_the_project_and_the_key_may_come_from_variables(desk:
         "REDMINE_PROJECT": "web",
         "REDMINE_API_KEY": "k" * 40,
     }
-    settings = replace(desk.settings(), provider={})
+    settings = desk.settings().model_copy(update={"provider": {}})
     config: Any = desk.configure(settings, environment=environment)
     assert (config.access.base, config.project) == ("https://pm.example.test", "web")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from symphony.trackers.webhooks import SCHEMES, Delivery
+from symphony.trackers.webhooks import GITHUB, Delivery
 
 NO_EXAMPLES = "GitHub's example deliveries are not part of the repository (set SYMPHONY_GITHUB_HOOKS)"
 SECRET = "correct-horse-battery"
@@ -35,7 +35,7 @@ def taken(event: str, content: Any) -> Delivery:
         "x-github-delivery": "72d3162e-cc78-11e3-81ab-4c9367dc0958",
         "x-hub-signature-256": f"sha256={mac}",
     }
-    return SCHEMES["github"].take(headers, body, secret=SECRET, now_ms=0)
+    return GITHUB.take(headers, body, secret=SECRET, now_ms=0)
 
 
 def test_every_example_is_read(examples: dict[str, list[dict[str, Any]]]) -> None:

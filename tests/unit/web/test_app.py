@@ -13,6 +13,7 @@ from harness.asking import FakeOperator, asking
 from harness.chronicle import conforms
 from harness.scheduling import make_failure
 from symphony.domain.failures import Category, SymphonyError
+from symphony.domain.issue import Selection
 from symphony.web import requests
 from symphony.web.access import CONTROL
 from symphony.web.answers import SECURITY_HEADERS
@@ -50,6 +51,20 @@ async def test_the_state(client: httpx.AsyncClient, operator: FakeOperator) -> N
     assert response.status_code == 200
     assert response.json() == operator.story.document()
     conforms(response.json(), "State")
+
+
+async def test_a_part_of_the_state(client: httpx.AsyncClient, operator: FakeOperator) -> None:
+    response = await client.get("/api/v1/state?waiting=1&state=Todo&state=Doing&reason=no_slot&other=x")
+    only = Selection(most=1, states=frozenset({"Todo", "Doing"}), codes=frozenset({"no_slot"}))
+    assert response.json() == operator.story.document(only)
+    conforms(response.json(), "State")
+
+
+@pytest.mark.parametrize(
+    "query", ["waiting=-1", "waiting=", "waiting=x", "waiting=1e3", "waiting=9999999999", "reason=no"]
+)
+async def test_a_part_that_makes_no_sense(client: httpx.AsyncClient, query: str) -> None:
+    refused(await client.get(f"/api/v1/state?{query}"), 400, "bad_request")
 
 
 @pytest.mark.conformance("H-2")

@@ -4,9 +4,11 @@ from pathlib import Path
 import pytest
 
 from symphony.domain.failures import Failure
+from symphony.workflow.agents import AGENT_SECTIONS, AgentKinds
 from symphony.workflow.document import Stamp, Workflow, WorkflowFile, parse_workflow
 from symphony.workflow.errors import WorkflowError
 
+ONE_KIND = {"codex": AGENT_SECTIONS["codex"]}
 Parse = Callable[..., Workflow]
 Refuse = Callable[..., tuple[Failure, ...]]
 
@@ -20,7 +22,7 @@ def parse() -> Parse:
         *,
         environment: Mapping[str, str] | None = None,
         tracker_kinds: tuple[str, ...] = ("markdown", "memory"),
-        agent_kinds: tuple[str, ...] = ("codex",),
+        agent_kinds: AgentKinds = ONE_KIND,
     ) -> Workflow:
         data = text if isinstance(text, bytes) else text.encode()
         stamp = Stamp(mtime_ns=0, size=len(data), sha256="")

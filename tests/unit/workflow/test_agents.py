@@ -1,18 +1,21 @@
 """Named agents and the choice among them: what they inherit, and what is refused at which line."""
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
+from typing_extensions import override
 
+from symphony.domain.failures import Category, SymphonyError
 from symphony.workflow.agent_review import place_of
-from symphony.workflow.agents import agents_in_use, asked_for, named_agents
-from symphony.workflow.errors import WarningCode
-from symphony.workflow.settings import ClaudeSettings, CodexSettings
+from symphony.workflow.agents import AGENT_SECTIONS, asked_for
+from symphony.workflow.errors import WarningCode, config_failure
+from symphony.workflow.keys import keys_of
+from symphony.workflow.settings import AgentSection, ClaudeSettings, CodexSettings
 
 if TYPE_CHECKING:
     from unit.workflow.conftest import Parse, Refuse
 
-KINDS = ("codex", "claude", "acp", "command")
 FILE = "/repo/WORKFLOW.md"
 HEAD = "---\ntracker: {kind: markdown}\n"
 
@@ -21,30 +24,29 @@ def test_a_named_agent_has_the_section_of_its_kind_as_defaults(parse: "Parse") -
     workflow = parse(
         f"{HEAD}codex: {{model: big, effort: high, turn_sandbox_policy: {{type: readOnly}}}}\n"
         "agents:\n  fast: {kind: codex, model: small, turn_sandbox_policy: {type: x, writableRoots: null}}\n"
-        "agent: {kind: fast}\n---\nx"
+        "agent: {kind: fast, fallback: codex}\n---\nx"
     )
-    agents = named_agents(workflow.settings)
+    agents = workflow.agents
 
-    assert agents.keys() == {*KINDS, "fast"}
     fast, codex = agents["fast"].settings, agents["codex"].settings
     assert isinstance(fast, CodexSettings)
     assert (fast.model, fast.effort) == ("small", "high")
     assert fast.turn_sandbox_policy == {"type": "x", "writableRoots": None}
     assert codex.model == "big"
     assert (agents["fast"].section, agents["codex"].section) == ("agents.fast", "codex")
-    assert list(agents_in_use(workflow.settings)) == ["fast"]
+    assert list(agents) == ["fast", "codex"]
 
 
 def test_every_agent_that_an_issue_may_be_given_to_is_in_use_once(parse: "Parse") -> None:
-    settings = parse(
+    workflow = parse(
         f"{HEAD}agents: {{a: {{kind: claude}}, b: {{kind: claude}}, unused: {{kind: acp}}}}\n"
         "agent:\n  fallback: a\n  rules:\n  - {label: x, use: b, fallback: codex}\n  - {state: y, use: a}\n"
         "---\nx",
-        agent_kinds=KINDS,
-    ).settings
+        agent_kinds=AGENT_SECTIONS,
+    )
 
-    assert asked_for(settings.agent) == ("codex", "a", "b")
-    assert [type(agent.settings) for agent in agents_in_use(settings).values()] == [
+    assert asked_for(workflow.settings.agent) == ("codex", "a", "b")
+    assert [type(agent.settings) for agent in workflow.agents.values()] == [
         CodexSettings,
         ClaudeSettings,
         ClaudeSettings,
@@ -135,9 +137,9 @@ def test_a_rule_that_never_chooses_is_warned_of(parse: "Parse", rules: str, shad
 def test_a_key_of_an_agent_is_placed_where_it_stands(parse: "Parse") -> None:
     workflow = parse(
         f"{HEAD}codex:\n  command: codex x\nagents:\n  a:\n    kind: codex\n  b:\n    kind: codex\n"
-        "    command: codex y\nagent: {kind: a, fallback: b}\n---\nx"
+        "    command: codex y\nagent: {kind: a, fallback: b, rules: [{state: s, use: codex}]}\n---\nx"
     )
-    agents = agents_in_use(workflow.settings)
+    agents = workflow.agents
 
     def line(name: str, key: str) -> int:
         return workflow.places.line(place_of(agents[name], key, workflow.places))
@@ -145,8 +147,7 @@ def test_a_key_of_an_agent_is_placed_where_it_stands(parse: "Parse") -> None:
     assert line("a", "command") == 4  # inherited from the section of its kind
     assert line("b", "command") == 10
     assert line("a", "model") == 6  # nowhere: the agent itself
-    codex = named_agents(workflow.settings)["codex"]
-    assert workflow.places.line(place_of(codex, "command", workflow.places)) == 4
+    assert line("codex", "command") == 4
 
 
 def test_variables_that_an_agent_gets_besides_are_named(parse: "Parse") -> None:
@@ -154,3 +155,81 @@ def test_variables_that_an_agent_gets_besides_are_named(parse: "Parse") -> None:
         "MODEL_REGION",
         "_X",
     )
+
+
+class OtherSettings(AgentSection):
+    """The section of an agent from another package."""
+
+    effort: int = 3
+
+
+class Installed(Mapping[str, type[AgentSection]]):
+    """Kinds of which two are from other packages; the package of `broken` cannot be loaded."""
+
+    def __init__(self) -> None:
+        self.looked_up: list[str] = []
+
+    @override
+    def __getitem__(self, kind: str) -> type[AgentSection]:
+        self.looked_up.append(kind)
+        if kind == "broken":
+            raise SymphonyError(config_failure("cannot be loaded", category=Category.INTERNAL))
+        return OtherSettings if kind == "other" else AGENT_SECTIONS[kind]
+
+    @override
+    def __contains__(self, kind: object) -> bool:
+        return kind in tuple(self)
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter((*AGENT_SECTIONS, "other", "broken"))
+
+    @override
+    def __len__(self) -> int:
+        return len(AGENT_SECTIONS) + 2
+
+
+def test_an_agent_of_another_package_has_a_section_of_its_own(parse: "Parse") -> None:
+    workflow = parse(
+        f"{HEAD}other: {{effort: 5, efort: 6}}\n"
+        "agents: {fast: {kind: other, model: small}}\nagent: {kind: other, fallback: fast}\n---\nx",
+        agent_kinds=Installed(),
+    )
+    assert workflow.agents["other"].settings == OtherSettings(effort=5)
+    assert workflow.agents["fast"].settings == OtherSettings(effort=5, model="small")
+    assert [(one.where, one.hint) for one in workflow.warnings if one.code is WarningCode.UNKNOWN_KEY] == [
+        (f"{FILE}:3", 'did you mean "effort"?')
+    ]
+
+
+@pytest.mark.parametrize(
+    ("front", "line", "category"),
+    [
+        ("other:\n  effort: high\nagent: {kind: other}\n", 4, Category.INVALID_WORKFLOW_CONFIG),
+        ("other: 5\nagent: {kind: other}\n", 3, Category.INVALID_WORKFLOW_CONFIG),
+        (
+            "agents:\n  a:\n    kind: other\n    effort: x\nagent: {kind: a}\n",
+            6,
+            Category.INVALID_WORKFLOW_CONFIG,
+        ),
+        ("agent:\n  kind: broken\n", 4, Category.INTERNAL),
+        ("agents:\n  a:\n    kind: broken\nagent: {rules: [{use: a, label: x}]}\n", 5, Category.INTERNAL),
+    ],
+)
+def test_what_is_wrong_with_an_agent_of_another_package_is_told_at_its_line(
+    refuse: "Refuse", front: str, line: int, category: Category
+) -> None:
+    (failure,) = refuse(f"{HEAD}{front}---\nx", agent_kinds=Installed())
+    assert (failure.where, failure.category) == (f"{FILE}:{line}", category)
+
+
+def test_a_package_that_no_issue_needs_is_not_looked_at(parse: "Parse") -> None:
+    kinds = Installed()
+    parse(f"{HEAD}agents: {{a: {{kind: broken, any: thing}}}}\n---\nx", agent_kinds=kinds)
+    assert "broken" not in kinds.looked_up
+
+
+def test_keys_of_another_package_need_no_more_than_a_type() -> None:
+    (effort, *inherited) = keys_of(OtherSettings, "other.")
+    assert (effort.name, effort.shape, effort.default) == ("other.effort", "int", "3")
+    assert [key.name for key in inherited] == [f"other.{name}" for name in AgentSection.model_fields]

@@ -2,7 +2,6 @@
 
 import json
 import traceback
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.domain.redaction import MASK, holds_credential
+from symphony.workflow.agents import AGENT_SECTIONS
 from symphony.workflow.confidential import Secret, is_secret_key, masked, resolve_secret, secret_values
 from symphony.workflow.document import Stamp, Workflow, WorkflowFile, parse_workflow
 from symphony.workflow.errors import WarningCode, WorkflowError
@@ -151,7 +151,7 @@ FORMS = ("{token: %s}", "{api_key: [%s]}", "{more: {client_secret: {value: %s}}}
 )
 def test_no_text_form_of_a_workflow_holds_its_secret(secret: str, form: str) -> None:
     workflow = _parsed(form % json.dumps(secret))
-    dumped = json.dumps(asdict(workflow.settings), default=str)
+    dumped = json.dumps(workflow.settings.model_dump(), default=str)
     forms = (repr(workflow), str(workflow.settings), f"{workflow.settings!r}", dumped, str(workflow.warnings))
     assert not [form for form in forms if secret in form]
     assert secret_values(workflow.settings.tracker.provider, {}) == {secret}
@@ -161,7 +161,7 @@ def _parsed(provider: str) -> Workflow:
     data = f"---\ntracker:\n  kind: markdown\n  provider: {provider}\n---\nx".encode()
     file = WorkflowFile(path=Path("/w.md"), data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256=""))
     assert "q7z" not in repr(file)
-    return parse_workflow(file, environment={}, tracker_kinds=("markdown",), agent_kinds=("codex",))
+    return parse_workflow(file, environment={}, tracker_kinds=("markdown",), agent_kinds=AGENT_SECTIONS)
 
 
 @pytest.mark.conformance("O-7")

@@ -1,4 +1,5 @@
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,8 +9,9 @@ from hypothesis import strategies as st
 
 from symphony.domain.failures import Category, Failure
 from symphony.domain.issue import Issue
+from symphony.workflow.agents import AGENT_SECTIONS
 from symphony.workflow.document import Stamp, Workflow, WorkflowFile, load_workflow, parse_workflow
-from symphony.workflow.errors import WorkflowError, config_failure
+from symphony.workflow.errors import WarningCode, WorkflowError, config_failure
 
 if TYPE_CHECKING:
     from unit.workflow.conftest import Parse, Refuse
@@ -57,9 +59,11 @@ Labels: {{ issue.labels }}
 {% if issue.description %}{{ issue.description }}{% else %}Nothing more is known.{% endif %}
 """
 
+NOWHERE = "go to the repository, or name it with -C DIR or --workflow FILE; `symphony init` makes one"
+
 
 def load(path: Path) -> Workflow:
-    return load_workflow(path, environment={}, tracker_kinds=["markdown"], agent_kinds=["codex"])
+    return load_workflow(path, environment={}, tracker_kinds=["markdown"], agent_kinds=AGENT_SECTIONS)
 
 
 def test_a_file_becomes_settings_and_a_prompt(tmp_path: Path) -> None:
@@ -112,7 +116,7 @@ def test_a_file_that_cannot_be_read_is_missing(tmp_path: Path, name: str, reason
     assert failure.message == f"cannot read {tmp_path / name}: {reason}"
     assert failure.hint is not None
     inside = f"name the file in it: {tmp_path}/directory/WORKFLOW.md"
-    assert failure.hint == (inside if name == "directory" else 'run "symphony init", or name the file')
+    assert failure.hint == (inside if name == "directory" else NOWHERE)
 
 
 def test_an_absurdly_large_file_is_not_read(tmp_path: Path) -> None:
@@ -284,8 +288,79 @@ def test_any_bytes_give_a_workflow_or_an_error(data: bytes) -> None:
     file = WorkflowFile(path=Path(FILE), data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256=""))
     failures: tuple[Failure, ...] = ()
     try:
-        parse_workflow(file, environment={"X": "/x"}, tracker_kinds=["markdown"], agent_kinds=["codex"])
+        parse_workflow(file, environment={"X": "/x"}, tracker_kinds=["markdown"], agent_kinds=AGENT_SECTIONS)
     except WorkflowError as error:
         failures = error.failures
     assert all(failure.where is not None for failure in failures)
     assert all("\n" not in failure.line for failure in failures)
+
+
+# --- what is said of typical slips ---
+
+
+def test_a_front_matter_that_nobody_closed_says_so(refuse: "Refuse") -> None:
+    (failure,) = refuse(
+        "---\ntracker: {kind: markdown}\nagent:\n  kind: codex\nYou work on: {{ issue.title }}\n"
+    )
+    assert failure.category is Category.WORKFLOW_PARSE_ERROR
+    assert failure.where == f"{FILE}:5", "where the prompt begins"
+    assert "line 1" in failure.message
+    assert "---" in str(failure.hint)
+
+
+def test_a_mistake_in_a_front_matter_that_is_closed_is_told_as_ever(refuse: "Refuse") -> None:
+    (failure,) = refuse("---\ntracker: {kind: markdown\n---\nDo it.\n")
+    assert "---" not in str(failure.hint)
+
+
+def test_a_key_that_is_given_twice_names_both_lines(refuse: "Refuse") -> None:
+    (failure,) = refuse(
+        "---\ntracker: {kind: markdown}\nagent:\n  max_turns: 1\nagent:\n  max_turns: 2\n---\nDo it.\n"
+    )
+    assert failure.where == f"{FILE}:5"
+    assert re.findall(r"line (\d+)", failure.message) == ["3", "5"]
+    (inner,) = refuse("---\ntracker: {kind: markdown}\nagent:\n  max_turns: 1\n  max_turns: 2\n---\nDo it.\n")
+    assert re.findall(r"line (\d+)", inner.message) == ["4", "5"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "workspace: {root: $GITHUB_TOKNE}",
+        "agent: {model: $GITHUB_TOKNE}",
+        "hooks: {after_create: $GITHUB_TOKNE}",
+    ],
+)
+def test_a_variable_that_is_not_set_is_told_with_the_one_that_was_meant(parse: "Parse", key: str) -> None:
+    set_ones = {"GITHUB_TOKEN": "secret-value", "HOME": "/home/x"}
+    workflow = parse(f"---\ntracker: {{kind: markdown}}\n{key}\n---\nDo it.\n", environment=set_ones)
+    (warning,) = [one for one in workflow.warnings if one.code is WarningCode.UNSET_VARIABLE]
+    assert warning.where == f"{FILE}:3"
+    assert "$GITHUB_TOKNE" in warning.message
+    assert "$GITHUB_TOKEN" in str(warning.hint)
+    assert "secret-value" not in repr(warning)
+
+
+def test_a_variable_below_the_tracker_is_looked_for_too(parse: "Parse") -> None:
+    text = (
+        "---\ntracker:\n  kind: markdown\n  provider:\n    list: [a, $OTHER]\n    key: $TOKN\n---\nDo it.\n"
+    )
+    told = parse(text, environment={"TOKEN": "", "TOKEN_OF_SOMETHING": "x"}).warnings
+    unset = [one for one in told if one.code is WarningCode.UNSET_VARIABLE]
+    assert [(one.where, "did you mean" in str(one.hint)) for one in unset] == [
+        (f"{FILE}:5", False),
+        (f"{FILE}:6", False),
+    ], "an empty variable is not meant"
+    assert not [one for one in parse(text, environment={"OTHER": "1", "TOKN": "2"}).warnings if one in unset]
+
+
+def test_what_goes_to_the_agent_as_it_is_refers_to_nothing(parse: "Parse") -> None:
+    text = "---\ntracker: {kind: markdown}\ncodex: {turn_sandbox_policy: {type: $NOT_OURS}}\n---\nDo it.\n"
+    codes = [one.code for one in parse(text).warnings]
+    assert WarningCode.UNSET_VARIABLE not in codes
+
+
+def test_a_repository_that_is_not_told_names_the_variable_that_was_meant(refuse: "Refuse") -> None:
+    text = "---\ntracker: {kind: markdown}\nworkspace: {repo: $REPO_ULR}\n---\nDo it.\n"
+    (failure,) = refuse(text, environment={"REPO_URL": "https://example.org/x"})
+    assert "$REPO_URL" in str(failure.hint)

@@ -25,7 +25,11 @@ BY_SHAPE = {
     "path": (*NOT_TEXT, *BLANK, NUL, "~no-such-user-here/x"),
     "path or URL": (*NOT_TEXT, *BLANK, NUL, "-x", "--upload-pack=x"),
     "relative path": (*NOT_TEXT, *BLANK, NUL, "/etc", "..", "a/../../b", "'~/x'"),
-    "absolute path": (*NOT_TEXT, *BLANK, NUL, "a/b", "./x", "..", "'~other/x'", "$HOME/x"),
+    "absolute path, or list of them": (
+        *("7", "true", "1.5", "{a: b}", "[7]", "[/a, b]", "['']"),
+        *BLANK,
+        *(NUL, "a/b", "./x", "..", "'~other/x'", "$HOME/x"),
+    ),
     "shell command": (*NOT_TEXT, *BLANK, NUL),
     "true or false": ("0", "1", "'yes'", "'true'", "''", "[]", "{}", ".nan", "1.0"),
     "number": NOT_A_NUMBER,

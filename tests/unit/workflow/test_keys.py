@@ -2,9 +2,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from symphony.workflow.keys import KEYS, changed_keys, section_of, value_of
-from symphony.workflow.settings import AgentSettings, BudgetSettings, Settings
-from symphony.workflow.values import Reload
+from symphony.workflow.keys import KEYS, changed_keys, sections, value_of
+from symphony.workflow.settings import AgentSettings, BudgetSettings, Reload, Settings, SkillsSettings
 
 if TYPE_CHECKING:
     from unit.workflow.conftest import Parse
@@ -38,10 +37,8 @@ def test_only_the_tracker_kind_is_required() -> None:
 
 
 def test_a_section_is_known_by_its_name() -> None:
-    assert section_of(Settings, "agent") is AgentSettings
-    assert section_of(AgentSettings, "budget") is BudgetSettings
-    assert section_of(AgentSettings, "kind") is None
-    assert section_of(AgentSettings, "nothing") is None
+    assert sections(Settings)["agent"] is AgentSettings
+    assert sections(AgentSettings) == {"budget": BudgetSettings, "skills": SkillsSettings}
 
 
 def test_what_changed_is_told_by_class(parse: "Parse") -> None:

@@ -129,6 +129,20 @@ def test_a_dollar_sign_that_is_no_reference_is_warned_about(parse: "Parse") -> N
     assert warnings == ["workspace.root begins with a dollar sign that is taken literally"]
 
 
+def test_the_root_may_lie_below_the_state_directory(parse: "Parse") -> None:
+    root, warnings = _root(parse, "$SYMPHONY_STATE_DIR/a/../ws", {"SYMPHONY_STATE_DIR": "/state"})
+
+    assert root == Path("/state/ws")
+    assert warnings == []
+
+
+def test_a_state_directory_that_nobody_told_is_an_unset_variable(parse: "Parse") -> None:
+    root, warnings = _root(parse, "$SYMPHONY_STATE_DIR/ws", {})
+
+    assert root == Path("/tmp/symphony_workspaces")
+    assert warnings == ["workspace.root refers to $SYMPHONY_STATE_DIR, which is not set; the default is used"]
+
+
 @pytest.mark.conformance("C-4")
 def test_the_default_root_follows_the_temporary_directory() -> None:
     assert default_workspace_root({"TMPDIR": "/var/tmp/x"}) == Path("/var/tmp/x/symphony_workspaces")

@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 
 from symphony.domain.failures import Category, Failure
 from symphony.domain.issue import Blocker, Issue
+from symphony.runtime.briefing import resumed_prompt
+from symphony.scheduler.inputs import Resume, ResumeReason, Thread
 from symphony.workflow.errors import WorkflowError
 from symphony.workflow.prompts import (
     answer_section,
     answered_prompt,
+    begun_anew_prompt,
     continuation_prompt,
     interrupted_prompt,
 )
@@ -357,11 +360,37 @@ def test_later_turns_get_guidance_only() -> None:
     assert "issue." not in text
 
 
+@pytest.mark.parametrize("source", ["{{ issue.description }}", "{{ issue.description | fence }}", ""])
+@pytest.mark.parametrize("length", [600_000, 5_000_000])
+def test_an_issue_that_is_too_long_by_itself_needs_a_person(source: str, length: int) -> None:
+    template = PromptTemplate.parse(source, path=FILE, clock=lambda: 0.0)
+    with pytest.raises(WorkflowError) as caught:
+        template.render(dataclasses.replace(ISSUE, description="x" * length), None)
+    (failure,) = caught.value.failures
+    assert failure.category is Category.ISSUE_TOO_LONG
+    assert not failure.retryable
+    assert failure.hint is not None
+
+
+def test_a_template_that_does_not_tell_the_description_takes_one_of_any_length() -> None:
+    issue = dataclasses.replace(ISSUE, description="x" * 5_000_000)
+    assert PromptTemplate.parse("{{ issue.title }}", path=FILE).render(issue, None) == ISSUE.title
+
+
 def test_a_session_that_was_cut_off_is_told_so_and_not_the_task() -> None:
     text = interrupted_prompt()
     assert "interrupted" in text
     assert "workspace" in text
     assert "{{" not in text
+
+
+def test_a_thread_that_may_know_nothing_is_told_the_task_again() -> None:
+    thread = Thread(thread_id="t", begun=False)
+    resume = Resume(reason=ResumeReason.INTERRUPTED, thread=thread)
+    told = resumed_prompt(resume, "Paint the fence green.")
+    assert told == f"{begun_anew_prompt()}\n\nPaint the fence green."
+    begun = dataclasses.replace(resume, thread=dataclasses.replace(thread, begun=True))
+    assert "Paint" not in resumed_prompt(begun, "Paint the fence green.")
 
 
 def test_an_answer_is_fenced_so_that_it_cannot_leave_its_place() -> None:
@@ -403,3 +432,9 @@ def test_the_default_prompt_keeps_hostile_words_in_their_fences() -> None:
 def test_a_fence_too_large_for_a_prompt_fails_this_attempt_alone() -> None:
     issue = dataclasses.replace(ISSUE, description="`" * 400_000)
     assert "characters" in failed("{{ issue.description | fence }}", issue=issue).message
+
+
+def test_a_character_of_the_prompt_is_known_by_its_line() -> None:
+    template = PromptTemplate.parse("\none\ntwo\n", path=Path("/w.md"), first_line=7)
+    assert template.source == "one\ntwo"
+    assert template.where(template.source.index("two")) == "/w.md:9"

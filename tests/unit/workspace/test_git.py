@@ -95,6 +95,8 @@ async def test_hooks_and_fsmonitor_are_off_in_every_command() -> None:
         (_done(-9), "git fetch: exit code -9"),
         (_done(-15, timed_out=True), "git fetch did not end in time"),
         (_done(1, err=b"fatal: http://me:pw@host/x is bad\n"), "git fetch: fatal: http://host/x is bad"),
+        (_done(1, err=b"fatal: http://me:p@w@host/x is bad\n"), "git fetch: fatal: http://host/x is bad"),
+        (_done(1, err=b"remote: \nremote: not \x1b[1myou\n! no\n"), "git fetch: ! no; remote: not you"),
         (FileNotFoundError(2, "No such file", "git"), "git could not be started: .*'git'"),
     ],
 )

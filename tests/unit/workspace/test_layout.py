@@ -48,6 +48,24 @@ class TestNames:
             Path("/r/.symphony/trash"),
         }
 
+    def test_what_daemons_share_lies_beside_the_records(self) -> None:
+        layout = Layout(Path("/r"))
+
+        assert {layout.records, layout.tenants, layout.tenant_files, layout.tenants_lock, layout.pins} == {
+            Path("/r/.symphony/records"),
+            Path("/r/.symphony/tenants"),
+            Path("/r/.symphony/tenants.d"),
+            Path("/r/.symphony/tenants.lock"),
+            Path("/r/.symphony/pinned"),
+        }
+
+    def test_a_pin_is_named_by_its_commit_and_paths_in_any_order(self) -> None:
+        layout = Layout(Path("/r"))
+
+        assert layout.pinned("c1", ["a", "b"]) == layout.pinned("c1", ["b", "a", "b"])
+        assert layout.pinned("c1", ["a"]) != layout.pinned("c1", ["b"])
+        assert layout.pinned("c1", ["a"]).parent == layout.pins
+
     def test_a_mirror_is_named_by_its_address(self) -> None:
         layout = Layout(Path("/r"))
 

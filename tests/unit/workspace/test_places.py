@@ -8,13 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.domain.failures import Category
-from symphony.domain.issue import Issue
-from symphony.workspace import places
-from symphony.workspace.files import fingerprint
 from symphony.workspace.layout import Layout, contained
-from symphony.workspace.looks import Found, left
 from symphony.workspace.model import WorkspaceError
-from symphony.workspace.places import checked, launchable, make_empty, open_root
+from symphony.workspace.places import checked, launchable, open_root
 from symphony.workspace.records import Entry, read_entry, write_entry
 
 _NAMES = st.sampled_from(["dir", "file", "missing", "out", "beside", "up", "self", "loop", "dangling"])
@@ -88,31 +84,6 @@ class TestOneLook:
             launchable(world / "root" / name, world / "root")
 
 
-class TestANewWorkspace:
-    def test_it_is_marked_as_an_empty_directory_is(self, tmp_path: Path, issue: Issue) -> None:
-        layout = open_root(tmp_path / "root")
-        path = layout.workspace("SYM-1")
-        found = Found(layout, path, make_empty(layout, path, issue), existed=False)
-        mark = found.mark()
-
-        assert mark is not None
-        assert (mark.head, mark.tree) == (None, fingerprint(path, max_entries=1))
-        assert left(path)[0] == mark, "so that an attempt that does nothing makes no progress"
-        assert Found(layout, path, None, existed=False).mark() is None
-
-    def test_one_that_somebody_else_made_meanwhile_is_left_to_them(
-        self, tmp_path: Path, issue: Issue
-    ) -> None:
-        layout = open_root(tmp_path / "root")
-        path = layout.workspace("SYM-1")
-        path.mkdir()
-
-        with pytest.raises(FileExistsError):
-            make_empty(layout, path, issue)
-        assert path.exists()
-        assert read_entry(layout, "SYM-1") is None
-
-
 class TestRecords:
     def test_one_is_written_though_the_directory_has_vanished(self, tmp_path: Path) -> None:
         layout, entry = Layout(tmp_path), Entry(issue_id="1", identifier="SYM-1", key="SYM-1", ready=True)
@@ -139,26 +110,3 @@ class TestRecords:
                 path.symlink_to(path)
 
         assert read_entry(layout, "SYM-1") is None
-
-
-def test_a_place_taken_away_meanwhile_is_reported_and_keeps_its_record(
-    tmp_path: Path, issue: Issue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    layout = open_root(tmp_path)
-    path = layout.workspace("SYM-1")
-    make_empty(layout, path, issue)
-
-    def gone(_: Path, __: Path) -> Path:
-        raise FileNotFoundError(2, "No such file or directory")
-
-    monkeypatch.setattr(places, "move_aside", gone)
-    _, removal = places.remove_at_once(path, only_look=False, fault=lambda _: None)
-
-    assert removal is not None
-    assert not removal.removed
-    assert read_entry(layout, "SYM-1") is not None
-
-
-@pytest.fixture
-def issue() -> Issue:
-    return Issue(id="1", identifier="SYM-1", title="A title", state="Todo", dispatchable=True)

@@ -76,12 +76,13 @@ def test_a_circle_of_symbolic_refs_ends(git_dir: Path) -> None:
     assert read_ref(git_dir, "refs/heads/one") is None
 
 
-def test_an_endless_number_of_refs_is_not_read(git_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("symphony.workspace.refs._MAX_LOOSE", 3)
+def test_an_endless_number_of_refs_is_told(git_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("symphony.workspace.files.MOST_ENTRIES", 3)
     for number in range(9):
         (git_dir / "refs" / "heads" / f"many-{number}").write_text(_A)
 
-    assert len(all_refs(git_dir, "refs/heads/")) < 9
+    with pytest.raises(OSError, match="more than 3"):
+        all_refs(git_dir, "refs/heads/")
 
 
 @pytest.mark.parametrize(

@@ -1,66 +1,124 @@
-"""The acp backend: opens sessions of one agent that speaks the Agent Client Protocol (AG22)."""
+"""The acp backend: opens sessions of one agent that speaks the Agent Client Protocol (AG22).
 
-from collections.abc import AsyncIterator
+Also what a person should know about its settings before anything runs.
+"""
+
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from anyio import to_thread
+from typing_extensions import override
 
-from symphony.agents.acp.launcher import Launcher
-from symphony.agents.acp.opening import Agent
-from symphony.agents.acp.posture import problems
+from symphony.agents.acp import params
 from symphony.agents.acp.preflight import check
-from symphony.agents.acp.profiles import Profile, command_of, profile_of
+from symphony.agents.acp.profiles import PROFILES, Profile, command_of, profile_of
 from symphony.agents.acp.session import AcpSession
+from symphony.agents.backend import ProcessBackend, Start
 from symphony.agents.base import (
     AgentError,
     Briefing,
     Capabilities,
     OwnSkillRoots,
     Preflight,
+    Remark,
+    Remarks,
     SessionRequest,
     Surroundings,
+    cannot_tell,
 )
+from symphony.agents.environment import private_home
 from symphony.agents.mcp.bridge import Bridge, tool_bridge
 from symphony.agents.place import resolve_workspace
 from symphony.agents.queue import EventQueue
+from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.workflow.settings import AcpSettings
 
-__all__ = ["AcpBackend"]
+if TYPE_CHECKING:
+    from symphony.agents.acp.opening import Agent
+
+__all__ = ["AcpBackend", "problems", "unguarded"]
+
+_BYPASSES = ("--yolo", "-y", "--dangerously-skip-permissions", "--approval-mode=yolo")
+_HINT = "set workspace.isolation: bwrap"
 
 
-class AcpBackend:
-    """An `AgentBackend` for one profile; `name` is what the workflow calls it."""
+class AcpBackend(ProcessBackend[AcpSettings]):
+    """An `AgentBackend` for one profile; `name` is what the workflow calls it.
+
+    Attributes:
+        profile: what is known of the agent, with what the workflow says over it.
+    """
+
+    settings_type = AcpSettings
 
     def __init__(self, *, settings: AcpSettings, around: Surroundings, name: str = "acp") -> None:
-        profile = profile_of(settings)
-        command = None if profile is None else command_of(settings, profile)
-        if profile is None or command is None:
-            raise AgentError(_unusable(settings))
-        if settings.home == "private":
-            hint = f"it lives in HOME={around.homes / name}: {profile.login_hint}"
-            profile = replace(profile, login_hint=hint)
-        self._settings = settings
-        self._profile = profile
-        self._around = around
-        self._name = name
+        self.profile = profile_of(settings) or Profile()
+        super().__init__(settings=settings, around=around, name=name)
+        if self.home is not None:
+            hint = f"it lives in HOME={self.home}: {self.profile.login_hint}"
+            self.profile = replace(self.profile, login_hint=hint)
         self._checked: Agent | None = None
-        self._launcher = Launcher(
-            around=around, name=name, settings=settings, profile=profile, command=command
-        )
+
+    @override
+    @classmethod
+    def judge(cls, settings: AcpSettings, *, isolated: bool) -> Remarks:
+        return Remarks(wrong=problems(settings), unguarded=unguarded(settings, isolated=isolated))
+
+    @override
+    @classmethod
+    def command_of(cls, settings: AcpSettings) -> str | None:
+        profile = profile_of(settings)
+        return None if profile is None else command_of(settings, profile)
+
+    @override
+    @classmethod
+    def install_hint_of(cls, settings: AcpSettings) -> str:
+        return (profile_of(settings) or Profile()).install_hint
 
     @property
-    def profile(self) -> Profile:
-        """What is known of the agent, with what the workflow says over it."""
-        return self._profile
+    @override
+    def variables(self) -> frozenset[str]:
+        return self.profile.variables
 
     @property
+    @override
+    def fixed_variables(self) -> Mapping[str, str]:
+        return self.profile.env_values
+
+    @override
+    def home_variables(self, home: Path) -> Mapping[str, str]:
+        moved: Mapping[str, str] = params.filled(self.profile.home_variables, "home", str(home))
+        return moved
+
+    @override
+    def make_home(self) -> None:
+        """The private home with what a profile wants to find in it."""
+        home = private_home(self.around, self.name, outside_temp=self.profile.home_outside_temp)
+        for name, text in self.profile.home_files.items():
+            file = home / name
+            try:
+                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if not file.exists():
+                    file.write_text(text, "utf-8")
+            except OSError as error:
+                raise AgentError(_no_home(file, error)) from error
+
+    @property
+    @override
+    def state_paths(self) -> tuple[str, ...]:
+        return self.profile.state_paths
+
+    @property
+    @override
     def capabilities(self) -> Capabilities:
         """As the profile tells."""
-        profile = self._profile
+        profile = self.profile
         return Capabilities(
             system_block_at_start=profile.system_text != "prompt",
             system_block_on_resume=profile.load,
@@ -72,22 +130,26 @@ class AcpBackend:
         )
 
     @property
+    @override
     def own_skill_roots(self) -> OwnSkillRoots:
         """As the profile tells; those at home are those of its private home, if it has one."""
-        profile = self._profile
-        home: Path | None = self._around.homes / self._name
-        if self._settings.home != "private":
-            named = self._around.environ.get("HOME")
-            home = Path(named) if named else None
+        profile = self.profile
+        named = self.environ.get("HOME")
+        home = Path(named) if named else None
         host = () if home is None else tuple(home / name for name in profile.host_skills)
         return OwnSkillRoots(workspace=profile.workspace_skills, host=host)
 
+    @override
     async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
         """Check program, protocol, login, mode and model; see `preflight.check`."""
-        return await check(
-            self._launcher, self._settings, self._profile, workspace_root, run_id=run_id, seen=self._saw
-        )
 
+        def start(place: Path) -> Start:
+            return replace(Start.of_check(run_id, place), variables=self._config(place, None))
+
+        found, self._checked = await check(self, self.settings, self.profile, workspace_root, start=start)
+        return found
+
+    @override
     @asynccontextmanager
     async def open(self, request: SessionRequest) -> AsyncIterator[AcpSession]:
         """Start the agent and its session; leaving the context stops it.
@@ -96,30 +158,28 @@ class AcpBackend:
             AgentError: `invalid_workspace_cwd`, `agent_not_found`, `agent_auth`, `response_timeout`,
                 `response_error` or `port_exit`; nothing of the agent is left running.
         """
-        place, briefing = await resolve_workspace(request), await request.briefing()
+        cwd, briefing = await resolve_workspace(request.cwd), await request.briefing(cannot_tell)
         async with AsyncExitStack() as stack:
             events = EventQueue()
             envelope_file = await self._envelope_file(stack, briefing.envelope)
             bridge = await self._bridge(stack, request, briefing, events)
-            reachable = () if envelope_file is None else (envelope_file.parent,)
-            process = await self._launcher.start(
-                run_id=request.run_id,
-                cwd=place.cwd,
-                stderr_path=request.stderr_path,
-                envelope_file=envelope_file,
-                reachable=reachable if bridge is None else (*reachable, *bridge.paths),
-                extra_env=request.extra_env,
-                secret_names=request.secret_names,
-                on_spawned=request.on_spawned if bridge is None else bridge.on_spawned,
-                stderr_start=place.stderr_start,
+            start = Start.of(request, cwd)
+            start = replace(
+                start,
+                variables={**self._config(cwd, envelope_file), **start.variables},
+                on_spawned=start.on_spawned if bridge is None else bridge.on_spawned,
+                writable=(
+                    *(() if envelope_file is None else (envelope_file.parent,)),
+                    *(() if bridge is None else bridge.paths),
+                ),
             )
             session = AcpSession(
-                process,
-                settings=self._settings,
-                profile=self._profile,
+                await self.start(start),
+                settings=self.settings,
+                profile=self.profile,
                 request=request,
                 briefing=briefing,
-                cwd=place.cwd,
+                cwd=cwd,
                 events=events,
                 bridge=bridge,
                 expected=self._checked,
@@ -128,8 +188,16 @@ class AcpBackend:
             await session.start()
             yield session
 
-    def _saw(self, agent: Agent) -> None:
-        self._checked = agent
+    def _config(self, cwd: Path, envelope_file: Path | None) -> Mapping[str, str]:
+        """The variable that holds a configuration, for an agent that is told so."""
+        profile = self.profile
+        if profile.config is None:
+            return {}
+        variable, template = profile.config
+        told = {} if envelope_file is None else params.filled(template, "envelope_file", str(envelope_file))
+        always = params.filled(profile.config_always, "workspace", str(cwd))
+        given = profile.env_values.get(variable) or self.around.environ.get(variable)
+        return {variable: params.config_value(always, told, given=given)}
 
     async def _bridge(
         self, stack: AsyncExitStack, request: SessionRequest, briefing: Briefing, events: EventQueue
@@ -137,12 +205,12 @@ class AcpBackend:
         """Our tools for the agent; null where there are none to offer."""
         if not briefing.tools:
             return None
-        bridge = tool_bridge(request, briefing.tools, self._around, on_called=events.emit)
+        bridge = tool_bridge(request, briefing.tools, self.around, on_called=events.emit)
         return await stack.enter_async_context(bridge)
 
     async def _envelope_file(self, stack: AsyncExitStack, envelope: str | None) -> Path | None:
         """The envelope in a file for this user alone, where the profile's configuration names one."""
-        if envelope is None or self._profile.system_text != "config":
+        if envelope is None or self.profile.system_text != "config":
             return None
         place: TemporaryDirectory[str] = await to_thread.run_sync(
             lambda: TemporaryDirectory(prefix="symphony-envelope-", ignore_cleanup_errors=True)
@@ -153,14 +221,57 @@ class AcpBackend:
         return file
 
 
-def _unusable(settings: AcpSettings) -> Failure:
-    """What the review of the workflow tells before; here for whoever makes a backend without one."""
-    told = "; ".join(f"acp.{remark.key} {remark.problem}" for remark in problems(settings))
-    hint = "; ".join(remark.hint for remark in problems(settings))
+def _no_home(file: Path, error: OSError) -> Failure:
     return Failure(
-        category=Category.INVALID_WORKFLOW_CONFIG,
-        blame=Blame.CONFIG,
-        message=told,
+        category=Category.STATE_DIRECTORY,
+        blame=Blame.HOST,
+        message=redact(f"the agent's home cannot be furnished: {file}: {error.strerror}"),
         retryable=False,
-        hint=hint,
+        hint="make the state directory writable",
     )
+
+
+# --- what a person should know about its settings ---------------------------------------------------------
+
+
+def problems(settings: AcpSettings) -> tuple[Remark, ...]:
+    """Why no session could start with these settings; empty where one could be tried."""
+    profile = profile_of(settings)
+    if profile is None:
+        near = get_close_matches(settings.profile, PROFILES, n=1)
+        known = f"known profiles: {', '.join(sorted(PROFILES))}"
+        problem = f"is {redact(repr(settings.profile), 60)}, which is not known"
+        return (
+            Remark(
+                key="profile", problem=problem, hint=f"did you mean {near[0]}? {known}" if near else known
+            ),
+        )
+    if command_of(settings, profile) is None:
+        problem = f"is needed where the profile is {settings.profile}"
+        return (Remark(key="command", problem=problem, hint=profile.install_hint),)
+    return ()
+
+
+def unguarded(settings: AcpSettings, *, isolated: bool) -> Remark | None:
+    """Why sessions would have nothing between them and this machine; null where there is something (CL5).
+
+    An agent of this protocol has no sandbox that we could ask for. What is left is that it asks before it
+    acts and is told no, or that its processes are isolated.
+    """
+    profile = profile_of(settings)
+    if isolated or profile is None:
+        return None
+    if settings.on_approval == "accept":
+        problem = "accept lets sessions do whatever they ask for, and no sandbox holds them"
+        return Remark(key="on_approval", problem=problem, hint=f"decline is the default; or {_HINT}")
+    for bypass in _BYPASSES:
+        if settings.command is not None and bypass in settings.command.split():
+            problem = f"holds {bypass}: sessions do not ask, and no sandbox holds them"
+            return Remark(key="command", problem=problem, hint=f"leave it out; or {_HINT}")
+    if settings.mode in profile.open_modes:
+        problem = f"{settings.mode} lets sessions act without asking, and no sandbox holds them"
+        return Remark(key="mode", problem=problem, hint=f"leave it out; or {_HINT}")
+    if not profile.asks:
+        problem = f"{settings.profile} cannot tell whether the agent asks first, and no sandbox holds it"
+        return Remark(key="profile", problem=problem, hint=_HINT)
+    return None

@@ -6,14 +6,12 @@ each agent likes. So words decide, and what is unknown is a failed turn that may
 
 import re
 
-import msgspec
-
 from symphony.agents.acp.profiles import Profile
+from symphony.agents.border import decoded
 from symphony.agents.events import TurnEnded, TurnStatus
 from symphony.agents.redaction import redact
 from symphony.agents.wire.connection import Manner
 from symphony.agents.wire.jsonrpc import Refusal
-from symphony.domain.decoding import UNREADABLE
 from symphony.domain.failures import Blame, Category, Failure
 
 __all__ = ["AUTH_REQUIRED", "in_words", "manner", "refused", "turn_end"]
@@ -122,8 +120,8 @@ def _ended(status: TurnStatus, category: Category, message: str) -> TurnEnded:
 def _words_of(answer: Refusal) -> str:
     """Message and every text in `data`, which is where most agents say what really happened."""
     try:
-        data = msgspec.json.decode(answer.data)
-    except UNREADABLE:
+        data = decoded(answer.data)
+    except ValueError:
         data = None
     details = [text for text in _texts(data, 4) if text.strip() and text not in answer.message]
     return ": ".join([answer.message or "no reason given", *details])[:_MAX_DETAILS]

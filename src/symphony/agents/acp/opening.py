@@ -10,6 +10,7 @@ from typing import Any
 
 from symphony.agents.acp import params
 from symphony.agents.base import AgentError
+from symphony.agents.border import MAX_ID_CHARS
 from symphony.agents.redaction import redact
 from symphony.agents.wire.connection import RefusedError
 from symphony.domain.failures import Blame, Category, Failure
@@ -102,7 +103,7 @@ async def open_session(
             return Opened(session_id=session_id, facts=facts, resumed=True)
     facts = await call("session/new", asked(None))
     session_id = facts.get("sessionId", "")
-    if not isinstance(session_id, str) or not session_id:
+    if not isinstance(session_id, str) or not 0 < len(session_id) <= MAX_ID_CHARS:
         text = "the answer of the agent names no session"
         raise AgentError(Failure(category=Category.RESPONSE_ERROR, blame=Blame.AGENT, message=text))
     return Opened(session_id=session_id, facts=facts, refused=refused)
@@ -182,7 +183,7 @@ def _config_option(facts: Json, category: str) -> _Offered | None:
     listed = facts.get("configOptions")
     options = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     for option in options:
-        if category in {option.get("category"), option.get("id")}:
+        if category in (option.get("category"), option.get("id")):
             return _Offered(
                 values=_values(option.get("options"), "value"),
                 current=_text(option.get("currentValue")),

@@ -8,14 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
-
 from symphony.agents.acp import params
 from symphony.agents.acp.errors import manner
-from symphony.agents.acp.launcher import Launcher
 from symphony.agents.acp.opening import Agent, choose, greet, open_session
 from symphony.agents.acp.policy import METHOD_NOT_FOUND
 from symphony.agents.acp.profiles import Profile
+from symphony.agents.backend import ProcessBackend, Start
 from symphony.agents.base import AgentError, Preflight
 from symphony.agents.scratch import preflight_failure, scratch
 from symphony.agents.wire.connection import Connection
@@ -29,32 +27,29 @@ _KEPT = frozenset({Category.AGENT_NOT_FOUND, Category.AGENT_AUTH})
 
 
 async def check(
-    launcher: Launcher,
+    backend: ProcessBackend[AcpSettings],
     settings: AcpSettings,
     profile: Profile,
     workspace_root: Path,
     *,
-    run_id: str,
-    seen: Callable[[Agent], None],
-) -> Preflight:
-    """Open a session as a run would, in a directory of its own; `seen` is told who answered.
+    start: Callable[[Path], Start],
+) -> tuple[Preflight, Agent]:
+    """Open a session as a run would, in a directory of its own; `start` tells how. Returns who answered, too.
 
     Raises:
         AgentError: `agent_not_found`, `agent_auth` or `agent_preflight`, with a hint.
     """
-    around = launcher.around
-    async with scratch(around.host, around.environ, workspace_root) as place:
-        process = await launcher.start(run_id=run_id, cwd=place, stderr_path=place / "stderr.log")
+    around = backend.around
+    async with (
+        scratch(around.host, around.environ, workspace_root) as place,
+        backend.running(start(place)) as process,
+    ):
+        connection = Connection(process, read_timeout_ms=settings.read_timeout_ms, manner=manner(profile))
         try:
-            connection = Connection(process, read_timeout_ms=settings.read_timeout_ms, manner=manner(profile))
             agent, notices = await _ask(connection, settings, profile, place)
         except AgentError as error:
             raise _failed(error, profile) from error
-        finally:
-            with anyio.CancelScope(shield=True):
-                await process.stop(lambda _: None)
-    seen(agent)
-    return Preflight(agent=agent.name, version=agent.version, notices=notices)
+    return Preflight(agent=agent.name, version=agent.version, notices=notices), agent
 
 
 async def _ask(

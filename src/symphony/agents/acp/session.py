@@ -90,6 +90,11 @@ class AcpSession(Conversation[Message]):
         """Why the session is a new one though it was to go on with another; else null."""
         return None if self._session is None else self._session.refused
 
+    @property
+    def thread_id(self) -> str | None:
+        """The agent's session, once `start` has opened it."""
+        return None if self._session is None else self._session.session_id
+
     async def start(self) -> None:
         """Handshake, session, mode and model.
 
@@ -153,7 +158,7 @@ class AcpSession(Conversation[Message]):
         del title
         if self._session is None:
             raise RuntimeError("run_turn before start")
-        self._events.forget_ends()
+        self._events.new_turn()
         thread_id, turn_id = self._session.session_id, uuid.uuid4().hex[:12]
         asked = params.prompt(thread_id, in_front(self._prefix, prompt))
         self._prefix = None

@@ -17,7 +17,7 @@ _SUMMARY_CHARS = 200
 _ARGUMENT_CHARS = 8_000
 _MESSAGE_CHARS = 262_144
 _MAX_CALLS = 1_024
-_ENDED = frozenset({"completed", "failed"})
+_ENDED = ("completed", "failed")
 _EXIT_CODES = ("exitCode", "exit_code", "exit")
 
 Update = Mapping[str, Any]
@@ -25,11 +25,12 @@ Update = Mapping[str, Any]
 
 @dataclass(slots=True, kw_only=True)
 class _Call:
-    """A tool call as far as it was told."""
+    """A tool call as far as it was told; `command` is the one in `raw`, which may say it oddly, or null."""
 
     kind: str = "other"
     title: str = ""
-    raw: Any = None
+    command: str | None = None
+    raw: str = ""
     paths: str = ""
     told: bool = False
 
@@ -68,8 +69,7 @@ class Updates:
         """
         events = [*self.flush(), *self._call(call, known=True)]
         told = self._calls.get(_name(call), _Call())
-        is_command = isinstance(told.raw, dict) and "command" in told.raw
-        return events, "" if is_command else told.title
+        return events, told.title if told.command is None else ""
 
     def flush(self) -> list[AgentEvent]:
         """The message that has been gathered, if there is one."""
@@ -87,7 +87,7 @@ class Updates:
     def _speech(self, update: Update) -> list[AgentEvent]:
         content = update.get("content")
         text = content.get("text") if isinstance(content, dict) else None
-        if isinstance(text, str):
+        if isinstance(text, str) and text:
             self._words.append(text)
             self._chars += len(text)
         return self.flush() if self._chars > _MESSAGE_CHARS else []
@@ -119,25 +119,33 @@ def _name(update: Update) -> str:
 def _learn(call: _Call, update: Update) -> None:
     kind, title, raw = update.get("kind"), update.get("title"), update.get("rawInput")
     call.kind = kind[:40] if isinstance(kind, str) and kind else call.kind
-    call.title = title if isinstance(title, str) and title.strip() else call.title
-    call.raw = raw or call.raw
+    call.title = title[:_ARGUMENT_CHARS] if isinstance(title, str) and title.strip() else call.title
+    if raw:
+        call.raw = json.dumps(raw, ensure_ascii=False)[:_ARGUMENT_CHARS]
+        call.command = _command(raw)
     places = update.get("locations")
     entries = places if isinstance(places, list) else []
     found = [str(place.get("path", "")) for place in entries if isinstance(place, dict)]
-    call.paths = "\n".join(found) or call.paths
+    call.paths = "\n".join(found)[:_ARGUMENT_CHARS] or call.paths
 
 
 def _summary(call: _Call) -> str:
     """A command in its own words, anything else by its title."""
-    command = call.raw.get("command") if call.kind == "execute" and isinstance(call.raw, dict) else None
+    command = call.command if call.kind == "execute" else None
+    return redact(command or call.title, _SUMMARY_CHARS)
+
+
+def _command(raw: object) -> str | None:
+    if not isinstance(raw, dict) or "command" not in raw:
+        return None
+    command = raw["command"]
     if isinstance(command, list):
         command = " ".join(str(word) for word in command)
-    return redact(command if isinstance(command, str) and command else call.title, _SUMMARY_CHARS)
+    return command[:_ARGUMENT_CHARS] if isinstance(command, str) else ""
 
 
 def _arguments(call: _Call) -> str:
-    raw = "" if call.raw is None else json.dumps(call.raw, ensure_ascii=False, default=str)
-    return f"{raw}\n{call.paths}".strip()[:_ARGUMENT_CHARS]
+    return f"{call.raw}\n{call.paths}".strip()[:_ARGUMENT_CHARS]
 
 
 def _exit_code(update: Update) -> int | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from symphony.agents.border import parse
 from symphony.agents.wire.lines import (
     EXCERPT_CHARS,
     Chatter,
@@ -80,19 +81,6 @@ class _Line(msgspec.Struct):
 
 _line_decoder = msgspec.json.Decoder(_Line)
 _reply_decoder = msgspec.json.Decoder(_Reply)
-
-
-def parse(raw: msgspec.Raw) -> dict[str, Any]:
-    """The object in an event, a question or an answer; empty when it is none.
-
-    Raises:
-        ValueError: the text is not UTF-8 or nests beyond reason.
-    """
-    try:
-        value = msgspec.json.decode(raw)
-    except UNREADABLE as error:
-        raise ValueError(str(error)) from error
-    return value if isinstance(value, dict) else {}
 
 
 class Codec:

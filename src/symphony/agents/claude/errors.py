@@ -21,6 +21,7 @@ INSTALL_HINT = (
 
 _MODEL_HINT = "set claude.model to a model that this account can use"
 _LIMIT_HINT = "wait for the limit to reset, or use another account or model"
+_STATUSES = range(100, 600)
 _AUTH_STATUS = frozenset({401, 403})
 _NOT_LOGGED_IN = re.compile(r"not logged in|please run /login|invalid api key", re.IGNORECASE)
 _USED_UP = re.compile(
@@ -47,7 +48,7 @@ def turn_failure(result: Mapping[str, Any], name: str | None, *, now_s: float) -
     Unix seconds, from which a reset is far away.
     """
     status = result.get("api_error_status")
-    status = status if isinstance(status, int) else None
+    status = status if isinstance(status, int) and status in _STATUSES else None
     text = describe(result)
     category = _category(result, name, status, text)
     unknown_model = name == "model_not_found" or (name is None and status == 404)  # noqa: PLR2004 - HTTP

@@ -26,7 +26,7 @@ _KINDS = {
 }
 _TELLING = ("command", "file_path", "notebook_path", "query", "url", "pattern", "skill", "description")
 _MCP = "mcp__"
-_EXIT_CODE = re.compile(r"Exit code (\d+)\b")
+_EXIT_CODE = re.compile(r"Exit code (\d{1,10})\b", re.ASCII)
 
 
 def started(block: Mapping[str, Any]) -> ItemStarted:

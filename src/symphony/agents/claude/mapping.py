@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from symphony.agents.border import MAX_ID_CHARS
 from symphony.agents.claude import items
 from symphony.agents.claude.codec import Event, parse
 from symphony.agents.claude.errors import turn_failure
@@ -84,12 +85,12 @@ class Translator:
     def _started(self, block: Body) -> ItemStarted:
         item = items.started(block)
         if len(self._open) < _MAX_OPEN:
-            self._open[str(block.get("id"))] = item
+            self._open[_name(block, "id")] = item
         return item
 
     def _user(self, body: Body) -> Iterator[AgentEvent]:
         for block in _blocks(_map(body, "message")):
-            item = self._open.pop(str(block.get("tool_use_id")), None)
+            item = self._open.pop(_name(block, "tool_use_id"), None)
             if block.get("type") == "tool_result" and item is not None:
                 yield items.finished(item, block)
 
@@ -145,6 +146,10 @@ def _compacted(body: Body) -> Iterator[AgentEvent]:
 def _blocks(message: Body) -> list[dict[str, Any]]:
     content = message.get("content")
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def _name(block: Body, key: str) -> str:
+    return str(block.get(key))[:MAX_ID_CHARS]
 
 
 def _map(body: Body, key: str) -> dict[str, Any]:

@@ -7,18 +7,16 @@ how it is logged in. No model is asked, so a wrong one shows in the first turn, 
 import re
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import anyio
-
+from symphony.agents.backend import ProcessBackend, Start
 from symphony.agents.base import AgentError, Preflight
 from symphony.agents.claude.arguments import session_arguments
 from symphony.agents.claude.channel import Channel
 from symphony.agents.claude.codec import Message, Question
 from symphony.agents.claude.errors import INSTALL_HINT
-from symphony.agents.claude.launcher import Launcher, Start
-from symphony.agents.process import shell_argv
 from symphony.agents.redaction import redact
 from symphony.agents.scratch import preflight_failure, scratch
 from symphony.domain.failures import Blame, Category, Failure
@@ -35,29 +33,34 @@ _ROOT_HINT = "run the daemon as another user, or set workspace.isolation: bwrap,
 
 
 async def check(
-    launcher: Launcher, settings: ClaudeSettings, workspace_root: Path, *, run_id: str
+    backend: ProcessBackend[ClaudeSettings],
+    settings: ClaudeSettings,
+    workspace_root: Path,
+    *,
+    run_id: str,
+    login_hint: str,
 ) -> Preflight:
     """Start the agent once as a session would and see that it can work.
 
     Raises:
         AgentError: `agent_not_found`, `agent_auth`, `agent_preflight` or `state_directory`, with a hint.
     """
-    around = launcher.around
+    around = backend.around
     async with scratch(around.host, around.environ, workspace_root) as place:
-        version = await _version(launcher, settings, run_id)
-        greeting = await _greeting(launcher, settings, place, run_id)
-    _check_login(greeting, hint=launcher.login_hint)
+        version = await _version(backend, settings, run_id)
+        greeting = await _greeting(backend, settings, place, run_id)
+    _check_login(greeting, hint=login_hint)
     shown = ".".join(map(str, version)) if version else "unknown"
     return Preflight(agent="claude", version=shown, notices=_version_notices(version, shown))
 
 
-async def _version(launcher: Launcher, settings: ClaudeSettings, run_id: str) -> tuple[int, ...] | None:
-    env = await launcher.environment(run_id)
-    argv = shell_argv(
-        settings.command, launcher.secret_names, search_path=env.get("PATH"), arguments=("--version",)
-    )
+async def _version(
+    backend: ProcessBackend[ClaudeSettings], settings: ClaudeSettings, run_id: str
+) -> tuple[int, ...] | None:
     try:
-        done = await launcher.around.host.run(argv, env=env, timeout_ms=settings.read_timeout_ms)
+        done = await backend.ask(
+            settings.command, run_id=run_id, timeout_ms=settings.read_timeout_ms, arguments=("--version",)
+        )
     except OSError as error:
         raise AgentError(_missing(f"the agent could not be started: {error}")) from error
     told = done.stderr.decode("utf-8", "replace").strip()
@@ -74,7 +77,7 @@ async def _version(launcher: Launcher, settings: ClaudeSettings, run_id: str) ->
 
 
 async def _greeting(
-    launcher: Launcher, settings: ClaudeSettings, place: Path, run_id: str
+    backend: ProcessBackend[ClaudeSettings], settings: ClaudeSettings, place: Path, run_id: str
 ) -> Mapping[str, Any]:
     arguments = session_arguments(
         settings,
@@ -85,21 +88,18 @@ async def _greeting(
         server=None,
         own_skill_listing=True,
     )
-    stderr = place / "stderr.log"
-    process = await launcher.start(Start(run_id=run_id, cwd=place, stderr_path=stderr, arguments=arguments))
-    channel = Channel(process, read_timeout_ms=settings.read_timeout_ms)
+    start = replace(Start.of_check(run_id, place), arguments=arguments)
+    async with backend.running(start) as process:
+        channel = Channel(process, read_timeout_ms=settings.read_timeout_ms)
 
-    async def other(message: Message) -> None:
-        if isinstance(message, Question):
-            await channel.refuse(message, "only a check is running")
+        async def other(message: Message) -> None:
+            if isinstance(message, Question):
+                await channel.refuse(message, "only a check is running")
 
-    try:
-        return await channel.call("initialize", other, hooks={})
-    except AgentError as error:
-        raise _no_greeting(error.failure) from error
-    finally:
-        with anyio.CancelScope(shield=True):
-            await process.stop(lambda _: None)
+        try:
+            return await channel.call("initialize", other, hooks={})
+        except AgentError as error:
+            raise _no_greeting(error.failure) from error
 
 
 def _no_greeting(failure: Failure) -> AgentError:

@@ -71,6 +71,11 @@ class ClaudeSession(Conversation[Message]):
         """Why the session began a new conversation though it was to go on with one; else null."""
         return self._resume_refused
 
+    @property
+    def thread_id(self) -> str:
+        """The conversation that the process was started with."""
+        return self._thread_id
+
     async def start(self) -> None:
         """Open the control channel; a process that cannot go on with a conversation ends instead.
 
@@ -90,7 +95,7 @@ class ClaudeSession(Conversation[Message]):
         """A slash at the beginning would be a command to the agent itself; behind a new line it is none."""
         self._title = title
         self._turn_open = True
-        self._events.forget_ends()
+        self._events.new_turn()
         await self._channel.say(f"\n{prompt}" if prompt.startswith("/") else prompt)
         turn_id = str(uuid.uuid4())
         return SessionStarted(

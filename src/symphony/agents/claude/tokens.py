@@ -5,14 +5,18 @@ what stands at a message is an estimate made at its beginning. So messages are c
 result adds what is missing. Input tokens include cached ones, as everywhere with us; Claude's own do not.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from symphony.agents.border import MAX_ID_CHARS, is_cost_of_a_turn
 from symphony.agents.events import Usage
+from symphony.domain.counts import MOST
 
 __all__ = ["Ledger"]
 
+_MAX_MESSAGES = 10_000
 _OF_MODEL = (("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens"), "outputTokens")
 _OF_TURN = (("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"), "output_tokens")
 
@@ -35,15 +39,17 @@ class Ledger:
     def __init__(self) -> None:
         self._told = _Counts()
         self._before_turn = _Counts()
-        self._messages: set[str] = set()
+        self._messages: dict[str, None] = {}
         self._cost_usd = 0.0
 
     def message(self, message: Mapping[str, Any]) -> Usage | None:
         """Count a message of the model, which comes once per block of its content."""
-        name = str(message.get("id"))
+        name = str(message.get("id"))[:MAX_ID_CHARS]
         if name in self._messages:
             return None
-        self._messages.add(name)
+        self._messages[name] = None
+        if len(self._messages) > _MAX_MESSAGES:
+            del self._messages[next(iter(self._messages))]
         return self._tell(_counts(message.get("usage"), _OF_TURN))
 
     def result(self, result: Mapping[str, Any]) -> Usage | None:
@@ -60,17 +66,23 @@ class Ledger:
         return usage
 
     def cost_usd(self, result: Mapping[str, Any]) -> float | None:
-        """What the turn cost by the agent's own count, whose totals are of the process; null for nothing."""
+        """What the turn cost by the agent's own count, whose totals are of the process; null for nothing.
+
+        Infinite where that cannot be, and then nothing is remembered of it.
+        """
         total = result.get("total_cost_usd")
         if not isinstance(total, int | float) or isinstance(total, bool) or total <= self._cost_usd:
             return None
+        if total > MOST:
+            return math.inf
         cost, self._cost_usd = total - self._cost_usd, float(total)
         return cost
 
     def _tell(self, new: _Counts) -> Usage | None:
         if new == _Counts():
             return None
-        self._told = self._told.plus(new)
+        if is_cost_of_a_turn(new.taken + new.given):  # else it is refused, and must not hide what follows
+            self._told = self._told.plus(new)
         return Usage(
             absolute=False,
             input_tokens=new.taken,

@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from symphony.agents.program import Wanted
 from symphony.agents.redaction import redact
 from symphony.domain.failures import Blame, Category, Failure
 
@@ -16,14 +15,12 @@ __all__ = [
     "INSTALL_HINT",
     "LOGIN_HINT",
     "UNEXPLAINED",
-    "WANTED",
     "describe_error",
     "login_hint",
     "turn_failure",
 ]
 
 INSTALL_HINT = "install it with `npm install -g @openai/codex`, or set codex.command to where it is"
-WANTED = Wanted(key="codex.command", category=Category.CODEX_NOT_FOUND, hint=INSTALL_HINT)
 LOGIN_HINT = "run `codex login` as the user of the daemon, or set the API key that the model provider names"
 
 

@@ -185,7 +185,7 @@ def _input_required(params: Params) -> Translation:
 def _asks(params: Params) -> bool:
     places = (params, _map(params, "turn"))
     return any(
-        place.get("type") in {"input_required", "needs_input"}
+        place.get("type") in ("input_required", "needs_input")
         or any(place.get(flag) is True for flag in _INPUT_FLAGS)
         for place in places
     )

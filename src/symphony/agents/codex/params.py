@@ -8,9 +8,12 @@ from symphony import __version__
 from symphony.domain.tools import ToolSpec
 from symphony.workflow.settings import CodexSettings
 
-__all__ = ["initialize", "thread_resume", "thread_start", "turn_sandbox", "turn_start"]
+__all__ = ["OPEN_SANDBOXES", "initialize", "thread_resume", "thread_start", "turn_sandbox", "turn_start"]
 
 Params = Mapping[str, Any]
+
+OPEN_SANDBOXES = frozenset({"dangerFullAccess", "externalSandbox"})
+"""Sandbox policies under which Codex confines nothing."""
 
 
 def initialize() -> Params:

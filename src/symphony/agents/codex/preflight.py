@@ -5,22 +5,22 @@ loudly, and before any issue is claimed. The app-server itself is asked, in the 
 another speaker of the protocol does not know is noted and tolerated.
 """
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import anyio
+from anyio import to_thread
 
+from symphony.agents.backend import ProcessBackend, Start
 from symphony.agents.base import AgentError, Preflight
 from symphony.agents.codex import params
-from symphony.agents.codex.drift import TRIED, drift
+from symphony.agents.codex.drift import SCHEMAS, TRIED, drift
 from symphony.agents.codex.errors import INSTALL_HINT
-from symphony.agents.codex.greeting import who
-from symphony.agents.codex.launcher import Launcher
-from symphony.agents.codex.manner import MANNER
 from symphony.agents.codex.mapping import translate
+from symphony.agents.codex.opening import MANNER, who
 from symphony.agents.codex.policy import METHOD_NOT_FOUND
-from symphony.agents.codex.posture import OPEN_SANDBOXES
 from symphony.agents.events import Notice
 from symphony.agents.process import AgentProcess
 from symphony.agents.redaction import redact
@@ -33,6 +33,7 @@ from symphony.workflow.settings import CodexSettings
 __all__ = ["check"]
 
 _COMMAND_TIMEOUT_MS = 15_000
+_SCHEMAS_TIMEOUT_MS = 15_000
 _MARKER = "symphony-preflight-ok"
 _NO_NAMESPACES = ("new namespace failed", "user namespace", "uid map", "unshare")
 
@@ -48,7 +49,12 @@ _SANDBOX_HINT = "see the message; codex.thread_sandbox: danger-full-access is fo
 
 
 async def check(
-    launcher: Launcher, settings: CodexSettings, workspace_root: Path, *, run_id: str
+    backend: ProcessBackend[CodexSettings],
+    settings: CodexSettings,
+    workspace_root: Path,
+    *,
+    run_id: str,
+    login_hint: str,
 ) -> Preflight:
     """Start the agent once as a session would and try what sessions rely on.
 
@@ -57,25 +63,26 @@ async def check(
     Raises:
         AgentError: `codex_not_found`, `agent_auth` or `agent_preflight`, with a hint.
     """
-    async with scratch(launcher.host, launcher.environ, workspace_root) as place:
-        process = await launcher.start(run_id=run_id, cwd=place, stderr_path=place / "stderr.log")
-        try:
-            found = await _Check(launcher, settings, place, process).run()
-            notices = await _drifted(launcher, found, place, run_id=run_id)
-            return replace(found, notices=(*found.notices, *notices))
-        finally:
-            with anyio.CancelScope(shield=True):
-                await process.stop(lambda _: None)
+    around = backend.around
+    async with (
+        scratch(around.host, backend.environ, workspace_root) as place,
+        backend.running(Start.of_check(run_id, place)) as process,
+    ):
+        temp = Path(backend.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - where Codex looks, nothing is made
+        found = await _Check(settings, place, process, temp=temp, login_hint=login_hint).run()
+        notices = await _drifted(backend, found, place, run_id=run_id)
+        return replace(found, notices=(*found.notices, *notices))
 
 
 class _Check:
     """The questions, in an order in which the first failure is the one to repair first."""
 
     def __init__(
-        self, launcher: Launcher, settings: CodexSettings, place: Path, process: AgentProcess
+        self, settings: CodexSettings, place: Path, process: AgentProcess, *, temp: Path, login_hint: str
     ) -> None:
-        self._launcher = launcher
         self._settings = settings
+        self._temp = temp
+        self._login_hint = login_hint
         self._scratch = place
         self._sandbox = params.turn_sandbox(settings, place)
         self._connection = Connection(process, read_timeout_ms=settings.read_timeout_ms, manner=MANNER)
@@ -112,11 +119,9 @@ class _Check:
         """Below the temp directory Codex makes no helper programs, and patches then fail in silence."""
         if not isinstance(home, str) or self._is_open():
             return
-        temp = self._launcher.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - where Codex looks, nothing is made
-        if Path(home).resolve().is_relative_to(Path(temp).resolve()):
-            raise preflight_failure(
-                f"CODEX_HOME {home} lies below the temp directory {temp}", hint=_HOME_HINT
-            )
+        if Path(home).resolve().is_relative_to(self._temp.resolve()):
+            text = f"CODEX_HOME {home} lies below the temp directory {self._temp}"
+            raise preflight_failure(text, hint=_HOME_HINT)
 
     async def _check_login(self) -> None:
         answer = await self._ask("account/read", {"refreshToken": False})
@@ -128,7 +133,7 @@ class _Check:
                 blame=Blame.CONFIG,
                 message="Codex is not logged in",
                 retryable=False,
-                hint=self._launcher.login_hint,
+                hint=self._login_hint,
             )
             raise AgentError(failure)
 
@@ -177,7 +182,7 @@ class _Check:
         return f": > made && : > .git/made && echo {_MARKER}" if writes else f"echo {_MARKER}"
 
     def _is_open(self) -> bool:
-        return self._sandbox is not None and self._sandbox.get("type") in OPEN_SANDBOXES
+        return self._sandbox is not None and self._sandbox.get("type") in params.OPEN_SANDBOXES
 
     async def _ask(
         self, method: str, asked: params.Params, *, timeout_ms: int | None = None
@@ -200,7 +205,9 @@ class _Check:
             self._notices.extend(notice.message for notice in notices if notice.level != "info")
 
 
-async def _drifted(launcher: Launcher, found: Preflight, place: Path, *, run_id: str) -> tuple[str, ...]:
+async def _drifted(
+    backend: ProcessBackend[CodexSettings], found: Preflight, place: Path, *, run_id: str
+) -> tuple[str, ...]:
     """What to know about a version that this was not tried with.
 
     Raises:
@@ -209,7 +216,7 @@ async def _drifted(launcher: Launcher, found: Preflight, place: Path, *, run_id:
     if found.agent != "codex" or found.version == TRIED:
         return ()
     told = f"Codex {found.version} is another version than {TRIED}, with which this was tried"
-    schemas = await launcher.schemas(place, run_id=run_id)
+    schemas = await _schemas(backend, place, run_id=run_id)
     if schemas is None:
         return (f"{told}; it does not tell its protocol",)
     drifted = drift(schemas)
@@ -217,6 +224,26 @@ async def _drifted(launcher: Launcher, found: Preflight, place: Path, *, run_id:
     if drifted.fatal:
         raise preflight_failure(more[0], hint=f"install version {TRIED} of @openai/codex")
     return tuple(redact(text) for text in more or [f"{told}; its protocol is the same where it matters"])
+
+
+async def _schemas(
+    backend: ProcessBackend[CodexSettings], place: Path, *, run_id: str
+) -> Mapping[str, Any] | None:
+    """The protocol of the program that is there, by its own account; None where it gives none.
+
+    `place` is a directory in which the account is written.
+    """
+    command = f"{backend.command} generate-json-schema --experimental --out schemas"
+    try:
+        await backend.ask(command, run_id=run_id, timeout_ms=_SCHEMAS_TIMEOUT_MS, cwd=place)
+        return await to_thread.run_sync(_read_schemas, place / "schemas")
+    except (OSError, ValueError):
+        return None
+
+
+def _read_schemas(folder: Path) -> Mapping[str, Any]:
+    """Raises `OSError` and `ValueError`."""
+    return {name: json.loads((folder / f"{name}.json").read_text("utf-8")) for name in SCHEMAS}
 
 
 def _unknown_method(error: RefusedError) -> bool:

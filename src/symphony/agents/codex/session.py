@@ -13,13 +13,12 @@ from typing import Any
 import anyio
 from typing_extensions import override
 
-from symphony.agents.base import SessionRequest
+from symphony.agents.base import AgentError, SessionRequest
+from symphony.agents.border import MAX_ID_CHARS
 from symphony.agents.codex import params
 from symphony.agents.codex.errors import UNEXPLAINED
-from symphony.agents.codex.greeting import who
-from symphony.agents.codex.manner import MANNER
 from symphony.agents.codex.mapping import Translation, means_nothing, translate
-from symphony.agents.codex.opening import id_in, open_thread
+from symphony.agents.codex.opening import MANNER, id_in, listed_skills, open_thread, who
 from symphony.agents.codex.policy import NOBODY_THERE, Policy, ToolCall, decide, tool_answer
 from symphony.agents.events import (
     ContextCompacted,
@@ -32,16 +31,19 @@ from symphony.agents.process import AgentProcess
 from symphony.agents.queue import EventQueue
 from symphony.agents.toolcalls import run_tool
 from symphony.agents.turns import Conversation
-from symphony.agents.wire.connection import Connection
+from symphony.agents.wire.connection import Connection, RefusedError
 from symphony.agents.wire.jsonrpc import Chatter, Garbled, Message, Muted, Notification, ServerRequest
 from symphony.agents.wire.noise import noise
-from symphony.domain.failures import Failure
+from symphony.domain.failures import Category, Failure
 from symphony.domain.ids import session_id
 from symphony.workflow.settings import CodexSettings
 
 __all__ = ["CodexSession"]
 
 _PROGRESS = ("item/", "turn/", "thread/tokenUsage/")
+_SKILLS_TIMEOUT_MS = 5_000
+_UNANSWERED = frozenset({Category.RESPONSE_TIMEOUT, Category.RESPONSE_ERROR})
+_MAX_EARLY_ENDS = 64
 
 
 class CodexSession(Conversation[Message]):
@@ -86,6 +88,11 @@ class CodexSession(Conversation[Message]):
         """Why the session began a new thread though it was to go on with one; else null."""
         return self._resume_refused
 
+    @property
+    def thread_id(self) -> str | None:
+        """The thread, once `start` has opened it."""
+        return self._thread_id
+
     async def start(self) -> None:
         """The handshake and the thread (AG4): the one to resume, or a new one, also where that is refused.
 
@@ -96,7 +103,7 @@ class CodexSession(Conversation[Message]):
         """
         self._compare(await self._call("initialize", params.initialize()))
         await self._connection.tell("initialized")
-        briefing = await self._request.briefing()
+        briefing = await self._request.briefing(self._own_skills)
         self._policy = replace(self._policy, tool_names=frozenset(tool.name for tool in briefing.tools))
         opened = await open_thread(
             self._call,
@@ -107,6 +114,8 @@ class CodexSession(Conversation[Message]):
             credentials=self._credentials,
         )
         self._thread_id, self._resume_refused = opened.thread_id, opened.refused
+        if opened.resumed and self._request.resume is not None:
+            self._events.resumes(self._request.resume)
         self._named = opened.resumed
         self._envelope = briefing.envelope if opened.resumed else None
 
@@ -120,6 +129,20 @@ class CodexSession(Conversation[Message]):
     async def _call(self, method: str, asked: params.Params) -> dict[str, Any]:
         return await self._connection.call(method, asked, self._handle)
 
+    async def _own_skills(self) -> frozenset[Path] | None:
+        """The SKILL.md files that Codex lists in this workspace; one that does not answer is no failure."""
+        limit_ms = min(self._settings.read_timeout_ms, _SKILLS_TIMEOUT_MS)
+        asked = {"cwds": [str(self._cwd)]}
+        try:
+            answer = await self._connection.call("skills/list", asked, self._handle, timeout_ms=limit_ms)
+        except RefusedError:
+            return None  # a version that does not know the question
+        except AgentError as error:
+            if error.failure.category in _UNANSWERED:
+                return None
+            raise
+        return listed_skills(answer)
+
     @override
     async def _begin(self, prompt: str, title: str) -> SessionStarted:
         if self._thread_id is None:
@@ -127,7 +150,7 @@ class CodexSession(Conversation[Message]):
         self._turn_open, self._turn_id = True, None
         self._error = self._error_deadline = None
         self._early_ends.clear()
-        self._events.forget_ends()
+        self._events.new_turn()
         asked = params.turn_start(
             self._settings,
             thread_id=self._thread_id,
@@ -220,7 +243,9 @@ class CodexSession(Conversation[Message]):
 
     def _end_turn(self, event: TurnEnded, turn_id: str | None) -> None:
         if self._turn_open and self._turn_id is None and turn_id is not None:
-            self._early_ends[turn_id] = event  # ours or an older turn's: the answer to turn/start will tell
+            # Ours or an older turn's: the answer to turn/start will tell.
+            if len(self._early_ends) < _MAX_EARLY_ENDS and len(turn_id) <= MAX_ID_CHARS:
+                self._early_ends[turn_id] = event
             return
         if not self._turn_open or turn_id not in {None, self._turn_id}:
             self._events.count()

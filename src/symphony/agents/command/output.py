@@ -51,5 +51,7 @@ class Output:
 
 def _shown(line: bytes) -> str:
     text = line[-_MAX_TEXT_BYTES:].decode("utf-8", "replace")
+    if len(line) > _MAX_TEXT_BYTES:
+        text = f"…{text}"
     states = [state for state in text.split("\r") if state.strip()]
     return redact(states[-1]) if states else ""

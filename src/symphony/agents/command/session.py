@@ -74,6 +74,11 @@ class CommandSession(Turns):
         """Null: nobody is told that a session could go on."""
         return None
 
+    @property
+    def thread_id(self) -> None:
+        """`None`: it remembers no conversation."""
+        return
+
     # --- a turn ------------------------------------------------------------------------------------------
 
     @override
@@ -81,7 +86,7 @@ class CommandSession(Turns):
         await self._end()
         self._turn += 1
         self._output, self._signs = Output(), Signs(self._profile)
-        self._events.forget_ends()
+        self._events.new_turn()
         told = self._told(prompt)
         if not self._separate and self._envelope:
             told = f"{self._envelope.rstrip()}\n\n{told}"

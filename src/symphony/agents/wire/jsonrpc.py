@@ -13,10 +13,11 @@ is cut into chunks.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from symphony.agents.border import parse
 from symphony.agents.wire.lines import (
     EXCERPT_CHARS,
     MAX_LINE_BYTES,
@@ -45,6 +46,7 @@ __all__ = [
 ]
 
 _MAX_MUTED = 256
+_MAX_MUTED_CHARS = 200
 
 RequestId = int | str
 _NOTHING = msgspec.Raw(b"{}")
@@ -93,33 +95,20 @@ Message = Notification | ServerRequest | Response | Refusal | Chatter | Garbled 
 
 
 class _Error(msgspec.Struct):
-    code: int = 0
+    code: Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)] = 0
     message: str = ""
     data: msgspec.Raw = _NOTHING
 
 
 class _Envelope(msgspec.Struct):
     method: str | None = None
-    id: int | str | None = None
+    id: Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)] | str | None = None
     params: msgspec.Raw = _NOTHING
     result: msgspec.Raw = _NOTHING
     error: _Error | None = None
 
 
 _decoder = msgspec.json.Decoder(_Envelope)
-
-
-def parse(raw: msgspec.Raw) -> dict[str, Any]:
-    """The object inside `params` or `result`; empty when it is absent, null or no object.
-
-    Raises:
-        ValueError: the text is not UTF-8 or nests beyond reason.
-    """
-    try:
-        value = msgspec.json.decode(raw)
-    except UNREADABLE as error:
-        raise ValueError(f"params: {error}") from error
-    return value if isinstance(value, dict) else {}
 
 
 class Codec:
@@ -156,7 +145,7 @@ class Codec:
 
     def mute(self, method: str) -> None:
         """From now on only count notifications of this method: most of a stream is output in pieces."""
-        if len(self._muted) < _MAX_MUTED:
+        if len(self._muted) < _MAX_MUTED and len(method) <= _MAX_MUTED_CHARS:
             self._muted.add(method)
 
     def close(self) -> list[Message]:

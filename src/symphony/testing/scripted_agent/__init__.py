@@ -9,7 +9,7 @@ the switches that make it misbehave in `faults`. Standard library only, so that 
 import shlex
 import sys
 
-__all__ = ["NO_MODEL", "USER_AGENT_NAME", "acp_command", "claude_command", "command"]
+__all__ = ["NO_MODEL", "USER_AGENT_NAME", "command"]
 
 NO_MODEL = "Scripted agent: no model is involved."
 USER_AGENT_NAME = "symphony-scripted-agent"
@@ -21,13 +21,3 @@ def command(*switches: str) -> str:
     `-P` keeps the current directory, which is somebody's workspace, off the module path.
     """
     return shlex.join([sys.executable, "-P", "-m", "symphony.testing.scripted_agent", *switches])
-
-
-def claude_command(*switches: str) -> str:
-    """The same for `claude.command`: the agent then speaks Claude Code's protocol."""
-    return shlex.join([sys.executable, "-P", "-m", "symphony.testing.scripted_agent.claude", *switches])
-
-
-def acp_command(*switches: str) -> str:
-    """The same for `acp.command`: the agent then speaks the Agent Client Protocol."""
-    return shlex.join([sys.executable, "-P", "-m", "symphony.testing.scripted_agent.acp", *switches])

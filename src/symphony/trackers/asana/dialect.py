@@ -1,4 +1,7 @@
-"""How Asana says no: by plain statuses. A limit is a 429 with a time; nothing tells what is left of it."""
+"""How Asana says no: by plain statuses. A limit is a 429 with a time; nothing tells what is left of it.
+
+Comments are plain text in which addresses become links, and those of people mentions.
+"""
 
 from symphony.trackers.http import Dialect
 
@@ -8,4 +11,5 @@ ASANA = Dialect(
     service="Asana",
     secret="tracker.provider.api_key",  # noqa: S106 - the name of a setting
     scope="tracker.provider.project_gid",
+    fences=False,
 )

@@ -20,7 +20,18 @@ from symphony.trackers.asana.dialect import ASANA
 from symphony.trackers.base import Comment, Sighting, TrackerError
 from symphony.trackers.http import Answer, Dialect, Flow, Request, Trail, malformed
 from symphony.trackers.http.failures import FORBIDDEN
-from symphony.trackers.raw_tools import RestCall, Scope, beyond, rest_call, rest_flow, rest_spec
+from symphony.trackers.raw_tools import (
+    NUMBERED,
+    Reach,
+    RestCall,
+    Scope,
+    Write,
+    beyond,
+    out_of_scope,
+    rest_call,
+    rest_flow,
+    rest_spec,
+)
 from symphony.trackers.reading import Listing, listing, mapping, snapshots, text
 from symphony.trackers.wording import no_such_state, not_found
 
@@ -36,7 +47,10 @@ _GID = re.compile(r"[1-9]\d{0,30}")
 _GONE = frozenset({404, 410})
 _NO_FEED = frozenset({400, 402, 403, 404, 412})
 _OK = 200
-_ADD_TASK = ("sections", "addtask")
+_EDITED = (
+    "data.name data.notes data.html_notes data.completed data.assignee data.due_on "
+    "data.due_at data.start_on data.start_at data.custom_fields"
+)
 _Query = Sequence[tuple[str, str]]
 
 
@@ -236,17 +250,25 @@ class AsanaFlows:
         """As `Flows.comments`: those stories of a task that somebody wrote."""
         me = yield from self._account()
         path = f"/tasks/{self._gid(issue_id)}/stories"
-        fields = ("opt_fields", "resource_subtype,text,created_by")
+        fields = ("opt_fields", "resource_subtype,text,created_by,created_by.name")
         records = yield from self._pages("/tasks/{}/stories", path, [fields])
         return tuple(
             Comment(
                 id=str(wire.gid_of(record)),
                 body=wire.body_of(text(mapping(record).get("text")) or ""),
                 mine=wire.gid_of(mapping(record).get("created_by")) == me,
+                author=text(mapping(mapping(record).get("created_by")).get("name")) or "",
+                may_answer=mapping(mapping(record).get("created_by")).get("resource_type") == "user",
             )
             for record in records
             if wire.gid_of(record) and mapping(record).get("resource_subtype") == "comment_added"
         )
+
+    def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
+        """As `Flows.who_may_answer`: nobody is in doubt, as who comments was invited to the task."""
+        del issue_id, author_keys
+        yield from ()
+        return frozenset()
 
     def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
         """As `Flows.create_comment`; Asana gives the id."""
@@ -317,22 +339,36 @@ class AsanaFlows:
             return ToolResult.error(call)
         problem = yield from self._beyond(call, issue)
         if problem is not None:
-            return ToolResult.error(problem)
-        return (yield from rest_flow(call, _TOOL))
+            return out_of_scope(problem)
+        return (yield from rest_flow(wire.marked(call), _TOOL))
 
     def _beyond(self, call: RestCall, issue: Issue) -> Flow[str | None]:
-        """Paths of tasks do not tell the project, so of them only that of the session's own is in it."""
+        """Paths of tasks do not tell the project, so of them only that of the session's own is in it.
+
+        Not within reach: what names another task (dependencies, subtasks, parent), another project or people
+        outside (followers).
+        """
         scope = self._config.scope
         if scope is Scope.TOKEN or (yield from self._moves_within(call, issue)):
             return None
-        own = ("tasks", issue.id)
-        rows = [own] if scope is Scope.ISSUE else [own, ("projects", self._config.project)]
-        return beyond(call, *rows, scope=scope)
+        own, project = ("tasks", issue.id), ("projects", self._config.project)
+        writes = [
+            Write("PUT", own, _EDITED),
+            Write("POST", (*own, "stories"), "data.text data.html_text data.is_pinned"),
+            Write("POST", (*own, "addTag"), "data.tag"),
+            Write("POST", (*own, "removeTag"), "data.tag"),
+        ]
+        if scope is Scope.PROJECT:
+            writes.append(Write("POST", (*project, "sections"), "data.name"))
+        reach = Reach(reads=(own,) if scope is Scope.ISSUE else (own, project), writes=tuple(writes))
+        return beyond(call, reach, scope=scope)
 
     def _moves_within(self, call: RestCall, issue: Issue) -> Flow[bool]:
         """Whether the call moves the session's own task to a section of the project."""
-        section, *others = call.steps[1:] or ("",)
-        if (call.steps[0].lower(), *(each.lower() for each in others)) != _ADD_TASK:
+        keys = "data.task data.insert_before data.insert_after"
+        move = Write("POST", ("sections", NUMBERED, "addTask"), keys)
+        if beyond(call, Reach(reads=(), writes=(move,)), scope=self._config.scope) is not None:
             return False
+        section = call.steps[1]
         task = mapping(mapping(call.body).get("data")).get("task")
         return task == issue.id and section in (yield from self._sections()).values()

@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from symphony.domain.issue import Blocker, Issue, normalise_labels, normalise_state
 from symphony.trackers.asana.config import AsanaConfig
+from symphony.trackers.comments import AGENT_MARK
+from symphony.trackers.raw_tools import RestCall
 from symphony.trackers.reading import (
     MalformedRecordError,
     instant,
@@ -13,7 +16,6 @@ from symphony.trackers.reading import (
     mapping,
     required,
     text,
-    title_of,
 )
 
 __all__ = [
@@ -26,9 +28,11 @@ __all__ = [
     "gid_of",
     "is_over",
     "issue_of",
+    "marked",
     "text_of",
 ]
 
+_AGENT = AGENT_MARK.removeprefix("<!-- ").removesuffix(" -->")
 COMPLETED = "completed"
 """The state of a task that is completed and in a section that is not terminal."""
 
@@ -84,7 +88,7 @@ def issue_of(
     Raises:
         MalformedRecordError: it has no gid, name or section, or does not say whether it is completed.
     """
-    gid, title = required(record, "gid"), title_of(record, "name")
+    gid, title = required(record, "gid"), required(record, "name")
     section = _section(record, config)
     if section is None:
         return None
@@ -146,7 +150,23 @@ def text_of(body: str) -> str:
     return f"{rest}\n\n{marker}" if marker != first and _MARKER.fullmatch(marker) else body
 
 
+def marked(call: RestCall) -> RestCall:
+    """Mark what the raw tool writes as a comment of an agent, in its last line."""
+    data = mapping(mapping(call.body).get("data"))
+    if call.method == "GET" or "stories" not in call.steps or not data:
+        return call
+    said, html = data.get("text"), data.get("html_text")
+    changed = {**data}
+    if isinstance(said, str):
+        changed["text"] = f"{said}\n\n{_AGENT}"
+    if isinstance(html, str):
+        changed["html_text"] = html.replace("</body>", f"\n\n{_AGENT}</body>")
+    return replace(call, body={**call.body, "data": changed})
+
+
 def body_of(written: str) -> str:
     """The other way round."""
     rest, _, last = written.rstrip().rpartition("\n")
+    if last == _AGENT:
+        return f"{AGENT_MARK}\n{rest.rstrip()}"
     return f"<!-- {last} -->\n{rest.rstrip()}" if _MARKER.fullmatch(last) else written

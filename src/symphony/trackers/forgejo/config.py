@@ -96,10 +96,11 @@ def _read(reader: ProviderReader, brand: Brand, settings: TrackerSettings) -> Fo
         reader.wrong("repo", "must be owner/name")
     active = reader.states("active_states", settings.active_states, default=None)
     terminal = reader.states("terminal_states", settings.terminal_states, default=None)
+    resting = () if settings.on_block is None else (settings.on_block,)
     part = reader.part("states")
     source = _source(reader, part)
     if source is Source.ISSUE:
-        _only_own_states(reader, active, terminal)
+        _only_own_states(reader, active_states=active, terminal_states=terminal, on_block=resting)
     headers = {"authorization": f"token {token}"}
     return ForgejoConfig(
         brand=brand,
@@ -107,7 +108,12 @@ def _read(reader: ProviderReader, brand: Brand, settings: TrackerSettings) -> Fo
         owner=owner,
         repo=name,
         source=source,
-        labels=StatusLabels.of(reader, part, (*active, *terminal), default_prefix=SCOPED_PREFIX),
+        labels=StatusLabels.of(
+            reader,
+            part,
+            (*active, *terminal, *resting),
+            default_prefix=SCOPED_PREFIX,
+        ),
         scope=Scope(reader.choice(SCOPE, tuple(Scope), default=Scope.TOKEN)),
         active=active,
         terminal=terminal,
@@ -135,8 +141,8 @@ def _source(reader: ProviderReader, part: Mapping[str, Any]) -> Source:
     return Source.LABELS
 
 
-def _only_own_states(reader: ProviderReader, active: tuple[str, ...], terminal: tuple[str, ...]) -> None:
-    for key, names in (("active_states", active), ("terminal_states", terminal)):
+def _only_own_states(reader: ProviderReader, **named: tuple[str, ...]) -> None:
+    for key, names in named.items():
         for name in names:
             if normalise_state(name) not in {OPEN, CLOSED}:
                 reader.wrong_at(

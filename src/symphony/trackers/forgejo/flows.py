@@ -24,7 +24,7 @@ from symphony.trackers.forgejo.dialect import dialect_of
 from symphony.trackers.http import Answer, Dialect, Flow, Request, Trail, malformed, next_link
 from symphony.trackers.raw_tools import RestCall, RestTool, within
 from symphony.trackers.reading import Listing, listing, mapping, snapshots, text
-from symphony.trackers.repository import ISSUE, NUMBER, Comments
+from symphony.trackers.repository import ISSUE, NUMBER, Comments, login_of, reach_of
 from symphony.trackers.status_labels import CLOSED, OPEN
 from symphony.trackers.wording import no_such_state, not_found
 
@@ -39,6 +39,7 @@ _METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 _ISSUES = "/repos/{}/issues"
 _GONE = frozenset({404, 410})
 _OK = 200
+_UNTOLD = frozenset({403, 404})
 _Query = Sequence[tuple[str, str]]
 
 
@@ -78,6 +79,7 @@ class ForgejoFlows:
             service=self.dialect.service,
             methods=_METHODS,
             scope=config.scope,
+            mark=self._comments.mark,
             note=f"The repository is {config.owner}/{config.repo}.",
         )
 
@@ -271,7 +273,21 @@ class ForgejoFlows:
         me = yield from self._login()
         request = self._request(f"{ISSUE}/comments", f"/issues/{self._comments.number(issue_id)}/comments")
         answer = yield request
-        return self._comments.read(self._list(answer, request), login=me)
+        return self._comments.read(self._list(answer, request), login=me, may_answer=lambda _: None)
+
+    def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
+        """As `Flows.who_may_answer`: the author of the issue, and who may be assigned to issues.
+
+        The latter are those who may write to the repository; a token without `read:repository` is not told.
+        """
+        wanted = frozenset(author_keys) - {""}
+        answer = yield self._request(ISSUE, f"/issues/{self._comments.number(issue_id)}")
+        found = wanted & {login_of(answer.body)}
+        if found == wanted:
+            return found
+        answer = yield self._request("/repos/{}/assignees", "/assignees", accept=_UNTOLD)
+        writers = answer.body if answer.status == _OK and isinstance(answer.body, list) else []
+        return found | wanted & {(text(mapping(one).get("login")) or "").lower() for one in writers}
 
     def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
         """As `Flows.create_comment`; the server gives the id."""
@@ -342,5 +358,10 @@ class ForgejoFlows:
         return (yield from self._tool.call(arguments, lambda call: self._beyond(call, issue)))
 
     def _beyond(self, call: RestCall, issue: Issue) -> str | None:
-        repo = ("repos", self._config.owner, self._config.repo)
-        return within(call, self._config.scope, issue=[(*repo, "issues", issue.id)], project=[repo])
+        owner, repo = self._config.owner, self._config.repo
+        return within(
+            call,
+            self._config.scope,
+            issue=reach_of(owner, repo, issue.id),
+            project=reach_of(owner, repo, None),
+        )

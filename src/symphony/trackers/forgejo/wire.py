@@ -13,7 +13,6 @@ from symphony.trackers.reading import (
     mapping,
     required,
     text,
-    title_of,
     whole,
 )
 from symphony.trackers.status_labels import CLOSED, OPEN, LabelState
@@ -70,9 +69,9 @@ def _labels(record: Any) -> Sequence[Any]:
 
 
 def _state(record: Any, config: ForgejoConfig, terminal: frozenset[str]) -> LabelState:
-    own = mapping(record).get("state")
+    own = required(record, "state")
     if own not in {OPEN, CLOSED}:
-        raise MalformedRecordError(f"has the state {str(own)[:40]!r}, which is neither open nor closed")
+        raise MalformedRecordError(f"has the state {own[:40]!r}, which is neither open nor closed")
     if config.source is Source.ISSUE:
         return LabelState(state=own)
     return config.labels.read(label_names(record), closed=own == CLOSED, terminal=terminal)
@@ -98,7 +97,7 @@ def issue_of(
     Raises:
         MalformedRecordError: it has no number, title or state.
     """
-    number, title = required(record, "number"), title_of(record)
+    number, title = required(record, "number"), required(record, "title")
     state = _state(record, config, terminal)
     if is_pull_request(record):
         return None

@@ -87,10 +87,11 @@ def read_config(settings: TrackerSettings, environment: Mapping[str, str]) -> Gi
         reader.wrong("repo", "must be owner/name")
     active = reader.states("active_states", settings.active_states, default=None)
     terminal = reader.states("terminal_states", settings.terminal_states, default=None)
+    resting = () if settings.on_block is None else (settings.on_block,)
     states = reader.part("states")
     source = _source(reader, states)
     if source is Source.ISSUE:
-        _only_own_states(reader, active, terminal)
+        _only_own_states(reader, active_states=active, terminal_states=terminal, on_block=resting)
     project = _project(reader, states, owner) if source is Source.PROJECT else None
     headers = {
         "authorization": f"Bearer {token}",
@@ -103,7 +104,7 @@ def read_config(settings: TrackerSettings, environment: Mapping[str, str]) -> Gi
         repo=name,
         graphql=_graphql(base),
         source=source,
-        labels=StatusLabels.of(reader, states, (*active, *terminal)),
+        labels=StatusLabels.of(reader, states, (*active, *terminal, *resting)),
         project=project,
         wait_for_sub_issues=reader.flag("wait_for_sub_issues", default=False),
         scope=Scope(reader.choice(SCOPE, tuple(Scope), default=Scope.TOKEN)),
@@ -125,8 +126,8 @@ def _source(reader: ProviderReader, states: Mapping[str, Any]) -> Source:
     return Source.LABELS
 
 
-def _only_own_states(reader: ProviderReader, active: tuple[str, ...], terminal: tuple[str, ...]) -> None:
-    for key, names in (("active_states", active), ("terminal_states", terminal)):
+def _only_own_states(reader: ProviderReader, **named: tuple[str, ...]) -> None:
+    for key, names in named.items():
         for name in names:
             if name.lower() not in _OWN_STATES:
                 reader.wrong_at(

@@ -4,7 +4,9 @@ Every read of the REST API is conditional: what did not change is confirmed with
 counted against the limit.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -16,9 +18,9 @@ from symphony.trackers.github.config import GithubConfig, Source
 from symphony.trackers.github.dialect import GITHUB
 from symphony.trackers.graphql import graphql, question
 from symphony.trackers.http import Answer, Dialect, Flow, Request, Trail, malformed
-from symphony.trackers.raw_tools import RestCall, RestTool, within
+from symphony.trackers.raw_tools import RestCall, RestTool, marked_query, query_of, within
 from symphony.trackers.reading import Listing, listing, mapping, snapshots, text
-from symphony.trackers.repository import ISSUE, NUMBER, Comments
+from symphony.trackers.repository import ISSUE, NUMBER, Comments, login_of, reach_of
 from symphony.trackers.status_labels import CLOSED, OPEN
 from symphony.trackers.wording import no_such_state, not_found
 
@@ -29,6 +31,7 @@ _METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 _GONE = frozenset({301, 404, 410})
 _REFUSED = frozenset({403, 404})
 _OK = 200
+_COMMENTING = re.compile(r"\b(?:addComment|updateIssueComment)\b")
 _VIEWER = "query SymphonyViewer { viewer { login } }"
 
 
@@ -48,6 +51,7 @@ class GithubFlows:
             service=self.dialect.service,
             methods=_METHODS,
             scope=config.scope,
+            mark=self._mark,
             note=f"The repository is {config.owner}/{config.repo}.",
         )
 
@@ -190,7 +194,13 @@ class GithubFlows:
         me = yield from self._login()
         path = f"{self._config.path}/issues/{self._comments.number(issue_id)}/comments"
         records = yield from self._pages(f"{ISSUE}/comments", path, [("per_page", PAGE)])
-        return self._comments.read(records, login=me)
+        return self._comments.read(records, login=me, may_answer=wire.may_answer)
+
+    def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
+        """As `Flows.who_may_answer`: the author of the issue; each comment tells who else may."""
+        number = self._comments.number(issue_id)
+        answer = yield self._request(ISSUE, f"/issues/{number}")
+        return frozenset(author_keys) & {login_of(answer.body)}
 
     def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
         """As `Flows.create_comment`; GitHub gives the id."""
@@ -236,8 +246,8 @@ class GithubFlows:
         GitHub offers no write that tells.
         """
         label = self._config.labels.label(state)
-        if label is None:
-            raise no_such_state(self.dialect.service, state, tuple(self._config.labels.by_state))
+        if label is None or self._config.source is Source.ISSUE:
+            raise no_such_state(self.dialect.service, state, (*self._config.labels.by_state, OPEN, CLOSED))
         path = f"{self._config.path}/issues/{issue_id}"
         names = wire.label_names((yield Request(endpoint=ISSUE, path=path)).body)
         of_status = {name.lower() for name in self._config.labels.of_status(names)}
@@ -265,6 +275,23 @@ class GithubFlows:
         del name
         return (yield from self._tool.call(arguments, lambda call: self._beyond(call, issue)))
 
+    def _mark(self, call: RestCall) -> RestCall | str:
+        """Mark the comments that an agent writes, by REST or by GraphQL."""
+        if call.steps[-1] != "graphql":
+            return self._comments.mark(call)
+        given = query_of(call.body)
+        if isinstance(given, str):
+            return given
+        found = marked_query(*given, _COMMENTING)
+        if isinstance(found, str):
+            return found
+        return replace(call, body={"query": found[0], "variables": found[1]})
+
     def _beyond(self, call: RestCall, issue: Issue) -> str | None:
-        repo = ("repos", self._config.owner, self._config.repo)
-        return within(call, self._config.scope, issue=[(*repo, "issues", issue.id)], project=[repo])
+        owner, repo = self._config.owner, self._config.repo
+        return within(
+            call,
+            self._config.scope,
+            issue=reach_of(owner, repo, issue.id),
+            project=reach_of(owner, repo, None),
+        )

@@ -13,12 +13,22 @@ from symphony.trackers.reading import (
     mapping,
     required,
     text,
-    title_of,
     whole,
 )
 from symphony.trackers.status_labels import LabelState
 
-__all__ = ["Board", "blocked_count", "blockers_of", "is_pull_request", "issue_of", "label_names", "number_of"]
+__all__ = [
+    "Board",
+    "blocked_count",
+    "blockers_of",
+    "is_pull_request",
+    "issue_of",
+    "label_names",
+    "may_answer",
+    "number_of",
+]
+
+_INSIDERS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +55,18 @@ def blocked_count(record: Any) -> int:
     return whole(mapping(mapping(record).get("issue_dependencies_summary")).get("blocked_by")) or 0
 
 
+def may_answer(comment: Any) -> bool | None:
+    """Whether the words of who wrote a comment answer a question; `None` where only the issue's author may.
+
+    An account that is gone and an app are nobody. GitHub tells with each comment how its author stands to the
+    repository: its owner, a member of the organisation that owns it, or a collaborator.
+    """
+    user, record = mapping(mapping(comment).get("user")), mapping(comment)
+    if user.get("type") != "User" or record.get("performed_via_github_app") is not None:
+        return False
+    return True if record.get("author_association") in _INSIDERS else None
+
+
 def label_names(record: Any) -> list[str]:
     """The names of a record's labels, which may be texts or maps."""
     names = (
@@ -60,7 +82,7 @@ def issue_of(record: Any, *, config: GithubConfig, terminal: frozenset[str], boa
     Raises:
         MalformedRecordError: it has no number, title or state.
     """
-    number, title, own = required(record, "number"), title_of(record), required(record, "state")
+    number, title, own = required(record, "number"), required(record, "title"), required(record, "state")
     if own not in {"open", "closed"}:
         raise MalformedRecordError(f"has the state {own[:40]!r}, which is neither open nor closed")
     if is_pull_request(record):

@@ -78,16 +78,17 @@ def read_config(settings: TrackerSettings, environment: Mapping[str, str]) -> Gi
         reader.wrong("project_path", "must be group/project")
     active = reader.states("active_states", settings.active_states, default=None)
     terminal = reader.states("terminal_states", settings.terminal_states, default=None)
+    resting = () if settings.on_block is None else (settings.on_block,)
     states = reader.part("states")
     source = _source(reader, states)
     if source is Source.ISSUE:
-        _only_own_states(reader, active, terminal)
+        _only_own_states(reader, active_states=active, terminal_states=terminal, on_block=resting)
     config = GitlabConfig(
         access=Access(base=base, credential=token, headers={"authorization": f"Bearer {token}"}),
         project=project,
         graphql=f"{base.removesuffix('/v4')}/graphql",
         source=source,
-        labels=_labels(reader, states, (*active, *terminal)),
+        labels=_labels(reader, states, (*active, *terminal, *resting)),
         wait_for_blockers=reader.flag("wait_for_blockers", default=False),
         scope=Scope(reader.choice(SCOPE, tuple(Scope), default=Scope.TOKEN)),
         active=active,
@@ -114,8 +115,8 @@ def _labels(reader: ProviderReader, states: Mapping[str, Any], names: tuple[str,
     return labels
 
 
-def _only_own_states(reader: ProviderReader, active: tuple[str, ...], terminal: tuple[str, ...]) -> None:
-    for key, names in (("active_states", active), ("terminal_states", terminal)):
+def _only_own_states(reader: ProviderReader, **named: tuple[str, ...]) -> None:
+    for key, names in named.items():
         for name in names:
             if name.lower() not in {OPENED, CLOSED}:
                 reader.wrong_at(

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from symphony.domain.issue import Blocker, Issue, normalise_state
@@ -13,7 +14,7 @@ from symphony.trackers.gitlab.dialect import GITLAB
 from symphony.trackers.gitlab.quick_actions import disarmed
 from symphony.trackers.graphql import graphql, question
 from symphony.trackers.http import Answer, Dialect, Flow, Request, Trail, malformed
-from symphony.trackers.raw_tools import RestCall, RestTool, within
+from symphony.trackers.raw_tools import NUMBERED, Reach, RestCall, RestTool, Scope, Write, marked, within
 from symphony.trackers.reading import Listing, listing, mapping, snapshots, text, whole
 from symphony.trackers.status_labels import CLOSED
 from symphony.trackers.wording import no_such_state, not_found
@@ -24,8 +25,36 @@ PAGE = 100
 _METHODS = ("GET", "POST", "PUT", "DELETE")
 _ISSUES = "/projects/{}/issues"
 _ISSUE = "/projects/{}/issues/{}"
+_DEVELOPER = 30
+_NO_MEMBER = frozenset({403, 404})
+_BOT = re.compile(r"(project|group)_\d+_bot(_[0-9a-f]+|\d*)|service_account_.+|ghost|support-bot|alert-bot")
 _IID = re.compile(r"[1-9]\d{0,17}")
 _ORDER = (("scope", "all"), ("order_by", "created_at"), ("sort", "asc"), ("per_page", str(PAGE)))
+
+
+def _is_bot(author: Any) -> bool:
+    """The account of an access token of a project or group, a service account, or one of the server's own."""
+    name = text(mapping(author).get("username"))
+    return name is None or _BOT.fullmatch(name) is not None
+
+
+def _marked(call: RestCall) -> RestCall | str:
+    """Mark what the raw tool writes as a comment of an agent."""
+    writes = call.method != "GET" and not {"notes", "discussions"}.isdisjoint(call.steps)
+    return marked(call, "body") if writes and call.method != "DELETE" else call
+
+
+_OBEYED = frozenset({"body", "description"})
+"""What GitLab looks for quick actions in."""
+_NAMED = (
+    "title description labels assignee_id assignee_ids milestone_id due_date weight confidential issue_type"
+)
+_EDITED = f"{_NAMED} add_labels remove_labels state_event discussion_locked"
+_REQUEST = (
+    "title description labels assignee_id assignee_ids reviewer_ids milestone_id target_branch squash "
+    "remove_source_branch"
+)
+
 
 BLOCKED = """query SymphonyBlocked($path: ID!, $iids: [String!], $first: Int!) {
   project(fullPath: $path) { issues(iids: $iids, first: $first) { nodes { iid blocked } } }
@@ -48,6 +77,7 @@ class GitlabFlows:
             service=self.dialect.service,
             methods=_METHODS,
             scope=config.scope,
+            mark=self._mark,
             note=f"The project is {config.project}: its paths begin with {config.path}/.",
         )
 
@@ -188,10 +218,33 @@ class GitlabFlows:
                 id=str(record["id"]),
                 body=text(record.get("body")) or "",
                 mine=whole(mapping(record.get("author")).get("id")) == me,
+                author=text(mapping(record.get("author")).get("username")) or "",
+                author_key=str(whole(mapping(record.get("author")).get("id")) or ""),
+                may_answer=False if _is_bot(record.get("author")) else None,
             )
             for record in records
             if whole(mapping(record).get("id")) is not None and record.get("system") is not True
         )
+
+    def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
+        """As `Flows.who_may_answer`: the author of the issue, and members who are developers or more."""
+        found = set()
+        path = f"{self._config.path}/issues/{self._iid(issue_id)}"
+        issue = mapping((yield Request(endpoint=_ISSUE, path=path, conditional=True)).body)
+        author = str(whole(mapping(issue.get("author")).get("id")) or "")
+        for key in author_keys:
+            if key == author:
+                found.add(key)
+            elif key:
+                answer = yield Request(
+                    endpoint="/projects/{}/members/all/{}",
+                    path=f"{self._config.path}/members/all/{key}",
+                    conditional=True,
+                    accept=_NO_MEMBER,
+                )
+                if (whole(mapping(answer.body).get("access_level")) or 0) >= _DEVELOPER:
+                    found.add(key)
+        return frozenset(found)
 
     def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
         """As `Flows.create_comment`; GitLab gives the id."""
@@ -251,7 +304,7 @@ class GitlabFlows:
         """What to write so that the issue is in the state; GitLab's own states need no label."""
         wanted, opened = normalise_state(state), wire.is_opened(record)
         label = self._config.labels.label(state)
-        if label is None and wanted not in {OPENED, CLOSED}:
+        if (label is None or self._config.source is Source.ISSUE) and wanted not in {OPENED, CLOSED}:
             raise no_such_state(self.dialect.service, state, (*self._config.labels.by_state, OPENED, CLOSED))
         change = {}
         if wanted == CLOSED and opened:
@@ -282,12 +335,53 @@ class GitlabFlows:
         """The project may be named by its path or by its number."""
         number = whole(mapping(issue.native_ref).get("project_id"))
         names = [self._config.project, *([str(number)] if number is not None else [])]
-        return within(
-            call,
-            self._config.scope,
-            issue=[("projects", name, "issues", issue.id) for name in names],
-            project=[("projects", name) for name in names],
-        )
+        return within(call, self._config.scope, issue=_reach(names, issue.id), project=_reach(names, None))
+
+    def _mark(self, call: RestCall) -> RestCall | str:
+        """Mark an agent's comment; a narrowed scope disarms quick actions, which could move the issue."""
+        found = _marked(call)
+        if self._config.scope is Scope.TOKEN or isinstance(found, str) or not isinstance(found.body, Mapping):
+            return found
+        body = {
+            key: disarmed(value) if key in _OBEYED and isinstance(value, str) else value
+            for key, value in found.body.items()
+        }
+        return replace(found, body=body)
+
+
+def _reach(projects: Sequence[str], issue: str | None) -> Reach:
+    """What a narrowed scope lets the raw tool at: one issue, or with `None` the project."""
+    reads: list[tuple[str, ...]] = []
+    writes: list[Write] = []
+    for project in projects:
+        here = ("projects", project)
+        one = (*here, "issues", issue or NUMBERED)
+        reads.append(here if issue is None else one)
+        writes += [Write("PUT", one, _EDITED), *_discussed(one)]
+        if issue is None:
+            request = (*here, "merge_requests", NUMBERED)
+            writes += [
+                Write("POST", (*here, "issues"), _NAMED),
+                Write("POST", (*here, "labels"), "name color description priority"),
+                Write("POST", (*here, "merge_requests"), f"{_REQUEST} source_branch"),
+                Write("PUT", request, f"{_REQUEST} add_labels remove_labels state_event discussion_locked"),
+                *_discussed(request),
+            ]
+    return Reach(reads=tuple(reads), writes=tuple(writes))
+
+
+def _discussed(place: tuple[str, ...]) -> tuple[Write, ...]:
+    """The comments of an issue or a merge request, alone or in threads."""
+    thread = (*place, "discussions", NUMBERED)
+    return (
+        Write("POST", (*place, "notes"), "body internal confidential"),
+        Write("PUT", (*place, "notes", NUMBERED), "body"),
+        Write("DELETE", (*place, "notes", NUMBERED)),
+        Write("POST", (*place, "discussions"), "body"),
+        Write("PUT", thread, "resolved"),
+        Write("POST", (*thread, "notes"), "body"),
+        Write("PUT", (*thread, "notes", NUMBERED), "body resolved"),
+    )
 
 
 def _batches(iids: Sequence[str]) -> Iterable[Sequence[str]]:

@@ -12,7 +12,6 @@ from symphony.trackers.reading import (
     mapping,
     required,
     text,
-    title_of,
     whole,
 )
 from symphony.trackers.status_labels import CLOSED, LabelState
@@ -44,7 +43,7 @@ def issue_of(
     blockers: Mapping[str, tuple[Blocker, ...]],
 ) -> Issue:
     """One issue. Raises `MalformedRecordError`: it has no iid, title or state."""
-    iid, title, own = required(record, "iid"), title_of(record), required(record, "state")
+    iid, title, own = required(record, "iid"), required(record, "title"), required(record, "state")
     if own not in {OPENED, CLOSED}:
         raise MalformedRecordError(f"has the state {own[:40]!r}, which is neither opened nor closed")
     state = _state(record, own, config, terminal)

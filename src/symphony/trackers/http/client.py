@@ -230,6 +230,8 @@ class Http:
                 self.dialect, f"answered {_kind(reply)} to {request.method} {request.endpoint}"
             )
         text = "" if sound else reply.content[:_TEXT].decode("utf-8", "replace")
+        if text and len(reply.content) > _TEXT:
+            text = f"{text}…"
         return Answer(
             status=reply.status,
             address=address,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from symphony.domain.plain import one_line
 from symphony.trackers.http.model import Answer
 
 __all__ = ["STANDARD", "THROTTLED", "Bucket", "Dialect", "plain_message", "plain_status"]
@@ -43,7 +44,7 @@ def plain_status(answer: Answer) -> int:
 
 def plain_message(body: Any) -> str:
     """What a JSON error says: `message`, `error`, `errors` or `errorMessages`, whatever their shape."""
-    return "; ".join(dict.fromkeys(_texts(body)))[:_SHOWN]
+    return one_line("; ".join(dict.fromkeys(_texts(body))), _SHOWN)
 
 
 def _texts(node: Any, depth: int = 0) -> Sequence[str]:
@@ -77,6 +78,7 @@ class Dialect:
         buckets: the limits it tells of.
         resource: the header that says which of several limits of one name an answer tells of.
         write_gap_ms: the least time between two writes.
+        fences: whether nothing in a fence of Markdown is a mention, a link or markup in its comments.
     """
 
     service: str
@@ -87,3 +89,4 @@ class Dialect:
     buckets: tuple[Bucket, ...] = STANDARD
     resource: str | None = None
     write_gap_ms: int = 0
+    fences: bool = True

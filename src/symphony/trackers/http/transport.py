@@ -5,6 +5,7 @@ Connections live as long as one session: a poll's pages share one, and none is l
 """
 
 import ssl
+import zlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +14,10 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
+
+from symphony.domain.plain import one_line
 
 __all__ = ["ExchangeError", "HttpxTransport", "Reply", "Send", "Transport", "is_loopback"]
 
@@ -21,6 +25,9 @@ CONNECT_S = 10.0
 READ_S = 30.0
 TOTAL_S = 60.0
 MAX_BYTES = 32 * 1024 * 1024
+_PIECE = 256 * 1024
+_GZIP = 16 + zlib.MAX_WBITS
+_PLAIN = frozenset({"", "identity"})
 
 
 class ExchangeError(Exception):
@@ -104,9 +111,10 @@ class HttpxTransport:
     ) -> Reply:
         import httpx  # noqa: PLC0415 - as above
 
+        sent = {**headers, "accept-encoding": "gzip"}
         try:
             with anyio.fail_after(self._total_s):
-                async with client.stream(method, address, headers=headers, content=content) as answer:
+                async with client.stream(method, address, headers=sent, content=content) as answer:
                     body = await self._body(answer)
                     names = {name.lower(): value for name, value in answer.headers.items()}
                     return Reply(status=answer.status_code, headers=names, content=body)
@@ -120,12 +128,38 @@ class HttpxTransport:
             raise ExchangeError(_problem(error)) from error
 
     async def _body(self, answer: Any) -> bytes | None:
-        body = bytearray()
-        async for chunk in answer.aiter_bytes():
-            body += chunk
-            if len(body) > self._max_bytes:
+        """The body, unpacked in pieces: neither what comes nor what it unpacks to is ever more than fits."""
+        coding = answer.headers.get("content-encoding", "").strip().lower()
+        if coding not in _PLAIN | {"gzip", "x-gzip"}:
+            raise ExchangeError(f"it is packed as {one_line(coding, 80)!r}, which was not asked for")
+        unpacker = None if coding in _PLAIN else zlib.decompressobj(_GZIP)
+        body, came = bytearray(), 0
+        async for chunk in answer.aiter_raw():
+            came += len(chunk)
+            if came > self._max_bytes:
                 return None
+            if unpacker is None:
+                body += chunk
+            elif not await self._unpack(unpacker, chunk, body):
+                return None
+        if unpacker is not None and came and not unpacker.eof:
+            raise ExchangeError("it ends in the middle")
         return bytes(body)
+
+    async def _unpack(self, unpacker: "zlib._Decompress", chunk: bytes, body: bytearray) -> bool:
+        """Add what a chunk unpacks to; false where that is too long."""
+        try:
+            while chunk and not unpacker.eof:
+                body += unpacker.decompress(chunk, _PIECE)
+                chunk = unpacker.unconsumed_tail
+                if len(body) > self._max_bytes:
+                    return False
+                await anyio.lowlevel.checkpoint()
+        except zlib.error as error:
+            raise ExchangeError("it is packed in a way that cannot be undone") from error
+        if chunk or unpacker.unused_data:
+            raise ExchangeError("there is more behind its end")
+        return True
 
 
 def _make_tls() -> ssl.SSLContext:

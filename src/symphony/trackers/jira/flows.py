@@ -5,7 +5,7 @@ what a list shows is asked for by id before it is dispatched, and a move is read
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from symphony.trackers.http import Answer, Dialect, Flow, Request, Trail, malfor
 from symphony.trackers.jira import notes, wire
 from symphony.trackers.jira.config import JiraConfig
 from symphony.trackers.jira.dialect import JIRA
-from symphony.trackers.raw_tools import RestCall, RestTool, within
+from symphony.trackers.raw_tools import NUMBERED, Reach, RestCall, RestTool, Write, within
 from symphony.trackers.reading import Listing, items, listing, mapping, snapshots, text, whole
 from symphony.trackers.wording import no_way, not_found
 
@@ -28,6 +28,13 @@ _API = "/rest/api/3"
 _ISSUE = f"{_API}/issue/{{}}"
 _ID = re.compile(r"[1-9]\d{0,17}")
 _BAD_REQUEST, _NOT_FOUND = 400, 404
+_MAY_ANSWER = {"atlassian": True, "app": False}
+"""By the type of an account; customers of a service desk are outsiders."""
+_FIELDS = (
+    "summary", "description", "labels", "priority", "assignee", "duedate", "components", "fixVersions",
+    "versions", "environment",
+)  # fmt: skip
+_EDITED = " ".join(f"{part}.{field}" for part in ("fields", "update") for field in _FIELDS)
 
 
 class JiraFlows:
@@ -46,6 +53,7 @@ class JiraFlows:
             service=self.dialect.service,
             methods=_METHODS,
             scope=config.scope,
+            mark=notes.marked,
             note=f"The project is {config.project}; paths begin with {_API}/, and rich text is ADF.",
             below=f"{_API}/",
         )
@@ -173,8 +181,26 @@ class JiraFlows:
                 continue
             mine = text(mapping(record.get("author")).get("accountId")) == me
             marker = (yield from self._marker(name, record)) if mine else ""
-            found.append(Comment(id=name, body=notes.body_of(record, marker), mine=mine))
+            author = mapping(record.get("author"))
+            found.append(
+                Comment(
+                    id=name,
+                    body=notes.body_of(record, marker),
+                    mine=mine,
+                    author=text(author.get("displayName")) or "",
+                    author_key=text(author.get("accountId")) or "",
+                    may_answer=_MAY_ANSWER.get(str(author.get("accountType"))),
+                )
+            )
         return tuple(found)
+
+    def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
+        """As `Flows.who_may_answer`: the reporter of the issue, also from outside of the site."""
+        answer = yield Request(
+            endpoint=_ISSUE, path=f"{_API}/issue/{self._id(issue_id)}", query=[("fields", "reporter")]
+        )
+        reporter = mapping(mapping(mapping(answer.body).get("fields")).get("reporter"))
+        return frozenset(author_keys) & {text(reporter.get("accountId")) or ""} - {""}
 
     def _listed(self, issue_id: str) -> Flow[list[Any]]:
         path = f"{_API}/issue/{self._id(issue_id)}/comment"
@@ -273,15 +299,37 @@ class JiraFlows:
         return (yield from self._tool.call(arguments, lambda call: self._beyond(call, issue)))
 
     def _beyond(self, call: RestCall, issue: Issue) -> str | None:
-        """An issue of the project is known by its key; what only its number names is not, but our own."""
+        """An issue of the project is known by its key; what only its number names is not, but our own.
+
+        Not within reach: links, parents, watchers, votes, work logs, properties, and fields of a site's own.
+        """
         api = tuple(_API.strip("/").split("/"))
         own = [(*api, "issue", issue.id), (*api, "issue", issue.identifier)]
         project, named = self._config.project, call.steps[len(api) + 1 : len(api) + 2]
         known = named and re.fullmatch(rf"{project}-\d{{1,18}}", named[0], re.IGNORECASE)
         others = [(*api, "issue", named[0])] if known else []
         return within(
-            call, self._config.scope, issue=own, project=[*own, *others, (*api, "project", project)]
+            call,
+            self._config.scope,
+            issue=Reach(reads=tuple(own), writes=_writes(own)),
+            project=Reach(reads=(*own, *others, (*api, "project", project)), writes=_writes([*own, *others])),
         )
+
+
+def _writes(issues: Iterable[tuple[str, ...]]) -> tuple[Write, ...]:
+    """What a narrowed scope lets through of these issues."""
+    return tuple(
+        write
+        for issue in issues
+        for write in (
+            Write("PUT", issue, _EDITED),
+            Write("PUT", (*issue, "assignee"), "accountId"),
+            Write("POST", (*issue, "transitions"), f"transition {_EDITED}"),
+            Write("POST", (*issue, "comment"), "body visibility"),
+            Write("PUT", (*issue, "comment", NUMBERED), "body visibility"),
+            Write("DELETE", (*issue, "comment", NUMBERED)),
+        )
+    )
 
 
 def _quoted(value: str) -> str:

@@ -1,11 +1,14 @@
 """Comments of Jira: rich text has no hidden parts, so the marker of ours is kept in a property beside it."""
 
+from dataclasses import replace
 from typing import Any
 
+from symphony.trackers.comments import AGENT_MARK
 from symphony.trackers.jira.adf import document_of, markdown_of
-from symphony.trackers.reading import mapping, text
+from symphony.trackers.raw_tools import RestCall
+from symphony.trackers.reading import items, mapping, text
 
-__all__ = ["PROPERTY", "body_of", "marker_in", "marker_of", "written"]
+__all__ = ["PROPERTY", "body_of", "marked", "marker_in", "marker_of", "written"]
 
 PROPERTY = "symphony.note"
 """The key of the property."""
@@ -22,6 +25,20 @@ def written(body: str) -> dict[str, Any]:
         "body": document_of(rest if marker else body),
         "properties": [{"key": PROPERTY, "value": {"marker": marker}}],
     }
+
+
+def marked(call: RestCall) -> RestCall | str:
+    """Mark what the raw tool writes as a comment of an agent, or say how a comment is to be written."""
+    body = mapping(call.body)
+    if call.method == "GET" or not body:
+        return call
+    if "comment" in mapping(body.get("update")):
+        return "write a comment by a call of its own: POST /rest/api/3/issue/{id}/comment"
+    if "comment" not in call.steps:
+        return call
+    others = [one for one in items(body.get("properties")) if mapping(one).get("key") != PROPERTY]
+    mark = {"key": PROPERTY, "value": {"marker": AGENT_MARK}}
+    return replace(call, body={**body, "properties": [*others, mark]})
 
 
 def marker_of(record: Any) -> str | None:

@@ -13,7 +13,6 @@ from symphony.trackers.reading import (
     mapping,
     required,
     text,
-    title_of,
 )
 
 __all__ = ["FIELDS", "issue_of", "project_of", "status_names"]
@@ -55,7 +54,7 @@ def issue_of(record: Any, *, terminal: frozenset[str], pages: str | None) -> Iss
     fields = record.get("fields")
     if not isinstance(fields, Mapping):
         raise MalformedRecordError("has no fields")
-    title, status = title_of(fields, "summary"), mapping(fields.get("status"))
+    title, status = required(fields, "summary"), mapping(fields.get("status"))
     if not text(status.get("name")):
         raise MalformedRecordError("has no status")
     relations = _relations(fields.get("issuelinks"), terminal)

@@ -5,8 +5,9 @@ what it was, the list of the last poll is good. A change it cannot see (an issue
 blocker in another one) is seen by the whole list that every twelfth poll makes.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from symphony.domain.failures import Category
@@ -19,7 +20,14 @@ from symphony.trackers.http.failures import FORBIDDEN, UNAUTHORISED
 from symphony.trackers.linear import queries, wire
 from symphony.trackers.linear.config import LinearConfig
 from symphony.trackers.linear.dialect import LINEAR
-from symphony.trackers.raw_tools import Scope, graphql_spec, query_of, shown
+from symphony.trackers.raw_tools import (
+    Scope,
+    graphql_spec,
+    marked_query,
+    query_of,
+    shown,
+    writes_comment,
+)
 from symphony.trackers.reading import Listing, items, listing, mapping, required, snapshots, text
 from symphony.trackers.wording import no_such_state, not_found
 
@@ -30,6 +38,7 @@ BLOCKED_PAGE = 10
 FULL_EVERY = 12
 _MANY = 250
 _TOOL = "linear_graphql"
+_COMMENTING = re.compile(r"\bcomment(?:Create|Update)\b")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -192,9 +201,17 @@ class LinearFlows:
                 id=node["id"],
                 body=text(node.get("body")) or "",
                 mine=mapping(node.get("user")).get("id") == me,
+                author=wire.author_of(node),
+                may_answer=wire.may_answer(node),
             )
             for node in nodes
         )
+
+    def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
+        """As `Flows.who_may_answer`: nobody of those in doubt, who are people outside of the workspace."""
+        del issue_id, author_keys
+        yield from ()
+        return frozenset()
 
     def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
         """As `Flows.create_comment`; the id is ours, so a repeated create finds the first."""
@@ -274,7 +291,10 @@ class LinearFlows:
         given = query_of(arguments)
         if isinstance(given, str):
             return ToolResult.error(given)
-        query, variables = given
+        found = marked_query(*given, _COMMENTING)
+        if isinstance(found, str):
+            return ToolResult.error(found)
+        query, variables = found
         answer = yield Request(
             endpoint=_TOOL,
             method="POST",
@@ -282,7 +302,8 @@ class LinearFlows:
             accept=frozenset({400}),
         )
         failed = bool(items(mapping(answer.body).get("errors"))) or not isinstance(answer.body, Mapping)
-        return shown(answer, success=not failed)
+        told = shown(answer, success=not failed, read_only="mutation" not in query)
+        return replace(told, commented=told.success and writes_comment(query))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

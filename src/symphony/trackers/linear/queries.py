@@ -87,7 +87,10 @@ COMMENTS = """query SymphonyComments($id: String!, $first: Int!, $after: String)
   issue(id: $id) {
     id
     comments(first: $first, after: $after) {
-      nodes { id body createdAt user { id } }
+      nodes {
+        id body createdAt
+        user { id displayName app } botActor { name } externalUser { displayName }
+      }
       pageInfo { hasNextPage endCursor }
     }
   }

@@ -14,11 +14,19 @@ from symphony.trackers.reading import (
     mapping,
     required,
     text,
-    title_of,
     whole,
 )
 
-__all__ = ["Judge", "Relation", "comment_id_of", "issue_of", "label_names", "relations_of"]
+__all__ = [
+    "Judge",
+    "Relation",
+    "author_of",
+    "comment_id_of",
+    "issue_of",
+    "label_names",
+    "may_answer",
+    "relations_of",
+]
 
 _WAITING = frozenset({"triage", "backlog", "unstarted"})
 _OVER = frozenset({"completed", "canceled", "duplicate"})
@@ -54,7 +62,8 @@ class Judge:
 
 def issue_of(record: Any, *, judge: Judge, labels: Sequence[str], relations: Sequence[Relation]) -> Issue:
     """One issue. Raises `MalformedRecordError`."""
-    issue_id, identifier, title = required(record, "id"), required(record, "identifier"), title_of(record)
+    issue_id, identifier = required(record, "id"), required(record, "identifier")
+    title = required(record, "title")
     state = record.get("state")
     if not isinstance(state, Mapping) or not text(state.get("name")):
         raise MalformedRecordError("has no state")
@@ -109,6 +118,28 @@ def relations_of(record: Any, terminal: Iterable[str]) -> tuple[Relation, ...]:
         done = state.get("type") in _OVER or (name is not None and normalise_state(name) in over)
         found.append(Relation(blocker=blocker, over=done))
     return tuple(found)
+
+
+def author_of(comment: Any) -> str:
+    """The name of who wrote a comment; empty where Linear tells none."""
+    who = (("user", "displayName"), ("externalUser", "displayName"), ("botActor", "name"))
+    record = mapping(comment)
+    names = (text(mapping(record.get(key)).get(name)) for key, name in who)
+    return next((name for name in names if name), "")
+
+
+def may_answer(comment: Any) -> bool | None:
+    """Whether the words of who wrote a comment answer a question: of a person who is in the workspace.
+
+    What a bot, an app or an agent wrote does not. People outside, whose words an integration brought, are
+    told by `None`.
+    """
+    record = mapping(comment)
+    if record.get("botActor") is not None:
+        return False
+    if record.get("externalUser") is not None:
+        return None
+    return mapping(record.get("user")).get("app") is False
 
 
 def comment_id_of(issue_id: str, key: str) -> str:

@@ -20,8 +20,8 @@ from symphony.trackers.markdown.document import (
     render_issue,
     replace_scalar,
 )
-from symphony.trackers.markdown.judge import Judge, Made
-from symphony.trackers.markdown.names import next_number
+from symphony.trackers.markdown.judge import Judge
+from symphony.trackers.markdown.numbers import Numbers
 from symphony.trackers.markdown.refusals import busy, malformed, missing, refused, unreachable
 from symphony.trackers.markdown.store import Listing, Scan, Store
 
@@ -57,8 +57,6 @@ class Board:
         self.config = config
         self.now = now
         self.store = Store(config.path, config.layout)
-        self._made: Made = {}
-        self._made_of = Listing()
 
     def all(self) -> Snapshot:
         """Every issue. Raises `TrackerError` when the folder cannot be read."""
@@ -90,8 +88,10 @@ class Board:
             raise missing(f"there is no issue {issue_id!r} in {self.config.path} any more")
         return snapshot.issues[0]
 
-    def create(self, draft: Draft) -> Issue:
-        """Write a new issue under the next free number; two processes never get the same one.
+    def create(self, draft: Draft, numbers: Numbers | None = None) -> Issue:
+        """Write a new issue under the next number; two processes never get the same one.
+
+        `numbers` tells which ones were given out before; without it only the board's folder does.
 
         Raises:
             TrackerError: the draft is no usable issue, or the folder cannot be written to.
@@ -99,10 +99,12 @@ class Board:
         if not self.config.layout.can_create:
             raise refused(f"{self.config.path} is the board of another program", hint="`backlog task create`")
         data = self._rendered(draft)
+        numbers = numbers or Numbers(folder=self.config.path)
         try:
             with files.locked(self.config.path):
                 files.sweep(self.config.path)
-                issue_id = self._claim(data)
+            with numbers.held():
+                issue_id = self._claim(data, numbers)
         except OSError as error:
             raise unreachable(self.config.path, error) from error
         return self.find(issue_id)
@@ -153,12 +155,13 @@ class Board:
             raise refused("the issue is larger than 1 MB", hint="put large material into the repository")
         return data
 
-    def _claim(self, data: bytes) -> str:
-        names = [path.name.removesuffix(".md") for path in self.config.path.iterdir()]
-        number = next_number(self.config.prefix, names)
+    def _claim(self, data: bytes, numbers: Numbers) -> str:
+        names = frozenset(path.name.removesuffix(".md") for path in self.config.path.iterdir())
+        number = numbers.next(self.config.prefix, names)
         for candidate in range(number, number + _CREATE_ATTEMPTS):
             issue_id = f"{self.config.prefix}-{candidate}"
             if files.create(self.store.path(issue_id), data):
+                numbers.note(self.config.prefix, candidate)
                 return issue_id
         raise busy(self.config.path, _CREATE_ATTEMPTS)
 
@@ -197,10 +200,7 @@ class Board:
         return Scan(issues=issues, problems=problems)
 
     def _snapshot(self, scan: Scan, listing: Listing, wanted: Iterable[str]) -> Snapshot:
-        if listing is not self._made_of:
-            self._made = {name: one for name, one in self._made.items() if name in listing.files}
-            self._made_of = listing
-        judge = Judge(scan, listing, self.config, made=self._made)
+        judge = Judge(scan, listing, self.config)
         ids = list(wanted)
         return Snapshot(
             issues=tuple(judge.issue(issue_id) for issue_id in ids if issue_id in scan.issues),

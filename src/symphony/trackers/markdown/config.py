@@ -16,6 +16,7 @@ from symphony.trackers.markdown.refusals import invalid_config
 __all__ = [
     "DEFAULT_ACTIVE",
     "DEFAULT_PATH",
+    "DEFAULT_PREFIX",
     "DEFAULT_STATES",
     "DEFAULT_TERMINAL",
     "PROVIDER_KEYS",

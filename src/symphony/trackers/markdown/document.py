@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
 from symphony.domain.issue import normalise_labels
@@ -36,8 +35,6 @@ __all__ = [
 ]
 
 MAX_FRONT_BYTES = 65_536
-_REMEMBERED = 256
-_REMEMBERED_BYTES = 8_192
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _PRIORITY = re.compile(r"([1-4])(\.0+)?")
 _VALUE = r"""(?P<value>"(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s'"#\[{&*!|>%@`](?:[^#\r\n]|(?<!\s)#)*?|)"""
@@ -95,15 +92,11 @@ class Draft:
 
 
 def parse_issue(data: bytes) -> Fields:
-    """Read an issue file; of the same short text the same value.
+    """Read an issue file.
 
     Raises:
         MalformedError: not UTF-8, no front matter, bad YAML, a duplicate key, or no title or state.
     """
-    return _same_fields(data) if len(data) <= _REMEMBERED_BYTES else _fields(data)
-
-
-def _fields(data: bytes) -> Fields:
     parts = parse_parts(data)
     blocked_by, problem = blockers(parts.values.get("blocked_by"), "blocked_by")
     return Fields(
@@ -120,15 +113,11 @@ def _fields(data: bytes) -> Fields:
 
 
 def parse_parts(data: bytes) -> Parts:
-    """Take a file apart; of the same short text the same value.
+    """Take a file apart.
 
     Raises:
         MalformedError: not UTF-8, no closed front matter, bad YAML, or front matter that is not a map.
     """
-    return _same_parts(data) if len(data) <= _REMEMBERED_BYTES else _parts(data)
-
-
-def _parts(data: bytes) -> Parts:
     _decode(data)
     pieces = _pieces(data)
     try:
@@ -143,11 +132,6 @@ def _parts(data: bytes) -> Parts:
         lines={str(key): line for key, line in lines.items()},
         body=data[pieces.body_offset :].decode(),
     )
-
-
-# A file changed a moment ago is read again and again until its time tells it from a later change.
-_same_fields = lru_cache(maxsize=_REMEMBERED)(_fields)
-_same_parts = lru_cache(maxsize=_REMEMBERED)(_parts)
 
 
 def render_issue(draft: Draft, created: datetime) -> bytes:
@@ -222,9 +206,10 @@ def _body(text: str) -> bytes:
     return f"\n{text}\n".encode() if text else b""
 
 
-def timestamp(moment: datetime) -> str:
-    """The moment as RFC 3339 in UTC, to the second."""
-    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+def timestamp(moment: datetime, *, exact: bool = False) -> str:
+    """The moment as RFC 3339 in UTC, to the second; with `exact` to the microsecond."""
+    fraction = f".{moment.microsecond:06}" if exact else ""
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S}{fraction}Z"
 
 
 def _decode(data: bytes) -> None:
@@ -242,7 +227,7 @@ def _pieces(data: bytes) -> Split:
     if pieces is None:
         raise MalformedError(1, "no front matter: the first line must be `---`")
     if not pieces.closed:
-        raise MalformedError(1, "the front matter is not closed by a line `---`")
+        raise MalformedError(1, "the front matter begins in line 1, and no line `---` closes it")
     return pieces
 
 

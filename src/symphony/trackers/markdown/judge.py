@@ -11,24 +11,17 @@ from symphony.trackers.markdown.blockers import find_cycles
 from symphony.trackers.markdown.config import BoardConfig
 from symphony.trackers.markdown.document import Fields
 from symphony.trackers.markdown.store import Listing, Scan
+from symphony.trackers.reading import tidy
 
 __all__ = ["Judge"]
 
 
-Made = dict[str, tuple[Fields, Issue]]
-"""Issues by id that follow from their own file alone, with what it said."""
-
-
 class Judge:
-    """Turns what files say into issues; `scan` must hold whatever blocks them.
+    """Turns what files say into issues; `scan` must hold whatever blocks them."""
 
-    `made` are issues that were made of the same board before, to which those made now are added.
-    """
-
-    def __init__(self, scan: Scan, listing: Listing, config: BoardConfig, *, made: Made) -> None:
+    def __init__(self, scan: Scan, listing: Listing, config: BoardConfig) -> None:
         self._scan = scan
         self._config = config
-        self._made = made
         self._states = {normalise_state(state) for state in config.states}
         self._terminal = {normalise_state(state) for state in config.terminal}
         self._finished = listing.finished
@@ -48,16 +41,8 @@ class Judge:
     def issue(self, issue_id: str) -> Issue:
         """The normalised issue of a file that is in the scan."""
         fields = self._scan.issues[issue_id]
-        if fields.blocked_by:
-            return self._make(issue_id, fields)
-        known = self._made.get(issue_id)
-        if known is None or known[0] is not fields:
-            known = self._made[issue_id] = fields, self._make(issue_id, fields)
-        return known[1]
-
-    def _make(self, issue_id: str, fields: Fields) -> Issue:
         reason = self._reason(issue_id, fields)
-        return Issue(
+        issue = Issue(
             id=issue_id,
             identifier=issue_id,
             title=fields.title,
@@ -72,6 +57,7 @@ class Judge:
             created_at=fields.created,
             updated_at=fields.updated,
         )
+        return tidy(issue)  # an id is one line already: `names.id_problem`
 
     def _is_terminal(self, state: str) -> bool:
         return normalise_state(state) in self._terminal

@@ -8,27 +8,35 @@ editor's, and `README.md` is for people: neither is an issue.
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from functools import lru_cache
 
 from symphony.domain.ids import UnsafeKeyError, workspace_key
 
 __all__ = [
+    "AGENT",
+    "COMMENTS",
     "COMMENT_SUFFIX",
+    "DAEMON",
+    "RESERVED_AUTHORS",
     "author_name",
-    "by_number",
     "case_twins",
     "comment_author",
     "comment_stem",
     "id_problem",
     "is_issue_file",
+    "is_persons_comment",
     "next_number",
 ]
 
 COMMENT_SUFFIX = ".md"
+COMMENTS = "comments"
+"""The folder of an issue's comments, below the one that is called like the issue."""
+AGENT = "agent"
+DAEMON = "symphony"
+RESERVED_AUTHORS = frozenset({AGENT, DAEMON})
+"""Who writes comments and is no person."""
 _COMMENT = re.compile(r"\d{8}T\d{6}Z-(?P<author>.+)-(?P<mark>[0-9a-f]{8})")
 _AUTHOR_LIMIT = 40
 _MAX_DIGITS = 9
-_MAX_REMEMBERED = 20_000
 
 
 def is_issue_file(name: str) -> bool:
@@ -36,7 +44,13 @@ def is_issue_file(name: str) -> bool:
     return name.endswith(".md") and not name.startswith(".") and name.lower() != "readme.md"
 
 
-@lru_cache(maxsize=_MAX_REMEMBERED)
+def is_persons_comment(name: str) -> bool:
+    """Whether a file of this name among comments is one of a person, by its name alone."""
+    found = comment_author(name.removesuffix(COMMENT_SUFFIX))
+    ours = found is not None and found[0] in RESERVED_AUTHORS
+    return name.endswith(COMMENT_SUFFIX) and not name.startswith(".") and not ours
+
+
 def id_problem(stem: str) -> str | None:
     """Why this stem cannot be an id, or null (DM2, DM12)."""
     if stem != stem.strip() or not stem:
@@ -64,12 +78,6 @@ def next_number(prefix: str, taken: Iterable[str]) -> int:
     pattern = re.compile(rf"{re.escape(prefix)}-(\d{{1,{_MAX_DIGITS}}})", re.IGNORECASE | re.ASCII)
     numbers = (pattern.fullmatch(name) for name in taken)
     return 1 + max((int(match[1]) for match in numbers if match), default=0)
-
-
-def by_number(issue_id: str) -> tuple[tuple[int, int | str], ...]:
-    """Sort key under which SYM-9 stands before SYM-10."""
-    parts = re.split(rf"([0-9]{{1,{_MAX_DIGITS}}})", issue_id.casefold())
-    return tuple((1, int(part)) if part.isdecimal() and part.isascii() else (0, part) for part in parts)
 
 
 def author_name(text: str) -> str:

@@ -14,7 +14,7 @@ import secrets
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from symphony.frontmatter.scalars import quote
@@ -30,6 +30,8 @@ from symphony.trackers.markdown.document import (
 )
 from symphony.trackers.markdown.names import (
     COMMENT_SUFFIX,
+    COMMENTS,
+    DAEMON,
     author_name,
     comment_author,
     comment_stem,
@@ -37,11 +39,8 @@ from symphony.trackers.markdown.names import (
 )
 from symphony.trackers.markdown.refusals import busy, malformed, missing, refused, unreachable
 
-__all__ = ["AGENT", "DAEMON", "MAX_BODY_CHARS", "RESERVED_AUTHORS", "Note", "Notes"]
+__all__ = ["MAX_BODY_CHARS", "Note", "Notes"]
 
-AGENT = "agent"
-DAEMON = "symphony"
-RESERVED_AUTHORS = frozenset({AGENT, DAEMON})
 MAX_BODY_CHARS = 32_000
 MAX_NOTES = 10_000
 MAX_TOTAL_BYTES = 67_108_864
@@ -70,16 +69,21 @@ class Notes:
     def of(self, issue_id: str) -> tuple[list[Note], list[TrackerError]]:
         """All comments, oldest first, and why others could not be read.
 
+        Their order is that of `created`, which tells what was said before a question from what was said to
+        it; a comment that tells no time is as old as its file.
+
         Raises:
             TrackerError: the folder cannot be read, or holds more than 10,000 comments or 64 MB.
         """
-        notes: list[Note] = []
+        notes: list[tuple[datetime, Note]] = []
         problems: list[TrackerError] = []
         total = 0
         for path in self._paths(issue_id):
             try:
                 data = files.read(path, root=self.folder)
-                notes.append(_note(issue_id, path, data))
+                note = _note(issue_id, path, data)
+                written = note.created or datetime.fromtimestamp(path.lstat().st_mtime, UTC)
+                notes.append((written, note))
             except FileNotFoundError:
                 continue
             except (MalformedError, files.RefusedFileError) as error:
@@ -90,7 +94,12 @@ class Notes:
             total += len(data)
             if total > MAX_TOTAL_BYTES:
                 raise refused(f"{issue_id} has more than {MAX_TOTAL_BYTES} bytes of comments")
-        return notes, problems
+        notes.sort(key=lambda one: (one[0], one[1].key is None, one[1].id))
+        return [note for _, note in notes], problems
+
+    def place(self, issue_id: str) -> Path:
+        """The folder of an issue's comments, whether it is there or not."""
+        return self.folder / issue_id / COMMENTS
 
     def add(self, issue_id: str, body: str, *, author: str) -> str:
         """Add a comment by a person or an agent and return its id.
@@ -137,7 +146,7 @@ class Notes:
         """The folder of an issue's comments, not to be reached through a link, and whether it is there."""
         if "/" in issue_id or issue_id in {"", ".", ".."} or id_problem(issue_id) is not None:
             raise missing(f"there is no issue {issue_id[:80]!r} in {self.folder}")
-        place = self.folder / issue_id / "comments"
+        place = self.place(issue_id)
         for step in (place.parent, place):
             try:
                 mode = os.lstat(step).st_mode
@@ -201,7 +210,7 @@ class Notes:
     def _rendered(self, body: str, *, author: str, key: str | None) -> bytes:
         _checked(body)
         try:
-            lines = {"author": quote(author), "created": timestamp(self.now())}
+            lines = {"author": quote(author), "created": timestamp(self.now(), exact=True)}
             if key is not None:
                 lines["key"] = quote(key)
             return render(lines, body)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from symphony.domain.disk import is_full, make_room
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.trackers.base import ConfigProblem, TrackerError
 
@@ -73,6 +74,8 @@ def unreachable(path: Path, error: OSError) -> TrackerError:
     """The file system did not do what was asked."""
     if isinstance(error, FileNotFoundError):
         hint = "`symphony init` makes a board; `tracker.provider.path` says where it is"
+    elif is_full(error):
+        hint = make_room(printable(path))
     else:
         hint = "check the path and its permissions"
     return TrackerError(

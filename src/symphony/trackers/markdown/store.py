@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from typing import Self
 
 from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import files
@@ -38,36 +37,18 @@ _Known = tuple[object, Fields]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """The issue files of one moment by id, and those ids whose name alone makes them unusable.
+    """The issue files of one moment by id.
 
-    `names` are of all that was in the folder when issue files last came or went, but for what begins with a
-    dot. `ids` are sorted, and `files` tells their files. `twins` are ids that cannot be told from another,
-    with the name of the other's file; `unusable` are these, and what cannot be an id. `by_name` tells the id
-    of a name without case. `finished` are ids (case folded) that are over and elsewhere.
+    `ids` are sorted, and `files` tells their files. `twins` are ids that cannot be told from another, with
+    the name of the other's file. `by_name` tells the id of a name without case. `finished` are ids (case
+    folded) that are over and elsewhere.
     """
 
-    names: frozenset[str] = frozenset()
-    ids: tuple[str, ...] = ()
-    files: Mapping[str, str] = field(default_factory=dict)
-    twins: Mapping[str, str] = field(default_factory=dict)
-    unusable: frozenset[str] = frozenset()
-    by_name: Mapping[str, str] = field(default_factory=dict)
-    finished: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, names: frozenset[str], *, layout: Layout, finished: frozenset[str]) -> Self:
-        """What follows from the names of the files."""
-        found = layout.files(names)
-        ids, twins = tuple(sorted(found)), layout.twins(found)
-        return cls(
-            names=names,
-            ids=ids,
-            files=found,
-            twins=twins,
-            unusable=frozenset(issue_id for issue_id in ids if issue_id in twins or id_problem(issue_id)),
-            by_name={issue_id.casefold(): issue_id for issue_id in ids},
-            finished=finished,
-        )
+    ids: tuple[str, ...]
+    files: Mapping[str, str]
+    twins: Mapping[str, str]
+    by_name: Mapping[str, str]
+    finished: frozenset[str]
 
     def named(self, text: str) -> str | None:
         """The id that a person means, whatever its case."""
@@ -102,23 +83,12 @@ class Store:
         self._layout = layout
         self._place = f"{folder}{os.sep}"
         self._known: dict[str, _Known] = {}
+        self._files: Mapping[str, str] = {}
         self.unfinished = False
-        self._listing = Listing()
 
     def path(self, issue_id: str) -> Path:
         """The file of an issue; only for ids that came out of a listing or were made by us."""
-        return self.folder / self._listing.files.get(issue_id, f"{issue_id}.md")
-
-    def holds(self, issue_id: str) -> bool:
-        """Whether there is a file of this issue now; the folder is listed only where its name is not known.
-
-        Raises:
-            TrackerError: as `listing`.
-        """
-        name = self._listing.files.get(issue_id)
-        if name is not None and os.path.lexists(f"{self._place}{name}"):
-            return True
-        return issue_id in self.listing().files
+        return self.folder / self._files.get(issue_id, f"{issue_id}.md")
 
     def listing(self) -> Listing:
         """List the folder.
@@ -131,14 +101,18 @@ class Store:
             finished = self._layout.finished(self.folder)
         except OSError as error:
             raise unreachable(self.folder, error) from error
-        listing = self._listing
-        unlike = listing.names.symmetric_difference(names)
-        self.unfinished = any(map(files.is_temporary, unlike))
-        if self._layout.files(unlike) or finished != listing.finished:  # hardly ever; all else is known
-            shown = frozenset(name for name in names if not name.startswith("."))
-            listing = Listing.of(shown, layout=self._layout, finished=finished)
-            self._forget(listing)
-            self._listing = listing
+        found = self._layout.files(names)
+        listing = Listing(
+            ids=tuple(sorted(found)),
+            files=found,
+            twins=self._layout.twins(found),
+            by_name={issue_id.casefold(): issue_id for issue_id in found},
+            finished=finished,
+        )
+        self.unfinished = any(map(files.is_temporary, names))
+        self._files = found
+        for gone in [issue_id for issue_id in tuple(self._known) if issue_id not in found]:
+            self._known.pop(gone, None)
         if len(listing.ids) > MAX_FILES:
             raise refused(f"{self.folder} holds {len(listing.ids)} issues, more than {MAX_FILES}")
         return listing
@@ -195,11 +169,11 @@ class Store:
 
     def check_name(self, issue_id: str, listing: Listing) -> None:
         """Whether the name alone makes an issue unusable. Raises `TrackerError` that says why."""
-        if issue_id not in listing.unusable:
-            return
         own, problem = listing.files[issue_id], id_problem(issue_id)
         if problem is not None:
             raise malformed(self.folder / own, 1, problem, issue_id=issue_id, hint="rename the file")
+        if issue_id not in listing.twins:
+            return
         other = listing.twins[issue_id]
         how = "differs only by case" if own.casefold() == other.casefold() else "has it too"
         problem = f"duplicate id: {self.folder / other} {how}"
@@ -213,11 +187,6 @@ class Store:
         if not stat.S_ISLNK(seen.st_mode) and _is_settled(seen, started_ns):
             self._known[issue_id] = now_known
         return now_known
-
-    def _forget(self, now: Listing) -> None:
-        for known in tuple(self._known):
-            if now.files.get(known) != self._listing.files.get(known):
-                self._known.pop(known, None)
 
 
 def _is_settled(seen: os.stat_result, now_ns: int) -> bool:

@@ -5,18 +5,20 @@ The daemon executes these; the issue is the session's and cannot be named by the
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from symphony.domain.failures import SymphonyError
 from symphony.domain.issue import Issue
 from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.trackers.issue_tools import MAX_STATE_CHARS, argument_problem, closed_schema
 from symphony.trackers.markdown.board import Board
 from symphony.trackers.markdown.document import timestamp
-from symphony.trackers.markdown.notes import AGENT, MAX_BODY_CHARS, Note, Notes
+from symphony.trackers.markdown.names import AGENT
+from symphony.trackers.markdown.notes import MAX_BODY_CHARS, Note, Notes
 
 __all__ = ["execute", "specs"]
 
-_MAX_STATE_CHARS = 200
 _SHOWN_COMMENTS = 20
 _SHOWN_CHARS = 4_000
 
@@ -27,17 +29,17 @@ def specs(states: tuple[str, ...]) -> tuple[ToolSpec, ...]:
         ToolSpec(
             name="board_show",
             description="Show the issue you are working on as it is on the board, with its newest comments.",
-            input_schema=_schema(),
+            input_schema=closed_schema(),
         ),
         ToolSpec(
             name="board_comment",
             description="Add a comment in Markdown to the issue you are working on.",
-            input_schema=_schema(body={"type": "string", "minLength": 1, "maxLength": MAX_BODY_CHARS}),
+            input_schema=closed_schema(body={"type": "string", "minLength": 1, "maxLength": MAX_BODY_CHARS}),
         ),
         ToolSpec(
             name="board_move",
             description="Move the issue you are working on to another state.",
-            input_schema=_schema(state={"type": "string", "enum": list(states)}),
+            input_schema=closed_schema(state={"type": "string", "enum": list(states)}),
         ),
     )
 
@@ -57,13 +59,13 @@ def execute(
 def _run(board: Board, notes: Notes, name: str, arguments: Mapping[str, Any], issue: Issue) -> ToolResult:
     match name:
         case "board_show":
-            problem = _arguments(arguments)
+            problem = argument_problem(arguments)
             return ToolResult.error(problem) if problem else _show(board, notes, issue)
         case "board_comment":
-            problem = _arguments(arguments, body=MAX_BODY_CHARS)
+            problem = argument_problem(arguments, body=MAX_BODY_CHARS)
             return ToolResult.error(problem) if problem else _comment(board, notes, issue, arguments["body"])
         case "board_move":
-            problem = _arguments(arguments, state=_MAX_STATE_CHARS)
+            problem = argument_problem(arguments, state=MAX_STATE_CHARS)
             if problem:
                 return ToolResult.error(problem, hint=f"states: {', '.join(board.config.states)}")
             moved = board.move(issue.id, arguments["state"])
@@ -74,7 +76,8 @@ def _run(board: Board, notes: Notes, name: str, arguments: Mapping[str, Any], is
 
 def _comment(board: Board, notes: Notes, issue: Issue, body: str) -> ToolResult:
     found = board.find(issue.id)
-    return ToolResult.of({"issue": found.id, "comment": notes.add(found.id, body, author=AGENT)})
+    written = ToolResult.of({"issue": found.id, "comment": notes.add(found.id, body, author=AGENT)})
+    return replace(written, commented=True)
 
 
 def _show(board: Board, notes: Notes, issue: Issue) -> ToolResult:
@@ -92,7 +95,8 @@ def _show(board: Board, notes: Notes, issue: Issue) -> ToolResult:
             "description": _cut(now.description or "", MAX_BODY_CHARS),
             "comments": [_shown(note) for note in written[-_SHOWN_COMMENTS:]],
             "comments_left_out": max(0, len(written) - _SHOWN_COMMENTS),
-        }
+        },
+        read_only=True,
     )
 
 
@@ -103,28 +107,3 @@ def _shown(note: Note) -> Mapping[str, Any]:
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]} (cut at {limit} characters)"
-
-
-def _schema(**properties: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def _arguments(arguments: object, **limits: int) -> str | None:
-    """What is wrong with the arguments: each a text within its limit, and nothing else; or null."""
-    if not isinstance(arguments, Mapping):
-        return "the arguments must be an object"
-    unknown = sorted(str(key) for key in arguments if key not in limits)
-    if unknown:
-        return f"unknown argument {unknown[0][:80]!r}"
-    for name, limit in limits.items():
-        value = arguments.get(name)
-        if not isinstance(value, str) or not value.strip():
-            return f"{name!r} must be a text that is not empty"
-        if len(value) > limit:
-            return f"{name!r} holds at most {limit} characters, this one has {len(value)}"
-    return None

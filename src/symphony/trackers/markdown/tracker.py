@@ -1,7 +1,9 @@
 """The Markdown board as a tracker: the contract of `trackers.base`, with all file work in worker threads."""
 
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
@@ -15,6 +17,7 @@ from symphony.trackers.base import Comment, Sighting, TrackerError
 from symphony.trackers.markdown import tools
 from symphony.trackers.markdown.board import Board
 from symphony.trackers.markdown.config import BoardConfig
+from symphony.trackers.markdown.names import RESERVED_AUTHORS, author_name
 from symphony.trackers.markdown.notes import Note, Notes
 from symphony.trackers.markdown.refusals import missing
 from symphony.trackers.markdown.watch import folder_changes
@@ -27,6 +30,7 @@ _REST = 19
 _MAX_REST_S = 5.0
 """Reading the board because of hints takes at most a twentieth of the time: so much of it is rest."""
 _WRITERS = 2
+_MAX_LISTENED = 64
 _LOG = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 
@@ -47,6 +51,7 @@ class MarkdownTracker:
         self._notes = Notes(config.comments, now=self._board.now)
         self._read_limit_s = read_limit_s
         self._told: dict[str, frozenset[str]] = {}
+        self._listened: OrderedDict[str, None] = OrderedDict()
         self._skipped: tuple[Failure, ...] = ()
         self._took_s = 0.0
         self._rest = rest
@@ -99,12 +104,14 @@ class MarkdownTracker:
         )
 
     async def changes(self) -> AsyncGenerator[None, None]:
-        """A hint soon after an issue file changed; the daemon's and other comments give none.
+        """A hint soon after an issue file changed, or a person commented on one of the last issues looked at.
+
+        The daemon's and the agents' own comments give none.
 
         After one there is none for a while, the longer the more there is to read: a large board on which
         agents move their issues all the time shall not be read all the time.
         """
-        async with aclosing(folder_changes(self.config.path)) as hints:
+        async with aclosing(folder_changes(self.config.path, self._heard)) as hints:
             async for _ in hints:
                 yield
                 await self._rest(min(self._took_s * _REST, _MAX_REST_S))
@@ -116,8 +123,23 @@ class MarkdownTracker:
             TrackerError: there is no such issue, or the comments cannot be read.
         """
         notes, problems = await self._reading(lambda: self._comments(issue_id))
+        self._listen(issue_id)
         self._tell(issue_id, problems)
-        return tuple(Comment(id=note.id, body=note.body, mine=note.key is not None) for note in notes)
+        return tuple(
+            Comment(
+                id=note.id,
+                body=note.body,
+                mine=note.key is not None,
+                author=note.author,
+                may_answer=author_name(note.author) not in RESERVED_AUTHORS,
+            )
+            for note in notes
+        )
+
+    async def who_may_answer(self, issue_id: str, author_keys: Collection[str]) -> frozenset[str]:
+        """Nobody is in doubt: on a board, everybody but agents and the daemon may answer."""
+        del issue_id, author_keys
+        return frozenset()
 
     async def put_comment(self, issue_id: str, body: str, *, key: str, comment_id: str | None) -> str:
         """Write the daemon's own comment; a repeated create with one key gives one comment.
@@ -146,12 +168,23 @@ class MarkdownTracker:
         await self._reading(self._board.store.listing)
         return Sighting(login=None, scope=str(self.config.path), states=self.config.states)
 
+    def _listen(self, issue_id: str) -> None:
+        """Have the folder of these comments watched: issues whose comments are read wait for an answer."""
+        self._listened[issue_id] = None
+        self._listened.move_to_end(issue_id)
+        if len(self._listened) > _MAX_LISTENED:
+            self._listened.popitem(last=False)
+
+    def _heard(self) -> frozenset[Path]:
+        """The folders in which a person's comment would be news."""
+        return frozenset(self._notes.place(issue_id) for issue_id in self._listened)
+
     def _comments(self, issue_id: str) -> tuple[list[Note], list[TrackerError]]:
         self._present(issue_id)
         return self._notes.of(issue_id)
 
     def _present(self, issue_id: str) -> None:
-        if not self._board.store.holds(issue_id):
+        if issue_id not in self._board.store.listing().files:
             raise missing(f"there is no issue {issue_id[:80]!r} in {self.config.path}")
 
     def _tell(self, scope: str, problems: Iterable[TrackerError]) -> None:

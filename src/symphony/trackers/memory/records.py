@@ -13,6 +13,7 @@ from typing import Any
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Blocker, Issue, normalise_labels
 from symphony.trackers.base import ConfigProblem, TrackerConfigError, TrackerError
+from symphony.trackers.reading import MalformedRecordError, tidy
 
 __all__ = ["Record", "issue_of", "issues_of"]
 
@@ -20,10 +21,6 @@ Record = Mapping[str, Any]
 _HELD_BACK = "the record does not say that it is dispatchable"
 _MAX_PRIORITY = 1_000_000
 _SHOWN = 80
-
-
-class _MalformedError(Exception):
-    """A record that is no issue; the text is a phrase that follows its name."""
 
 
 def issue_of(record: Record) -> Issue:
@@ -34,7 +31,7 @@ def issue_of(record: Record) -> Issue:
     """
     try:
         return _read(record)
-    except _MalformedError as error:
+    except MalformedRecordError as error:
         issue_id = record.get("id")
         failure = Failure(
             category=Category.TRACKER_RESPONSE,
@@ -50,7 +47,7 @@ def _read(record: Record) -> Issue:
     issue_id = _required(record, "id")
     dispatchable = record.get("dispatchable") is True
     reason = _text(record.get("not_dispatchable_reason")) or _HELD_BACK
-    return Issue(
+    issue = Issue(
         id=issue_id,
         identifier=_required(record, "identifier") if "identifier" in record else issue_id,
         title=_required(record, "title"),
@@ -68,6 +65,7 @@ def _read(record: Record) -> Issue:
         created_at=_instant(record.get("created_at")),
         updated_at=_instant(record.get("updated_at")),
     )
+    return tidy(issue)
 
 
 def issues_of(provider: Mapping[str, Any]) -> tuple[Record, ...]:
@@ -96,7 +94,7 @@ def _wrong(record: object, seen: Mapping[str, Record]) -> str | None:
         return "must be a map"
     try:
         issue = _read(record)
-    except _MalformedError as error:
+    except MalformedRecordError as error:
         return str(error)
     return f"has the id {issue.id[:_SHOWN]!r} of another one" if issue.id in seen else None
 
@@ -119,7 +117,8 @@ def _required(record: Record, key: str) -> str:
     value = record.get(key)
     if isinstance(value, str) and value.strip():
         return value.strip()
-    raise _MalformedError(f"has no {key}" if value is None else f"needs {key} to be a text that is not empty")
+    problem = f"has no {key}" if value is None else f"needs {key} to be a text that is not empty"
+    raise MalformedRecordError(problem)
 
 
 def _text(value: object) -> str | None:

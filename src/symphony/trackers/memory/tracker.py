@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import count
 from typing import Any
 
@@ -67,10 +67,20 @@ class MemoryTracker:
         self._created = {made: name for made, name in self._created.items() if made[0] != issue_id}
         self._tell()
 
-    def comment(self, issue_id: str, body: str) -> str:
-        """Add somebody else's comment and return its id. Raises `TrackerError` where there is no issue."""
+    def comment(
+        self, issue_id: str, body: str, *, author: str = "somebody", may_answer: bool | None = True
+    ) -> str:
+        """Add somebody else's comment and return its id. Raises `TrackerError` where there is no issue.
+
+        With `may_answer` `None` the author is a stranger, whose words are shown and not obeyed.
+        """
         self._present(issue_id)
-        return self._write(issue_id, body, comment_id=None, mine=False)
+        name = self._write(issue_id, body, comment_id=None, mine=False)
+        self._comments[issue_id][name] = replace(
+            self._comments[issue_id][name], author=author, author_key=author, may_answer=may_answer
+        )
+        self._tell()
+        return name
 
     # --- Tracker -----------------------------------------------------------------------------------------
 
@@ -145,6 +155,12 @@ class MemoryTracker:
         await anyio.lowlevel.checkpoint()
         self._present(issue_id)
         return tuple(self._comments.get(issue_id, {}).values())
+
+    async def who_may_answer(self, issue_id: str, author_keys: Collection[str]) -> frozenset[str]:
+        """Nobody: who may answer is said with each comment."""
+        del issue_id, author_keys
+        await anyio.lowlevel.checkpoint()
+        return frozenset()
 
     async def put_comment(self, issue_id: str, body: str, *, key: str, comment_id: str | None) -> str:
         """Write a comment of the daemon's own; a repeated create with one key gives one comment.

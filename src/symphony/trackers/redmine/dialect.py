@@ -1,4 +1,7 @@
-"""How Redmine says no: often without a body. It has no limits of its own; a proxy before it may have some."""
+"""How Redmine says no: often without a body. It has no limits of its own; a proxy before it may have some.
+
+Where the server formats text as Textile it knows no fences.
+"""
 
 from symphony.trackers.http import Dialect
 
@@ -8,4 +11,5 @@ REDMINE = Dialect(
     service="Redmine",
     secret="tracker.provider.api_key",  # noqa: S106 - the name of a setting
     scope="tracker.provider.project",
+    fences=False,
 )

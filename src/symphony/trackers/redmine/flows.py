@@ -14,7 +14,7 @@ from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.trackers.base import Comment, Sighting
 from symphony.trackers.http import Dialect, Flow, Request, Trail, malformed
 from symphony.trackers.raw_tools import Scope
-from symphony.trackers.reading import Listing, listing, mapping, snapshots, text, whole
+from symphony.trackers.reading import Listing, items, listing, mapping, snapshots, text, whole
 from symphony.trackers.redmine import tools, wire
 from symphony.trackers.redmine.config import RedmineConfig
 from symphony.trackers.redmine.dialect import REDMINE
@@ -23,6 +23,7 @@ from symphony.trackers.wording import no_such_state, not_found, not_moved
 __all__ = ["RedmineFlows"]
 
 PAGE = BATCH = 100
+_UNTOLD = frozenset({403, 404})
 _NUMBER = re.compile(r"[1-9]\d{0,8}")
 _ISSUE = "/issues/{}.json"
 _ISSUES = "/projects/{}/issues.json"
@@ -171,6 +172,26 @@ class RedmineFlows:
         if not isinstance(mapping(record).get("journals"), list):
             raise malformed(self.dialect, f"answered no history to {_ISSUE}")
         return wire.comments_of(record, me=number)
+
+    def who_may_answer(self, issue_id: str, author_keys: Sequence[str]) -> Flow[frozenset[str]]:
+        """As `Flows.who_may_answer`: the author of the issue, and the members of its project."""
+        path = f"/issues/{self._number(issue_id)}.json"
+        record = mapping(mapping((yield Request(endpoint=_ISSUE, path=path)).body).get("issue"))
+        author, project = str(wire.number_of(record.get("author"))), wire.number_of(record.get("project"))
+        found = frozenset(author_keys) & {author}
+        for key in sorted(frozenset(author_keys) - {author, ""}):
+            answer = yield Request(
+                endpoint="/users/{}.json",
+                path=f"/users/{self._number(key)}.json",
+                query=[("include", "memberships")],
+                conditional=True,
+                accept=_UNTOLD,
+            )
+            memberships = items(mapping(mapping(answer.body).get("user")).get("memberships"))
+            projects = {wire.number_of(mapping(one).get("project")) for one in memberships}
+            if project is not None and project in projects:
+                found |= {key}
+        return found
 
     def create_comment(self, issue_id: str, body: str, *, key: str) -> Flow[str]:
         """As `Flows.create_comment`; its id is that of our newest note with the same first line."""

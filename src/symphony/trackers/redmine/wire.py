@@ -13,7 +13,6 @@ from symphony.trackers.reading import (
     mapping,
     required,
     text,
-    title_of,
     whole,
 )
 from symphony.trackers.redmine.config import RedmineConfig
@@ -65,7 +64,7 @@ def blocker_ids(record: Any) -> tuple[str, ...]:
 
 def issue_of(record: Any, *, config: RedmineConfig, terminal: frozenset[str], around: Around) -> Issue:
     """One issue. Raises `MalformedRecordError`: it has no id, subject or status."""
-    issue_id, title = required(record, "id"), title_of(record, "subject")
+    issue_id, title = required(record, "id"), required(record, "subject")
     state = _status(record)
     if state is None:
         raise MalformedRecordError("has no status")
@@ -101,6 +100,9 @@ def comments_of(record: Any, *, me: str) -> tuple[Comment, ...]:
             id=str(number_of(entry)),
             body=entry["notes"],
             mine=_name(number_of(entry.get("user"))) == me,
+            author=text(mapping(entry.get("user")).get("name")) or "",
+            author_key=_name(number_of(entry.get("user"))) or "",
+            may_answer=None,
         )
         for entry in items(mapping(record).get("journals"))
         if number_of(entry) is not None and text(entry.get("notes"))

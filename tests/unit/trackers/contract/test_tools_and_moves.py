@@ -16,7 +16,7 @@ from symphony.trackers.base import (
     TrackerConfigError,
     TrackerError,
 )
-from symphony.trackers.registry import SUPPORTED_KINDS
+from symphony.trackers.registry import TRACKERS
 from symphony.workflow.settings import TrackerSettings
 
 pytestmark = pytest.mark.asyncio
@@ -34,7 +34,7 @@ async def first(desk: Desk) -> Issue:
 @pytest.mark.conformance("A-12")
 async def test_the_daemon_runs_the_tool_with_its_own_credential(desk: Desk) -> None:
     name, arguments = desk.raw_call(await first(desk))
-    (spec,) = desk.tracker.agent_tool_specs()
+    (spec,) = desk.tracker.flows.tools()
     assert spec.name == name
     assert spec.input_schema["additionalProperties"] is False
     result = await desk.tracker.execute_agent_tool(name, arguments, issue=await first(desk))
@@ -84,8 +84,9 @@ async def test_a_credential_that_the_service_shows_is_shown_to_nobody(desk: Desk
         assert json.loads(result.text)["body"] == {"data": "your key is ***"}
 
 
-async def test_the_tool_can_be_switched_off(desk: Desk) -> None:
-    assert desk.another(scope="off").agent_tool_specs() == ()
+async def test_the_raw_tool_can_be_switched_off(desk: Desk) -> None:
+    specs = desk.another(scope="off").agent_tool_specs()
+    assert [spec.name for spec in specs] == ["issue_move", "issue_comment"]
 
 
 # --- moves, and what there is ---
@@ -186,5 +187,5 @@ async def test_plain_http_to_another_machine_has_to_be_wanted(desk: Desk) -> Non
 
 async def test_the_registry_makes_it(desk: Desk) -> None:
     assert type(desk.by_registry()) is type(desk.tracker)
-    assert desk.kind in SUPPORTED_KINDS
+    assert desk.kind in TRACKERS.names
     assert type(desk) in DESKS.values()

@@ -102,7 +102,7 @@ def test_what_is_no_web_address_is_refused(address: str) -> None:
         ([], ""),
         (None, ""),
         ("text", "text"),
-        ({"message": "x" * 5_000}, "x" * 1_000),
+        ({"message": "x" * 5_000}, "x" * 999 + "…"),
         ({"message": [[[[["deep"]]]]]}, "deep"),
     ],
 )

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.trackers.http import Answer, Request, drive_with
-from symphony.trackers.raw_tools import RestCall, Scope, beyond, query_of, rest_call, rest_flow
+from symphony.trackers.raw_tools import Reach, RestCall, Scope, beyond, query_of, rest_call, rest_flow
 
 METHODS = ("GET", "POST")
 
@@ -76,12 +76,12 @@ def test_a_query_becomes_pairs_of_text() -> None:
 
 
 def test_a_scope_keeps_the_tool_below_its_paths() -> None:
-    rows = ("repos", "o", "r", "issues", "12")
+    reach = Reach(reads=(("repos", "o", "r", "issues", "12"),))
 
     def objection(path: str) -> str | None:
         found = call(path)
         assert isinstance(found, RestCall)
-        return beyond(found, rows, scope=Scope.ISSUE)
+        return beyond(found, reach, scope=Scope.ISSUE)
 
     for inside in ("/repos/o/r/issues/12", "/repos/O/R/issues/12/comments", "/repos/o/r/issues/%31%32?x=1"):
         assert objection(inside) is None, inside

@@ -1,0 +1,113 @@
+"""Adapters by entry points: which are installed, and one of them, loaded when it is used (docs/adapters.md).
+
+The trackers and agents that come with the program are found in the same way as those of other packages. Names
+are read from the metadata of installed packages; nothing of an adapter is imported before it is asked for, so
+that a package that is broken does no harm to a workflow that does not use it.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from importlib.metadata import Distribution, EntryPoint, distributions
+from typing import Generic, TypeVar
+
+from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+
+__all__ = ["AdapterError", "Adapters"]
+
+T = TypeVar("T")
+
+_FILE = "entry_points.txt"
+_MAX_CHARS = 300
+
+
+class AdapterError(SymphonyError):
+    """An adapter that is installed cannot be used; the message names its package."""
+
+
+class Adapters(Generic[T]):
+    """The entry points of one group.
+
+    Args:
+        group: the name of the group, such as `symphony.trackers`.
+        what: what a kind of this group is called in messages (`tracker`).
+        fits: raises `TypeError`, which says what is missing, for an object that is no such adapter.
+    """
+
+    def __init__(self, group: str, *, what: str, fits: Callable[[object], T]) -> None:
+        self._group = group
+        self._what = what
+        self._fits = fits
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The kinds that are installed, in alphabetical order; whether they work is not known yet."""
+        return tuple(sorted(self._installed))
+
+    def load(self, kind: str) -> T:
+        """The adapter of a kind; imports its module.
+
+        Raises:
+            KeyError: no package offers this kind.
+            AdapterError: `broken_adapter`: it is no adapter, cannot be imported, or two packages offer it.
+        """
+        entry, *others = self._installed[kind]
+        if others:
+            packages = " and ".join(sorted(_package(one) for one in (entry, *others)))
+            raise self._broken(kind, f"is offered by two packages, {packages}", hint="uninstall one of them")
+        try:
+            return self._fits(entry.load())
+        except Exception as error:
+            raise self.broken(kind, "cannot be loaded", error) from error
+
+    def broken(self, kind: str, problem: str, error: Exception) -> AdapterError:
+        """The error that says which package an adapter that does not work belongs to."""
+        package = _package(self._installed[kind][0])
+        told = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_CHARS]
+        return self._broken(
+            kind, f"of the package {package} {problem}: {told}", hint=f"repair or uninstall {package}"
+        )
+
+    @cached_property
+    def _installed(self) -> dict[str, list[EntryPoint]]:
+        found: dict[str, list[EntryPoint]] = {}
+        for entry in _entries(self._group):
+            found.setdefault(entry.name, []).append(entry)
+        return found
+
+    def _broken(self, kind: str, problem: str, *, hint: str) -> AdapterError:
+        failure = Failure(
+            category=Category.BROKEN_ADAPTER,
+            blame=Blame.CONFIG,
+            message=f"the {self._what} {kind} {problem}",
+            retryable=False,
+            hint=hint,
+        )
+        return AdapterError(failure)
+
+
+def _entries(group: str) -> Iterator[EntryPoint]:
+    """The entry points of a group, of the first package of each name on the path, as imports find it.
+
+    A package whose metadata cannot be read has none, so that it does not hide those of all others.
+    """
+    seen: set[str] = set()
+    for distribution in distributions():
+        try:
+            if group not in (distribution.read_text(_FILE) or ""):
+                continue
+            entries = [entry for entry in distribution.entry_points if entry.group == group]
+            name = _name(distribution)
+        except Exception:  # noqa: BLE001, S112 - metadata of others, in whatever state
+            continue
+        if name not in seen:
+            seen.add(name)
+            yield from entries
+
+
+def _name(distribution: Distribution) -> str:
+    return re.sub(r"[-_.]+", "-", distribution.name).lower()
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.value if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"

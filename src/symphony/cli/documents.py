@@ -1,0 +1,785 @@
+"""What the commands print with `--json`: one type for each, from which `docs/schemas` is made.
+
+Those that are built on a document of the API are open as it is, because fields may be added there. The others
+have the fields that stand here and no more.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from msgspec import Meta, field
+
+from symphony.observability.model import (
+    Agent,
+    Count,
+    Document,
+    Issue,
+    Moment,
+    Positive,
+    Prompt,
+    Skills,
+    State,
+)
+
+
+def _is(description: str) -> Meta:
+    return Meta(description=description)
+
+
+Text = Annotated[str, Meta(extra_json_schema={"minLength": 1})]
+Source = Annotated[Literal["daemon", "files"], _is("Who answered.")]
+
+
+CHECKS = (
+    "version",
+    "yaml",
+    "workflow",
+    "secrets",
+    "git",
+    "git_identity",
+    "repository",
+    "push",
+    "agent",
+    "tracker",
+    "state_directory",
+    "lock",
+    "journal",
+    "disk",
+    "clock",
+    "user_namespaces",
+    "open_files",
+    "children",
+    "processes",
+    "workspaces",
+)
+"""What `symphony doctor` looks at."""
+
+
+# --- of a daemon, or of the files where none runs --------------------------------------------------------
+
+
+class Asked(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The daemon that was asked."""
+
+    pid: Positive
+    started_at: Annotated[Moment | None, _is("When its process began.")]
+    host: Annotated[str | None, _is("Where it listens on TCP; null where it does not.")]
+    port: int | None
+    socket: Annotated[str, _is("Its control socket.")]
+
+
+class Status(State, frozen=True, kw_only=True):
+    """`symphony status --json`: the state of the API, and who told it."""
+
+    source: Source
+    daemon: Annotated[Asked | None, _is("The daemon that was asked; null where none runs.")]
+    notice: Annotated[str | None, _is("What is odd about there being no daemon, in one line.")] = None
+
+
+class KnownIssue(Issue, frozen=True, kw_only=True):
+    """An issue of the API, and who told it."""
+
+    source: Source
+    daemon: Annotated[Asked | None, _is("The daemon that was asked; null where none runs.")]
+
+
+class Explanation(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The answer to "why is it (not) running?"."""
+
+    running: Annotated[bool, _is("Whether an agent is at work on it.")]
+    code: Annotated[
+        str, _is("Stable: running, retrying, blocked, ready, ended, or the code of what it waits for.")
+    ]
+    answer: Annotated[str, _is("One sentence.")]
+    since: Annotated[Moment | None, _is("When that began; null where it is not known.")]
+    next: Annotated[str, _is("What happens without anybody doing anything.")]
+    advice: Annotated[str | None, _is("What a person can do; null where nothing is needed.")]
+
+
+class Explained(KnownIssue, frozen=True, kw_only=True):
+    """`symphony explain --json`: the issue of the API, who told it, and the explanation."""
+
+    explanation: Explanation
+
+
+class PrintedPrompt(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony prompt --json`."""
+
+    issue_identifier: str
+    source: Annotated[str, Meta(description="Who answered.", extra_json_schema={"enum": ["daemon", "files"]})]
+    envelope: Annotated[str | None, _is("The system-level text; null where nothing at all is sent.")]
+    prompt: str
+    skills: Skills
+    agent: Annotated[Agent, _is("Who would get it.")]
+
+    @classmethod
+    def of(cls, prompt: Prompt) -> Self:
+        """What of the API's document is printed; the rest is said on stderr."""
+        return cls(
+            issue_identifier=prompt.issue_identifier,
+            source=prompt.source,
+            envelope=prompt.envelope,
+            prompt=prompt.prompt,
+            skills=prompt.skills,
+            agent=prompt.agent,
+        )
+
+
+# --- status --watch and status --all ---------------------------------------------------------------------
+
+
+class Trouble(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why nothing can be told now."""
+
+    code: str
+    message: str
+    hint: str | None
+
+
+class Unknown(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line of `symphony status --watch --json` while nothing can be told."""
+
+    source: None = None
+    daemon: None = None
+    error: Trouble
+
+
+class CountsInShort(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Issues by status."""
+
+    running: Count
+    retrying: Count
+    blocked: Count
+    waiting: Count
+
+
+class DaemonRow(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One daemon."""
+
+    name: Annotated[str, _is("Of the directory of its WORKFLOW.md; else of its state directory.")]
+    status: Annotated[
+        Literal["running", "silent", "dead"],
+        _is(
+            "running: it answers. silent: its process is there and does not answer. "
+            "dead: its process is gone and did not end in order."
+        ),
+    ]
+    state_dir: str
+    user: Annotated[str, _is("Who owns the state directory.")]
+    workflow: Annotated[str | None, _is("The real path of the file it serves.")]
+    pid: Positive
+    started_at: Annotated[Moment | None, _is("When its process began; null for one that is gone.")] = None
+    health: Annotated[str | None, _is("health.status of the API; null where it does not answer.")] = None
+    counts: CountsInShort | None = None
+    version: str | None = None
+    commit: str | None = None
+    socket: Annotated[str | None, _is("Its control socket.")] = None
+    host: Annotated[str | None, _is("Where it listens on TCP.")] = None
+    port: int | None = None
+    message: Annotated[str | None, _is("What is wrong with it.")] = None
+    hint: Annotated[str | None, _is("What to do about that.")] = None
+
+
+class SkippedPlace(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A place that was not looked at."""
+
+    path: str
+    reason: str
+
+
+class Daemons(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony status --all --json`: the daemons of this user, or for root of this host."""
+
+    daemons: Annotated[tuple[DaemonRow, ...], _is("By name. Daemons that ended in order are left out.")]
+    skipped: Annotated[tuple[SkippedPlace, ...], _is("Places that were not looked at.")]
+
+
+# --- check, doctor, health -------------------------------------------------------------------------------
+
+
+class WorkflowProblem(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something wrong with a workflow file, or with what it needs."""
+
+    severity: Literal["error", "warning"]
+    code: Annotated[str, Meta(extra_json_schema={"pattern": "^[a-z][a-z_]*$"})]
+    message: Text
+    path: Text
+    line: Annotated[Positive | None, _is("Counted from 1; null where it stands in no line of a file.")]
+    column: Annotated[Positive | None, _is("Counted from 1.")]
+    hint: Text | None
+
+
+_SECTIONS = (
+    *("tracker", "workspace", "polling", "hooks", "agent", "codex"),
+    *("server", "worker", "observability", "retention"),
+)
+_NAMES = {"type": "array", "items": {"type": "string"}}
+_TRACKER = {
+    "type": "object",
+    "required": ["kind", "provider", "required_labels", "active_states", "terminal_states"],
+    "properties": {
+        "kind": {"type": "string"},
+        "provider": {"type": "object"},
+        "required_labels": _NAMES,
+        "active_states": _NAMES,
+        "terminal_states": _NAMES,
+    },
+}
+EffectiveSettings = Annotated[
+    dict[str, dict[str, Any]],
+    Meta(extra_json_schema={"required": list(_SECTIONS), "properties": {"tracker": _TRACKER}}),
+]
+
+
+class CheckedWorkflow(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony check --json`."""
+
+    path: Annotated[str, _is("The workflow file, absolute.")]
+    valid: Annotated[bool, _is("Whether a start would take the file: there is no error.")]
+    problems: Annotated[tuple[WorkflowProblem, ...], _is("Errors first, then warnings.")]
+    settings: Annotated[
+        EffectiveSettings | None,
+        _is("The effective settings by section, secrets masked; null where the file is not valid."),
+    ]
+
+
+class DoctorCheck(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One thing that was looked at."""
+
+    name: Annotated[str, Meta(extra_json_schema={"enum": list(CHECKS)})]
+    status: Annotated[str, Meta(extra_json_schema={"enum": ["ok", "warning", "error"]})]
+    message: Text
+    hint: Annotated[Text | None, _is("How to mend it; null where it is ok.")]
+
+
+class Doctor(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony doctor --json`."""
+
+    workflow: Text
+    ok: Annotated[bool, _is("No error; there may be warnings.")]
+    exit_code: Annotated[int, Meta(extra_json_schema={"enum": [0, 1, 3, 4, 5]})]
+    checks: Annotated[tuple[DoctorCheck, ...], Meta(extra_json_schema={"minItems": 1})]
+
+
+class Liveness(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony health --json`."""
+
+    healthy: Annotated[bool, _is("The daemon answered in time.")]
+    pid: Annotated[Positive | None, _is("Its process; null where it did not answer.")]
+    problem: Annotated[Text | None, _is("Why it is not healthy; null where it is.")]
+
+
+# --- clean, diff, replay, service ------------------------------------------------------------------------
+
+
+class CleanedItem(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One thing and what became of it."""
+
+    kind: Literal["workspace", "log", "damaged_journal", "runs"]
+    name: Text
+    path: str | None
+    size: Annotated[Count | None, _is("Bytes.")]
+    outcome: Annotated[
+        Literal["removed", "would_remove", "kept", "failed"],
+        _is("`would_remove` in a dry run, `removed` else."),
+    ]
+    reason: Text
+
+
+class Cleaned(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony clean --json`: everything that was looked at."""
+
+    dry_run: bool
+    daemon: Annotated[int | None, _is("The process of the daemon that runs.")]
+    items: tuple[CleanedItem, ...]
+    bytes: Annotated[Count, _is("Of what was, or would be, removed.")]
+
+
+class ChangedFile(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One file."""
+
+    path: Annotated[str, _is("The new one of a renamed file.")]
+    insertions: Annotated[Count, _is("Lines; 0 for a binary file.")]
+    deletions: Count
+
+
+class BranchDiff(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony diff --json`."""
+
+    issue_identifier: str
+    branch: Annotated[str, Meta(extra_json_schema={"pattern": "^symphony/"})]
+    base: Annotated[str, _is("The branch that it is compared with, from where both were one.")]
+    commits: Annotated[Positive, _is("Commits that the base does not have.")]
+    files_changed: Count
+    insertions: Count
+    deletions: Count
+    files: tuple[ChangedFile, ...]
+
+
+Command = Annotated[
+    dict[str, Any],
+    Meta(extra_json_schema={"required": ["command"], "properties": {"command": {"type": "string"}}}),
+]
+
+
+class ReplayedInput(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One input, and what was decided."""
+
+    number: Positive
+    at_ms: int
+    input: str
+    commands: tuple[Command, ...]
+    recorded: Annotated[tuple[Command, ...] | None, _is("What was decided then, where it differs.")]
+    same: Annotated[bool | None, _is("Null where the recording holds no decisions.")]
+    crashed: str | None
+
+
+class Replayed(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony replay --json`."""
+
+    recording: Text
+    epoch: Annotated[str, _is("The daemon's name of its own life, the stem of its run ids.")]
+    inputs: Annotated[Count, _is("That the recording holds.")]
+    cut: Annotated[bool, _is("The last line was half written and is left out.")]
+    differences: tuple[Positive, ...]
+    steps: tuple[ReplayedInput, ...]
+
+
+class ServiceState(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony service status --json`: one instance; the words are systemd's own."""
+
+    name: Annotated[Text, _is("Of the instance.")]
+    unit: Annotated[str, Meta(extra_json_schema={"pattern": "^symphony@.+\\.service$"})]
+    of_user: Annotated[bool, _is("Whether it is a service of the person.")]
+    installed: Annotated[bool, _is("Whether `service install` made it.")]
+    workflow: Annotated[str | None, _is("The file it serves.")]
+    active: Annotated[str, _is("ActiveState: active, failed, activating, …")]
+    sub: Annotated[str, _is("SubState: running, auto-restart, …")]
+    result: Annotated[str, _is("How it ended last: success, exit-code, watchdog, …")]
+    enabled: Annotated[str, _is("Whether it starts at boot: enabled, disabled.")]
+    status_text: Annotated[str | None, _is("What the daemon said last, with its counts.")]
+    main_pid: Annotated[int | None, _is("Null where it does not run.")]
+    restarts: Annotated[Count, _is("Since it was last started by hand or at boot.")]
+    exit_status: Annotated[Count, _is("Of the last end: an exit code or a signal.")]
+    since: Annotated[str | None, _is("When it became active.")]
+
+
+# --- logs ------------------------------------------------------------------------------------------------
+
+Instant = Annotated[
+    str, Meta(extra_json_schema={"pattern": r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$"})
+]
+
+
+class LoggedEvent(
+    Document, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="event"
+):
+    """Something that happened."""
+
+    id: Annotated[Positive, _is("Rises with time.")]
+    at: Instant
+    issue_id: str
+    issue_identifier: str
+    run_id: Annotated[str | None, _is("Null outside of a run.")]
+    event: str
+    message: str
+
+
+class LoggedRun(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run as it stands now."""
+
+    attempt: Annotated[int | None, _is("As the template sees it: null on the first.")]
+    attempt_number: Annotated[int | None, _is("Counted from 1; null in rows of older versions.")]
+    attempt_limit: Annotated[
+        int | None, _is("After this attempt a person is asked, unless one makes progress before.")
+    ]
+    started_at: Instant
+    ended_at: Instant | None
+    outcome: str | None
+    reason: str | None
+    progress: Annotated[bool | None, _is("A commit or a changed file; null where it is not known.")]
+    turns: Count
+    commits: Count
+    total_tokens: Count
+    session_id: str | None
+    thread_id: str | None
+    branch: str | None
+    agent: Annotated[str | None, _is("By name; null in rows of older versions.")]
+    agent_reason: Annotated[str | None, _is("Why it was this one.")]
+
+
+class LoggedBegin(
+    Document, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="run_began"
+):
+    """A run began; `run` is null where the journal has forgotten it."""
+
+    run_id: str
+    run: LoggedRun | None
+
+
+class LoggedEnd(
+    Document, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="run_ended"
+):
+    """A run ended; `run` is null where the journal has forgotten it."""
+
+    run_id: str
+    run: LoggedRun | None
+
+
+# --- tracker and issue -----------------------------------------------------------------------------------
+
+
+class StateSeen(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A state of the tracker, of the settings, or of both."""
+
+    name: Text
+    roles: Annotated[
+        tuple[
+            Annotated[str, Meta(extra_json_schema={"enum": ["active", "terminal", "on_start", "on_block"]})],
+            ...,
+        ],
+        _is("The settings that name it."),
+    ]
+    found: Annotated[bool, _is("The tracker has it.")]
+
+
+class ServiceLimit(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is left of one limit of the service, and when it begins anew."""
+
+    name: str
+    limit: int
+    remaining: int
+    resets_in_ms: Count
+
+
+class Blocker(Document, frozen=True, kw_only=True):
+    """An issue that stands in the way; each field is null where the tracker does not say."""
+
+    id: str | None
+    identifier: str | None
+    state: str | None
+
+
+class SeenIssue(Document, frozen=True, kw_only=True):
+    """An issue as the daemon sees it."""
+
+    id: Text
+    identifier: Text
+    title: Text
+    state: Text
+    dispatchable: bool
+    not_dispatchable_reason: str | None
+    native_ref: dict[str, Any] | None
+    description: str | None
+    priority: int | None
+    branch_name: str | None
+    url: str | None
+    assignee_id: str | None
+    labels: tuple[str, ...]
+    blocked_by: tuple[Blocker, ...]
+    created_at: Moment | None
+    updated_at: Moment | None
+
+
+class TrackerProblem(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something to mend."""
+
+    severity: Literal["error", "warning"]
+    message: Text
+    hint: Text
+
+
+class TrackerLook(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony tracker check --json`."""
+
+    ok: Annotated[bool, _is("No error; there may be warnings.")]
+    kind: Text
+    login: Annotated[str | None, _is("Whose credential it is, where there is one.")]
+    scope: Annotated[str | None, _is("What is looked at: a project, a repository, a folder.")]
+    states: tuple[StateSeen, ...]
+    limits: tuple[ServiceLimit, ...]
+    issues: Annotated[Count, _is("How many are in active states.")]
+    sample: Annotated[SeenIssue | None, _is("The first of them, as the daemon sees it.")]
+    problems: tuple[TrackerProblem, ...]
+
+
+class IssueMoved(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony tracker move --json` and `symphony issue move --json`."""
+
+    issue_identifier: str
+    before: str
+    state: str
+
+
+class IssueCommented(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony tracker comment --json` and `symphony issue comment --json`."""
+
+    issue_identifier: str
+    comment_id: str
+
+
+class BoardBlocker(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An issue that stands in the way."""
+
+    id: str | None
+    state: str | None
+
+
+class BoardIssue(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony issue new --json`: an issue of a Markdown board."""
+
+    id: str
+    title: str
+    state: str
+    labels: tuple[str, ...]
+    priority: Annotated[int | None, _is("1 to 4, the most urgent first.")]
+    assignee: str | None
+    blocked_by: tuple[BoardBlocker, ...]
+    dispatchable: bool
+    reason: Annotated[str | None, _is("Why it is not dispatchable.")]
+    created: Annotated[str | None, _is("RFC 3339.")]
+    path: Annotated[str, _is("Its file.")]
+
+
+class BoardComment(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A comment on an issue of a Markdown board."""
+
+    id: str
+    author: str
+    created: Annotated[str | None, _is("RFC 3339.")]
+    body: str
+    daemon: Annotated[bool, _is("The daemon wrote it.")]
+
+
+class BoardIssueShown(BoardIssue, frozen=True, kw_only=True):
+    """`symphony issue show --json`: the issue with everything that is said about it."""
+
+    description: str | None
+    comments: tuple[BoardComment, ...]
+
+
+class BoardProblem(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file of the board that is no issue."""
+
+    id: str
+    where: Annotated[str | None, _is("path:line")]
+    message: str
+
+
+class BoardListing(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony issue list --json`."""
+
+    board: Annotated[str, _is("Its directory.")]
+    issues: tuple[BoardIssue, ...]
+    problems: tuple[BoardProblem, ...]
+
+
+# --- demo ------------------------------------------------------------------------------------------------
+
+
+class DemoIssue(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An issue of the demo after the work."""
+
+    identifier: str
+    state: str
+    attempts: Count
+    turns: Count
+    branch: str | None
+    commits: Count
+    workspace: str | None
+
+
+class DemoComment(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A comment on one of them."""
+
+    issue_identifier: str
+    id: str
+    mine: Annotated[bool, _is("The daemon wrote it.")]
+    body: str
+
+
+class Demonstration(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony demo --json`."""
+
+    ok: Annotated[bool, _is("Every issue is done and has commits.")]
+    dir: Annotated[str, _is("Where everything is.")]
+    issues: tuple[DemoIssue, ...]
+    comments: tuple[DemoComment, ...]
+
+
+# --- skills ----------------------------------------------------------------------------------------------
+
+
+Scope = Annotated[str, Meta(extra_json_schema={"enum": ["project", "user", "extra"]})]
+
+
+class FileProblem(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something wrong with a file of a skill."""
+
+    path: Text
+    severity: Annotated[str, Meta(extra_json_schema={"enum": ["error", "warning", "info"]})]
+    code: Annotated[str, Meta(extra_json_schema={"pattern": "^[a-z][a-z0-9_]*$"})]
+    line: Positive | None
+    column: Positive | None
+    message: Text
+    hint: Text
+
+
+class SkillProblems(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony skills check --json`."""
+
+    problems: tuple[FileProblem, ...]
+
+
+class SkillRoot(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A directory of skills."""
+
+    scope: Scope
+    path: str
+
+
+class ShownSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A skill."""
+
+    name: Text
+    description: str
+    when_to_use: str
+    path: Text
+    scope: Scope
+    enabled: Annotated[bool, _is("What the settings say of it.")]
+    listed: Annotated[bool, _is("Whether it is in the block.")]
+    sha256: Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9a-f]{64}$"})] | None
+    phases: tuple[str, ...]
+    priority: int
+
+
+class HiddenSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A usable skill that stands back, because an earlier root has one of its name."""
+
+    name: str
+    path: str
+    scope: Scope
+    by: Annotated[str, _is("The path of the one that is listed instead.")]
+
+
+class SkillListing(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony skills list --json`."""
+
+    roots: tuple[SkillRoot, ...]
+    skills: tuple[ShownSkill, ...]
+    shadowed: tuple[HiddenSkill, ...]
+    problems: tuple[FileProblem, ...]
+    uncommitted: Annotated[
+        tuple[str, ...], _is("Paths of SKILL.md files that no session sees before they are committed.")
+    ]
+
+
+class SkillDetail(ShownSkill, frozen=True, kw_only=True):
+    """`symphony skills show --json`."""
+
+    file: Annotated[str, _is("Absolute.")]
+    shadows: tuple[str, ...]
+    problems: tuple[FileProblem, ...]
+    body: Annotated[str | None, _is("Null where the file cannot be read.")]
+    cut: Annotated[bool, _is("The body goes on beyond 512 KiB.")]
+    files: Annotated[tuple[str, ...], Meta(extra_json_schema={"maxItems": 100})]
+    more_files: Count
+
+
+class UnlistedSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A skill that is not in the block."""
+
+    name: str
+    reason: Annotated[str, Meta(extra_json_schema={"enum": ["count", "budget", "disabled", "not_included"]})]
+
+
+class SkillBlock(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony skills prompt --json`."""
+
+    block: str | None
+    listed: tuple[str, ...]
+    dropped: tuple[UnlistedSkill, ...]
+    shortened: tuple[str, ...]
+    problems: tuple[FileProblem, ...]
+
+
+class FoundSkill(ShownSkill, frozen=True, kw_only=True):
+    """A skill that a search finds."""
+
+    score: Annotated[float, Meta(gt=0)]
+
+
+class SkillHits(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony skills search --json`: the best first."""
+
+    query: str
+    hits: tuple[FoundSkill, ...]
+
+
+class MovedSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A skill that was copied, or was to be."""
+
+    name: str
+    source: Annotated[Text, _is("Its folder or file, as the source names it.")]
+    path: Annotated[Text, _is("Where it is now, or would be.")]
+    reason: Annotated[str | None, _is("Why it was skipped; null else.")]
+    problems: tuple[FileProblem, ...]
+
+
+class SkillsExported(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony skills export --json`."""
+
+    target: str
+    dry_run: bool
+    created: tuple[MovedSkill, ...]
+    updated: tuple[MovedSkill, ...]
+    unchanged: tuple[MovedSkill, ...]
+    skipped: tuple[MovedSkill, ...]
+
+
+class SkillSource(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where skills come from."""
+
+    from_: str = field(name="from")
+    commit: Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9a-f]{40,64}$"})] | None
+
+
+class SkillFolder(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A folder of the source."""
+
+    folder: Annotated[Text, _is("Below the source; . for its top.")]
+    found: Positive
+    skipped: Annotated[Count, _is("How many of them cannot be taken.")]
+
+
+class SkillsImported(SkillsExported, frozen=True, kw_only=True):
+    """`symphony skills import --json`."""
+
+    source: SkillSource
+    folders: tuple[SkillFolder, ...]
+
+
+class SkillUse(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One skill over many runs."""
+
+    name: Text
+    listed: Annotated[Count, _is("Runs that were told of it.")]
+    seen: Annotated[Count, _is("Runs that looked at it.")]
+    outcomes: Annotated[dict[str, Positive], _is("How many of the runs that listed it ended so.")]
+    seen_outcomes: Annotated[dict[str, Positive], _is("How many of the runs that looked at it ended so.")]
+    versions: Annotated[Count, _is("Different contents.")]
+    last_used_at: Moment
+
+
+class SkillsReport(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony skills report --json`."""
+
+    since: Moment
+    skills: tuple[SkillUse, ...]
+
+
+class NewSkill(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`symphony skills new --json`."""
+
+    name: Annotated[str, Meta(extra_json_schema={"pattern": "^[a-z0-9]+(-[a-z0-9]+)*$", "maxLength": 64})]
+    path: Annotated[str, Meta(extra_json_schema={"pattern": "/SKILL\\.md$"})]
+    scope: Literal["project", "user"]

@@ -1,0 +1,281 @@
+"""Recording and replay of a daemon's decisions: `symphony run --record`, `symphony replay`.
+
+A recording is a text of JSON lines, a header and one line per step of the scheduler:
+
+    {"version": 1, "epoch": "d1", "settings": {...}}
+    {"at_ms": 0, "input": "Recovered", "fields": {...}, "commands": [{"command": "FetchCandidates", ...}]}
+
+Each line is written when its step was taken, so that a daemon that is killed leaves all but its last moment.
+The same lines inside one JSON document (`{"version": 1, ..., "inputs": [` and `]}` on lines of their own),
+with or without `commands`, are read as well: recordings of simulations have that form.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import msgspec
+
+from symphony.domain.plain import one_line
+from symphony.domain.redaction import Redaction
+from symphony.journal.codec import plain
+from symphony.observability.masking import masked
+from symphony.scheduler.commands import Command, Notify, RefreshIssues, SetTimer, StartRun
+from symphony.scheduler.inputs import (
+    AgentReported,
+    Input,
+    Outcome,
+    Polled,
+    Recovered,
+    Refreshed,
+    RunEnded,
+    SchedulerSettings,
+    SettingsChanged,
+    Timer,
+    TimerFired,
+)
+from symphony.scheduler.machine import Step
+from symphony.scheduler.machine import step as real_step
+from symphony.scheduler.state import State, initial
+
+__all__ = [
+    "RecordedStep",
+    "Recording",
+    "RecordingError",
+    "ReplayedStep",
+    "commands_as_json",
+    "describe_step",
+    "header_line",
+    "moment_text",
+    "read_recording",
+    "replay",
+    "step_line",
+]
+
+_VERSION = 1
+_DOCUMENT_START, _DOCUMENT_END = ', "inputs": [', "]}"
+_WHOLE = (SchedulerSettings,)  # their defaults may change; what a daemon decided by must not
+_INPUTS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Input)}
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError, msgspec.ValidationError)
+_SHOWN_IDS = 6
+_DAY_MS, _HOUR_MS, _MINUTE_MS = 86_400_000, 3_600_000, 60_000
+
+
+class RecordingError(ValueError):
+    """The text is not a recording; the message begins with the line that cannot be understood."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedStep:
+    """One input, its moment, and the commands that answered it as JSON; None where only the input is kept."""
+
+    at_ms: int
+    fact: Input
+    commands: list[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """The inputs of one daemon. `cut` says that the last line was half written and is left out."""
+
+    epoch: str
+    settings: SchedulerSettings
+    steps: tuple[RecordedStep, ...]
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedStep:
+    """One step taken again.
+
+    Attributes:
+        number: counts from 1.
+        commands: what the scheduler says now.
+        same: whether that is what was recorded; None where no commands were recorded.
+        crashed: the error of a step that raised one, and changed nothing.
+    """
+
+    number: int
+    recorded: RecordedStep
+    commands: tuple[Command, ...]
+    same: bool | None
+    crashed: str | None = None
+
+
+# --- writing ---
+
+
+def header_line(state: State, redaction: Redaction) -> str:
+    """The first line of a recording, for a daemon that begins with this state."""
+    settings = masked(plain(state.settings, whole=_WHOLE), redaction.verbatim)
+    return json.dumps({"version": _VERSION, "epoch": state.epoch, "settings": settings}, ensure_ascii=False)
+
+
+def step_line(at_ms: int, fact: Input, commands: Iterable[Command] | None, redaction: Redaction) -> str:
+    """The line of one step; a secret is masked in the same way on every line.
+
+    Raises:
+        TypeError, ValueError, RecursionError: the input cannot be written as JSON.
+    """
+    row: dict[str, Any]
+    fields = masked(plain(fact, whole=_WHOLE), redaction.verbatim)
+    row = {"at_ms": at_ms, "input": type(fact).__name__, "fields": fields}
+    if commands is not None:
+        row["commands"] = commands_as_json(commands, redaction)
+    return json.dumps(row, ensure_ascii=False)
+
+
+def commands_as_json(commands: Iterable[Command], redaction: Redaction) -> list[Any]:
+    """Commands as a recording holds them."""
+    rows = [{"command": type(command).__name__, **plain(command, whole=_WHOLE)} for command in commands]
+    found: list[Any] = masked(rows, redaction.verbatim)
+    return found
+
+
+# --- reading ---
+
+
+def read_recording(text: str) -> Recording:
+    """The recording that a text holds.
+
+    Raises:
+        RecordingError: it holds none.
+    """
+    lines = [
+        (number, line.strip().removesuffix(","))
+        for number, line in enumerate(text.split("\n"), 1)
+        if line.strip() not in {"", _DOCUMENT_END}
+    ]
+    if not lines:
+        raise RecordingError("line 1: the file is empty")
+    number, first = lines[0]
+    try:
+        header = json.loads(
+            f"{first.removesuffix(_DOCUMENT_START)}}}" if first.endswith(_DOCUMENT_START) else first
+        )
+        version, epoch = header["version"], str(header["epoch"])
+        settings = msgspec.convert(header["settings"], SchedulerSettings) if version == _VERSION else None
+    except _MALFORMED as error:
+        raise _malformed(number, error) from error
+    if settings is None:
+        raise RecordingError(f"line {number}: version {version!r} of a recording is not known")
+    steps: list[RecordedStep] = []
+    for number, line in lines[1:]:
+        try:
+            steps.append(_recorded(json.loads(line)))
+        except _MALFORMED as error:
+            unfinished = isinstance(error, json.JSONDecodeError) and not text.endswith("\n")
+            if unfinished and number == lines[-1][0]:
+                return Recording(epoch=epoch, settings=settings, steps=tuple(steps), cut=True)
+            raise _malformed(number, error) from error
+    return Recording(epoch=epoch, settings=settings, steps=tuple(steps))
+
+
+def _recorded(row: Mapping[str, Any]) -> RecordedStep:
+    commands = row.get("commands")
+    if commands is not None and not isinstance(commands, list):
+        raise TypeError("commands must be a list")
+    fact: Input = msgspec.convert(row["fields"], _INPUTS[row["input"]])
+    return RecordedStep(at_ms=int(row["at_ms"]), fact=fact, commands=commands)
+
+
+def _malformed(number: int, error: Exception) -> RecordingError:
+    return RecordingError(f"line {number}: not a line of a recording: {type(error).__name__}: {error}")
+
+
+# --- replay ---
+
+
+def replay(recording: Recording, *, step: Step = real_step) -> Iterator[ReplayedStep]:
+    """Tell a fresh scheduler the recorded inputs, and compare what it says with what was recorded."""
+    state, redaction = initial(recording.settings, epoch=recording.epoch), Redaction()
+    for number, recorded in enumerate(recording.steps, 1):
+        commands: tuple[Command, ...] = ()
+        crashed = None
+        try:
+            state, commands = step(state, recorded.fact, recorded.at_ms)
+        except Exception as error:  # noqa: BLE001 - a broken scheduler is what a replay is there to show
+            crashed = f"{type(error).__name__}: {error}"
+        same = None
+        if recorded.commands is not None:
+            same = commands_as_json(commands, redaction) == recorded.commands
+        yield ReplayedStep(number=number, recorded=recorded, commands=commands, same=same, crashed=crashed)
+
+
+# --- a step as a line for people ---
+
+
+def describe_step(now_ms: int, fact: Input, commands: Iterable[Command]) -> str:
+    """One line: the moment, the input and the commands that answered it, without log messages."""
+    words = ", ".join(_command_text(command) for command in commands if not isinstance(command, Notify))
+    return f"{moment_text(now_ms)}  {_fact_text(fact)}{' -> ' + words if words else ''}"
+
+
+def moment_text(now_ms: int) -> str:
+    """Milliseconds since the start as `12d 03:45:07.089`."""
+    day, rest = divmod(now_ms, _DAY_MS)
+    hour, rest = divmod(rest, _HOUR_MS)
+    minute, rest = divmod(rest, _MINUTE_MS)
+    return f"{day:3}d {hour:02}:{minute:02}:{rest // 1000:02}.{rest % 1000:03}"
+
+
+def _fact_text(fact: Input) -> str:
+    match fact:
+        case Polled() | Refreshed():
+            shown = ", ".join(f"{issue.id} {issue.state!r}" for issue in fact.issues[:_SHOWN_IDS])
+            words = f"{fact.request}: {one_line(shown)}{_more(len(fact.issues))}"
+        case AgentReported():
+            words = f"{fact.run_id} {fact.report.stage.value} signs={fact.report.signs}"
+        case RunEnded():
+            words = f"{fact.run_id} {_outcome_text(fact.outcome)}"
+        case TimerFired():
+            words = f"{_timer_text(fact.timer)} #{fact.token}"
+        case Recovered():
+            words = f"with {len(fact.workspaces)} workspaces"
+        case SettingsChanged():
+            words = f"slots={fact.settings.max_concurrent_agents} poll={fact.settings.poll_interval_ms}"
+        case _:
+            words = _fields_text(fact)
+    return f"{type(fact).__name__} {words}".rstrip()
+
+
+def _timer_text(timer: Timer) -> str:
+    return f"{timer.kind.value} {timer.id}".rstrip()
+
+
+def _outcome_text(outcome: Outcome) -> str:
+    reason = f" ({one_line(outcome.failure.line)})" if outcome.failure else ""
+    return f"{outcome.kind.value}{reason} progress={outcome.progress}"
+
+
+def _command_text(command: Command) -> str:
+    name = type(command).__name__
+    match command:
+        case StartRun():
+            return f"{name} {command.run_id} {command.issue.identifier} attempt={command.attempt}"
+        case SetTimer():
+            due = moment_text(command.due_ms).strip()
+            return f"{name} {_timer_text(command.timer)} #{command.token} at {due}"
+        case RefreshIssues():
+            ids = sorted(command.ids)
+            return f"{name} {command.request}: {' '.join(ids[:_SHOWN_IDS])}{_more(len(ids))}"
+        case _:
+            return f"{name} {_fields_text(command)}".rstrip()
+
+
+def _fields_text(value: object) -> str:
+    """The short fields of an input or a command: numbers, names and failures."""
+    found = []
+    names: Mapping[str, object] = getattr(type(value), "__dataclass_fields__", {})
+    for name in names:
+        field = getattr(value, name)
+        if isinstance(field, str | int):
+            found.append(f"{name}={one_line(str(field), 60)}")
+        elif hasattr(field, "line"):
+            found.append(one_line(str(field.line), 80))
+    return " ".join(found)
+
+
+def _more(count: int) -> str:
+    return f" and {count - _SHOWN_IDS} more" if count > _SHOWN_IDS else ""

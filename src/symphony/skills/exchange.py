@@ -1,0 +1,759 @@
+"""Copying skills: reading them as bundles of files, finding those of a foreign folder, and placing them.
+
+A source may be hostile: each folder is listed and opened through a descriptor, no link leads out of it, and
+every amount is bounded. Any folder with a SKILL.md is a skill, up to five levels deep. Flat `<name>.md`
+files, files without front matter and `manifest.yaml` count here and nowhere else: a run never sees them. A
+skill is put into its place whole or not at all, and never over what was changed there.
+"""
+
+import os
+import re
+import shutil
+import stat
+import tempfile
+import unicodedata
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from errno import ELOOP, ENOENT, ENOTDIR
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, NamedTuple
+
+from symphony import frontmatter
+from symphony.frontmatter import FrontMatterError, Profile
+from symphony.skills import beneath
+from symphony.skills.codes import problem
+from symphony.skills.draft import with_front_matter, with_metadata
+from symphony.skills.model import FILE_NAME, Code, Problem, Severity, SkillOptions, Validation
+from symphony.skills.parse import Found, Parsed, Rules, is_clean_name, parse
+from symphony.skills.sources import shown
+from symphony.skills.text import clean
+
+__all__ = [
+    "MANIFEST",
+    "PLACES",
+    "Bundle",
+    "BundleError",
+    "BundledFile",
+    "Entry",
+    "Incoming",
+    "Manifest",
+    "Outcome",
+    "Placed",
+    "Room",
+    "incoming",
+    "judge_file",
+    "place",
+    "places_of_skills",
+    "read_bundle",
+    "read_file",
+    "read_manifest",
+    "same_place",
+]
+
+MAX_FILES: Final = 500
+MAX_BYTES: Final = 32 * 1024 * 1024
+_MAX_DEPTH: Final = 8
+_CHUNK: Final = 65_536
+_GIT: Final = ".git"
+_LEFT_OUT: Final = frozenset({_GIT, ".DS_Store", "__pycache__"})
+
+
+class BundleError(Exception):
+    """The folder cannot be copied; the text is one sentence without anything of a file's content."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundledFile:
+    """One file: its bytes, and whether its owner may run it."""
+
+    data: bytes
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """The files of one skill by their paths below its folder, with `/`; one of them is SKILL.md."""
+
+    files: Mapping[str, BundledFile]
+
+
+@dataclass(slots=True)
+class Room:
+    """How many bytes may still be read, by all readers that share it."""
+
+    left: int
+
+
+def read_bundle(
+    anchor: Path,
+    parts: tuple[str, ...],
+    *,
+    room: Room | None = None,
+    only: Collection[str] | None = None,
+    any_case: bool = False,
+) -> Bundle:
+    """The folder that `parts` lead to below the anchor, at most 500 files and 32 MiB.
+
+    Links are followed where they stay below the anchor and lead into no `.git`; what they lead to is copied.
+    `.git`, `.DS_Store` and `__pycache__` are left out.
+
+    Args:
+        anchor: no link may lead out of it.
+        parts: the steps from there.
+        room: shared by all the bundles of a source; what is refused takes of it as well.
+        only: the names to take of the folder; all where there are none.
+        any_case: a `skill.md` becomes the SKILL.md of a folder without one.
+
+    Raises:
+        BundleError: it is too large, cannot be read, or holds a link that leads out or something that is
+            neither file nor folder.
+    """
+    reader = _Reader(anchor.absolute(), room)
+    try:
+        descriptor = beneath.open_directory(reader.anchor, parts)
+        try:
+            reader.walk(descriptor, parts, "", only)
+        finally:
+            os.close(descriptor)
+    except (OSError, beneath.OutsideWorkspaceError) as error:
+        raise BundleError(_reason(error, "the folder")) from None
+    if any_case and FILE_NAME not in reader.files and FILE_NAME.replace("SKILL", "skill") in reader.files:
+        reader.files[FILE_NAME] = reader.files.pop(FILE_NAME.replace("SKILL", "skill"))
+    if FILE_NAME not in reader.files:
+        raise BundleError(f"there is no {FILE_NAME}")
+    return Bundle(files=reader.files)
+
+
+def read_file(anchor: Path, parts: tuple[str, ...], *, room: Room | None = None) -> BundledFile:
+    """One file of at most 32 MiB. Raises `BundleError`, as `read_bundle`."""
+    reader = _Reader(anchor.absolute(), room)
+    try:
+        directory = beneath.open_directory(reader.anchor, parts[:-1])
+        try:
+            reader.take(directory, parts, parts[-1])
+        finally:
+            os.close(directory)
+    except (OSError, beneath.OutsideWorkspaceError) as error:
+        raise BundleError(_reason(error, parts[-1])) from None
+    if parts[-1] not in reader.files:
+        raise BundleError(f"{clean(parts[-1])} is not a file")
+    return reader.files[parts[-1]]
+
+
+class _Reader:
+    """Takes files in until there are too many."""
+
+    __slots__ = ("_entries", "_left", "_room", "anchor", "files")
+
+    def __init__(self, anchor: Path, room: Room | None) -> None:
+        self.anchor = anchor
+        self.files: dict[str, BundledFile] = {}
+        self._entries = 0
+        self._left = MAX_BYTES
+        self._room = Room(MAX_BYTES) if room is None else room
+
+    def walk(
+        self, directory: int, parts: tuple[str, ...], above: str, only: Collection[str] | None = None
+    ) -> None:
+        with os.scandir(directory) as entries:
+            names = sorted(entry.name for entry in islice(entries, MAX_FILES + len(_LEFT_OUT) + 1))
+        for name in names:
+            if name not in _LEFT_OUT and (only is None or name in only):
+                self.take(directory, (*parts, name), f"{above}{name}")
+
+    def take(self, directory: int, parts: tuple[str, ...], path: str) -> None:
+        """A file, or all that is below a folder."""
+        self._entries += 1
+        if self._entries > MAX_FILES or path.count("/") > _MAX_DEPTH:
+            raise BundleError(f"it holds more than {MAX_FILES} files, or folders more than {_MAX_DEPTH} deep")
+        try:
+            if self._leads_into_git(directory, parts):
+                raise BundleError(f"{clean(path)} is a link into {_GIT}")
+            descriptor = beneath.open_file(self.anchor, directory, parts)
+        except (OSError, beneath.OutsideWorkspaceError) as error:
+            raise BundleError(_reason(error, path)) from None
+        try:
+            mode = os.fstat(descriptor).st_mode
+            if stat.S_ISDIR(mode):
+                self.walk(descriptor, parts, f"{path}/")
+            elif stat.S_ISREG(mode):
+                data = self._read(descriptor, path)
+                self.files[path] = BundledFile(data=data, executable=bool(mode & stat.S_IXUSR))
+            else:
+                raise BundleError(f"{clean(path)} is neither a file nor a folder")
+        finally:
+            os.close(descriptor)
+
+    def _leads_into_git(self, directory: int, parts: tuple[str, ...]) -> bool:
+        """The configuration of a clone may hold a password, and a link to it looks like any other file."""
+        if not stat.S_ISLNK(os.stat(parts[-1], dir_fd=directory, follow_symlinks=False).st_mode):
+            return False
+        real = os.path.realpath(self.anchor.joinpath(*parts))
+        return _GIT in Path(os.path.relpath(real, os.path.realpath(self.anchor))).parts
+
+    def _read(self, descriptor: int, path: str) -> bytes:
+        data = bytearray()
+        self._refuse_giant(os.fstat(descriptor).st_size, path)
+        while chunk := os.read(descriptor, _CHUNK):
+            data += chunk
+            self._refuse_giant(len(chunk), path)
+            self._left -= len(chunk)
+            self._room.left -= len(chunk)
+        return bytes(data)
+
+    def _refuse_giant(self, more: int, path: str) -> None:
+        if more > self._left:
+            raise BundleError(f"{clean(path)} makes it larger than {MAX_BYTES // 1024**2} MiB")
+        if more > self._room.left:
+            raise BundleError("the skills of the source together are larger than one import may be")
+
+
+def _reason(error: Exception, path: str) -> str:
+    if isinstance(error, OSError):
+        return f"{clean(path)} cannot be read: {error.strerror}"
+    return f"{clean(path)} is a link that leads out of the source"
+
+
+_DIFFERS: Final = "what is there differs; --force replaces it"
+
+
+class Outcome(StrEnum):
+    """What became of one skill."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+    SKIPPED = "skipped"
+
+
+class Placed(NamedTuple):
+    """What became of one skill, and for a skipped one why."""
+
+    outcome: Outcome
+    reason: str | None = None
+
+
+def place(bundle: Bundle, root: Path, directory: str, *, force: bool, dry_run: bool = False) -> Placed:
+    """Write the files to `root/directory`; raises nothing.
+
+    An equal folder stays untouched. One that differs is replaced with `force` only, and then by nothing but
+    these files. Links are never written through. With `dry_run` nothing is written at all.
+    """
+    target = root / directory
+    try:
+        present = _present(target)
+        if present is None:
+            outcome = Outcome.CREATED
+        elif not stat.S_ISDIR(present):
+            return Placed(Outcome.SKIPPED, "what is there is not a folder")
+        elif _equals(root, directory, bundle):
+            return Placed(Outcome.UNCHANGED)
+        elif not force:
+            return Placed(Outcome.SKIPPED, _DIFFERS)
+        else:
+            outcome = Outcome.UPDATED
+        if not dry_run:
+            _replace(target, bundle.files)
+    except OSError as error:
+        return Placed(Outcome.SKIPPED, f"it cannot be written: {error.strerror}")
+    return Placed(outcome)
+
+
+def _present(target: Path) -> int | None:
+    """The mode of what stands there, of a link its own."""
+    try:
+        return target.lstat().st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _equals(root: Path, directory: str, bundle: Bundle) -> bool:
+    try:
+        return read_bundle(root, (directory,)) == bundle
+    except BundleError:
+        return False
+
+
+def _replace(target: Path, files: Mapping[str, BundledFile]) -> None:
+    """Write beside the target, then rename: nobody ever sees half a skill.
+
+    The name of the temporary folder begins with a dot, so that no loader takes it for a skill.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(dir=target.parent, prefix=".symphony-"))
+    new, old = beside / "new", beside / "old"
+    try:
+        _write(new, files)
+        try:
+            target.rename(old)
+        except FileNotFoundError:
+            new.rename(target)
+        else:
+            try:
+                new.rename(target)
+            except OSError:
+                old.rename(target)
+                raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _write(new: Path, files: Mapping[str, BundledFile]) -> None:
+    for path, file in files.items():
+        to = new / path
+        to.parent.mkdir(parents=True, exist_ok=True)
+        mode = 0o777 if file.executable else 0o666  # less what the umask takes
+        descriptor = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(file.data)
+
+
+MANIFEST: Final = "manifest.yaml"
+_VERSION: Final = "1"
+_MAX_ENTRIES: Final = 2_000
+_PRIORITY: Final = re.compile(r"[-+]?[0-9]{1,9}")
+_PHASE: Final = re.compile(r"[^\s,]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One skill.
+
+    Attributes:
+        name: what it is called where its file has no name; None where the manifest has none either.
+        metadata: what the file should say in its own `metadata`.
+    """
+
+    name: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """The entries by the steps from the folder to a flat file, or to the folder of a SKILL.md.
+
+    `fault` is a sentence about what cannot be used, None for nothing; it holds no text of the file.
+    """
+
+    entries: dict[tuple[str, ...], Entry] = field(default_factory=dict)
+    fault: str | None = None
+
+
+def read_manifest(data: bytes) -> Manifest | None:
+    """The manifest, or None where the file is one of something else. Raises nothing."""
+    try:
+        value = frontmatter.load(data, profile=Profile.TEXT).value
+    except FrontMatterError as error:
+        return Manifest(fault=f"line {error.line - 1}: {error.message}")
+    skills = value.get("skills")
+    if not isinstance(skills, list):
+        return None
+    if value.get("version") != _VERSION:
+        return Manifest(fault=f'`version` is not "{_VERSION}"')
+    entries, faults = {}, []
+    for number, one in enumerate(skills[:_MAX_ENTRIES], start=1):
+        try:
+            steps, entry = _entry(one)
+        except ValueError as error:
+            faults.append(f"entry {number}: {error}")
+        else:
+            entries[steps] = entry
+    if len(skills) > _MAX_ENTRIES:
+        faults.append(f"it has more than {_MAX_ENTRIES:,} entries")
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return Manifest(entries=entries, fault=f"{faults[0]}{more}" if faults else None)
+
+
+def _entry(value: Any) -> tuple[tuple[str, ...], Entry]:
+    if not isinstance(value, dict):
+        raise ValueError("it is no map")  # noqa: TRY004 - told as the other faults are
+    name, file = value.get("name"), value.get("file")
+    if name is not None and not isinstance(name, str):
+        raise ValueError("`name` is not text")
+    if not isinstance(file, str) or "\0" in file:
+        raise ValueError("`file` is not the path of a file")
+    path = PurePosixPath(file)
+    if path.is_absolute() or not path.parts or not {"..", ".git"}.isdisjoint(path.parts):
+        raise ValueError("`file` leads out of the folder")
+    steps = path.parts[:-1] if path.name == FILE_NAME else path.parts
+    return steps, Entry(name=name, metadata=_metadata(value.get("priority"), value.get("phases")))
+
+
+def _metadata(priority: object, phases: object) -> dict[str, str]:
+    found = {}
+    if priority is not None:
+        if not isinstance(priority, str) or _PRIORITY.fullmatch(priority) is None:
+            raise ValueError("`priority` is not a whole number")
+        found["symphony-priority"] = priority
+    words = phases.replace(",", " ").split() if isinstance(phases, str) else phases
+    if words:
+        if not isinstance(words, list) or not all(
+            isinstance(one, str) and _PHASE.fullmatch(one) for one in words
+        ):
+            raise ValueError("`phases` is not a list of words")
+        found["symphony-phases"] = " ".join(words)
+    return found
+
+
+PLACES: Final = (
+    ".symphony/skills",
+    ".agents/skills",
+    ".claude/skills",
+    ".codex/skills",
+    ".gemini/skills",
+    ".github/skills",
+    ".opencode/skills",
+    "skills",
+)
+"""Where repositories keep skills, for this agent or another; of two with one name the earlier is taken."""
+
+MAX_IMPORT_BYTES: Final = 256 * 1024 * 1024
+_MAX_LEVELS: Final = 5
+_MAX_FOLDERS: Final = 10_000
+_MAX_NAMES: Final = 50_000
+_MAX_SKILLS: Final = 2_000
+_MAX_READ: Final = 65_536
+_FLAT: Final = ".md"
+_SKILLS: Final = "skills"
+_LOWER_CASE: Final = "skill.md"
+_NOT_LOOKED_AT: Final = frozenset({".git", "node_modules", "__pycache__"})
+_AGENTS: Final = frozenset(place.split("/", maxsplit=1)[0] for place in PLACES if place != _SKILLS)
+_OWN_PARTS: Final = frozenset({FILE_NAME, _LOWER_CASE, "scripts", "references", "assets", "LICENSE.txt"})
+_BELOW_A_SKILL: Final = _AGENTS | {_SKILLS, "plugins"}
+_LEADS_OUT: Final = "the folder is a link that leads out of the source"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """One skill that may be copied, or why it may not.
+
+    Attributes:
+        name: of the skill, or what it is called where it has none that can be used.
+        directory: of the folder it should get.
+        source: where it was found, relative to the anchor.
+        flat: it is a file that gets a folder.
+        bundle: its files; None with a `reason`.
+        problems: what the loader would say about it there; an error comes first.
+    """
+
+    name: str
+    directory: str
+    source: str
+    flat: bool = False
+    bundle: Bundle | None = None
+    reason: str | None = None
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """The folder that it was found in, relative to the anchor; `.` for the anchor itself."""
+        return self.source.rpartition("/")[0] or "."
+
+
+def incoming(
+    anchor: Path, starts: Iterable[tuple[str, ...]], options: SkillOptions, *, flat: bool
+) -> list[Incoming]:
+    """The skills of some folders, the usual places first and the upper folders before the lower ones.
+
+    Args:
+        anchor: no link may lead out of it.
+        starts: the steps from there to a folder, which may be one skill, or to a flat file.
+        options: the rules that the skills will have to pass, and do so now.
+        flat: whether `<name>.md` files of these folders themselves count, with or without front matter.
+    """
+    walk = _Walk(anchor.absolute(), flat=flat)
+    for start in starts:
+        walk.run(start)
+    judge = _Judge(anchor, Rules.of(options))
+    found = [judge.judge(place) for place in walk.places()]
+    return _settled([one for one in found if one is not None])
+
+
+def places_of_skills(anchor: Path, start: tuple[str, ...]) -> list[tuple[tuple[str, ...], bool]]:
+    """The steps to each folder with a SKILL.md and to each flat file, and whether it is one; none is read."""
+    walk = _Walk(anchor.absolute(), flat=True)
+    walk.run(start)
+    return [(place.parts, place.flat) for place in walk.places() if place.reason is None]
+
+
+def same_place(directory: str) -> str:
+    """Two folders of which this is equal are one on file systems that do not tell letters or forms apart."""
+    return unicodedata.normalize("NFKC", directory).casefold()
+
+
+def judge_file(data: bytes, directory: str, path: str, rules: Rules) -> Parsed:
+    """What the loader would say of a SKILL.md with these bytes in a directory of this name."""
+    whole = len(data) <= _MAX_READ
+    head = data if whole else data[: data.rfind(b"\n", 0, _MAX_READ) + 1]
+    found = Found(path=path, directory=directory, data=head, whole=whole)
+    return parse(found, rules)
+
+
+def _settled(found: list[Incoming]) -> list[Incoming]:
+    """A place that two want is the first one's that can be used; equal copies of it are one skill."""
+    owners: dict[str, Incoming] = {}
+    settled = []
+    for one in found:
+        owner = one if one.bundle is None else owners.setdefault(same_place(one.directory), one)
+        if owner is one:
+            settled.append(one)
+        elif owner.bundle != one.bundle:
+            settled.append(replace(one, bundle=None, reason=f"{owner.source} has this name"))
+    return settled
+
+
+def _flat_name(name: str) -> str:
+    return name.removesuffix(_FLAT).replace("_", "-")
+
+
+# --- where skills may be ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where a skill may be, or one line on what cannot be looked at.
+
+    Attributes:
+        bare: a flat file counts although it has no front matter.
+        whole: all of the folder is the skill's; else it has others below, and only what is surely its own.
+        reason: why it is not read.
+    """
+
+    parts: tuple[str, ...]
+    flat: bool = False
+    bare: bool = True
+    whole: bool = True
+    reason: str | None = None
+    entry: Entry = field(default_factory=Entry)
+
+
+class _Walk:
+    """Looks for skills folder by folder, the upper ones first, links last, and into none of them twice."""
+
+    __slots__ = ("_anchor", "_entries", "_flat", "_folders", "_places", "_queue", "_seen", "_via_links")
+
+    def __init__(self, anchor: Path, *, flat: bool) -> None:
+        self._anchor = anchor
+        self._flat = flat
+        self._folders = 0
+        self._queue: deque[tuple[tuple[str, ...], int]] = deque()
+        self._via_links: deque[tuple[tuple[str, ...], int]] = deque()
+        self._seen: set[tuple[int, int]] = set()
+        self._places: list[_Place] = []
+        self._entries: dict[tuple[str, ...], Entry] = {}
+
+    def run(self, start: tuple[str, ...]) -> None:
+        """Look into one folder and those below it, or at one file."""
+        if start and start[-1].endswith(_FLAT) and not self._is_folder(start):
+            self._places.append(_Place(parts=start, flat=True))
+            return
+        first = len(self._places)
+        self._queue.append((start, 0))
+        while queue := self._queue or self._via_links:
+            if self._folders == _MAX_FOLDERS:
+                reason = f"only {_MAX_FOLDERS:,} folders were looked at: narrow it with --from"
+                self._tell(start, reason)
+                return
+            self._folders += 1
+            self._look(*queue.popleft())
+        found = self._places[first:]
+        if len(found) > 1 and found[0].parts == start and found[0].reason is None:
+            self._places[first] = replace(found[0], whole=False)
+
+    def places(self) -> list[_Place]:
+        """All of them, in the order in which they should get their names."""
+        return sorted(self._named(), key=self._rank)
+
+    def _named(self) -> Iterator[_Place]:
+        """With what a manifest says of them, and what it says of files that are not there."""
+        skills = 0
+        for place in self._places:
+            skills += place.reason is None
+            if place.reason is not None or skills <= _MAX_SKILLS:
+                entry = self._entries.pop(place.parts, None)
+                yield place if entry is None else replace(place, entry=entry, bare=True)
+            elif skills == _MAX_SKILLS + 1:
+                reason = f"only {_MAX_SKILLS:,} skills are taken: narrow it with --from"
+                yield _Place(parts=place.parts[:-1], reason=reason)
+        for parts, entry in islice(self._entries.items(), max(_MAX_SKILLS - skills, 0)):
+            yield _Place(parts=parts, flat="/".join(parts).endswith(_FLAT), entry=entry)
+
+    def _rank(self, place: _Place) -> tuple[int, int, bool, tuple[str, ...]]:
+        path = "/".join(place.parts) + "/"
+        usual = next((rank for rank, one in enumerate(PLACES) if path.startswith(f"{one}/")), len(PLACES))
+        return usual, len(place.parts), place.flat, place.parts
+
+    def _is_folder(self, parts: tuple[str, ...]) -> bool:
+        try:
+            os.close(beneath.open_directory(self._anchor, parts))
+        except (OSError, beneath.OutsideWorkspaceError):
+            return False
+        return True
+
+    def _tell(self, parts: tuple[str, ...], reason: str) -> None:
+        self._places.append(_Place(parts=parts, reason=reason))
+
+    def _look(self, parts: tuple[str, ...], depth: int) -> None:
+        """One folder: a skill, or a place to go on from; a dangling link and a file are neither."""
+        try:
+            descriptor = beneath.open_directory(self._anchor, parts)
+            try:
+                status = os.fstat(descriptor)
+                if (status.st_dev, status.st_ino) not in self._seen:
+                    self._seen.add((status.st_dev, status.st_ino))
+                    self._list(descriptor, parts, depth)
+            finally:
+                os.close(descriptor)
+        except beneath.OutsideWorkspaceError:
+            self._tell(parts, _LEADS_OUT)
+        except OSError as error:
+            if error.errno not in {ENOENT, ENOTDIR, ELOOP}:
+                self._tell(parts, f"it cannot be read: {error.strerror}")
+
+    def _list(self, descriptor: int, parts: tuple[str, ...], depth: int) -> None:
+        with os.scandir(descriptor) as found:
+            names = {entry.name: entry for entry in islice(found, _MAX_NAMES)}
+            if next(found, None) is not None:
+                self._tell(parts, f"only {_MAX_NAMES:,} of its entries were looked at")
+        main = names.get(FILE_NAME) or names.get(_LOWER_CASE)
+        is_skill = main is not None and not main.is_dir(follow_symlinks=False)
+        if depth > _MAX_LEVELS:
+            if is_skill:
+                self._tell(parts, f"it is more than {_MAX_LEVELS} levels deep: name one above it with --from")
+            return
+        if is_skill:
+            self._places.append(_Place(parts=parts))
+        if not is_skill or depth == 0:  # what is below any other skill belongs to it
+            self._go_on(descriptor, parts, depth, names, is_skill=is_skill)
+
+    def _go_on(
+        self,
+        descriptor: int,
+        parts: tuple[str, ...],
+        depth: int,
+        names: dict[str, "os.DirEntry[str]"],
+        *,
+        is_skill: bool,
+    ) -> None:
+        if MANIFEST in names and (depth == 0 or _SKILLS in parts):
+            self._take_manifest(parts)
+        own = parts[-1] if parts else self._anchor.name
+        for name, entry in sorted(names.items()):
+            is_link = entry.is_symlink()
+            if not (is_link or entry.is_dir()) or (is_link and name.endswith((_FLAT, MANIFEST))):
+                continue
+            if name in _BELOW_A_SKILL if is_skill else self._leads_on(own, name):
+                (self._via_links if is_link else self._queue).append(((*parts, name), depth + 1))
+        bare = "/".join(parts) in PLACES or (depth == 0 and self._flat)
+        if not is_skill and (bare or _SKILLS in parts):
+            self._take_flat(descriptor, parts, names, bare=bare)
+
+    def _leads_on(self, own: str, name: str) -> bool:
+        """Of hidden folders, those of agents hold skills, and those in a folder `skills` are categories."""
+        if name in _NOT_LOOKED_AT:
+            return False
+        if own in _AGENTS:
+            return name == _SKILLS
+        return not name.startswith(".") or name in _AGENTS or own == _SKILLS
+
+    def _take_flat(
+        self, descriptor: int, parts: tuple[str, ...], names: dict[str, "os.DirEntry[str]"], *, bare: bool
+    ) -> None:
+        for name, entry in names.items():
+            if not (name.endswith(_FLAT) and is_clean_name(_flat_name(name))):
+                continue
+            is_link = entry.is_symlink()
+            if self._leads_to_a_file(descriptor, (*parts, name)) if is_link else entry.is_file():
+                self._places.append(_Place(parts=(*parts, name), flat=True, bare=bare))
+
+    def _leads_to_a_file(self, descriptor: int, parts: tuple[str, ...]) -> bool:
+        """A link out is told later, when it is to be read."""
+        try:
+            os.close(beneath.open_file(self._anchor, descriptor, parts))
+        except OSError:
+            return False
+        except beneath.OutsideWorkspaceError:
+            return True
+        return not self._is_folder(parts)
+
+    def _take_manifest(self, parts: tuple[str, ...]) -> None:
+        try:
+            manifest = read_manifest(read_file(self._anchor, (*parts, MANIFEST)).data)
+        except BundleError as error:
+            self._tell((*parts, MANIFEST), str(error))
+            return
+        if manifest is not None:
+            if manifest.fault is not None:
+                self._tell((*parts, MANIFEST), manifest.fault)
+            self._entries |= {(*parts, *steps): entry for steps, entry in manifest.entries.items()}
+
+
+# --- what they are ---
+
+
+class _Judge:
+    """Reads what was found, adds front matter where a file has none, and asks the loader's own rules."""
+
+    __slots__ = ("_anchor", "_room", "_rules")
+
+    def __init__(self, anchor: Path, rules: Rules) -> None:
+        self._anchor = anchor
+        self._rules = rules
+        self._room = Room(MAX_IMPORT_BYTES)
+
+    def judge(self, place: _Place) -> Incoming | None:
+        """The skill, or why it is none; None for a file in a category that does not say it is one."""
+        directory = place.parts[-1] if place.parts else self._anchor.absolute().name
+        source = shown("/".join(place.parts)) or "."
+        told = Incoming(name=shown(directory), directory=directory, source=source, flat=place.flat)
+        if place.reason is not None:
+            return replace(told, reason=place.reason)
+        try:
+            if place.flat:
+                return self._flat(place, replace(told, directory=_flat_name(directory)))
+            if not directory.isprintable() or directory != directory.strip() or directory.startswith("."):
+                reason = "the name of its folder begins with a dot, or cannot be shown in a line of text"
+                return replace(told, reason=reason)
+            return self._folder(place, told)
+        except BundleError as error:
+            return replace(told, reason=str(error))
+
+    def _folder(self, place: _Place, told: Incoming) -> Incoming:
+        """A folder with a SKILL.md; it keeps its name, unless front matter has to be added."""
+        only = None if place.whole else _OWN_PARTS
+        bundle = read_bundle(self._anchor, place.parts, room=self._room, only=only, any_case=True)
+        return self._judged(bundle, told, f"{told.source}/{FILE_NAME}".removeprefix("./"), place.entry)
+
+    def _flat(self, place: _Place, told: Incoming) -> Incoming | None:
+        """A file that becomes the SKILL.md of a folder, named by its front matter or else as the file."""
+        file = replace(read_file(self._anchor, place.parts, room=self._room), executable=False)
+        lenient = replace(self._rules, validation=Validation.LENIENT)
+        skill = judge_file(file.data, told.directory, told.source, lenient).skill
+        if skill is None and not place.bare:
+            return None
+        for name in (place.entry.name, None if skill is None else skill.name):
+            if name is not None and is_clean_name(name.replace("_", "-")):
+                told = replace(told, directory=name.replace("_", "-"))
+        return self._judged(Bundle(files={FILE_NAME: file}), told, told.source, place.entry)
+
+    def _judged(self, bundle: Bundle, told: Incoming, path: str, entry: Entry) -> Incoming:
+        main, directory = bundle.files[FILE_NAME], told.directory
+        plain = directory.replace("_", "-")
+        data = with_front_matter(main.data, plain) if is_clean_name(plain) else None
+        directory, data = (directory, main.data) if data is None else (plain, data)
+        marked = with_metadata(data, entry.metadata) if entry.metadata else data
+        bundle = Bundle(files={**bundle.files, FILE_NAME: replace(main, data=marked or data)})
+        parsed = judge_file(marked or data, shown(directory), path, self._rules)
+        problems = tuple(one for one in parsed.problems if one.severity is not Severity.INFO)
+        told = replace(told, directory=directory, problems=problems)
+        if parsed.skill is None:
+            return replace(told, reason=f"{problems[0].message} ({problems[0].code.value})")
+        if marked is None:
+            message = "The manifest's priority and phases have no place in its `metadata`."
+            told = replace(
+                told, problems=(*problems, problem(Code.BAD_OPTIONAL_FIELD, path, message=message))
+            )
+        return replace(told, name=parsed.skill.name, bundle=bundle)

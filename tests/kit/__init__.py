@@ -1,0 +1,1 @@
+"""The test kit, which is not part of the wheel: simulator, model server, speakers of other protocols."""

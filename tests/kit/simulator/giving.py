@@ -1,0 +1,95 @@
+"""The rules about who gets an issue: agents by rules, fallbacks with a reason, limits that end.
+
+In words of their own, so that the scheduler's choice is not its own judge.
+"""
+
+from kit.simulator.books import Moment
+from kit.simulator.rules import Broken, Rules
+from symphony.domain.failures import Category
+from symphony.domain.issue import Issue, normalise_state
+from symphony.scheduler.inputs import RunEnded, Timer, TimerKind
+from symphony.scheduler.limits import LONGEST_LIMIT_MS
+from symphony.scheduler.settings import SchedulerSettings
+from symphony.scheduler.state import State
+
+__all__ = ["RULES"]
+
+RULES = Rules()
+_invariant = RULES.invariant
+_LIMITS = (Category.AGENT_RATE_LIMITED, Category.AGENT_USAGE_LIMIT)
+
+
+def _asked_for(settings: SchedulerSettings, issue: Issue) -> tuple[str, str | None]:
+    """Who shall have an issue, and who in its place."""
+    for rule in settings.rules:
+        if rule.label is not None and rule.label not in issue.labels:
+            continue
+        if rule.state is None or rule.state == normalise_state(issue.state):
+            return rule.use, rule.fallback or settings.fallback
+    return settings.agent, settings.fallback
+
+
+def _limited(state: State, agent: str | None) -> bool:
+    held = state.limited.get(agent or "")
+    return held is not None and held.until_ms is not None
+
+
+@_invariant("agent-by-rules", "AG22")
+def _agent_by_rules(moment: Moment) -> Broken | None:
+    """A run is given to the agent that the first fitting rule asks for, or to its fallback."""
+    for start in moment.starts:
+        if start.agent not in _asked_for(moment.after.settings, start.issue):
+            return Broken(f"given to {start.agent}, for whom nobody asked", start.issue.id)
+    return None
+
+
+@_invariant("fallback-has-reason", "AG22")
+def _fallback_has_reason(moment: Moment) -> Broken | None:
+    """A fallback gets a run only while the agent itself is limited, or because it has the conversation."""
+    for start in moment.starts:
+        use, _ = _asked_for(moment.after.settings, start.issue)
+        if start.agent == use or _limited(moment.after, use):
+            continue
+        thread = start.resume.thread if start.resume else None
+        if thread is None or thread.agent != start.agent:
+            return Broken(f"given to {start.agent}, and {use} is there", start.issue.id)
+    return None
+
+
+@_invariant("no-start-on-limited-agent", "AG13")
+def _not_on_a_limited_agent(moment: Moment) -> Broken | None:
+    """No run is given to an agent that is rate limited or out of credit."""
+    for start in moment.starts:
+        if _limited(moment.after, start.agent):
+            return Broken(f"given to {start.agent}, which is limited", start.issue.id)
+    return None
+
+
+@_invariant("conversation-has-its-agent", "AG23")
+def _conversation_has_its_agent(moment: Moment) -> Broken | None:
+    """A run goes on only with a conversation of the agent that runs it."""
+    for start in moment.starts:
+        thread = start.resume.thread if start.resume else None
+        if thread is not None and thread.agent != start.agent:
+            words = f"{start.agent} shall go on with a conversation of {thread.agent}"
+            return Broken(words, start.issue.id)
+    return None
+
+
+@_invariant("limits-are-known-and-end", "AG13")
+def _limits_end(moment: Moment) -> Broken | None:
+    """A run that is refused for its rate or credit limits its agent: an hour at most, with a timer armed."""
+    fact, after = moment.fact, moment.after
+    for name, held in after.limited.items():
+        if held.until_ms is None:
+            continue
+        if not moment.armed(Timer(TimerKind.LIMIT, name)):
+            return Broken(f"{name} is limited without end")
+        if held.until_ms - moment.now_ms > LONGEST_LIMIT_MS:
+            return Broken(f"{name} is limited for {held.until_ms - moment.now_ms} ms")
+    if not isinstance(fact, RunEnded) or fact.outcome.failure is None:
+        return None
+    run = next((run for run in moment.before.running.values() if run.run_id == fact.run_id), None)
+    if run is None or fact.outcome.failure.category not in _LIMITS:
+        return None
+    return None if _limited(after, run.agent.name) else Broken("its limit is not known", run.issue.id)

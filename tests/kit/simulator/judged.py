@@ -1,0 +1,60 @@
+"""The words of the rules that need more than one moment: the referee, the watch and the world judge them."""
+
+from kit.simulator.rules import Invariant
+
+__all__ = [
+    "AGENT",
+    "ALL",
+    "COMMENT",
+    "FINISHED",
+    "HEARD",
+    "LIVENESS",
+    "REPLAY",
+    "TOLD",
+    "TOTAL",
+    "WINDS_DOWN",
+]
+
+TOTAL = Invariant(name="total", source="ours", rule="`step` never raises, whatever it is told.")
+REPLAY = Invariant(
+    name="replay",
+    source="ours",
+    rule="A recorded list of inputs gives the same commands and states again.",
+)
+LIVENESS = Invariant(
+    name="liveness",
+    source="SC3, SC5",
+    rule="With a healthy tracker and a free slot, an eligible issue starts within two polls and a moment.",
+)
+WINDS_DOWN = Invariant(
+    name="winds-down",
+    source="SM1",
+    rule="Once every issue is done, nothing stays claimed, and a daemon that is asked to end does end.",
+)
+AGENT = Invariant(
+    name="one-agent-per-issue",
+    source="SM3, FL1",
+    rule="No agent is started for an issue while another one lives, whichever daemon started it.",
+)
+COMMENT = Invariant(
+    name="no-comment-twice",
+    source="TR11",
+    rule="An issue has at most one comment of ours of each kind, whenever the daemon died.",
+)
+TOLD = Invariant(
+    name="block-is-told",
+    source="SM7, RT5",
+    rule="In the end each blocked issue has a comment that says so, unless the tracker refused it.",
+)
+HEARD = Invariant(
+    name="comments-are-heard",
+    source="SM7",
+    rule="In the end no question is open below which a person wrote.",
+)
+FINISHED = Invariant(
+    name="finished-or-blocked",
+    source="SM1, SC5",
+    rule="Given good weather and time, each issue that may be worked on is finished or blocked.",
+)
+
+ALL = (TOTAL, REPLAY, LIVENESS, WINDS_DOWN, AGENT, COMMENT, TOLD, HEARD, FINISHED)

@@ -1,0 +1,212 @@
+"""How bad the world is: named mixes of faults, from `calm` to `storm`.
+
+Probabilities are per request, per session or per change; `*_every_ms` are mean waits, null for never. Whoever
+wants another world combines the four parts in a `Profile` of their own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kit.simulator.dice import Span
+
+__all__ = [
+    "PROFILES",
+    "AgentHabits",
+    "JournalHabits",
+    "OperatorHabits",
+    "PeopleHabits",
+    "Profile",
+    "TrackerHabits",
+]
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackerHabits:
+    """How the tracker answers.
+
+    Attributes:
+        latency_ms: of a request that goes well.
+        fails, rate_limits, malforms: the probability that a request fails in this way; a refresh that is
+            malformed may name its culprits.
+        hangs: the probability that an answer comes only after `hang_ms`.
+        stale: the probability that an answer shows the board as it was when it was asked.
+        doubles: the probability that an answer holds an issue twice.
+        repeats: the probability that an answer comes once more.
+        outage_every_ms, outage_ms: how often everything fails, and for how long.
+    """
+
+    latency_ms: Span = (20, 400)
+    fails: float = 0
+    rate_limits: float = 0
+    retry_after_ms: Span = (1_000, 600_000)
+    malforms: float = 0
+    hangs: float = 0
+    hang_ms: Span = (30_000, 600_000)
+    stale: float = 0
+    doubles: float = 0
+    repeats: float = 0
+    outage_every_ms: int | None = None
+    outage_ms: Span = (MINUTE_MS, 2 * HOUR_MS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentHabits:
+    """How sessions go; the probabilities are per session, and what they leave over succeeds.
+
+    `unmoved` is the probability that a session that succeeds leaves its issue where it is; `idle` that a
+    session leaves no progress; `stubborn` that it refuses to stop for a while; `survives` that its process
+    outlives a daemon that is killed; `forgets` that a conversation cannot be gone on with.
+    """
+
+    turn_ms: Span = (MINUTE_MS, 40 * MINUTE_MS)
+    turns: Span = (1, 3)
+    prepare_ms: Span = (500, 20_000)
+    deliver_ms: Span = (200, 5_000)
+    sign_every_ms: int = 4 * MINUTE_MS
+    unmoved: float = 0.1
+    fails: float = 0
+    stalls: float = 0
+    asks: float = 0
+    crashes: float = 0
+    unprepared: float = 0
+    times_out: float = 0
+    silent: float = 0
+    idle: float = 0
+    stubborn: float = 0
+    stubborn_ms: Span = (1_000, 10 * MINUTE_MS)
+    survives: float = 0.5
+    forgets: float = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeopleHabits:
+    """What people do on the board; `tells` is the probability that the tracker announces a change."""
+
+    edit_every_ms: int | None = None
+    tells: float = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorHabits:
+    """What happens to the daemon: reloads, broken workflows, wakes, drains, kills, suspends.
+
+    A `crash` ends it at one of its crash points. Operators say a verb, such as `stop` or `answer`, every
+    `verb_every_ms`; `clock` is how often somebody sets the wall clock.
+    """
+
+    reload_every_ms: int | None = None
+    break_every_ms: int | None = None
+    broken_ms: Span = (MINUTE_MS, 2 * HOUR_MS)
+    wake_every_ms: int | None = None
+    drain_every_ms: int | None = None
+    kill_every_ms: int | None = None
+    down_ms: Span = (1_000, 10 * MINUTE_MS)
+    suspend_every_ms: int | None = None
+    suspend_ms: Span = (1_000, 8 * HOUR_MS)
+    crash_every_ms: int | None = None
+    verb_every_ms: int | None = None
+    clock_every_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalHabits:
+    """What happens to the journal: `lost` is the probability that a start finds it deleted or damaged.
+
+    While its disk is full, nothing is written.
+    """
+
+    lost: float = 0
+    full_every_ms: int | None = None
+    full_ms: Span = (MINUTE_MS, 2 * HOUR_MS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A world: a name and the habits of those who live in it. `about` is one line for people."""
+
+    name: str
+    about: str
+    tracker: TrackerHabits = TrackerHabits()
+    agents: AgentHabits = AgentHabits()
+    people: PeopleHabits = PeopleHabits()
+    operators: OperatorHabits = OperatorHabits()
+    journal: JournalHabits = JournalHabits()
+
+
+_BAD_TRACKER = TrackerHabits(
+    fails=0.05,
+    rate_limits=0.03,
+    malforms=0.04,
+    hangs=0.03,
+    stale=0.3,
+    doubles=0.05,
+    repeats=0.05,
+    outage_every_ms=DAY_MS,
+)
+_BAD_AGENTS = AgentHabits(
+    unmoved=0.25,
+    fails=0.15,
+    stalls=0.06,
+    asks=0.04,
+    crashes=0.06,
+    unprepared=0.06,
+    times_out=0.03,
+    silent=0.1,
+    idle=0.2,
+    stubborn=0.2,
+    forgets=0.1,
+)
+_BUSY_PEOPLE = PeopleHabits(edit_every_ms=4 * HOUR_MS, tells=0.6)
+_RESTLESS = OperatorHabits(
+    reload_every_ms=8 * HOUR_MS,
+    break_every_ms=DAY_MS,
+    wake_every_ms=2 * HOUR_MS,
+    drain_every_ms=DAY_MS,
+    kill_every_ms=DAY_MS,
+    suspend_every_ms=DAY_MS,
+    crash_every_ms=12 * HOUR_MS,
+    verb_every_ms=4 * HOUR_MS,
+    clock_every_ms=2 * DAY_MS,
+)
+_BAD_DISK = JournalHabits(lost=0.1, full_every_ms=2 * DAY_MS)
+_FALLING = OperatorHabits(drain_every_ms=DAY_MS, crash_every_ms=2 * HOUR_MS, verb_every_ms=2 * HOUR_MS)
+
+PROFILES: Mapping[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        Profile(name="calm", about="nothing goes wrong"),
+        Profile(
+            name="outage",
+            about="the tracker hangs, fails, limits, repeats and tells old news",
+            tracker=_BAD_TRACKER,
+        ),
+        Profile(name="flaky", about="agents fail, stall, ask, crash and refuse to stop", agents=_BAD_AGENTS),
+        Profile(
+            name="busy", about="people edit the board all day, often without a word", people=_BUSY_PEOPLE
+        ),
+        Profile(
+            name="restless",
+            about="reloads, broken workflows, orders, drains, kills, suspends",
+            operators=_RESTLESS,
+        ),
+        Profile(
+            name="crashes",
+            about="the daemon dies at one crash point after the other, and agents ask",
+            agents=AgentHabits(asks=0.15, fails=0.1, unmoved=0.2, stubborn=0.2),
+            operators=_FALLING,
+        ),
+        Profile(
+            name="storm",
+            about="all of it at once",
+            tracker=_BAD_TRACKER,
+            agents=_BAD_AGENTS,
+            people=_BUSY_PEOPLE,
+            operators=_RESTLESS,
+            journal=_BAD_DISK,
+        ),
+    )
+}

@@ -1,0 +1,374 @@
+"""Workers: each carries one run attempt out as its session tells, and ends with exactly one `RunEnded`.
+
+An agent may outlive the daemon that started it. It is a process of the world then, which does what it was
+about to do, until a later daemon ends it.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from zlib import crc32
+
+from kit.simulator.clock import Clock
+from kit.simulator.crashing import Crashes
+from kit.simulator.session import Ending, Session, Turn
+from kit.simulator.tracker import Tracker
+from symphony.domain.failures import Blame, Category, Failure
+from symphony.domain.fault_points import FaultPoint
+from symphony.domain.issue import Issue
+from symphony.scheduler.commands import ContinueRun, FinishReason, FinishRun, PushBranch, StartRun
+from symphony.scheduler.inputs import (
+    AgentReported,
+    Delivered,
+    Input,
+    Outcome,
+    OutcomeKind,
+    Pushed,
+    RunEnded,
+    RunReport,
+    RunStage,
+    TurnEnded,
+    WorkspaceRef,
+)
+
+__all__ = ["Disk", "Worker", "Workers"]
+
+_TURN_TIMEOUT_MS = 3_600_000
+_GRACE_MS = 2_000
+_QUICK_MS = 50
+_KINDS = {
+    Ending.FAILS: OutcomeKind.FAILED,
+    Ending.ASKS: OutcomeKind.INPUT_REQUIRED,
+    Ending.TIMES_OUT: OutcomeKind.TIMED_OUT,
+}
+_REFUSED = Failure(category=Category.PUSH_FAILED, blame=Blame.WORKSPACE, message="origin does not answer")
+_TIMED_OUT = Failure(category=Category.TURN_TIMEOUT, blame=Blame.AGENT, message="the turn took too long")
+
+
+@dataclass(slots=True)
+class Disk:
+    """What outlives daemon and agent alike.
+
+    Attributes:
+        workspaces: by issue id, also those that are half-made. half: which ones those are.
+        threads: the tokens that each conversation has used since its beginning.
+        used: the tokens that were used for an issue, by any conversation.
+    """
+
+    workspaces: dict[str, WorkspaceRef] = field(default_factory=dict)
+    half: set[str] = field(default_factory=set)
+    threads: dict[str, int] = field(default_factory=dict)
+    used: Counter[str] = field(default_factory=Counter)
+
+
+class Workers:
+    """All live workers of one daemon, and the agents that an earlier one left.
+
+    `on_second` is called with an issue of which a second agent was started beside a live one.
+    """
+
+    def __init__(
+        self, clock: Clock, tracker: Tracker, crashes: Crashes, sessions: Callable[[Issue], Session]
+    ) -> None:
+        self.disk = Disk()
+        self.clock = clock
+        self.tracker = tracker
+        self.crashes = crashes
+        self.on_second: Callable[[str], None] | None = None
+        self._sessions = sessions
+        self._live: dict[str, Worker] = {}
+        self._left: dict[str, Worker] = {}
+
+    def start(self, command: StartRun, tell: Callable[[Input], None]) -> None:
+        """Begin a run attempt; `tell` brings its facts to the daemon that asked for it."""
+
+        def tell_and_forget(fact: Input) -> None:
+            if isinstance(fact, RunEnded):
+                self._live.pop(fact.run_id, None)
+            tell(fact)
+
+        worker = Worker(command, self._sessions(command.issue), self, tell_and_forget)
+        self._live[command.run_id] = worker
+        worker.begin()
+
+    def direct(self, command: ContinueRun | FinishRun) -> None:
+        """One more turn, or none."""
+        if worker := self._live.get(command.run_id):
+            worker.direct(command)
+
+    def pushed(self, command: PushBranch) -> Pushed:
+        """How a push goes that is tried again."""
+        failure = _push_failure(f"{command.head} {self.clock.now_ms}")
+        return Pushed(issue_id=command.issue_id, head=command.head, failure=failure)
+
+    def stop(self, run_id: str) -> None:
+        """End in mid-turn."""
+        if worker := self._live.get(run_id):
+            worker.stop()
+
+    def spawned(self, issue_id: str) -> None:
+        """An agent was started; there must be no other one at work on its issue."""
+        agents = [*self._live.values(), *self._left.values()]
+        if sum(one.agent and one.issue_id == issue_id for one in agents) > 1 and self.on_second:
+            self.on_second(issue_id)
+
+    # --- the end of a daemon -----------------------------------------------------------------------------
+
+    def die(self) -> None:
+        """The daemon is gone: its workers tell nothing any more, and some of their agents live on."""
+        for run_id, worker in self._live.items():
+            if worker.agent and worker.survives:
+                worker.orphan()
+                self._left[run_id] = worker
+            else:
+                worker.die()
+        self._live.clear()
+
+    def reaping_ms(self) -> int:
+        """How long it takes to end what is left, 0 if nothing is."""
+        alive = [worker for worker in self._left.values() if worker.agent]
+        if not alive:
+            return 0
+        return _GRACE_MS if any(worker.stubborn for worker in alive) else _QUICK_MS
+
+    def reap(self) -> None:
+        """End what is left."""
+        for worker in self._left.values():
+            worker.die()
+        self._left.clear()
+
+
+class Worker:
+    """One run attempt. What it has planned is void once it is told to end (`_phase` changes).
+
+    `agent` says that its agent process lives.
+    """
+
+    def __init__(
+        self, command: StartRun, session: Session, world: Workers, tell: Callable[[Input], None]
+    ) -> None:
+        self.agent = False
+        self._command = command
+        self._run_id = command.run_id
+        self._issue = command.issue
+        self._session = session
+        self._world = world
+        self._disk = world.disk
+        self._clock = world.clock
+        self._tell = tell
+        self._phase = 0
+        self._turn = 0
+        self._orphan = self._made_anew = False
+        self._acted_in_turn = self._acted_in_run = False
+        self._finished: FinishReason | None = None
+        self._thread = ""
+        self._known_tokens = 0
+        self._report = RunReport(stage=RunStage.PREPARING_WORKSPACE)
+
+    @property
+    def issue_id(self) -> str:
+        """Whom it works for."""
+        return self._issue.id
+
+    @property
+    def survives(self) -> bool:
+        """Whether its agent outlives the daemon."""
+        return self._session.survives
+
+    @property
+    def stubborn(self) -> bool:
+        """Whether its agent ends only when it is killed."""
+        return self._session.stop_ms > _GRACE_MS
+
+    # --- its life ----------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Prepare the workspace."""
+        if not self._dies(FaultPoint.BEFORE_PREPARE):
+            self._then(self._session.prepare_ms, self._prepared)
+
+    def _prepared(self) -> None:
+        if self._session.prepare_failure is not None:
+            self._end(OutcomeKind.FAILED, self._session.prepare_failure)
+            return
+        issue, disk = self._issue, self._disk
+        ref = WorkspaceRef(issue_id=issue.id, identifier=issue.identifier, path=f"/ws/{issue.identifier}")
+        self._made_anew = issue.id not in disk.workspaces or issue.id in disk.half
+        if self._made_anew:
+            disk.workspaces[issue.id] = ref
+            disk.half.add(issue.id)
+            if self._dies(FaultPoint.WORKSPACE_RECORDED) or self._dies(FaultPoint.WORKSPACE_POPULATED):
+                return
+            disk.half.discard(issue.id)
+        if self._dies(FaultPoint.AFTER_PREPARE):
+            return
+        self._say(stage=RunStage.LAUNCHING_AGENT, workspace_path=ref.path)
+        self._then(self._session.launch_ms, self._launched)
+
+    def _launched(self) -> None:
+        if self._dies(FaultPoint.BEFORE_SPAWN):
+            return
+        if self._session.launch_failure is not None:
+            self._end(OutcomeKind.FAILED, self._session.launch_failure)
+            return
+        self.agent = True
+        self._world.spawned(self._issue.id)
+        self._open_thread()
+        if not self._dies(FaultPoint.AFTER_SPAWN):
+            self._begin_turn()
+
+    def _open_thread(self) -> None:
+        """Go on with the conversation that is told of, unless it, or the workspace it is about, is gone."""
+        resume, threads = self._command.resume, self._disk.threads
+        thread = resume.thread if resume and not self._made_anew and not self._session.forgets else None
+        if thread is not None and thread.thread_id in threads:
+            self._thread, self._known_tokens = thread.thread_id, thread.total_tokens
+        else:
+            self._thread, self._known_tokens = f"t-{len(threads) + 1}", 0
+            threads[self._thread] = 0
+
+    def _use(self, tokens: int) -> int:
+        """Use tokens; what this run has used since what was known of its conversation."""
+        self._disk.used[self._issue.id] += tokens
+        self._disk.threads[self._thread] += tokens
+        return self._disk.threads[self._thread] - self._known_tokens
+
+    def _begin_turn(self) -> None:
+        turns = self._session.turns
+        turn = turns[min(self._turn, len(turns) - 1)]
+        self._turn += 1
+        self._acted_in_turn = False
+        self._say(
+            stage=RunStage.STREAMING_TURN,
+            turn_count=self._turn,
+            signs=self._report.signs + 1,
+            tool_calls=0,
+            thread_id=self._thread,
+            total_tokens=self._use(self._session.tokens),
+        )
+        if not turn.silent:
+            self._next_sign(turn, self._clock.now_ms + turn.lasts_ms)
+        if turn.moves_to is not None:
+            self._then(turn.lasts_ms // 2, self._move, turn.moves_to)
+        if turn.ending is Ending.HANGS:
+            self._then(turn.lasts_ms + _TURN_TIMEOUT_MS, self._close, OutcomeKind.TIMED_OUT, _TIMED_OUT)
+        else:
+            self._then(turn.lasts_ms, self._end_turn, turn)
+
+    def _next_sign(self, turn: Turn, until_ms: int) -> None:
+        if self._clock.now_ms + turn.sign_every_ms < until_ms:
+            self._then(turn.sign_every_ms, self._sign, turn, until_ms)
+
+    def _sign(self, turn: Turn, until_ms: int) -> None:
+        self._say(signs=self._report.signs + 1)
+        self._next_sign(turn, until_ms)
+
+    def _move(self, state: str) -> None:
+        self._say(signs=self._report.signs + 1, tool_calls=self._report.tool_calls + 1)
+        if self._dies(FaultPoint.BEFORE_TOOL):
+            return
+        self._world.tracker.change(self._issue.id, state=state)
+        self._acted_in_turn = self._acted_in_run = True
+        self._dies(FaultPoint.AFTER_TOOL)
+
+    def _end_turn(self, turn: Turn) -> None:
+        self._say(total_tokens=self._use(self._session.tokens // 2))
+        if self._dies(FaultPoint.TURN_ENDED):
+            return
+        if turn.ending is Ending.COMPLETES:
+            trace = self._acted_in_turn or self._session.progress
+            self._tell(TurnEnded(run_id=self._run_id, turn=self._turn, trace=trace))
+        else:
+            self._close(_KINDS[turn.ending], turn.failure or _TIMED_OUT)
+
+    # --- what it is told ---------------------------------------------------------------------------------
+
+    def direct(self, command: ContinueRun | FinishRun) -> None:
+        """One more turn, or none: then deliver and end."""
+        if isinstance(command, ContinueRun):
+            self._then(0, self._begin_turn)
+        else:
+            self._finished = command.reason
+            self._then(0, self._finish, command.failure)
+
+    def _finish(self, failure: Failure | None) -> None:
+        self._close(OutcomeKind.FAILED if failure else OutcomeKind.SUCCEEDED, failure)
+
+    def stop(self) -> None:
+        """Drop what was planned and end, when the session pleases."""
+        self._phase += 1
+        self._then(self._session.stop_ms, self._close, OutcomeKind.CANCELED, None)
+
+    def orphan(self) -> None:
+        """The daemon is gone and the agent goes on: with nobody to tell, to the end of its turn."""
+        self._orphan = True
+
+    def die(self) -> None:
+        """Do nothing more."""
+        self._phase = -1
+        self.agent = False
+
+    # --- its end -----------------------------------------------------------------------------------------
+
+    def _close(self, kind: OutcomeKind, failure: Failure | None) -> None:
+        """Stop the agent and deliver."""
+        self.agent = False
+        if self._orphan:
+            return
+        self._say(stage=RunStage.FINISHING)
+        if not (self._dies(FaultPoint.AGENT_STOPPED) or self._dies(FaultPoint.BEFORE_DELIVER)):
+            self._then(self._session.deliver_ms, self._delivered, kind, failure)
+
+    def _delivered(self, kind: OutcomeKind, failure: Failure | None) -> None:
+        if not self._dies(FaultPoint.AFTER_DELIVER):
+            self._end(kind, failure)
+
+    def _end(self, kind: OutcomeKind, failure: Failure | None) -> None:
+        self.die()
+        question = failure.message if failure and kind is OutcomeKind.INPUT_REQUIRED else None
+        excused = self._acted_in_run or self._finished in {FinishReason.INACTIVE, FinishReason.DRAINING}
+        if kind is OutcomeKind.SUCCEEDED and self._session.progress is False and not excused:
+            kind = OutcomeKind.NO_PROGRESS
+        outcome = Outcome(
+            kind=kind,
+            failure=failure,
+            progress=self._session.progress,
+            question=question,
+            delivered=self._delivery(),
+        )
+        self._tell(RunEnded(run_id=self._run_id, outcome=outcome))
+
+    def _delivery(self) -> Delivered | None:
+        """What it has to deliver; some remotes refuse it."""
+        if not self._session.progress:
+            return None
+        failure = _push_failure(self._run_id)
+        return Delivered(
+            branch=f"symphony/{self._issue.identifier}",
+            head=self._run_id,
+            commits=1,
+            pushed=failure is None,
+            push_failure=failure,
+        )
+
+    # --- its words ---------------------------------------------------------------------------------------
+
+    def _dies(self, point: FaultPoint) -> bool:
+        """Whether the daemon ends here, and the attempt with it."""
+        return not self._orphan and self._world.crashes.reach(point)
+
+    def _say(self, **changes: object) -> None:
+        self._report = replace(self._report, **changes)  # type: ignore[arg-type]  # fields of RunReport, by name
+        self._tell(AgentReported(run_id=self._run_id, report=self._report))
+
+    def _then(self, delay_ms: int, act: Callable[..., None], *arguments: object) -> None:
+        self._clock.after(delay_ms, self._unless_told, self._phase, act, arguments)
+
+    def _unless_told(self, phase: int, act: Callable[..., None], arguments: tuple[object, ...]) -> None:
+        if phase == self._phase:
+            act(*arguments)
+
+
+def _push_failure(what: str) -> Failure | None:
+    """One push in three fails. No dice: they are for what decides how the story goes on."""
+    return _REFUSED if crc32(what.encode()) % 3 == 0 else None

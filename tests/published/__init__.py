@@ -1,0 +1,1 @@
+"""The published JSON Schemas, made of the types of the documents."""

@@ -1,0 +1,113 @@
+"""What is below `docs/schemas`: the shapes of the API, and one file for each command with `--json`."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from symphony.cli import documents
+from symphony.observability import model
+from symphony.web.openapi import API
+from symphony.web.schema import IN_DEFS, schemas
+
+__all__ = ["COMMANDS", "FOLDER", "conforms_to", "fields", "published"]
+
+_CHOICES = ("oneOf", "anyOf", "allOf")
+
+FOLDER = Path(__file__).parents[2] / "docs" / "schemas"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+COMMANDS: Mapping[str, tuple[type[model.Document], ...]] = {
+    "check": (documents.CheckedWorkflow,),
+    "clean": (documents.Cleaned,),
+    "comment": (documents.IssueCommented,),
+    "demo": (documents.Demonstration,),
+    "diff": (documents.BranchDiff,),
+    "doctor": (documents.Doctor,),
+    "explain": (documents.Explained,),
+    "health": (documents.Liveness,),
+    "issue-list": (documents.BoardListing,),
+    "issue-new": (documents.BoardIssue,),
+    "issue-show": (documents.BoardIssueShown,),
+    "logs": (documents.LoggedEvent, documents.LoggedBegin, documents.LoggedEnd),
+    "move": (documents.IssueMoved,),
+    "order": (model.Verb,),
+    "prompt": (documents.PrintedPrompt,),
+    "refresh": (model.Refresh,),
+    "replay": (documents.Replayed,),
+    "service-status": (documents.ServiceState,),
+    "skills-check": (documents.SkillProblems,),
+    "skills-export": (documents.SkillsExported,),
+    "skills-import": (documents.SkillsImported,),
+    "skills-list": (documents.SkillListing,),
+    "skills-new": (documents.NewSkill,),
+    "skills-prompt": (documents.SkillBlock,),
+    "skills-report": (documents.SkillsReport,),
+    "skills-search": (documents.SkillHits,),
+    "skills-show": (documents.SkillDetail,),
+    "status": (documents.Status,),
+    "status-all": (documents.Daemons,),
+    "tracker-check": (documents.TrackerLook,),
+}
+"""What each prints: a document, or lines of several."""
+
+
+def published() -> Mapping[Path, str]:
+    """The text of every file."""
+    api = {
+        "$schema": DIALECT,
+        "$id": "urn:symphony:api:v1",
+        "description": "The shapes of API v1. Fields may be added, never removed or retyped.",
+        "$defs": schemas(*API),
+    }
+    found = {"api": api} | {name: _of(*kinds) for name, kinds in COMMANDS.items()}
+    return {FOLDER / f"{name}.schema.json": f"{json.dumps(one, indent=1)}\n" for name, one in found.items()}
+
+
+def _of(*kinds: type[model.Document]) -> dict[str, Any]:
+    refs = [{"$ref": IN_DEFS.format(name=kind.__name__)} for kind in kinds]
+    return {"$schema": DIALECT, **(refs[0] if len(refs) == 1 else {"oneOf": refs}), "$defs": schemas(*kinds)}
+
+
+def conforms_to(command: str, found: Any) -> None:
+    """What a command printed is as its stored schema says."""
+    schema = json.loads((FOLDER / f"{command}.schema.json").read_text(encoding="utf-8"))
+    checker = jsonschema.FormatChecker()
+    jsonschema.Draft202012Validator(schema, format_checker=checker).validate(found)
+
+
+def fields(schema: Mapping[str, Any], place: str, defs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each field below a schema: its place, its type, and whether it may be missing."""
+    for branch in (schema, *(one for word in _CHOICES for one in schema.get(word, ()))):
+        inside = _resolved(branch, defs)
+        if inside is not schema and inside.keys() & {*_CHOICES}:
+            yield from fields(inside, place, defs)
+            continue
+        for name, field in inside.get("properties", {}).items():
+            missing = "" if name in inside.get("required", ()) else " or nothing"
+            yield f"{place}.{name}", f"{_kind(field, defs)}{missing}"
+            yield from fields(field, f"{place}.{name}", defs)
+        if "items" in inside:
+            yield f"{place}[]", _kind(inside["items"], defs)
+            yield from fields(inside["items"], f"{place}[]", defs)
+        if isinstance(inside.get("additionalProperties"), Mapping):
+            yield f"{place}.*", _kind(inside["additionalProperties"], defs)
+
+
+def _resolved(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Mapping[str, Any]:
+    while "$ref" in schema:
+        schema = defs[schema["$ref"].rpartition("/")[2]]
+    return schema
+
+
+def _kind(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> str:
+    schema = _resolved(schema, defs)
+    if some := schema.get("oneOf") or schema.get("anyOf"):
+        return "|".join(sorted(_kind(one, defs) for one in some))
+    if "const" in schema or "enum" in schema:
+        return "|".join(sorted(json.dumps(one) for one in schema.get("enum", [schema.get("const")])))
+    given = schema["type"]
+    least = f">={schema['minimum']}" if "minimum" in schema else ""
+    kinds = given if isinstance(given, list) else [given]
+    return "|".join(sorted(one if one == "null" else f"{one}{least}" for one in kinds))

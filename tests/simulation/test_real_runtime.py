@@ -1,0 +1,83 @@
+"""Random schedules with the real effects, workers, timers, comments and moves, in virtual time."""
+
+import logging
+import os
+from collections import Counter
+from pathlib import Path
+from secrets import randbelow
+
+import pytest
+import structlog
+
+from harness.broken_steps import BROKEN_STEPS
+from kit.real_runtime import live_through
+from symphony.domain.fault_points import FaultPoint
+
+_ASKED = os.environ.get("SYMPHONY_SIMULATION_EXAMPLES")
+COUNT = int(_ASKED or 1_000) // 25
+FIRST = randbelow(10**9) if _ASKED else 0
+ENOUGH = 25
+_QUIET = structlog.make_filtering_bound_logger(logging.CRITICAL)
+BITTEN = (
+    "frees the slot at StopRun",
+    "forgets a run that delivers",
+    "drops the timer of a retry",
+    "doubles a run",
+    "asks twice",
+    "cleans under a run",
+    "counts a conversation anew",
+    "speaks to the deaf",
+    "never unblocks",
+    "leaves the last issues",
+    "tells nobody of a block",
+)
+
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"  # a daemon that dies closes no stream
+)
+
+
+@pytest.fixture(autouse=True)
+def without_a_log() -> None:
+    """Thousands of lines that nobody reads; `tests/conftest.py` puts the log back."""
+    structlog.configure(wrapper_class=_QUIET)
+
+
+@pytest.mark.timeout(0 if _ASKED else 400)
+def test_the_real_runtime_keeps_every_rule_in_random_worlds(tmp_path: Path) -> None:
+    starts, deaths = 0, Counter[str]()
+    for seed in range(FIRST, FIRST + COUNT):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        world = live_through(seed, folder)
+        assert world.violation is None, f"seed {seed}: {world.violation}"
+        starts += world.starts
+        deaths.update(world.crashes.deaths)
+    assert starts > COUNT, "agents work"
+    assert deaths.total() > COUNT // 3, "daemons die"
+    assert len(deaths.keys() & set(FaultPoint)) > 5, "also in the middle of a run"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", BITTEN)
+def test_a_broken_scheduler_is_found_under_the_real_runtime(name: str, tmp_path: Path) -> None:
+    broken, expected = BROKEN_STEPS[name]
+    for seed in range(ENOUGH):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        if (found := live_through(seed, folder, step=broken).violation) is not None:
+            assert found.invariant == expected
+            return
+    pytest.fail(f"not found in {ENOUGH} schedules")
+
+
+@pytest.mark.timeout(120)
+def test_a_daemon_that_ends_no_agents_of_its_predecessor_is_found(tmp_path: Path) -> None:
+    for seed in range(ENOUGH):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        if (found := live_through(seed, folder, reaps=False).violation) is not None:
+            assert found.invariant == "one-agent-per-issue"
+            return
+    pytest.fail(f"not found in {ENOUGH} schedules")

@@ -1,0 +1,46 @@
+"""The published schemas say what the types say, and keep what they promised."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from published.schemas import COMMANDS, FOLDER, fields, published
+from symphony.observability.model import Document
+
+FROZEN = Path(__file__).parent / "json_fields.json"
+
+
+@pytest.mark.parametrize("path", published(), ids=lambda path: path.name)
+def test_a_stored_schema_is_current(path: Path) -> None:
+    stored = path.read_text(encoding="utf-8")
+    assert stored == published()[path], "make schemas"
+    jsonschema.Draft202012Validator.check_schema(json.loads(stored))
+
+
+def test_every_stored_schema_is_made_of_a_type() -> None:
+    assert set(FOLDER.iterdir()) == set(published())
+
+
+def test_no_field_that_a_command_prints_is_removed_or_retyped() -> None:
+    promised = json.loads(FROZEN.read_text(encoding="utf-8"))
+    now: dict[str, str] = {}
+    for name in COMMANDS:
+        schema = json.loads((FOLDER / f"{name}.schema.json").read_text(encoding="utf-8"))
+        now |= dict(fields(schema, name, schema["$defs"]))
+    assert {place: now.get(place) for place in promised} == promised
+    assert set(now) <= set(promised), f"a new field is promised from now on: add it to {FROZEN.name}"
+
+
+def test_no_two_documents_have_one_name() -> None:
+    """The schemas are found by it."""
+    assert [name for name, times in Counter(_names(Document)).items() if times > 1] == []
+
+
+def _names(kind: type[Document]) -> Iterator[str]:
+    for one in kind.__subclasses__():
+        yield one.__name__
+        yield from _names(one)

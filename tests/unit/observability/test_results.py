@@ -1,0 +1,123 @@
+"""Work that is ready for review, in the documents and on the terminal."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.chronicle import START, Chronicle, conforms, sent
+from harness.pictures import DAEMON, drawn, known, status_of
+from harness.scheduling import make_issue
+from symphony.cli.explanation import explained
+from symphony.cli.status_view import status_view
+from symphony.domain.failures import Blame, Category, Failure
+from symphony.journal.model import RunRecord
+from symphony.observability.documents import issue_document
+from symphony.observability.looking import ways_to_look
+from symphony.scheduler.inputs import Delivered, Outcome, OutcomeKind, RunEnded
+from symphony.workflow.settings import WorkspaceSettings
+
+REFUSED = Failure(category=Category.PUSH_FAILED, blame=Blame.WORKSPACE, message="no route", hint="mend it")
+DELIVERED = Delivered(
+    branch="symphony/SYM-1", head="abc", commits=2, files_changed=1, insertions=5, deletions=3
+)
+RUN = RunRecord(
+    run_id="r-1", issue_id="1", issue_identifier="SYM-9", started_wall_ms=0, ended_wall_ms=1_000,
+    outcome="succeeded", turns=1, total_tokens=70, commits=2, branch="symphony/SYM-9",
+)  # fmt: skip
+
+
+def told(*, state: str = "Human Review", **delivered: Any) -> Chronicle:
+    """A story in which SYM-1 was worked on and has left the active states."""
+    story = Chronicle(make_issue()).begin()
+    story.streams(turn_count=1, total_tokens=700, tool_calls=1)
+    story.put("1", state=state)
+    outcome = Outcome(
+        kind=OutcomeKind.SUCCEEDED,
+        progress=True,
+        delivered=replace(DELIVERED, **delivered),
+        summary="It works.",
+        cost_usd=0.5,
+    )
+    story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
+    return story.advance(2_000)
+
+
+def test_a_ready_row_is_what_the_stored_schema_says() -> None:
+    document = told().document()
+    conforms(document, "State")
+    assert document["counts"]["ready"] == 1
+    (row,) = document["ready"]
+    conforms(row, "ReadyRow")
+    counted = ("commits", "files_changed", "insertions", "deletions", "turns", "total_tokens")
+    assert [row[name] for name in counted] == [2, 1, 5, 3, 1, 700]
+    assert (row["branch"], row["cost_usd"], row["summary"]) == ("symphony/SYM-1", 0.5, "It works.")
+    assert (row["push"], row["push_failure"], row["pull_request_url"]) == (None, None, None)
+    assert (row["state"], row["ended_at"]) == ("Human Review", "2026-03-01T12:00:00Z")
+
+
+@pytest.mark.parametrize(("state", "status"), [("Human Review", "ready"), ("Done", "ended")])
+def test_the_document_of_an_issue_after_its_work(state: str, status: str) -> None:
+    document = told(state=state).issue("SYM-1")
+    conforms(document, "Issue")
+    assert (document["status"], document["state"]) == (status, state)
+    assert document["workspace"]["branch"] == document["result"]["branch"] == "symphony/SYM-1"
+    explanation = explained(known(document))
+    assert explanation.code == status
+    assert "symphony/SYM-1" in explanation.answer
+    assert "symphony diff SYM-1" in (explanation.advice or "")
+
+
+def test_an_issue_that_only_the_journal_knows_has_ended_and_its_history_is_told() -> None:
+    story = Chronicle()
+    moment = {"now_ms": story.now, "now": START}
+    document = issue_document(story.state, story.history, "SYM-9", runs=(RUN,), **moment)  # type: ignore[arg-type]
+    assert document is not None
+    conforms(document, "Issue")
+    assert (document.status, document.title, document.state, document.result) == ("ended", "", "", None)
+    assert [(run.run_id, run.outcome, run.turns) for run in document.runs] == [("r-1", "succeeded", 1)]
+    assert explained(known(sent(document))).code == "ended"
+    assert issue_document(story.state, story.history, "SYM-9", **moment) is None  # type: ignore[arg-type]
+
+
+def test_a_failed_push_is_a_condition_with_the_time_of_the_next_try() -> None:
+    story = told(push_failure=REFUSED)
+    document = story.document()
+    conforms(document, "State")
+    (failed,) = document["failed_pushes"]
+    assert (failed["issue_identifier"], failed["branch"]) == ("SYM-1", "symphony/SYM-1")
+    assert (failed["failure"]["message"], failed["next_try_at"]) == ("no route", "2026-03-01T12:00:30Z")
+    assert document["ready"][0]["push"] == "failed"
+    status = status_of({**document, "source": "daemon", "daemon": DAEMON})
+    shown = drawn(status_view(status, workflow="W", width=160), width=160)
+    assert "SYM-1 is not pushed: no route. It is tried again in 28 s." in shown
+    assert "mend it" in shown
+    assert "no route" in explained(known(story.issue("SYM-1"))).answer
+    story.advance(28_000)
+    assert story.document()["failed_pushes"][0]["next_try_at"] is None, "it is under way"
+
+
+def test_status_has_a_section_for_it() -> None:
+    document = {**told(pushed=True).document(), "source": "daemon", "daemon": DAEMON}
+    shown = drawn(status_view(status_of(document), workflow="W", width=240), width=240)
+    assert "1 ready for review" in shown
+    (line,) = [line for line in shown.splitlines() if line.startswith("SYM-1")]
+    for fact in ("Title 1", "Human Review", "symphony/SYM-1 (pushed): It works.", "+5 -3"):
+        assert fact in line
+
+
+@pytest.mark.parametrize(
+    ("repo", "pushed", "then"),
+    [
+        (None, False, ()),
+        ("/srv/repo", False, ("git diff main...symphony/SYM-1",)),
+        ("https://host/x.git", True, ("git fetch origin symphony/SYM-1",)),
+    ],
+)
+def test_the_ways_to_look_depend_on_where_the_branch_lies(
+    repo: str | None, *, pushed: bool, then: tuple[str, ...]
+) -> None:
+    settings = WorkspaceSettings(root=Path("/ws"), repo=repo, base_branch="main")
+    assert ways_to_look("SYM-1", "symphony/SYM-1", settings, pushed=pushed) == ("symphony diff SYM-1", *then)
+    assert ways_to_look("SYM-1", "symphony/SYM-1", None, pushed=pushed) == ("symphony diff SYM-1",)

@@ -1,0 +1,263 @@
+"""Comments on an issue that waits for an answer: read, taken once and together, or shown and not obeyed."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.scheduling import Story, make_failure, make_issue
+from symphony.domain.failures import Blame, Category, Failure
+from symphony.scheduler.answers import LONGEST_ANSWER, together
+from symphony.scheduler.claims import Claim, claim_of
+from symphony.scheduler.commands import PostNote, ReadAnswers, StartRun
+from symphony.scheduler.inputs import (
+    AnswersRead,
+    AnswersUnread,
+    ClaimKind,
+    DrainAsked,
+    OperatorAsked,
+    OutcomeKind,
+    Recovered,
+    RecoveredClaim,
+    Remark,
+    ResumeReason,
+    Verb,
+    WakeAsked,
+)
+
+BLUE = Remark(id="c1", author="ann", text="Blue, please")
+RED = Remark(id="c2", author="bob", text="Red")
+
+
+def _asks(**settings: object) -> Story:
+    """Issue 1 has an agent that asked something; readings of comments wait until they are answered."""
+    story = Story(make_issue(), **{"poll_interval_ms": 30_000} | settings).begin().streams(thread_id="t1")
+    story.ends(kind=OutcomeKind.INPUT_REQUIRED, question="Red or blue?")
+    return story.forget()
+
+
+def _wake(story: Story) -> Story:
+    story.tell(WakeAsked(reason="webhook"))
+    return story
+
+
+def _reads(story: Story) -> int:
+    return len(story.said(ReadAnswers))
+
+
+def test_a_comment_of_a_person_is_the_answer_and_goes_into_the_conversation() -> None:
+    story = _asks()
+    story.answers["1"] = (BLUE,)
+    _wake(story).advance(0)
+    (start,) = story.said(StartRun)
+    assert start.resume is not None
+    assert (start.resume.reason, start.resume.question) == (ResumeReason.ANSWERED, "Red or blue?")
+    assert start.resume.answer == "Blue, please"
+    assert start.resume.thread is not None
+    assert start.resume.thread.thread_id == "t1"
+    (taken,) = story.notices("answer_taken")
+    assert taken.fields == {"author": "ann", "comments": 1}
+
+
+def test_the_comments_are_read_with_every_poll_and_wake_and_never_twice_at_once() -> None:
+    story = _asks()
+    story.advance(30_000)
+    assert _reads(story) == 1
+    _wake(story)
+    assert _reads(story) == 2
+    story.slow = True
+    _wake(story)
+    assert _reads(story) == 3
+    story.answer_refresh()
+    story.answer_poll()
+    story.advance(30_000)
+    assert _reads(story) == 3, "one is under way"
+    story.answers["1"] = (BLUE,)
+    story.answer_read()
+    assert claim_of(story.state, "1") is Claim.RETRYING
+
+
+def test_who_wakes_us_while_comments_are_read_has_them_read_once_more() -> None:
+    story = _asks()
+    story.slow = True
+    _wake(story)
+    story.answer_refresh()
+    story.answer_poll()
+    _wake(story)
+    story.advance(1_000)
+    assert _reads(story) == 1
+    story.answer_read()
+    assert _reads(story) == 2, "the comment may have come after the first"
+    story.answer_read()
+    assert _reads(story) == 2
+
+
+def test_on_the_way_out_nothing_is_read_once_more() -> None:
+    story = _asks()
+    story.slow = True
+    _wake(story)
+    story.answer_refresh()
+    story.answer_poll()
+    _wake(story)
+    story.advance(1_000)
+    story.tell(DrainAsked())
+    story.answer_read()
+    assert _reads(story) == 1
+
+
+def test_all_that_people_wrote_is_heard_with_their_names_and_bounded() -> None:
+    story = _asks()
+    story.answers["1"] = tuple(Remark(id=f"c{n}", author=f"p{n}", text=f"answer {n}") for n in range(10))
+    _wake(story).advance(0)
+    (start,) = story.said(StartRun)
+    assert start.resume is not None
+    assert start.resume.answer == "\n\n".join(f"p{n} writes:\nanswer {n}" for n in range(10))
+    _wake(story).advance(0)
+    assert len(story.said(StartRun)) == 1
+    long = together([replace(BLUE, text="x" * 1_000_000)])
+    assert long.startswith("x" * LONGEST_ANSWER)
+    assert long.endswith("(cut: the rest stands on the issue)")
+    assert len(long) < LONGEST_ANSWER + 100
+
+
+def test_what_a_stranger_writes_is_told_once_and_not_obeyed() -> None:
+    story = _asks()
+    story.others["1"] = (RED,)
+    _wake(story)
+    _wake(story)
+    assert story.state.blocked["1"].comments.others == (RED,)
+    (told,) = story.notices("comment_not_obeyed")
+    assert told.fields == {"author": "bob"}
+    story.answers["1"] = (BLUE,)
+    _wake(story).advance(0)
+    (start,) = story.said(StartRun)
+    assert start.resume is not None
+    assert start.resume.answer == "Blue, please"
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        make_failure("no way", category=Category.BUDGET_ISSUE),
+        make_failure("no progress", category=Category.NO_PROGRESS),
+    ],
+)
+def test_who_waits_for_no_answer_is_not_asked_about(failure: Failure) -> None:
+    story = Story(make_issue(), poll_interval_ms=30_000).begin().streams()
+    story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=failure)
+    _wake(story)
+    assert claim_of(story.state, "1") is Claim.BLOCKED
+    assert _reads(story) == 0
+
+
+def test_an_answer_to_an_earlier_question_means_nothing() -> None:
+    story = _asks()
+    first = story.state.blocked["1"].run_id or ""
+    story.answers["1"] = (BLUE,)
+    _wake(story).advance(0)
+    story.answers.clear()
+    story.streams().ends(kind=OutcomeKind.INPUT_REQUIRED, question="And the size?")
+    late = AnswersRead(issue_id="1", question=first, answers=(RED,))
+    before = story.state
+    story.tell(late)
+    assert story.state == before, "nobody reads"
+    story.slow = True
+    _wake(story)
+    before = story.state
+    story.tell(late)
+    story.tell(AnswersUnread(issue_id="1", question=first, failure=make_failure()))
+    story.tell(AnswersRead(issue_id="nobody", question=first, answers=(RED,)))
+    assert story.state == before
+
+
+def test_each_question_has_a_comment_of_its_own() -> None:
+    story = _asks()
+    story.answers["1"] = (BLUE,)
+    _wake(story).advance(0)
+    story.forget().streams().ends(kind=OutcomeKind.INPUT_REQUIRED, question="And the size?")
+    (note,) = story.said(PostNote)
+    assert note.occasion == story.state.blocked["1"].run_id
+    story.forget()
+    _wake(story)
+    (read,) = story.said(ReadAnswers)
+    assert read.note == note
+    assert read.question == note.occasion
+
+
+def test_a_reading_that_fails_is_told_once_and_hurts_nobody() -> None:
+    story = _asks()
+    failure = make_failure("no answer", category=Category.TRACKER_REQUEST, blame=Blame.TRACKER)
+    for _ in range(3):
+        story.slow = True
+        _wake(story)
+        asked = story.reads.pop(0)
+        story.slow = False
+        story.answer()
+        story.tell(AnswersUnread(issue_id="1", question=asked.question, failure=failure))
+        story.advance(200)
+    assert [notice.level for notice in story.notices("answers_unread")] == ["warning", "debug", "debug"]
+    assert story.state.blocked["1"].comments.failure == failure
+    assert story.state.weather.failures == 0
+    story.answers["1"] = (BLUE,)
+    _wake(story).advance(0)
+    assert story.said(StartRun)
+
+
+def test_a_pause_that_the_tracker_asks_for_is_heeded() -> None:
+    story = _asks()
+    story.slow = True
+    _wake(story)
+    asked = story.reads.pop(0)
+    story.slow = False
+    story.answer()
+    failure = make_failure("slow down", category=Category.TRACKER_RATE_LIMITED, retry_after_ms=90_000)
+    story.tell(AnswersUnread(issue_id="1", question=asked.question, failure=failure))
+    story.forget()
+    _wake(story)
+    story.advance(80_000)
+    assert _reads(story) == 0
+    story.advance(20_000)
+    assert _reads(story) == 1
+
+
+def test_an_answer_that_waits_for_a_move_back_is_enough() -> None:
+    story = _asks(on_block="Human Review", on_return="Todo")
+    story.board["1"] = make_issue(state="Human Review")
+    _wake(story)
+    story.tell(OperatorAsked(verb=Verb.ANSWER, issue_id="1", text="Blue"))
+    assert story.state.blocked["1"].returning is not None
+    story.forget()
+    _wake(story)
+    assert _reads(story) == 0
+
+
+def test_an_answer_that_comes_with_one_of_the_operator_changes_nothing() -> None:
+    story = _asks(on_block="Human Review", on_return="Todo")
+    story.board["1"] = make_issue(state="Human Review")
+    story.slow = True
+    _wake(story)
+    story.tell(OperatorAsked(verb=Verb.ANSWER, issue_id="1", text="Blue"))
+    story.answers["1"] = (RED,)
+    story.answer_read()
+    resume = story.state.blocked["1"].resume
+    assert resume is not None
+    assert resume.answer == "Blue"
+
+
+def test_after_a_restart_the_same_question_is_read() -> None:
+    story = _asks()
+    run_id = story.state.blocked["1"].run_id
+    claim = RecoveredClaim(
+        issue=make_issue(),
+        kind=ClaimKind.BLOCKED,
+        run_id=run_id,
+        failure=make_failure("asks", category=Category.TURN_INPUT_REQUIRED),
+        question="Red or blue?",
+        settled=True,
+    )
+    later = Story(make_issue())
+    later.answers["1"] = (BLUE,)
+    later.tell(Recovered(claims=(claim,)))
+    (note, *_), (read, *_) = later.said(PostNote), later.said(ReadAnswers)
+    assert read.note == note
+    assert read.question == run_id
+    assert claim_of(later.state, "1") is Claim.RETRYING

@@ -1,0 +1,29 @@
+from typing import Any
+
+import pytest
+
+from symphony.scheduler.commands import Notify
+from symphony.scheduler.notices import words
+
+
+@pytest.mark.parametrize(
+    ("event", "fields", "told"),
+    [
+        (
+            "run_started",
+            {"attempt_number": 1, "attempt_limit": 3, "agent": "codex", "agent_reason": "the default"},
+            "attempt 1 of 3, by codex: the default",
+        ),
+        (
+            "run_retrying",
+            {"attempt_number": 2, "attempt_limit": 3, "reason": "turn_timeout"},
+            "attempt 2 of 3 after: turn_timeout",
+        ),
+        ("run_stopped", {"reason": "one\ntwo", "session_id": "s"}, "one two"),
+        ("poll_done", {"found": 2, "failed": None, "running": 0}, "found=2 running=0"),
+    ],
+)
+def test_a_notice_is_one_line_of_its_reason_or_its_facts(
+    event: str, fields: dict[str, Any], told: str
+) -> None:
+    assert words(Notify(level="info", event=event, fields=fields)) == told

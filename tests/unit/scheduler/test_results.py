@@ -1,0 +1,404 @@
+"""What runs came to: ready for review, ended, gone, and pushes that are tried again."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.scheduling import Story, make_failure, make_issue, make_settings
+from symphony.domain.failures import Blame, Category, Failure
+from symphony.scheduler import results
+from symphony.scheduler.commands import PostNote, PushBranch, RefreshIssues
+from symphony.scheduler.cycle import PARKED_EVERY_MS
+from symphony.scheduler.inputs import (
+    ClaimKind,
+    Delivered,
+    DrainAsked,
+    Outcome,
+    OutcomeKind,
+    Pushed,
+    Recovered,
+    RecoveredClaim,
+    Result,
+    ResultStatus,
+    RunEnded,
+    Timer,
+    TimerFired,
+    TimerKind,
+    Verb,
+    WakeAsked,
+)
+from symphony.scheduler.verbs import not_active, refusal
+
+REFUSED = Failure(category=Category.PUSH_FAILED, blame=Blame.WORKSPACE, message="no route", hint="mend it")
+
+
+def delivered(**changes: Any) -> Delivered:
+    """Two commits on a branch of the first issue."""
+    made = Delivered(
+        branch="symphony/SYM-1", head="abc", commits=2, files_changed=1, insertions=5, deletions=3
+    )
+    return replace(made, **changes)
+
+
+def ends(story: Story, issue_id: str = "1", **changes: Any) -> Story:
+    """The run of an issue ends well, with what it delivered."""
+    outcome = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered())
+    story.tell(RunEnded(run_id=story.run_id(issue_id), outcome=replace(outcome, **changes)))
+    return story
+
+
+def working(*, state: str = "Human Review", **settings: Any) -> Story:
+    """A run of the first issue, which its session has moved meanwhile."""
+    story = Story(make_issue(description="long"), **settings).begin()
+    story.streams(turn_count=1, total_tokens=700, tool_calls=1)
+    story.put("1", state=state)
+    return story
+
+
+def reviewed(*, state: str = "Human Review", settings: dict[str, Any] | None = None, **outcome: Any) -> Story:
+    """Its work is delivered, and its claim is released."""
+    story = ends(working(state=state, **(settings or {})).turn_ends(), **outcome)
+    return story.advance(2_000)
+
+
+def result(story: Story) -> Result:
+    """What the runs of the first issue came to."""
+    return story.state.results["1"]
+
+
+# --- ready, ended, gone ----------------------------------------------------------------------------------
+
+
+def test_work_that_left_the_active_states_is_ready_for_review() -> None:
+    story = reviewed(summary="It works now.", cost_usd=0.25)
+    found = result(story)
+    assert (found.status, found.delivered, found.issue.state) == (
+        ResultStatus.READY,
+        delivered(),
+        "Human Review",
+    )
+    assert (found.turns, found.total_tokens, found.cost_usd) == (1, 700, 0.25)
+    assert (found.summary, found.issue.description) == ("It works now.", None)
+    assert [notice.fields["branch"] for notice in story.notices("work_ready")] == ["symphony/SYM-1"]
+
+
+def test_a_run_that_is_stopped_because_its_issue_was_moved_is_ready_too() -> None:
+    story = working()
+    story.report(tool_calls=0).tell(WakeAsked(reason="moved"))
+    ends(story, kind=OutcomeKind.CANCELED)
+    assert result(story).status is ResultStatus.READY
+
+
+def test_an_issue_that_was_taken_from_us_is_ready_as_well() -> None:
+    story = Story(make_issue(), required_labels=()).begin()
+    story.streams()
+    story.put("1", dispatchable=False)
+    story.tell(WakeAsked(reason="assigned to somebody"))
+    assert result(ends(story)).status is ResultStatus.READY
+
+
+def test_work_in_a_terminal_state_has_ended() -> None:
+    story = reviewed(state="Done")
+    assert result(story).status is ResultStatus.ENDED
+    assert story.notices("work_ended")
+    assert len(story.said(PostNote)) == 1
+
+
+def test_a_run_without_a_commit_leaves_nothing_to_review() -> None:
+    story = reviewed(delivered=None)
+    assert not story.state.results
+    assert not story.said(PostNote)
+
+
+def test_all_runs_of_an_issue_are_added_up() -> None:
+    story = ends(working(state="In Progress"), cost_usd=0.5, summary="half of it")
+    story.advance(1_500).streams(turn_count=2, total_tokens=300)
+    story.put("1", state="Human Review")
+    ends(story.turn_ends(), delivered=None).advance(2_000)
+    found = result(story)
+    assert (found.turns, found.total_tokens, found.cost_usd) == (3, 1_000, 0.5)
+    assert (found.status, found.delivered, found.summary) == (ResultStatus.READY, delivered(), "half of it")
+
+
+def test_it_is_seen_that_a_person_moves_ready_work_back_and_that_it_starts_anew() -> None:
+    story = reviewed().forget()
+    story.put("1", state="Todo")
+    story.tell(WakeAsked(reason="moved"))
+    assert story.started() == ["SYM-1"]
+    assert result(story).status is ResultStatus.OPEN
+    assert len(story.notices("review_ended")) == 1
+
+
+def test_ready_work_that_a_poll_finds_active_starts_anew_by_one_look() -> None:
+    story = reviewed().forget()
+    story.put("1", state="Todo")
+    story.advance(30_000)
+    assert story.started() == ["SYM-1"]
+    assert result(story).status is ResultStatus.OPEN
+
+
+def test_ready_work_that_is_active_again_is_not_ready_while_nothing_starts() -> None:
+    story = reviewed()
+    story.state = replace(story.state, paused=True)
+    story.put("1", state="Todo")
+    story.advance(30_000)
+    assert result(story).status is ResultStatus.OPEN, "the poll has seen it, and a look by id was asked for"
+    assert not story.state.running
+
+
+def test_ready_work_ends_when_a_person_closes_the_issue() -> None:
+    story = reviewed().forget()
+    story.put("1", state="Done")
+    story.tell(WakeAsked(reason="moved"))
+    assert result(story).status is ResultStatus.ENDED
+    assert not story.said(PostNote), "it was said when it was ready"
+
+
+def test_ready_work_is_looked_at_every_ten_minutes_without_a_wake() -> None:
+    story = reviewed(settings={"poll_interval_ms": 60_000})
+    story.put("1", state="Done")
+    story.advance(PARKED_EVERY_MS + 60_000)
+    assert result(story).status is ResultStatus.ENDED
+
+
+def test_an_issue_that_is_deleted_while_it_is_ready_leaves_the_list_with_a_word() -> None:
+    story = reviewed()
+    del story.board["1"]
+    story.tell(WakeAsked(reason="deleted"))
+    assert not story.state.results
+    (notice,) = story.notices("review_ended")
+    assert (notice.level, notice.fields["branch"]) == ("warning", "symphony/SYM-1")
+
+
+def test_a_wake_asks_about_few_ready_issues_and_not_about_hundreds() -> None:
+    story = reviewed()
+    many = {str(number): replace(result(story), issue=make_issue(str(number))) for number in range(2, 60)}
+    story.state = replace(story.state, results={**story.state.results, **many})
+    story.forget().tell(WakeAsked(reason="moved"))
+    assert not story.said(RefreshIssues)
+
+
+def test_no_wake_on_the_way_out_asks_about_ready_work() -> None:
+    story = reviewed()
+    story.board["2"] = make_issue("2")
+    story.tell(WakeAsked(reason="new"))
+    story.streams("2").tell(DrainAsked())
+    story.forget().tell(WakeAsked(reason="moved"))
+    assert not story.said(RefreshIssues)
+
+
+def test_what_is_remembered_is_bounded_and_ended_work_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "MOST_REMEMBERED", 2)
+    story = reviewed()
+    old = replace(result(story), issue=make_issue("2", state="Human Review"), ended_ms=-5)
+    over = replace(result(story), issue=make_issue("3"), status=ResultStatus.ENDED)
+    story.board |= {"2": old.issue, "3": make_issue("3", state="Done")}
+    story.state = replace(story.state, results={"2": old, "3": over})
+    story.put("1", state="Todo")
+    story.tell(WakeAsked(reason="moved"))
+    ends(story.streams())
+    assert set(story.state.results) == {"1", "2"}
+    assert results.of_status(story.state, ResultStatus.READY) == (old,)
+
+
+# --- on the issue ----------------------------------------------------------------------------------------
+
+
+def test_one_comment_says_where_the_work_is() -> None:
+    (note,) = reviewed().said(PostNote)
+    assert note.kind == "delivery"
+    for fact in ("symphony/SYM-1", "2 commits", "1 file", "+5 -3", "symphony diff SYM-1"):
+        assert fact in note.body
+
+
+def test_there_is_no_comment_where_the_agent_wrote_one_or_nobody_wants_one() -> None:
+    assert not reviewed(commented=True).said(PostNote)
+    assert not reviewed(settings={"comment_on_delivery": False}).said(PostNote)
+
+
+# --- pushes ----------------------------------------------------------------------------------------------
+
+
+def _pushed(story: Story, failure: Failure | None, head: str = "abc") -> None:
+    story.tell(Pushed(issue_id="1", head=head, failure=failure))
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_work_that_could_not_be_delivered_is_told_on_the_issue_where_comments_are_wanted(
+    *, wanted: bool
+) -> None:
+    failure = Failure(category=Category.DELIVERY_FAILED, blame=Blame.WORKSPACE, message="closed `.git`\nx")
+    story = working(comment_on_delivery=wanted).turn_ends()
+    ends(story, kind=OutcomeKind.FAILED, failure=failure, delivered=None)
+    notes = [note for note in story.said(PostNote) if note.kind == "delivery"]
+    assert len(notes) == int(wanted)
+    assert all("```text\nclosed `.git` x\n```" in note.body for note in notes)
+
+
+def test_a_push_is_told_once_for_each_commit() -> None:
+    story = ends(working(state="In Progress"), delivered=delivered(pushed=True))
+    story.advance(1_500).streams()
+    ends(story, delivered=delivered(pushed=True))
+    assert [notice.fields["commit"] for notice in story.notices("branch_pushed")] == ["abc"]
+    assert not story.said(PushBranch)
+
+
+def test_a_push_that_failed_is_tried_again_at_longer_and_longer_intervals() -> None:
+    story = reviewed(delivered=delivered(push_failure=REFUSED))
+    assert "no route" in story.said(PostNote)[0].body
+    waits = []
+    for _ in range(9):
+        story.forget()
+        before = story.now
+        while not story.said(PushBranch):
+            story.advance(1_000)
+        waits.append(round((story.now - before) / 1000))
+        assert result(story).pushing
+        _pushed(story, REFUSED)
+        assert len(story.notices("push_failed")) == 1
+        assert results.not_pushed(story.state) == (result(story),)
+    assert waits[1:] == [60, 120, 240, 480, 960, 1_800, 1_800, 1_800]
+    story.advance(1_800_000).forget()
+    _pushed(story, None)
+    assert story.notices("branch_pushed")
+    assert "pushed to `origin`" in story.said(PostNote)[0].body
+    done = result(story).delivered
+    assert done is not None
+    assert (done.pushed, done.push_failure, result(story).pushes) == (True, None, 0)
+    assert Timer(TimerKind.PUSH, "1") not in story.state.timers
+
+
+def test_a_push_that_can_not_help_waits_for_the_next_delivery() -> None:
+    story = reviewed(delivered=delivered(push_failure=REFUSED))
+    story.advance(30_000)
+    _pushed(story, replace(REFUSED, retryable=False))
+    assert Timer(TimerKind.PUSH, "1") not in story.state.timers
+
+
+def test_an_agent_at_work_is_not_disturbed_by_a_push_and_pushes_at_its_own_end() -> None:
+    story = ends(working(state="In Progress"), delivered=delivered(push_failure=REFUSED))
+    story.advance(1_500).streams().forget()
+    story.advance(60_000)
+    assert not story.said(PushBranch)
+    ends(story, delivered=None)
+    assert Timer(TimerKind.PUSH, "1") in story.state.timers
+
+
+def test_a_push_goes_on_while_the_issue_waits_for_a_person_and_says_nothing_there() -> None:
+    story = ends(
+        working(state="In Progress"),
+        kind=OutcomeKind.INPUT_REQUIRED,
+        failure=make_failure(),
+        delivered=delivered(push_failure=REFUSED),
+    )
+    story.advance(30_000).forget()
+    _pushed(story, None)
+    assert story.notices("branch_pushed")
+    assert not story.said(PostNote)
+
+
+def test_the_answer_of_an_older_push_means_nothing() -> None:
+    story = reviewed(delivered=delivered(push_failure=REFUSED))
+    before = story.state
+    for fact in (
+        Pushed(issue_id="1", head="abc"),
+        Pushed(issue_id="9", head="abc"),
+        Pushed(issue_id="1", head="of another delivery"),
+    ):
+        story.tell(fact)
+        assert story.state == before
+
+
+def test_a_push_of_ended_work_goes_on_and_of_a_deleted_issue_too() -> None:
+    story = reviewed(state="Done", delivered=delivered(push_failure=REFUSED))
+    story.advance(30_000).forget()
+    _pushed(story, None)
+    assert len(story.said(PostNote)) == 1
+
+    story = reviewed(delivered=delivered(push_failure=REFUSED))
+    del story.board["1"]
+    story.tell(WakeAsked(reason="deleted"))
+    assert result(story).status is ResultStatus.GONE
+    story.advance(30_000).forget()
+    _pushed(story, None)
+    assert not story.state.results
+    assert not story.said(PostNote)
+
+
+def test_nothing_is_pushed_on_the_way_out() -> None:
+    story = reviewed(delivered=delivered(push_failure=REFUSED))
+    token = story.state.timers[Timer(TimerKind.PUSH, "1")]
+    story.tell(DrainAsked())
+    story.tell(TimerFired(timer=Timer(TimerKind.PUSH, "1"), token=token))
+    assert not story.said(PushBranch)
+
+
+# --- orders ----------------------------------------------------------------------------------------------
+
+
+def test_an_order_about_work_that_is_out_of_our_hands_says_where_the_issue_is() -> None:
+    story = reviewed(settings={"on_return": "Todo"})
+    for verb in (Verb.STOP, Verb.RETRY, Verb.UNBLOCK, Verb.ANSWER):
+        refused = refusal(story.state, verb, "1", "yes")
+        assert refused is not None
+        assert refused.code == "not_active"
+        assert refused.message == "SYM-1 is in Human Review, which is no active state"
+        assert refused.hint == "move it to Todo to have it worked on"
+    story.put("1", state="Todo")
+    story.tell(WakeAsked(reason="moved"))
+    story.report()
+    assert refusal(story.state, Verb.STOP, "1") is None
+
+
+def test_an_order_about_a_deleted_issue_says_so() -> None:
+    story = reviewed(delivered=delivered(push_failure=REFUSED))
+    del story.board["1"]
+    story.tell(WakeAsked(reason="deleted"))
+    refused = refusal(story.state, Verb.RETRY, "1")
+    assert refused is not None
+    assert "does not find SYM-1" in refused.message
+
+
+def test_an_issue_that_is_held_back_in_an_active_state_is_told_with_the_reason() -> None:
+    held = make_issue(dispatchable=False, not_dispatchable_reason="assigned to a person")
+    message, hint = not_active(held, make_settings())
+    assert "assigned to a person" in message
+    assert hint
+    assert not_active(make_issue(state="Nowhere"), make_settings())[1].startswith(
+        "move it to an active state"
+    )
+
+
+# --- over a restart --------------------------------------------------------------------------------------
+
+
+def _remembered(**changes: Any) -> Result:
+    made = Result(issue=make_issue(state="Human Review"), status=ResultStatus.READY, delivered=delivered())
+    return replace(made, **changes)
+
+
+def test_a_successor_lists_what_is_ready_and_sees_what_was_changed_meanwhile() -> None:
+    story = Story(make_issue(state="Human Review"))
+    story.tell(Recovered(results=(_remembered(ended_ms=99_999_999),)))
+    assert (result(story).status, result(story).ended_ms) == (ResultStatus.READY, 0)
+    assert len(story.said(PostNote)) == 1, "once more, as the word may not have got out"
+
+    story = Story(make_issue(state="Done"))
+    story.tell(Recovered(results=(_remembered(),)))
+    assert result(story).status is ResultStatus.ENDED
+
+
+def test_a_successor_tries_a_failed_push_at_once() -> None:
+    story = Story(make_issue(state="Human Review"))
+    kept = _remembered(delivered=delivered(push_failure=REFUSED), pushing=True, pushes=7)
+    story.tell(Recovered(results=(kept,)))
+    story.advance(0)
+    assert [command.head for command in story.said(PushBranch)] == ["abc"]
+
+
+def test_a_claim_goes_before_what_was_ready_and_a_second_word_counts_nothing() -> None:
+    story = Story(make_issue())
+    claim = RecoveredClaim(issue=make_issue(), kind=ClaimKind.BLOCKED, failure=make_failure())
+    story.tell(Recovered(claims=(claim,), results=(_remembered(), _remembered(turns=9))))
+    assert (result(story).status, result(story).turns) == (ResultStatus.OPEN, 0)

@@ -10,9 +10,9 @@ CONFORMANCE := PYTHONPATH=tests $(BIN)/python -m conformance
 RESULTS := .conformance.json
 
 # What decides and touches nothing: its own tests reach every branch of it.
-PURE := domain scheduler workflow skills frontmatter workspace.layout
-PURE_TESTS := tests/unit/domain tests/unit/scheduler tests/unit/workflow tests/integration/workflow \
-  tests/unit/skills tests/unit/frontmatter tests/unit/workspace/test_layout.py tests/unit/runtime/test_admission.py
+PURE := domain scheduler config skills frontmatter workspaces.layout
+PURE_TESTS := tests/unit/domain tests/unit/scheduler tests/unit/config tests/integration/config \
+  tests/unit/skills tests/unit/frontmatter tests/unit/workspaces/test_layout.py tests/unit/daemon/test_admission.py
 
 .PHONY: help demo test check unit coverage nightly fuzz attack simulate chaos bench conformance conformance-report agents man schemas settings format clean
 

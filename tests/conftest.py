@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from conformance import recorder
 from symphony.agents.registry import AGENTS
-from symphony.hosts import processes
+from symphony.processes import processes
 from symphony.trackers.registry import TRACKERS
 
 settings.register_profile("ours", deadline=None)  # the clock of a busy machine proves nothing
@@ -36,14 +36,14 @@ PROCESS_TABLE = [
 ]
 MAY_BLOCK = (
     ("subprocess.py", {"_execute_child"}),  # waits for exec, as every way to start a process does
-    ("symphony/hosts/processes.py", set(PROCESS_TABLE)),  # /proc is memory
-    ("symphony/hosts/groups.py", {"own_group", "members", "kill"}),  # so are control groups
+    ("symphony/processes/processes.py", set(PROCESS_TABLE)),  # /proc is memory
+    ("symphony/processes/groups.py", {"own_group", "members", "kill"}),  # so are control groups
     ("symphony/agents/codex/preflight.py", {"_check_home"}),  # once, before the first dispatch
     ("coverage/collector.py", {"lock_data"}),  # what measures us, when a thread is new
     ("tests/harness/project.py", {"symphony"}),  # a command that holds up none but itself
     ("symphony/cli/client.py", {"_ask"}),  # as it does in a thread of its own
     ("symphony/cli/journal_trim.py", {"trim_journal"}),  # as that
-    ("symphony/workflow/store.py", {"reload_if_changed", "_look"}),  # one stat, now and then one small file
+    ("symphony/config/store.py", {"reload_if_changed", "_look"}),  # one stat, now and then one small file
 )
 
 

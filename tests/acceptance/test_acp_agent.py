@@ -7,7 +7,7 @@ import pytest
 
 from harness.project import Project
 from kit.speakers import scripted_acp
-from symphony.runtime.admission import ACKNOWLEDGEMENT
+from symphony.daemon.admission import ACKNOWLEDGEMENT
 from symphony.testing.scripted_agent.script import block
 
 

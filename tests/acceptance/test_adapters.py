@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.project import Project
-from symphony.runtime.admission import ACKNOWLEDGEMENT
+from symphony.daemon.admission import ACKNOWLEDGEMENT
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "tests" / "adapter_package"
@@ -128,7 +128,7 @@ def _broken(place: Path, group: str, value: str) -> Path:
     (code / "raising.py").write_text(
         "from symphony.agents.base import AgentBackend\n"
         "from symphony.trackers.registry import TrackerKind\n"
-        "from symphony.workflow.settings import AgentSection\n"
+        "from symphony.config.settings import AgentSection\n"
         "class Tracker(TrackerKind):\n"
         "    def create(self, settings, place): raise LookupError('no luck')\n"
         "    def states(self, settings, place): raise LookupError('no luck')\n"

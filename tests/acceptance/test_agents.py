@@ -16,7 +16,7 @@ from kit.codex_home import codex_home
 from kit.model_server import ModelServer, Scenario, say, tool
 from kit.model_server.scenario import shell as codex_shell
 from kit.speakers import scripted_acp
-from symphony.runtime.admission import ACKNOWLEDGEMENT
+from symphony.daemon.admission import ACKNOWLEDGEMENT
 
 DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
 WORK: list[dict[str, Any]] = [{"write": "a.txt", "text": "a\n"}, {"commit": "Work"}, DONE]

@@ -9,7 +9,7 @@ import pytest
 
 import symphony
 from harness.project import Project, dedent
-from symphony.runtime.admission import ACKNOWLEDGEMENT
+from symphony.daemon.admission import ACKNOWLEDGEMENT
 
 SOURCE = Path(symphony.__file__).parents[1]
 

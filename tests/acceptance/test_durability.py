@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from harness.project import Daemon, Project, until
-from symphony.hosts.local import LocalHost
-from symphony.runtime.state_place import instance_of
+from symphony.daemon.state_place import instance_of
+from symphony.processes.local import LocalHost
 
 DAY_MS = 86_400_000
 WORK: list[dict[str, Any]] = [

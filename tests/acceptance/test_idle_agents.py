@@ -10,7 +10,7 @@ from harness.project import Project, scripted
 from harness.real import require_codex
 from kit import model_server as models
 from kit.codex_home import codex_home
-from symphony.runtime.admission import ACKNOWLEDGEMENT
+from symphony.daemon.admission import ACKNOWLEDGEMENT
 
 MOST_TURNS = 6
 

@@ -16,10 +16,10 @@ from random import Random
 import pytest
 
 from harness.asking import FakeOperator, asking
+from symphony.api.access import Access
+from symphony.api.requests import MAX_HEAD_BYTES
 from symphony.cli.client import Client
 from symphony.cli.control import Control, UnreachableError
-from symphony.web.access import Access
-from symphony.web.requests import MAX_HEAD_BYTES
 
 LOOPBACK = Access.tcp("127.0.0.1", "a-token-of-the-operator")
 Rounds = Callable[..., Iterator[Random]]

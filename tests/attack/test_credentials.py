@@ -21,16 +21,16 @@ from anyio import to_thread
 from harness.git_server import GitServer, git_server
 from harness.project import Project
 from harness.real import require_bubblewrap
+from symphony.config.agents import AGENT_SECTIONS
+from symphony.config.document import Stamp, Workflow, WorkflowFile, parse_workflow
+from symphony.config.settings import HooksSettings, WorkspaceSettings
+from symphony.daemon.bound import bind
+from symphony.daemon.enclosure import enclosure
 from symphony.domain.issue import Issue
-from symphony.hosts.local import LocalHost
-from symphony.runtime.bound import bind
-from symphony.runtime.enclosure import enclosure
-from symphony.workflow.agents import AGENT_SECTIONS
-from symphony.workflow.document import Stamp, Workflow, WorkflowFile, parse_workflow
-from symphony.workflow.settings import HooksSettings, WorkspaceSettings
-from symphony.workspace.layout import Layout
-from symphony.workspace.manager import WorkspaceManager
-from symphony.workspace.remote import Login, apart
+from symphony.processes.local import LocalHost
+from symphony.workspaces.layout import Layout
+from symphony.workspaces.manager import WorkspaceManager
+from symphony.workspaces.remote import Login, apart
 
 USER = "bob"
 PASSWORD = "s3cret/of:Bob@home+1%"

@@ -18,14 +18,14 @@ import pytest
 from harness.ordinary import ordinary_user
 from harness.project import Project
 from symphony.cli.cleaning import clean_up
+from symphony.config.settings import HooksSettings, WorkspaceSettings
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
-from symphony.hosts.local import LocalHost
-from symphony.workflow.settings import HooksSettings, WorkspaceSettings
-from symphony.workspace.manager import WorkspaceManager
-from symphony.workspace.model import Workspace, WorkspaceError
-from symphony.workspace.refs import all_refs, packed_refs
-from symphony.workspace.tidying import reason_to_stay
+from symphony.processes.local import LocalHost
+from symphony.workspaces.manager import WorkspaceManager
+from symphony.workspaces.model import Workspace, WorkspaceError
+from symphony.workspaces.refs import all_refs, packed_refs
+from symphony.workspaces.tidying import reason_to_stay
 
 pytestmark = pytest.mark.anyio
 

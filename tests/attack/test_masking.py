@@ -19,16 +19,16 @@ import pytest
 from attack.conftest import Rounds
 from symphony.agents.process import AgentProcess, Launch
 from symphony.agents.redaction import redact
+from symphony.config.settings import HooksSettings, WorkspaceSettings
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue
 from symphony.domain.plain import one_line
 from symphony.domain.redaction import MASK, Redaction
-from symphony.hosts.local import LocalHost
+from symphony.processes.local import LocalHost
 from symphony.trackers.http.dialect import plain_message
-from symphony.workflow.settings import HooksSettings, WorkspaceSettings
-from symphony.workspace.git import Git, GitError
-from symphony.workspace.manager import WorkspaceManager
-from symphony.workspace.model import WorkspaceError
+from symphony.workspaces.git import Git, GitError
+from symphony.workspaces.manager import WorkspaceManager
+from symphony.workspaces.model import WorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,8 +22,8 @@ from harness.project import Project, until
 from harness.real import require_codex
 from kit import model_server as models
 from kit.codex_home import codex_home
-from symphony.hosts.local import LocalHost
-from symphony.hosts.subreaper import available
+from symphony.processes.local import LocalHost
+from symphony.processes.subreaper import available
 
 pytestmark = pytest.mark.skipif(not available(), reason="no subreapers")
 

@@ -17,9 +17,9 @@ from random import Random
 import pytest
 
 from harness.ordinary import ordinary_user
-from symphony.workspace.files import delete_tree, empty_directory
-from symphony.workspace.layout import Layout
-from symphony.workspace.places import discard
+from symphony.workspaces.files import delete_tree, empty_directory
+from symphony.workspaces.layout import Layout
+from symphony.workspaces.places import discard
 
 Rounds = Callable[..., Iterator[Random]]
 
@@ -217,7 +217,7 @@ def test_a_very_deep_tree_costs_no_descriptors() -> None:
 _WITH_FEW_DESCRIPTORS = """
 import resource, sys
 from pathlib import Path
-from symphony.workspace.files import delete_tree
+from symphony.workspaces.files import delete_tree
 resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
 delete_tree(Path(sys.argv[1]))
 """

@@ -18,10 +18,10 @@ from contract.forgejo import OWNER as FORGEJO_OWNER
 from contract.forgejo import REPO as FORGEJO_REPO
 from contract.github import OWNER, REPO
 from contract.gitlab import PROJECT as GITLAB_PROJECT
+from symphony.config.settings import TrackerSettings
 from symphony.domain.tools import ToolResult
 from symphony.trackers.base import TrackerConfigError
 from symphony.trackers.linear.config import read_config
-from symphony.workflow.settings import TrackerSettings
 
 GITLAB = f"/projects/{GITLAB_PROJECT.replace('/', '%2F')}"
 GITHUB, FORGEJO = f"/repos/{OWNER}/{REPO}", f"/repos/{FORGEJO_OWNER}/{FORGEJO_REPO}"

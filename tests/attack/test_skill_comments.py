@@ -17,8 +17,8 @@ from anyio.lowlevel import checkpoint
 from harness.binding import CommentingTracker, make_bound
 from harness.scheduling import make_issue
 from symphony import skills
-from symphony.runtime.notes import Notes
-from symphony.runtime.skill_comments import SkillComments
+from symphony.daemon.notes import Notes
+from symphony.daemon.skill_comments import SkillComments
 from symphony.skills import Severity, SkillOptions, SkillSet, comment_body, named_problems
 from symphony.skills import resolved_body as over
 from symphony.skills.codes import MEANINGS

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from bench.kit import Kind, median
 from symphony.domain.issue import Issue
-from symphony.hosts.base import Identity
 from symphony.journal.database import INSERT_EVENT, create_tables, event_row
 from symphony.journal.model import ClaimRecord, EventRecord, HealthState
 from symphony.journal.store import open_journal
+from symphony.processes.base import Identity
 from symphony.scheduler.inputs import ClaimKind
 
 __all__ = ["Remembering", "remembering", "write_claims"]

@@ -16,18 +16,18 @@ import anyio
 from typing_extensions import override
 
 from chaos.weather import Weathered
+from symphony.config.document import Workflow, WorkflowFile
+from symphony.config.store import WorkflowStore
+from symphony.daemon.admission import admit
+from symphony.daemon.bound import Bound, redaction_for
+from symphony.daemon.memory import wall_ms
+from symphony.daemon.service import Service
+from symphony.daemon.shutdown import serve_until_signalled
+from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.state_place import instance_of, locate
 from symphony.domain.failures import SymphonyError
-from symphony.hosts.local import LocalHost
 from symphony.observability.logs import configure
-from symphony.runtime.admission import admit
-from symphony.runtime.bound import Bound, redaction_for
-from symphony.runtime.memory import wall_ms
-from symphony.runtime.service import Service
-from symphony.runtime.shutdown import serve_until_signalled
-from symphony.runtime.state_dir import StateDirectory
-from symphony.runtime.state_place import instance_of, locate
-from symphony.workflow.document import Workflow, WorkflowFile
-from symphony.workflow.store import WorkflowStore
+from symphony.processes.local import LocalHost
 
 _HOUR_MS = 3_600_000
 _SETTINGS_MS = (0, 2 * _HOUR_MS, -3 * _HOUR_MS, 72 * _HOUR_MS, -90 * 24 * _HOUR_MS)

@@ -19,10 +19,10 @@ from random import Random
 from typing import Any
 
 from harness.project import DEADLINE_S, Daemon, Project, marked_processes
-from symphony.hosts.base import Identity
-from symphony.hosts.local import LocalHost
+from symphony.daemon.state_place import instance_of
 from symphony.journal.reader import checkup, open_reader
-from symphony.runtime.state_place import instance_of
+from symphony.processes.base import Identity
+from symphony.processes.local import LocalHost
 from symphony.scheduler.inputs import ClaimKind
 
 __all__ = ["Storm"]

@@ -47,21 +47,21 @@ def _choice(
 
 _PLACES = {"README": "README.md", "workflow-file": "docs/workflow-file.md", "commands": "docs/commands.md"}
 _SUITES = {
-    "life": "tests/integration/workspace/test_life.py",
+    "life": "tests/integration/workspaces/test_life.py",
     "policy": "tests/unit/agents/test_policy.py",
     "scripted": "tests/integration/agents/test_scripted_session.py",
-    "settings": "tests/unit/workflow/test_settings.py",
-    "template": "tests/unit/workflow/test_template.py",
+    "settings": "tests/unit/config/test_settings.py",
+    "template": "tests/unit/config/test_template.py",
     "cycle": "tests/unit/scheduler/test_cycle.py",
     "retries": "tests/unit/scheduler/test_retries.py",
     "blocks": "tests/unit/scheduler/test_blocks.py",
     "machine": "tests/unit/scheduler/test_machine.py",
     "silence": "tests/unit/scheduler/test_silence.py",
-    "store": "tests/integration/workflow/test_store.py",
-    "service": "tests/integration/runtime/test_service.py",
-    "rows": "tests/integration/runtime/test_attempts.py",
+    "store": "tests/integration/config/test_store.py",
+    "service": "tests/integration/daemon/test_service.py",
+    "rows": "tests/integration/daemon/test_attempts.py",
     "logs": "tests/unit/observability/test_logs.py",
-    "notes": "tests/unit/runtime/test_notes.py",
+    "notes": "tests/unit/daemon/test_notes.py",
     "mapping": "tests/unit/agents/test_mapping.py",
 }
 
@@ -101,13 +101,13 @@ def _policies() -> Iterator[Choice]:
         "Who is trusted, and with what?",
         "`WORKFLOW.md` and its hooks are trusted as the operator. Issues, skills, repository content and all that an agent writes are not: they are data in a prompt, never rendered twice, never part of a command line, and the daemon never runs git with what an agent wrote into `.git`.",
         places=("README", "docs/ARCHITECTURE.md", "docs/adr/0003-workspaces.md"),
-        tests=("template::test_issue_text_is_data", "tests/integration/workspace/test_hostile_git_dir.py::test_no_trap_is_sprung_and_the_work_is_delivered", "tests/acceptance/test_bad_input.py::test_hostile_titles_are_data", "tests/unit/trackers/test_board.py::test_hostile_text_stays_text"),
+        tests=("template::test_issue_text_is_data", "tests/integration/workspaces/test_hostile_git_dir.py::test_no_trap_is_sprung_and_the_work_is_delivered", "tests/acceptance/test_bad_input.py::test_hostile_titles_are_data", "tests/unit/trackers/test_board.py::test_hostile_text_stays_text"),
     )
     yield _choice(
         "hook-trust", group,
         "How do hooks run?",
         "As the operator, by `sh -lc` in the workspace, in the daemon's environment without the tracker's secrets and with `SYMPHONY_ISSUE_ID`, `SYMPHONY_ISSUE_IDENTIFIER`, `SYMPHONY_WORKSPACE` and `SYMPHONY_ATTEMPT`. At the timeout all that a hook started ends. A hook from which a secret cannot be taken away does not run.",
-        places=("workflow-file", "src/symphony/workspace/hooks.py"),
+        places=("workflow-file", "src/symphony/workspaces/hooks.py"),
         tests=("life::TestHooks::test_a_hook_sees_the_environment_but_no_secret_and_no_foreign_git", "life::TestHooks::test_a_hook_is_not_run_where_a_secret_cannot_be_taken_away", "life::TestHooks::test_a_hook_that_takes_too_long_ends_with_all_it_started", "life::TestHooks::test_after_create_runs_in_the_populated_directory_and_only_once"),
     )
     yield _choice(
@@ -128,15 +128,15 @@ def _policies() -> Iterator[Choice]:
         "http-access", group,
         "Who may ask over HTTP?",
         "On the control socket whoever may open its file; on the loopback interface programs of this machine, but no web page of another site; anywhere else only who shows the token.",
-        places=("src/symphony/web/access.py",),
-        tests=("tests/unit/web/test_access.py::test_a_page_of_another_origin_may_not_write", "tests/unit/web/test_access.py::test_off_the_machine_everything_needs_the_token", "tests/unit/web/test_access.py::test_on_the_control_socket_the_name_does_not_matter"),
+        places=("src/symphony/api/access.py",),
+        tests=("tests/unit/api/test_access.py::test_a_page_of_another_origin_may_not_write", "tests/unit/api/test_access.py::test_off_the_machine_everything_needs_the_token", "tests/unit/api/test_access.py::test_on_the_control_socket_the_name_does_not_matter"),
     )
     yield _choice(
         "restart", group,
         "What does a restart bring back?",
         "Nothing from memory yet: tracker and file system are the truth. What a dead daemon left running is ended first, found by the mark it carries; then issues are polled and workspaces used again as they are.",
-        places=("docs/ARCHITECTURE.md", "src/symphony/runtime/recovery.py"),
-        tests=("tests/acceptance/test_restart.py::test_kill_9_in_mid_run_leaves_one_agent_per_issue_and_finishes_it", "tests/unit/runtime/test_recovery.py::test_what_carries_the_mark_or_stands_in_the_journal_ends_and_nothing_else_does"),
+        places=("docs/ARCHITECTURE.md", "src/symphony/daemon/recovery.py"),
+        tests=("tests/acceptance/test_restart.py::test_kill_9_in_mid_run_leaves_one_agent_per_issue_and_finishes_it", "tests/unit/daemon/test_recovery.py::test_what_carries_the_mark_or_stands_in_the_journal_ends_and_nothing_else_does"),
     )
 
 
@@ -147,7 +147,7 @@ def _open() -> Iterator[Choice]:
         "How does an unsafe identifier become the name of a directory?",
         "One `_` for each code point outside `[A-Za-z0-9._-]`, then `--` and the first 16 hexadecimal digits of the identifier's SHA-256. A name that git or a file system could misunderstand is refused.",
         places=("src/symphony/domain/ids.py",),
-        tests=("tests/unit/domain/test_ids.py::test_the_key_is_the_one_of_the_rule", "tests/unit/domain/test_ids.py::test_one_underscore_stands_for_each_code_point", "tests/unit/workspace/test_layout.py::TestNames::test_unsafe_keys_are_refused"),
+        tests=("tests/unit/domain/test_ids.py::test_the_key_is_the_one_of_the_rule", "tests/unit/domain/test_ids.py::test_one_underscore_stands_for_each_code_point", "tests/unit/workspaces/test_layout.py::TestNames::test_unsafe_keys_are_refused"),
     )
     yield _choice(
         "sweep", group,
@@ -160,21 +160,21 @@ def _open() -> Iterator[Choice]:
         "stale-file", group,
         "What if something else stands where a workspace belongs?",
         "A stale regular file is replaced. A symlink and a special file are refused, wherever they lead.",
-        places=("src/symphony/workspace/places.py",),
+        places=("src/symphony/workspaces/places.py",),
         tests=("life::TestCreation::test_a_stale_file_in_its_place_is_replaced", "life::TestCreation::test_a_link_to_another_workspace_is_refused", "life::TestCreation::test_a_special_file_is_refused"),
     )
     yield _choice(
         "population", group,
         "Who fills a new workspace?",
         "The daemon, where `workspace.repo` is set: a clone that borrows the objects of one mirror, on a branch of the issue's own; `after_create` runs in it. Without it, hooks do. A workspace is never reset.",
-        places=("workflow-file", "docs/adr/0003-workspaces.md", "src/symphony/workspace/checkout.py"),
-        tests=("tests/integration/workspace/test_populate.py::test_a_new_workspace_is_a_clean_clone_on_the_issues_branch", "tests/integration/workspace/test_populate.py::test_an_existing_workspace_is_reused_and_never_reset", "life::TestHookPopulated::test_pushed_work_is_removable_unpushed_work_is_not"),
+        places=("workflow-file", "docs/adr/0003-workspaces.md", "src/symphony/workspaces/checkout.py"),
+        tests=("tests/integration/workspaces/test_populate.py::test_a_new_workspace_is_a_clean_clone_on_the_issues_branch", "tests/integration/workspaces/test_populate.py::test_an_existing_workspace_is_reused_and_never_reset", "life::TestHookPopulated::test_pushed_work_is_removable_unpushed_work_is_not"),
     )
     yield _choice(
         "unfinished-work", group,
         "Is a workspace of an ended issue removed whatever it holds?",
         "Not while it holds work that is nowhere else: uncommitted files (unless `workspace.keep_dirty` is off) or commits that could not be delivered keep it, with a warning that says so.",
-        places=("workflow-file", "src/symphony/workspace/manager.py"),
+        places=("workflow-file", "src/symphony/workspaces/manager.py"),
         tests=("life::TestRemoval::test_uncommitted_work_keeps_it", "life::TestRemoval::test_uncommitted_work_goes_where_the_operator_does_not_keep_it", "life::TestRemoval::test_commits_beside_the_branch_keep_it"),
     )
     yield _choice(
@@ -195,43 +195,43 @@ def _open() -> Iterator[Choice]:
         "reload", group,
         "How is a changed workflow noticed?",
         "By a watch of its directory, and by a look at the file before each poll for what a watch misses. Settings and prompt change together, and only after tracker and agent have accepted them.",
-        places=("src/symphony/workflow/store.py",),
+        places=("src/symphony/config/store.py",),
         tests=("store::test_settings_and_prompt_change_together", "store::test_a_second_write_within_one_tick_of_the_clock_is_seen", "store::test_what_the_composer_refuses_is_rejected_too", "service::test_a_workflow_file_that_cannot_be_watched_is_still_looked_at"),
     )
     yield _choice(
         "template-at-load", group,
         "When is a mistake in the prompt's template told?",
         "When the file is read, with its line, for every branch of the template; what only an issue's data can show fails that attempt.",
-        places=("workflow-file", "src/symphony/workflow/template_analysis.py"),
+        places=("workflow-file", "src/symphony/config/template_analysis.py"),
         tests=("template::test_unknown_names_are_refused_at_load_on_every_branch", "template::test_what_only_rendering_shows_fails_the_attempt"),
     )
     yield _choice(
         "environment", group,
         "May the environment override a setting?",
         "Only `SYMPHONY_AGENT_SKILLS_ENABLED`. Every other variable acts where a value is exactly `$NAME`.",
-        places=("workflow-file", "src/symphony/workflow/resolve.py"),
+        places=("workflow-file", "src/symphony/config/resolve.py"),
         tests=("settings::test_one_variable_overrides_whether_skills_are_used", "settings::test_no_other_variable_overrides_anything"),
     )
     yield _choice(
         "unknown-keys", group,
         "What about keys nobody knows?",
         "They are ignored with one warning that suggests the key that may be meant; a tracker judges its own.",
-        places=("workflow-file", "src/symphony/workflow/review.py"),
+        places=("workflow-file", "src/symphony/config/review.py"),
         tests=("settings::test_unknown_keys_are_warned_about_with_a_suggestion",),
     )
     yield _choice(
         "literal-secrets", group,
         "May a secret stand in the workflow file itself?",
         "It works and is masked everywhere, but an agent can read the file: a warning tells the place, never the value.",
-        places=("src/symphony/workflow/confidential.py",),
-        tests=("tests/unit/workflow/test_confidential.py::test_a_secret_in_the_file_is_told_by_its_place_alone", "tests/unit/workflow/test_confidential.py::test_no_text_form_of_a_workflow_holds_its_secret"),
+        places=("src/symphony/config/confidential.py",),
+        tests=("tests/unit/config/test_confidential.py::test_a_secret_in_the_file_is_told_by_its_place_alone", "tests/unit/config/test_confidential.py::test_no_text_form_of_a_workflow_holds_its_secret"),
     )
     yield _choice(
         "flat-keys", group,
         "Are the flat tracker keys of older files understood?",
         "For `kind: linear`, where they fill only what `tracker.provider` leaves out; they mean nothing to other trackers.",
-        places=("src/symphony/workflow/validate.py",),
-        tests=("tests/unit/workflow/test_compatibility.py::test_flat_keys_fill_only_what_is_absent", "tests/unit/workflow/test_compatibility.py::test_flat_keys_mean_nothing_to_other_trackers"),
+        places=("src/symphony/config/validate.py",),
+        tests=("tests/unit/config/test_compatibility.py::test_flat_keys_fill_only_what_is_absent", "tests/unit/config/test_compatibility.py::test_flat_keys_mean_nothing_to_other_trackers"),
     )
     yield _choice(
         "pause", group,
@@ -251,14 +251,14 @@ def _open() -> Iterator[Choice]:
         "own-comments", group,
         "Does the daemon itself write to the tracker?",
         "One comment per issue and purpose, edited in place, for what a person must know: malformed skills, and why an issue is blocked. A failure to write it is logged and holds nothing back.",
-        places=("docs/ARCHITECTURE.md", "src/symphony/trackers/comments.py", "src/symphony/runtime/notes.py"),
+        places=("docs/ARCHITECTURE.md", "src/symphony/trackers/comments.py", "src/symphony/daemon/notes.py"),
         tests=("notes::test_a_note_is_posted_once_and_edited_in_place", "notes::test_a_failing_comment_is_a_warning_and_nothing_more", "notes::test_a_hanging_comment_is_given_up"),
     )
     yield _choice(
         "shutdown", group,
         "What does a signal do?",
         "SIGTERM starts nothing new and lets running turns end, for as long as `agent.drain_timeout_ms`; a second one, or SIGINT, stops them. SIGHUP reads the workflow again. An end in order exits with 0.",
-        places=("commands", "src/symphony/runtime/shutdown.py"),
+        places=("commands", "src/symphony/daemon/shutdown.py"),
         tests=("tests/acceptance/test_restart.py::test_the_first_signal_lets_running_turns_end", "tests/acceptance/test_restart.py::test_a_second_signal_or_an_interrupt_stops_at_once_and_leaves_nothing", "machine::test_a_drain_does_not_wait_longer_than_its_limit"),
     )
     yield _choice(
@@ -283,21 +283,21 @@ def _differences() -> Iterator[Choice]:
         "after-run", group,
         "Does `after_run` follow a failed `before_run` and a cancellation?",
         "Always, once there is a workspace.",
-        places=("src/symphony/runtime/worker.py",),
+        places=("src/symphony/daemon/worker.py",),
         tests=("rows::test_after_run_follows_every_attempt_that_had_a_workspace", "life::TestHooks::test_after_run_works_shielded_in_a_cancelled_scope"),
     )
     yield _choice(
         "render-first", group,
         "Is the prompt rendered before or after the agent is started?",
         "Before: a mistake in the template costs no process.",
-        places=("docs/ARCHITECTURE.md", "src/symphony/runtime/worker.py"),
+        places=("docs/ARCHITECTURE.md", "src/symphony/daemon/worker.py"),
         tests=("rows::test_a_prompt_that_cannot_be_rendered_starts_no_agent_and_is_retried",),
     )
     yield _choice(
         "state-limits", group,
         "Does a bad limit of one state refuse the whole file?",
         "No: the entry is left out with a warning.",
-        places=("src/symphony/workflow/settings.py",),
+        places=("src/symphony/config/settings.py",),
         tests=("settings::test_state_limits_are_normalised_and_bad_entries_are_left_out",),
     )
     yield _choice(
@@ -325,7 +325,7 @@ def _differences() -> Iterator[Choice]:
         "stderr", group,
         "Is the agent's stderr read as part of the protocol?",
         "No: it goes to a private file of the run, and its last words into the failure.",
-        places=("src/symphony/hosts/child.py",),
+        places=("src/symphony/processes/child.py",),
         tests=("scripted::test_a_flood_on_stderr_holds_nothing_up", "scripted::test_the_end_of_the_process_in_a_turn_is_port_exit_with_its_last_words"),
     )
     yield _choice(
@@ -346,8 +346,8 @@ def _differences() -> Iterator[Choice]:
         "http-errors", group,
         "Which status has a snapshot that is late or not there?",
         "503, with the same body that would otherwise come with 200.",
-        places=("src/symphony/web/app.py",),
-        tests=("tests/unit/web/test_app.py::test_a_daemon_that_cannot_answer_now",),
+        places=("src/symphony/api/app.py",),
+        tests=("tests/unit/api/test_app.py::test_a_daemon_that_cannot_answer_now",),
     )
     yield _choice(
         "revalidation", group,
@@ -367,8 +367,8 @@ def _differences() -> Iterator[Choice]:
         "acknowledgement", group,
         "Must an operator acknowledge that agents run unguarded?",
         "Only where the settings take the sandbox away, at the start and at a reload; elsewhere the option means nothing.",
-        places=("commands", "src/symphony/runtime/admission.py"),
-        tests=("tests/integration/runtime/test_reload.py::test_a_reload_cannot_take_the_sandbox_away_unnoticed",),
+        places=("commands", "src/symphony/daemon/admission.py"),
+        tests=("tests/integration/daemon/test_reload.py::test_a_reload_cannot_take_the_sandbox_away_unnoticed",),
     )
 # fmt: on
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from contract.vendor import Clock, Fault, PagingFault, Vendor
+from symphony.config.settings import TrackerSettings
 from symphony.domain.issue import Issue
 from symphony.trackers.http import Governors
 from symphony.trackers.registry import create_tracker, tracker_kind
 from symphony.trackers.remote import RemoteKind, RemoteTracker
-from symphony.workflow.settings import TrackerSettings
 
 __all__ = ["Desk", "Draft", "remote_kind"]
 

@@ -8,13 +8,13 @@ import httpx
 from starlette.types import ASGIApp
 
 from harness.chronicle import Chronicle, populated
+from symphony.api.access import CONTROL, Access
+from symphony.api.app import create_app
+from symphony.api.port import RefusedError
 from symphony.domain.failures import SymphonyError
 from symphony.domain.issue import EVERY_ISSUE, Selection
 from symphony.observability.documents import issue_document, state_document
 from symphony.observability.model import Agent, Issue, Prompt, Refresh, Skills, State, Verb
-from symphony.web.access import CONTROL, Access
-from symphony.web.app import create_app
-from symphony.web.port import RefusedError
 
 __all__ = ["FakeOperator", "asking"]
 

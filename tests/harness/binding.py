@@ -9,20 +9,20 @@ import anyio
 import anyio.lowlevel
 
 from symphony.agents.base import OwnSkillRoots
+from symphony.config.agents import AGENT_SECTIONS
+from symphony.config.document import Stamp, WorkflowFile, parse_workflow
+from symphony.daemon.bound import Bound
+from symphony.daemon.orders import Order
 from symphony.domain.issue import Issue
 from symphony.domain.redaction import Redaction
 from symphony.domain.tools import ToolResult, ToolSpec
-from symphony.runtime.bound import Bound
-from symphony.runtime.orders import Order
 from symphony.scheduler.inputs import Input
 from symphony.trackers.base import Comment
-from symphony.workflow.agents import AGENT_SECTIONS
-from symphony.workflow.document import Stamp, WorkflowFile, parse_workflow
-from symphony.workspace.model import Removal, WorkspaceRecord
+from symphony.workspaces.model import Removal, WorkspaceRecord
 
 if TYPE_CHECKING:
     from symphony.agents.base import AgentBackend
-    from symphony.workspace.manager import WorkspaceManager
+    from symphony.workspaces.manager import WorkspaceManager
 
 __all__ = [
     "SECRET",

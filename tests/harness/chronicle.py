@@ -10,6 +10,8 @@ import msgspec
 from typing_extensions import override
 
 from harness.scheduling import Story, make_failure, make_issue
+from symphony.api.openapi import API
+from symphony.api.schema import schemas
 from symphony.domain.failures import Category
 from symphony.domain.issue import EVERY_ISSUE, Issue, Selection
 from symphony.observability.documents import issue_document, state_document
@@ -18,8 +20,6 @@ from symphony.observability.masking import masked
 from symphony.observability.model import Document, DroppedSkill, ListedSkill, SkillProblem, Skills
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import Input, OutcomeKind
-from symphony.web.openapi import API
-from symphony.web.schema import schemas
 
 __all__ = ["SKILLS", "START", "Chronicle", "conforms", "populated", "sent"]
 

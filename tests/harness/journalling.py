@@ -7,7 +7,6 @@ from pathlib import Path
 
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Blocker, Issue
-from symphony.hosts.base import Identity
 from symphony.journal.model import (
     ClaimRecord,
     CommentRecord,
@@ -20,6 +19,7 @@ from symphony.journal.model import (
     SkillUse,
 )
 from symphony.journal.store import Backlog, Journal, open_journal
+from symphony.processes.base import Identity
 from symphony.scheduler.inputs import ClaimKind, Resume, ResumeReason, Thread
 
 __all__ = [

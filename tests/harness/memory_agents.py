@@ -16,9 +16,9 @@ from symphony.agents.claude.session import ClaudeSession
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.events import AgentEvent
 from symphony.agents.queue import EventQueue
+from symphony.config.settings import AcpSettings, ClaudeSettings, CodexSettings
 from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.scheduler.inputs import Thread
-from symphony.workflow.settings import AcpSettings, ClaudeSettings, CodexSettings
 
 if TYPE_CHECKING:
     from symphony.agents.process import AgentProcess

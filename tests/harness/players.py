@@ -31,8 +31,8 @@ from kit.speakers import scripted_acp, scripted_claude
 from symphony.agents.base import AgentBackend, AgentSession, Capabilities
 from symphony.agents.events import AgentEvent
 from symphony.agents.registry import create_backend
+from symphony.config.agents import AGENT_SECTIONS, NamedAgent
 from symphony.testing.scripted_agent import command
-from symphony.workflow.agents import AGENT_SECTIONS, NamedAgent
 
 __all__ = ["COMMENT", "PLAYERS", "Act", "Player"]
 

@@ -11,10 +11,10 @@ from anyio import to_thread
 
 from harness.project import Project
 from symphony.cli.serving import open_store
-from symphony.hosts.local import LocalHost
-from symphony.runtime.service import Observer, Service
-from symphony.runtime.state_dir import StateDirectory
-from symphony.runtime.state_place import instance_of
+from symphony.daemon.service import Observer, Service
+from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.state_place import instance_of
+from symphony.processes.local import LocalHost
 from symphony.scheduler import machine
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import Input, RunEnded

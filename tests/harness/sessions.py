@@ -12,8 +12,8 @@ import symphony
 from symphony.agents.base import AgentSession, AskOwnSkills, Briefing, SessionRequest, Surroundings
 from symphony.agents.events import AgentEvent
 from symphony.domain.tools import ToolResult, ToolSpec
-from symphony.hosts.base import Identity
-from symphony.hosts.local import LocalHost
+from symphony.processes.base import Identity
+from symphony.processes.local import LocalHost
 
 __all__ = ["COMMENT", "SOURCE", "SessionBench", "briefed", "git", "make_repository"]
 

@@ -14,18 +14,18 @@ from pathlib import Path
 
 import anyio
 
+from symphony.config.document import Workflow, WorkflowFile
+from symphony.config.store import WorkflowStore
+from symphony.daemon.admission import admit
+from symphony.daemon.bound import redaction_for
+from symphony.daemon.service import Service
+from symphony.daemon.shutdown import serve_until_signalled
+from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.state_place import instance_of, locate
 from symphony.domain.failures import SymphonyError
 from symphony.domain.fault_points import FaultPoint
-from symphony.hosts.local import LocalHost
 from symphony.observability.logs import configure
-from symphony.runtime.admission import admit
-from symphony.runtime.bound import redaction_for
-from symphony.runtime.service import Service
-from symphony.runtime.shutdown import serve_until_signalled
-from symphony.runtime.state_dir import StateDirectory
-from symphony.runtime.state_place import instance_of, locate
-from symphony.workflow.document import Workflow, WorkflowFile
-from symphony.workflow.store import WorkflowStore
+from symphony.processes.local import LocalHost
 
 __all__ = ["DieAt", "main"]
 

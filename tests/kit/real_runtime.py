@@ -46,16 +46,18 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
+from symphony.config.agents import AGENT_SECTIONS
+from symphony.config.document import Stamp, WorkflowFile, parse_workflow
+from symphony.daemon.bound import Bound
+from symphony.daemon.clock import Timers
+from symphony.daemon.effects import Effects
+from symphony.daemon.notes import Notes
+from symphony.daemon.skill_comments import SkillComments
+from symphony.daemon.state_dir import StateDirectory
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.fault_points import FaultPoint
 from symphony.domain.issue import Issue
 from symphony.domain.redaction import Redaction
-from symphony.runtime.bound import Bound
-from symphony.runtime.clock import Timers
-from symphony.runtime.effects import Effects
-from symphony.runtime.notes import Notes
-from symphony.runtime.skill_comments import SkillComments
-from symphony.runtime.state_dir import StateDirectory
 from symphony.scheduler import machine
 from symphony.scheduler.inputs import (
     DayBegan,
@@ -74,9 +76,7 @@ from symphony.scheduler.policy import Eligible, eligible
 from symphony.scheduler.state import Drain, State, initial
 from symphony.trackers.base import Comment, TrackerError
 from symphony.trackers.memory import MemoryTracker
-from symphony.workflow.agents import AGENT_SECTIONS
-from symphony.workflow.document import Stamp, WorkflowFile, parse_workflow
-from symphony.workspace.model import (
+from symphony.workspaces.model import (
     Delivery,
     ProgressMark,
     Removal,
@@ -87,7 +87,7 @@ from symphony.workspace.model import (
 
 if TYPE_CHECKING:
     from symphony.agents.base import AgentBackend
-    from symphony.workspace.manager import WorkspaceManager
+    from symphony.workspaces.manager import WorkspaceManager
 
 __all__ = ["World", "live_through"]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import jsonschema
 
+from symphony.api.openapi import API
+from symphony.api.schema import IN_DEFS, schemas
 from symphony.cli import documents
 from symphony.observability import model
-from symphony.web.openapi import API
-from symphony.web.schema import IN_DEFS, schemas
 
 __all__ = ["COMMANDS", "FOLDER", "conforms_to", "fields", "published"]
 

@@ -11,10 +11,10 @@ import pytest
 
 import settings_page
 from symphony.cli import main
+from symphony.config.document import read_workflow_file
+from symphony.config.keys import KEYS
+from symphony.daemon.admission import admit
 from symphony.domain.failures import Category
-from symphony.runtime.admission import admit
-from symphony.workflow.document import read_workflow_file
-from symphony.workflow.keys import KEYS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

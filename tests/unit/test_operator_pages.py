@@ -10,8 +10,8 @@ import pytest
 
 from symphony.cli import main
 from symphony.cli.failures import ExitCode
+from symphony.config.keys import KEYS
 from symphony.domain.failures import Category
-from symphony.workflow.keys import KEYS
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS, SECURITY = (ROOT / "docs" / f"{name}.md" for name in ("operations", "security"))

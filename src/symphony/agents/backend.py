@@ -15,9 +15,9 @@ from symphony.agents.base import AgentBackend, AgentError, Program, SessionReque
 from symphony.agents.environment import at_home, child_environment, foreign_keys, private_home
 from symphony.agents.process import AgentProcess, Launch, shell_argv
 from symphony.agents.redaction import redact
+from symphony.config.settings import AgentSection
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.hosts.base import Completed, Identity
-from symphony.workflow.settings import AgentSection
+from symphony.processes.base import Completed, Identity
 
 __all__ = ["ProcessBackend", "Start"]
 

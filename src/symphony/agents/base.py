@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Protocol
 
 from symphony.agents.events import AgentEvent
 from symphony.agents.isolation import Isolation
+from symphony.config.settings import AgentSection
 from symphony.domain.failures import Category, Failure, SymphonyError
 from symphony.domain.tools import ToolResult, ToolSpec
-from symphony.hosts.base import Host, Identity
+from symphony.processes.base import Host, Identity
 from symphony.scheduler.inputs import Thread
-from symphony.workflow.settings import AgentSection
 
 __all__ = [
     "AgentBackend",

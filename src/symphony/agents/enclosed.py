@@ -29,7 +29,7 @@ from symphony.agents.environment import child_environment
 from symphony.agents.isolation import Isolation
 from symphony.agents.scratch import preflight_failure, scratch
 from symphony.domain.failures import Failure
-from symphony.hosts.base import Completed
+from symphony.processes.base import Completed
 
 __all__ = ["MISSING_HINT", "NAMESPACE_HINT", "EnclosedBackend", "missing_enclosure"]
 

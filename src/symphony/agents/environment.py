@@ -27,7 +27,7 @@ from typing import Final
 from symphony.agents.base import AgentError, Surroundings
 from symphony.domain.disk import is_full, make_room
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.hosts.processes import RUN_ID_VARIABLE
+from symphony.processes.processes import RUN_ID_VARIABLE
 
 __all__ = ["KEYS", "at_home", "child_environment", "foreign_keys", "private_home", "temp_directory"]
 

@@ -19,8 +19,8 @@ from anyio import to_thread
 
 from symphony.agents.isolation import Isolation
 from symphony.agents.redaction import redact
-from symphony.hosts.base import Host, HostProcess, Identity
-from symphony.hosts.processes import RUN_ID_VARIABLE
+from symphony.processes.base import Host, HostProcess, Identity
+from symphony.processes.processes import RUN_ID_VARIABLE
 
 __all__ = ["AgentProcess", "Launch", "shell_argv"]
 

@@ -8,7 +8,7 @@ from symphony.agents.base import Program
 from symphony.agents.environment import child_environment
 from symphony.agents.process import shell_argv
 from symphony.domain.failures import Blame, Failure
-from symphony.hosts.base import Host
+from symphony.processes.base import Host
 
 __all__ = ["missing_program", "program_of"]
 

@@ -11,10 +11,10 @@ from typing_extensions import override
 from symphony.adapters import Adapters
 from symphony.agents.base import AgentBackend, AgentError, Remarks, Surroundings
 from symphony.agents.enclosed import EnclosedBackend
+from symphony.config.agents import AGENT_SECTIONS, AgentKinds, NamedAgent
+from symphony.config.errors import did_you_mean_one_of
+from symphony.config.settings import AgentSection
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.workflow.agents import AGENT_SECTIONS, AgentKinds, NamedAgent
-from symphony.workflow.errors import did_you_mean_one_of
-from symphony.workflow.settings import AgentSection
 
 __all__ = ["AGENTS", "SECTIONS", "agent_kind", "create_backend", "remarks"]
 

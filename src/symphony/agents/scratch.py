@@ -15,7 +15,7 @@ from symphony.agents.base import AgentError
 from symphony.agents.redaction import redact
 from symphony.domain.disk import is_full, make_room
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.hosts.base import Host
+from symphony.processes.base import Host
 
 __all__ = ["preflight_failure", "scratch"]
 

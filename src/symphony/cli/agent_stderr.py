@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from symphony.cli.failures import CommandError
+from symphony.daemon.state_dir import StateDirectory
 from symphony.domain.plain import one_line
 from symphony.domain.redaction import mask_credentials
-from symphony.runtime.state_dir import StateDirectory
 
 __all__ = ["stderr_lines"]
 

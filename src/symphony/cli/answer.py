@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
+from symphony.api.port import MAX_ANSWER_CHARS
 from symphony.cli.issue_argument import of_an_issue
 from symphony.cli.text_input import from_a_file, given_text
 from symphony.cli.workflow_option import as_json, of_a_workflow
-from symphony.web.port import MAX_ANSWER_CHARS
 
 __all__ = ["answer"]
 

@@ -83,7 +83,7 @@ def _summary(report: "CheckedWorkflow") -> str:
 def _show_keys(*, as_json: bool) -> None:
     """One line per key: name, type, default, reload class."""
     from symphony.agents.registry import SECTIONS
-    from symphony.workflow.keys import KEYS, keys_of
+    from symphony.config.keys import KEYS, keys_of
 
     keys = list(KEYS.values())
     for kind in SECTIONS.keys() - {key.name.partition(".")[0] for key in keys}:

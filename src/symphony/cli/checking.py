@@ -25,29 +25,29 @@ from symphony.cli.documents import CheckedWorkflow, WorkflowProblem
 from symphony.cli.failures import CommandError
 from symphony.cli.git import git
 from symphony.cli.uncommitted import unseen_changes, unseen_skills
-from symphony.domain.failures import Failure, SymphonyError
-from symphony.domain.redaction import Redaction
-from symphony.hosts.local import LocalHost
-from symphony.hosts.secrets import EXPOSED_HINT, SecretFileError, read_secrets
-from symphony.runtime.admission import judge
-from symphony.runtime.bound import provider_redaction, redaction_for, skill_options
-from symphony.skills.advice import with_advice
-from symphony.trackers.registry import with_default_states
-from symphony.workflow.agent_review import place_of
-from symphony.workflow.agents import NamedAgent
-from symphony.workflow.confidential import Secret
-from symphony.workflow.document import Judgement, Workflow, read_workflow_file
-from symphony.workflow.errors import WarningCode, WorkflowError, WorkflowWarning
-from symphony.workflow.review import Places
-from symphony.workflow.settings import (
+from symphony.config.agent_review import place_of
+from symphony.config.agents import NamedAgent
+from symphony.config.confidential import Secret
+from symphony.config.document import Judgement, Workflow, read_workflow_file
+from symphony.config.errors import WarningCode, WorkflowError, WorkflowWarning
+from symphony.config.review import Places
+from symphony.config.settings import (
     HooksSettings,
     Section,
     Settings,
     TrackerSettings,
     WorkspaceSettings,
 )
-from symphony.workspace.delivery import whereabouts
-from symphony.workspace.manager import SUBMODULES_HINT, WorkspaceManager
+from symphony.daemon.admission import judge
+from symphony.daemon.bound import provider_redaction, redaction_for, skill_options
+from symphony.domain.failures import Failure, SymphonyError
+from symphony.domain.redaction import Redaction
+from symphony.processes.local import LocalHost
+from symphony.processes.secrets import EXPOSED_HINT, SecretFileError, read_secrets
+from symphony.skills.advice import with_advice
+from symphony.trackers.registry import with_default_states
+from symphony.workspaces.delivery import whereabouts
+from symphony.workspaces.manager import SUBMODULES_HINT, WorkspaceManager
 
 __all__ = ["examine"]
 

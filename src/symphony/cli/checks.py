@@ -37,14 +37,14 @@ from symphony.cli.journal_place import journal_of
 from symphony.cli.nearest import nearest
 from symphony.cli.serving import open_store
 from symphony.cli.tracker_look import look_at
+from symphony.config.errors import WarningCode
+from symphony.daemon.agents import ask_agent
+from symphony.daemon.bound import Bound, bind
+from symphony.daemon.state_place import locate
 from symphony.domain.failures import Category, SymphonyError
 from symphony.domain.redaction import Redaction
-from symphony.hosts.local import LocalHost
-from symphony.hosts.secrets import SecretFileError, read_secrets
-from symphony.runtime.agents import ask_agent
-from symphony.runtime.bound import Bound, bind
-from symphony.runtime.state_place import locate
-from symphony.workflow.errors import WarningCode
+from symphony.processes.local import LocalHost
+from symphony.processes.secrets import SecretFileError, read_secrets
 
 __all__ = ["check_up"]
 

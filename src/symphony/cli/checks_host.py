@@ -16,12 +16,12 @@ from symphony.agents.environment import child_environment
 from symphony.cli.checkup import Finding, failed, fine, in_thread, odd
 from symphony.cli.failures import CommandError
 from symphony.cli.nearest import nearest
-from symphony.hosts.base import Completed, Host
-from symphony.hosts.groups import own_group
-from symphony.hosts.secrets import EXPOSED_HINT, SecretFileError, read_secrets
-from symphony.hosts.subreaper import available
+from symphony.daemon.bound import Bound
+from symphony.processes.base import Completed, Host
+from symphony.processes.groups import own_group
+from symphony.processes.secrets import EXPOSED_HINT, SecretFileError, read_secrets
+from symphony.processes.subreaper import available
 from symphony.revision import version_text
-from symphony.runtime.bound import Bound
 
 __all__ = [
     "check_children",

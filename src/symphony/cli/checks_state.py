@@ -14,11 +14,11 @@ from symphony.cli.control import UnreachableError, absence, find_daemon
 from symphony.cli.failures import CommandError
 from symphony.cli.leftovers import kept_workspaces
 from symphony.cli.nearest import nearest
-from symphony.hosts.local import LocalHost
+from symphony.daemon.bound import Bound
+from symphony.daemon.state_place import instance_of
 from symphony.journal.reader import checkup
 from symphony.observability.model import State
-from symphony.runtime.bound import Bound
-from symphony.runtime.state_place import instance_of
+from symphony.processes.local import LocalHost
 
 __all__ = [
     "check_journal",

@@ -22,14 +22,14 @@ from symphony.cli.journal_place import journal_of
 from symphony.cli.journal_trim import trim_journal
 from symphony.cli.leftovers import Kept, kept_workspaces, occupant, size_of
 from symphony.cli.serving import open_store
+from symphony.daemon.bound import Bound, bind
+from symphony.daemon.retention import Limits, remove_surplus, surplus_files
+from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.state_place import locate
 from symphony.domain.failures import SymphonyError
-from symphony.hosts.local import LocalHost
-from symphony.hosts.secrets import read_secrets
-from symphony.runtime.bound import Bound, bind
-from symphony.runtime.retention import Limits, remove_surplus, surplus_files
-from symphony.runtime.state_dir import StateDirectory
-from symphony.runtime.state_place import locate
-from symphony.workspace.tidying import reason_to_stay
+from symphony.processes.local import LocalHost
+from symphony.processes.secrets import read_secrets
+from symphony.workspaces.tidying import reason_to_stay
 
 __all__ = ["GONE", "clean_up"]
 

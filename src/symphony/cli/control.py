@@ -19,8 +19,8 @@ from typing import Any
 import psutil
 
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.runtime.instance_lock import Holder, parse_holder
-from symphony.runtime.state_place import locate
+from symphony.daemon.instance_lock import Holder, parse_holder
+from symphony.daemon.state_place import locate
 
 __all__ = [
     "Control",

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from symphony.cli.control import content_of
-from symphony.runtime.known_places import FOLDER, place_in
-from symphony.runtime.state_place import HOST_PLACES, state_home
+from symphony.daemon.known_places import FOLDER, place_in
+from symphony.daemon.state_place import HOST_PLACES, state_home
 
 __all__ = ["Place", "Places", "find_places", "user_name"]
 

@@ -25,13 +25,13 @@ from symphony.cli.paths import program
 from symphony.cli.progress import Progress, progress_on
 from symphony.cli.serving import serve
 from symphony.cli.summary import summary_table, work_lines
+from symphony.config.document import load_workflow
 from symphony.domain.issue import Issue
 from symphony.observability.tally import Tally
 from symphony.testing import scripted_agent
 from symphony.trackers.base import Comment
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
 from symphony.trackers.registry import TRACKERS
-from symphony.workflow.document import load_workflow
 
 __all__ = ["show"]
 

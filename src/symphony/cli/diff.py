@@ -18,7 +18,7 @@ from symphony.cli.workflow_option import as_json, of_a_workflow, print_json
 
 if TYPE_CHECKING:
     from symphony.cli.documents import BranchDiff
-    from symphony.workflow.settings import WorkspaceSettings
+    from symphony.config.settings import WorkspaceSettings
 
 __all__ = ["diff"]
 
@@ -69,7 +69,7 @@ def diff(*, issue: str, stat: bool, as_json: bool, workflow: Path) -> None:
         raise click.UsageError("--json and --stat exclude each other")
     # Imported here: `--help` of any command stays fast.
     from symphony.cli.serving import open_store
-    from symphony.hosts.secrets import read_secrets
+    from symphony.processes.secrets import read_secrets
 
     environment = read_secrets(os.environ).environment
     settings = open_store(workflow, environment, acknowledged=True).current().settings.workspace
@@ -102,7 +102,7 @@ def _show(branch: _Branch, form: str) -> None:
 def _document(branch: _Branch, commits: int) -> "BranchDiff":
     """What is printed with `--json`."""
     from symphony.cli.documents import BranchDiff, ChangedFile
-    from symphony.workspace.changes import NUMSTAT, parse_numstat
+    from symphony.workspaces.changes import NUMSTAT, parse_numstat
 
     output = _ask(branch, "diff", *NUMSTAT, f"{branch.base}...{branch.ref}", "--")
     changes = parse_numstat(output.encode("utf-8", "surrogateescape"))
@@ -162,9 +162,9 @@ def _find(issue: str, settings: "WorkspaceSettings", workflow: Path) -> _Branch:
 
 def _located(identifier: str, settings: "WorkspaceSettings") -> _Branch | None:
     from symphony.domain.ids import branch_name
-    from symphony.workspace.delivery import local_repository, mirror_of, whereabouts
-    from symphony.workspace.layout import key_of
-    from symphony.workspace.refs import read_ref
+    from symphony.workspaces.delivery import local_repository, mirror_of, whereabouts
+    from symphony.workspaces.layout import key_of
+    from symphony.workspaces.refs import read_ref
 
     if settings.repo is None:
         raise CommandError.of(
@@ -220,7 +220,7 @@ def _candidates(repository: Path, settings: "WorkspaceSettings") -> Iterator[str
 
 def _mirrored_base(mirror: Path, settings: "WorkspaceSettings") -> str:
     """The base branch among the branches that the mirror has of the repository."""
-    from symphony.workspace.refs import all_refs, read_ref
+    from symphony.workspaces.refs import all_refs, read_ref
 
     if settings.base_branch is not None:
         return f"refs/remotes/origin/{settings.base_branch}"

@@ -38,7 +38,7 @@ def explain(*, issue: str, as_json: bool, workflow: Path) -> None:
     from symphony.cli.explanation import explained
     from symphony.cli.facts import Facts
     from symphony.cli.unknown import answer_for
-    from symphony.runtime.state_place import locate
+    from symphony.daemon.state_place import locate
 
     facts = Facts(workflow, os.environ)
     found = answer_for(issue, facts.issue, facts.identifiers)

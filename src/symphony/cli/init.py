@@ -285,8 +285,8 @@ def _text(root: Path, choice: _Choice) -> str:
 
 def _problem(root: Path, choice: _Choice, text: str) -> CommandError | None:
     """What a start would refuse the file for, in words of the options; credentials are taken for granted."""
-    from symphony.runtime.admission import judge
-    from symphony.workflow.document import Stamp, WorkflowFile
+    from symphony.config.document import Stamp, WorkflowFile
+    from symphony.daemon.admission import judge
 
     data = text.encode("utf-8", "surrogateescape")
     file = WorkflowFile(

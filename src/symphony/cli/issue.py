@@ -14,7 +14,7 @@ from symphony.cli.text_input import from_a_file, given_text
 from symphony.cli.workflow_option import WORKFLOW_HELP, as_json, print_json
 from symphony.domain.ids import by_number
 from symphony.domain.issue import normalise_state
-from symphony.hosts.processes import RUN_ID_VARIABLE
+from symphony.processes.processes import RUN_ID_VARIABLE
 from symphony.trackers.markdown import AGENT, RESERVED_AUTHORS, Draft, Notes, author_name, printable
 
 __all__ = ["issue"]

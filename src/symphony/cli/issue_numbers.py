@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from symphony.cli.journal_place import journal_of
+from symphony.config.resolve import STATE_DIR_VARIABLE, ResolveError, default_workspace_root, resolve_root
+from symphony.daemon.state_place import locate
 from symphony.domain.ids import BRANCH_PREFIX
 from symphony.frontmatter import FrontMatterError, Profile, load, split
-from symphony.runtime.state_place import locate
 from symphony.trackers.markdown import Numbers
-from symphony.workflow.resolve import STATE_DIR_VARIABLE, ResolveError, default_workspace_root, resolve_root
-from symphony.workspace.layout import Layout
-from symphony.workspace.refs import all_refs, common_dir
-from symphony.workspace.tenants import CLAIMS
+from symphony.workspaces.layout import Layout
+from symphony.workspaces.refs import all_refs, common_dir
+from symphony.workspaces.tenants import CLAIMS
 
 __all__ = ["numbers_of"]
 

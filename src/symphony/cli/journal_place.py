@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.runtime.state_place import locate
+from symphony.daemon.state_place import locate
 
 __all__ = ["journal_of", "journal_to_read", "seconds_of"]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import anyio
 
+from symphony.daemon.retention import Limits
 from symphony.journal.model import HealthState, Trimmed, UnusableError
 from symphony.journal.reader import checkup, open_reader
 from symphony.journal.store import open_journal
-from symphony.runtime.retention import Limits
 
 __all__ = ["JournalTrim", "trim_journal"]
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import psutil
 from anyio import to_thread
 
+from symphony.daemon.bound import Bound
 from symphony.domain.ids import by_number
 from symphony.domain.issue import Issue, normalise_state
-from symphony.runtime.bound import Bound
-from symphony.workspace.files import is_directory
-from symphony.workspace.model import WorkspaceRecord
+from symphony.workspaces.files import is_directory
+from symphony.workspaces.model import WorkspaceRecord
 
 __all__ = ["Kept", "kept_workspaces", "occupant", "size_of"]
 

@@ -20,10 +20,12 @@ from msgspec import structs
 
 from symphony import __version__
 from symphony.cli.serving import open_store
+from symphony.daemon.bound import Bound, bind, redaction_for, scheduler_settings
+from symphony.daemon.clock import monotonic_ms
+from symphony.daemon.memory import first_input, past_runs
+from symphony.daemon.preview import preview, prompt_document
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.issue import EVERY_ISSUE, Issue, Selection, normalise_state
-from symphony.hosts.local import LocalHost
-from symphony.hosts.secrets import read_secrets
 from symphony.journal.model import Remembered, RunRecord, UnusableError
 from symphony.journal.reader import open_reader
 from symphony.observability import model
@@ -32,11 +34,9 @@ from symphony.observability.history import History
 from symphony.observability.logs import configure
 from symphony.observability.masking import masked
 from symphony.observability.waiting import Reason, waiting
+from symphony.processes.local import LocalHost
+from symphony.processes.secrets import read_secrets
 from symphony.revision import commit
-from symphony.runtime.bound import Bound, bind, redaction_for, scheduler_settings
-from symphony.runtime.clock import monotonic_ms
-from symphony.runtime.memory import first_input, past_runs
-from symphony.runtime.preview import preview, prompt_document
 from symphony.scheduler import choice, policy, verbs
 from symphony.scheduler.commands import Command, FetchCandidates, RefreshIssues
 from symphony.scheduler.inputs import Input, Polled, PollFailed, Refreshed, RefreshFailed, WorkspaceRef

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Final
 
 from symphony.cli.failures import CommandError, ExitCode
+from symphony.config.document import Judgement, Workflow, WorkflowFile, read_workflow_file
+from symphony.config.errors import WorkflowError
+from symphony.config.resolve import STATE_DIR_VARIABLE
+from symphony.config.settings import Settings
+from symphony.daemon.admission import judge
 from symphony.domain.failures import Category, SymphonyError
-from symphony.hosts.secrets import SECRET_ENDINGS, called_like_a_secret
-from symphony.runtime.admission import judge
+from symphony.processes.secrets import SECRET_ENDINGS, called_like_a_secret
 from symphony.trackers.registry import tracker_kind
-from symphony.workflow.document import Judgement, Workflow, WorkflowFile, read_workflow_file
-from symphony.workflow.errors import WorkflowError
-from symphony.workflow.resolve import STATE_DIR_VARIABLE
-from symphony.workflow.settings import Settings
 
 __all__ = [
     "ACCOUNT",

@@ -11,27 +11,27 @@ import anyio
 import structlog
 
 from symphony.cli.uncommitted import unseen_skills
-from symphony.hosts import subreaper
-from symphony.hosts.local import LocalHost
-from symphony.hosts.secrets import EXPOSED_HINT, Secrets, read_secrets
+from symphony.config.document import Workflow, WorkflowFile
+from symphony.config.settings import Settings
+from symphony.config.store import WorkflowStore
+from symphony.daemon.admission import admit
+from symphony.daemon.bound import redaction_for
+from symphony.daemon.known_places import remember
+from symphony.daemon.notify import Notifier, without_manager
+from symphony.daemon.service import Observer, Service
+from symphony.daemon.shutdown import serve_until_signalled
+from symphony.daemon.state_dir import StateDirectory
+from symphony.daemon.state_place import instance_of, locate
 from symphony.observability.logs import configure
 from symphony.observability.sinks import LogFile
 from symphony.observability.tally import Tally
-from symphony.runtime.admission import admit
-from symphony.runtime.bound import redaction_for
-from symphony.runtime.known_places import remember
-from symphony.runtime.notify import Notifier, without_manager
-from symphony.runtime.service import Observer, Service
-from symphony.runtime.shutdown import serve_until_signalled
-from symphony.runtime.state_dir import StateDirectory
-from symphony.runtime.state_place import instance_of, locate
+from symphony.processes import subreaper
+from symphony.processes.local import LocalHost
+from symphony.processes.secrets import EXPOSED_HINT, Secrets, read_secrets
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import Input, SettingsChanged
 from symphony.scheduler.machine import Step, step
 from symphony.scheduler.state import State
-from symphony.workflow.document import Workflow, WorkflowFile
-from symphony.workflow.settings import Settings
-from symphony.workflow.store import WorkflowStore
 
 __all__ = ["open_store", "serve"]
 

@@ -15,9 +15,9 @@ import anyio
 
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.domain.plain import one_line
-from symphony.hosts.local import LocalHost
-from symphony.workspace.git import Git, GitError, without_credentials
-from symphony.workspace.remote import apart
+from symphony.processes.local import LocalHost
+from symphony.workspaces.git import Git, GitError, without_credentials
+from symphony.workspaces.remote import apart
 
 __all__ = ["Fetched", "fetch", "is_address"]
 

@@ -15,8 +15,8 @@ from symphony.cli.uncommitted import uncommitted_skills
 from symphony.cli.workflow_option import WORKFLOW_HELP, current_directory, nearest_workflow
 
 if TYPE_CHECKING:
+    from symphony.config.settings import SkillsSettings, WorkspaceSettings
     from symphony.skills import Block, SkillOptions, SkillSet
-    from symphony.workflow.settings import SkillsSettings, WorkspaceSettings
 
 __all__ = ["SkillsPlace", "of_a_place"]
 
@@ -139,7 +139,7 @@ def _repository(directory: Path) -> Path:
 
 
 def _bound(section: "SkillsSettings") -> "SkillOptions":
-    from symphony.runtime.bound import options_of
+    from symphony.daemon.bound import options_of
 
     return options_of(section)
 
@@ -156,10 +156,10 @@ def _sections(
         CommandError: the file was asked for and cannot be read, or a variable says nothing that can be meant.
     """
     # Imported here: `--help` of any command stays fast.
-    from symphony.runtime.admission import judge
-    from symphony.workflow.document import read_workflow_file
-    from symphony.workflow.errors import WorkflowError
-    from symphony.workflow.settings import AgentSettings, SkillsSettings, Variables, WorkspaceSettings
+    from symphony.config.document import read_workflow_file
+    from symphony.config.errors import WorkflowError
+    from symphony.config.settings import AgentSettings, SkillsSettings, Variables, WorkspaceSettings
+    from symphony.daemon.admission import judge
 
     try:
         enabled = Variables.of(environment).agent_skills_enabled

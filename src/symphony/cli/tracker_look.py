@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from symphony.cli.documents import Blocker, SeenIssue, ServiceLimit, StateSeen, TrackerLook, TrackerProblem
+from symphony.daemon.bound import Bound
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue, normalise_state
 from symphony.observability.moments import utc_text
-from symphony.runtime.bound import Bound
 from symphony.trackers.base import CheckingCapability, Sighting, skipped_by
 from symphony.trackers.http import wall_ms
 from symphony.trackers.remote import RemoteTracker

@@ -13,13 +13,13 @@ import anyio
 from symphony.cli.failures import CommandError
 from symphony.cli.serving import open_store
 from symphony.cli.tracker_look import Look, look_at
+from symphony.daemon.bound import Bound, bind, redaction_for
 from symphony.domain.failures import Category, SymphonyError
 from symphony.domain.issue import Issue
 from symphony.domain.plain import one_line
-from symphony.hosts.local import LocalHost
-from symphony.hosts.secrets import read_secrets
 from symphony.observability.logs import configure
-from symphony.runtime.bound import Bound, bind, redaction_for
+from symphony.processes.local import LocalHost
+from symphony.processes.secrets import read_secrets
 from symphony.trackers.base import CheckingCapability, CommentCapability, MovingCapability, TrackerError
 
 __all__ = ["check_tracker", "comment_on", "move_to"]

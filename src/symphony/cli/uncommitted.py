@@ -6,7 +6,7 @@ from pathlib import Path
 
 from symphony.cli.failures import CommandError
 from symphony.cli.git import git
-from symphony.workflow.settings import Settings
+from symphony.config.settings import Settings
 
 __all__ = ["UnseenSkills", "uncommitted_skills", "unseen_changes", "unseen_skills"]
 

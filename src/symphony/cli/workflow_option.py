@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 NAME: Final = "WORKFLOW.md"
-_NAMED: Final = "symphony.workflow"
+_NAMED: Final = "symphony.config"
 WORKFLOW_HELP: Final = "The WORKFLOW.md that is meant.  [default: the nearest one upwards in the repository]"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from symphony.domain.disk import is_full
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.issue import Issue
-from symphony.hosts.base import Identity
+from symphony.processes.base import Identity
 from symphony.scheduler.inputs import ClaimKind, Result, Resume, Spent
 
 __all__ = [

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar, assert_never
 
-from symphony.hosts.base import Identity
 from symphony.journal.model import (
     ClaimGone,
     ClaimRecord,
@@ -29,6 +28,7 @@ from symphony.journal.model import (
     RunRecord,
     SettingRecord,
 )
+from symphony.processes.base import Identity
 from symphony.scheduler import policy, threads
 from symphony.scheduler.commands import Command, Notify
 from symphony.scheduler.inputs import (

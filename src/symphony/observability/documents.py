@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from msgspec import structs
 
+from symphony.config.settings import WorkspaceSettings
 from symphony.domain.failures import Failure
 from symphony.domain.issue import EVERY_ISSUE, Issue, Selection
 from symphony.journal.model import Health, HealthState, RunRecord
@@ -24,7 +25,6 @@ from symphony.scheduler.blocks import answerable
 from symphony.scheduler.inputs import Result, ResultStatus, Resume, RunReport, Spent, Timer, TimerKind
 from symphony.scheduler.state import AgentChoice, Blocked, Cycle, Drain, Retry, Running, State
 from symphony.scheduler.weather import circuit, quiet_until
-from symphony.workflow.settings import WorkspaceSettings
 
 __all__ = ["agent_of_choice", "issue_document", "state_document"]
 

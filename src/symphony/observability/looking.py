@@ -2,8 +2,8 @@
 
 import shlex
 
-from symphony.workflow.settings import WorkspaceSettings
-from symphony.workspace.delivery import whereabouts
+from symphony.config.settings import WorkspaceSettings
+from symphony.workspaces.delivery import whereabouts
 
 __all__ = ["ways_to_look"]
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from symphony.config.confidential import Secret, resolve_secret
+from symphony.config.resolve import nearest_variable, reference_name
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import normalise_state
 from symphony.trackers.base import ConfigProblem, TrackerConfigError
 from symphony.trackers.http.model import origin_of
 from symphony.trackers.http.transport import is_loopback
-from symphony.workflow.confidential import Secret, resolve_secret
-from symphony.workflow.resolve import nearest_variable, reference_name
 
 __all__ = ["INSECURE_HTTP", "SCOPE", "ProviderReader"]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from symphony.adapters import Adapters
+from symphony.config.errors import did_you_mean_one_of
+from symphony.config.settings import TrackerSettings
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.trackers.base import Tracker, TrackerError
 from symphony.trackers.webhooks import Scheme
-from symphony.workflow.errors import did_you_mean_one_of
-from symphony.workflow.settings import TrackerSettings
 
 __all__ = [
     "TRACKERS",

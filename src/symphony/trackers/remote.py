@@ -13,6 +13,7 @@ import anyio
 import structlog
 from typing_extensions import override
 
+from symphony.config.settings import TrackerSettings
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue, normalise_state
 from symphony.domain.tools import ToolResult, ToolSpec
@@ -34,7 +35,6 @@ from symphony.trackers.reading import Listing
 from symphony.trackers.registry import Place, States, TrackerKind
 from symphony.trackers.webhooks import Scheme
 from symphony.trackers.wording import not_moved
-from symphony.workflow.settings import TrackerSettings
 
 __all__ = ["Access", "Flows", "RemoteConfig", "RemoteKind", "RemoteTracker"]
 

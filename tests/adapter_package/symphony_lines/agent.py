@@ -18,8 +18,8 @@ from symphony.agents.events import AgentEvent, SessionStarted, Text, ToolCalled,
 from symphony.agents.place import resolve_workspace
 from symphony.agents.process import AgentProcess
 from symphony.agents.silence import silence_limit
+from symphony.config.settings import AgentSection, session
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.workflow.settings import AgentSection, session
 
 
 class StdinSettings(AgentSection):

@@ -13,9 +13,9 @@ from kit.codex_home import CodexHome, codex_home
 from kit.model_server import ModelServer, Scenario
 from symphony.agents.codex.backend import CodexBackend
 from symphony.agents.codex.session import CodexSession
+from symphony.config.settings import CodexSettings
 from symphony.domain.tools import ToolSpec
 from symphony.testing.scripted_agent import command
-from symphony.workflow.settings import CodexSettings
 
 GRACE_MS = 300
 TRACKER = COMMENT

@@ -24,12 +24,12 @@ from symphony.agents.command.session import CommandSession
 from symphony.agents.events import AgentEvent, SessionStarted, Text, TurnEnded, TurnStatus
 from symphony.agents.isolation import Isolation
 from symphony.agents.registry import create_backend
+from symphony.config.agents import NamedAgent
+from symphony.config.settings import CommandSettings
 from symphony.domain.failures import Category, Failure
 from symphony.domain.tools import ToolResult
-from symphony.hosts.base import Identity
-from symphony.hosts.local import LocalHost
-from symphony.workflow.agents import NamedAgent
-from symphony.workflow.settings import CommandSettings
+from symphony.processes.base import Identity
+from symphony.processes.local import LocalHost
 
 pytestmark = pytest.mark.asyncio
 

@@ -20,9 +20,9 @@ from symphony.agents.events import Text, TurnEnded, TurnStatus, Usage
 from symphony.agents.isolation import Isolation
 from symphony.agents.process import AgentProcess, Launch
 from symphony.agents.registry import create_backend
+from symphony.config.agents import NamedAgent
+from symphony.config.settings import CodexSettings
 from symphony.domain.failures import Blame, Category
-from symphony.workflow.agents import NamedAgent
-from symphony.workflow.settings import CodexSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,9 +18,9 @@ from kit.model_server import ModelServer, say, shell
 from symphony.agents.base import Briefing, SessionRequest, Surroundings
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.events import Text, TurnEnded, TurnStatus
+from symphony.config.settings import CommandSettings
 from symphony.domain.tools import ToolResult
-from symphony.hosts.local import LocalHost
-from symphony.workflow.settings import CommandSettings
+from symphony.processes.local import LocalHost
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.real_codex]
 

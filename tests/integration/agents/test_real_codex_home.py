@@ -20,8 +20,8 @@ from symphony.agents.events import (
     TurnEnded,
     TurnStatus,
 )
+from symphony.config.settings import CodexSettings
 from symphony.domain.failures import Blame
-from symphony.workflow.settings import CodexSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

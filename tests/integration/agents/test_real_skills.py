@@ -16,8 +16,8 @@ from symphony.agents.base import AskOwnSkills, Briefing
 from symphony.agents.codex.backend import skill_roots
 from symphony.agents.envelope import assemble
 from symphony.agents.events import ContextCompacted, TurnEnded, TurnStatus
+from symphony.daemon.session_tools import SessionTools
 from symphony.domain.issue import Issue
-from symphony.runtime.session_tools import SessionTools
 from symphony.skills import ActivationMode, Native, Offer, SkillOptions, load, render, settle
 
 if TYPE_CHECKING:

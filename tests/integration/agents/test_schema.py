@@ -13,8 +13,8 @@ from symphony.agents.codex import params
 from symphony.agents.codex.drift import SCHEMAS, TRIED, drift
 from symphony.agents.codex.policy import ANSWERED, REFUSED, Answer, OnApproval, Policy, decide, tool_answer
 from symphony.agents.wire.jsonrpc import Codec, ServerRequest
+from symphony.config.settings import CodexSettings
 from symphony.domain.tools import ToolResult, ToolSpec
-from symphony.workflow.settings import CodexSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -28,10 +28,10 @@ from symphony.agents.events import (
 )
 from symphony.agents.fold import Progress
 from symphony.agents.isolation import Isolation
+from symphony.config.settings import ClaudeSettings
 from symphony.domain.failures import Blame, Category
 from symphony.domain.tools import ToolResult
 from symphony.scheduler.inputs import Thread
-from symphony.workflow.settings import ClaudeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

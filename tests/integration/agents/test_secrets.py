@@ -18,7 +18,7 @@ from kit.speakers import scripted_claude
 from symphony.agents.base import Surroundings
 from symphony.agents.codex.backend import CodexBackend
 from symphony.agents.events import ItemFinished, TurnEnded, TurnStatus
-from symphony.workflow.settings import CodexSettings
+from symphony.config.settings import CodexSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,8 +28,8 @@ from symphony.agents.mcp import relay
 from symphony.agents.mcp.bridge import Bridge, peer_pid, tool_bridge
 from symphony.domain.failures import Category
 from symphony.domain.tools import ToolResult, ToolSpec
-from symphony.hosts.base import HostProcess, Identity
-from symphony.hosts.local import LocalHost
+from symphony.processes.base import HostProcess, Identity
+from symphony.processes.local import LocalHost
 
 pytestmark = pytest.mark.asyncio
 

@@ -13,9 +13,9 @@ import pytest
 
 from harness.crashes import AFTERWARDS, table
 from harness.project import DEADLINE_S, Project, scripted
+from symphony.daemon.state_place import instance_of
 from symphony.domain.fault_points import FaultPoint
-from symphony.hosts.local import LocalHost
-from symphony.runtime.state_place import instance_of
+from symphony.processes.local import LocalHost
 
 _DOCS = Path(__file__).parents[3] / "docs" / "RELIABILITY.md"
 _BEGIN, _END = "<!-- crash-points:begin -->", "<!-- crash-points:end -->"

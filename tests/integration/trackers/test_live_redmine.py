@@ -10,13 +10,13 @@ from contract.desk import remote_kind
 from harness.live_redmine import CheckedTransport, LiveRedmine
 from harness.project import Project, until
 from harness.real import require_redmine
+from symphony.config.settings import TrackerSettings
 from symphony.domain.failures import Category
 from symphony.trackers.base import TrackerError
 from symphony.trackers.comments import Outcome, upsert_comment
 from symphony.trackers.http import Governors
 from symphony.trackers.redmine import flows
 from symphony.trackers.remote import RemoteTracker
-from symphony.workflow.settings import TrackerSettings
 
 pytestmark = pytest.mark.timeout(300)
 

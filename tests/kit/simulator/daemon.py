@@ -1,6 +1,6 @@
 """The daemon around the scheduler, one life after the other: carries commands out in virtual time.
 
-It does what `symphony.runtime` does, without a process: questions go to the tracker, runs to the workers,
+It does what `symphony.daemon` does, without a process: questions go to the tracker, runs to the workers,
 timers to the clock, and what happens to the journal. A fact that belongs to an earlier life never reaches
 the present one. A life begins with the end of what the last one left, and may end at every crash point.
 """

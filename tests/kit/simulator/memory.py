@@ -13,7 +13,6 @@ from typing import Any, Protocol
 from kit.simulator.books import Left
 from kit.simulator.dice import Dice
 from kit.simulator.profiles import JournalHabits
-from symphony.hosts.base import Identity
 from symphony.journal.model import (
     ClaimGone,
     ClaimRecord,
@@ -30,6 +29,7 @@ from symphony.journal.model import (
 )
 from symphony.journal.recorder import Keeper, Start, recovered
 from symphony.journal.store import key_of
+from symphony.processes.base import Identity
 from symphony.scheduler.commands import Command
 from symphony.scheduler.inputs import Input, Recovered, SchedulerSettings, WorkspaceRef
 from symphony.scheduler.state import State

@@ -30,10 +30,10 @@ from symphony.agents.events import (
 )
 from symphony.agents.registry import create_backend
 from symphony.agents.wire.jsonrpc import Refusal, ServerRequest
+from symphony.config.agents import NamedAgent
+from symphony.config.settings import AcpSettings
 from symphony.domain.failures import Blame, Category
-from symphony.hosts.local import LocalHost
-from symphony.workflow.agents import NamedAgent
-from symphony.workflow.settings import AcpSettings
+from symphony.processes.local import LocalHost
 
 GEMINI = PROFILES["gemini"]
 OPTIONS = [

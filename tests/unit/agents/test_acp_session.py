@@ -24,9 +24,9 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.queue import EventQueue
+from symphony.config.settings import AcpSettings
 from symphony.domain.failures import Category
 from symphony.domain.tools import ToolResult
-from symphony.workflow.settings import AcpSettings
 
 if TYPE_CHECKING:
     from symphony.agents.process import AgentProcess

@@ -7,15 +7,15 @@ from pathlib import Path
 from symphony.agents.acp.profiles import PROFILES
 from symphony.agents.base import Capabilities, Surroundings
 from symphony.agents.registry import AGENTS, create_backend
-from symphony.hosts.local import LocalHost
-from symphony.workflow.agents import AGENT_SECTIONS, NamedAgent
-from symphony.workflow.settings import (
+from symphony.config.agents import AGENT_SECTIONS, NamedAgent
+from symphony.config.settings import (
     AcpSettings,
     AgentSection,
     ClaudeSettings,
     CodexSettings,
     CommandSettings,
 )
+from symphony.processes.local import LocalHost
 
 PAGE = Path(__file__).parents[3] / "docs" / "agents.md"
 BEGIN, END = "<!-- capabilities:begin -->\n", "<!-- capabilities:end -->\n"

@@ -8,8 +8,8 @@ from symphony.agents.command.output import MAX_TEXTS, Output
 from symphony.agents.command.profiles import PROFILES, Profile, command_of
 from symphony.agents.command.results import Signs, result
 from symphony.agents.events import Activity, Text, TurnEnded, TurnStatus
+from symphony.config.settings import CommandSettings
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.workflow.settings import CommandSettings
 
 GENERIC, AIDER = PROFILES["generic"], PROFILES["aider"]
 

@@ -6,7 +6,7 @@ import pytest
 from symphony.agents.base import AgentError, Surroundings
 from symphony.agents.environment import private_home
 from symphony.domain.failures import Category
-from symphony.hosts.local import LocalHost
+from symphony.processes.local import LocalHost
 
 
 def around(homes: Path, **environ: str) -> Surroundings:

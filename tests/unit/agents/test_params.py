@@ -5,8 +5,8 @@ import pytest
 
 from symphony.agents.codex import params
 from symphony.agents.envelope import assemble
+from symphony.config.settings import CodexSettings
 from symphony.domain.tools import ToolSpec
-from symphony.workflow.settings import CodexSettings
 
 CWD = Path("/root-of/MT-1")
 RECIPE = {

@@ -6,10 +6,10 @@ from typing_extensions import override
 from symphony.agents.base import Program
 from symphony.agents.codex.backend import CodexBackend, refused_policy, unguarded
 from symphony.agents.program import missing_program, program_of
+from symphony.config.settings import CodexSettings
 from symphony.domain.failures import Category
-from symphony.hosts.base import Completed
-from symphony.hosts.local import LocalHost
-from symphony.workflow.settings import CodexSettings
+from symphony.processes.base import Completed
+from symphony.processes.local import LocalHost
 
 
 @pytest.mark.conformance("L-4")

@@ -4,10 +4,10 @@ import pytest
 
 from symphony.agents.base import AgentError, Surroundings
 from symphony.agents.registry import AGENTS, create_backend
+from symphony.config.agents import NamedAgent
+from symphony.config.settings import ClaudeSettings, CodexSettings
 from symphony.domain.failures import Category
-from symphony.hosts.local import LocalHost
-from symphony.workflow.agents import NamedAgent
-from symphony.workflow.settings import ClaudeSettings, CodexSettings
+from symphony.processes.local import LocalHost
 
 AROUND = Surroundings(host=LocalHost(), environ={}, secret_names=frozenset(), homes=Path("/nowhere"))
 

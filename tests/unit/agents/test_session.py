@@ -29,11 +29,11 @@ from symphony.agents.events import (
 from symphony.agents.fold import Progress
 from symphony.agents.process import AgentProcess, Launch
 from symphony.agents.queue import MAX_WAITING_EVENTS
+from symphony.config.settings import CodexSettings
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.tools import ToolResult, ToolSpec
-from symphony.hosts.base import Completed, HostProcess, Identity
+from symphony.processes.base import Completed, HostProcess, Identity
 from symphony.scheduler.inputs import Thread
-from symphony.workflow.settings import CodexSettings
 
 pytestmark = pytest.mark.asyncio
 

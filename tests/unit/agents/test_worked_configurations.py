@@ -12,9 +12,9 @@ import yaml
 from harness.project import Project
 from symphony.agents.acp.profiles import PROFILES
 from symphony.cli.checking import examine
+from symphony.config.agents import AGENT_SECTIONS, NamedAgent
+from symphony.config.document import load_workflow
 from symphony.trackers.registry import TRACKERS
-from symphony.workflow.agents import AGENT_SECTIONS, NamedAgent
-from symphony.workflow.document import load_workflow
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = (DOCS / "agents.md", *sorted((DOCS / "agents").glob("*.md")))

@@ -6,7 +6,7 @@ import pytest
 
 from symphony.agents.claude.arguments import own_tools, session_arguments
 from symphony.agents.claude.backend import config_directory, doubtful, unguarded, written_places
-from symphony.workflow.settings import ClaudeSettings
+from symphony.config.settings import ClaudeSettings
 
 
 def words(settings: dict[str, Any] | None = None, **changes: Any) -> tuple[str, ...]:

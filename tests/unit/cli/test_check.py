@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 
 from harness.project import Project
 from symphony.cli import main
+from symphony.config.errors import WarningCode
+from symphony.config.keys import KEYS
 from symphony.domain.redaction import MASK
-from symphony.workflow.errors import WarningCode
-from symphony.workflow.keys import KEYS
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = json.loads((ROOT / "docs" / "schemas" / "check.schema.json").read_text(encoding="utf-8"))

@@ -28,8 +28,8 @@ from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.nearest import nearest
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.redaction import Redaction
-from symphony.hosts.base import Completed
-from symphony.hosts.local import LocalHost
+from symphony.processes.base import Completed
+from symphony.processes.local import LocalHost
 
 GIB = 1024**3
 SECRET = "correct-horse-battery"

@@ -7,7 +7,7 @@ from click.testing import CliRunner, Result
 
 from symphony.cli import main
 from symphony.cli.serving import open_store
-from symphony.runtime.state_place import locate
+from symphony.daemon.state_place import locate
 from symphony.skills import SkillOptions, Validation, load
 
 FILES = (

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from symphony.cli import main
 from symphony.cli.scaffolding import AGENTS, TRACKERS, remote_of
-from symphony.runtime.admission import USUAL_TOOLS
+from symphony.daemon.admission import USUAL_TOOLS
 from symphony.trackers.registry import TRACKERS as KINDS
 from symphony.trackers.registry import tracker_kind
 

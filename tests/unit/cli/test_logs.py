@@ -17,11 +17,11 @@ from symphony.cli.failures import CommandError
 from symphony.cli.issue_log import Follower, Line, as_text
 from symphony.cli.journal_place import journal_of
 from symphony.cli.logs import follow, wait_for_the_first
+from symphony.daemon.memory import JOURNAL_FILE
+from symphony.daemon.state_dir import StateDirectory
 from symphony.domain.failures import SymphonyError
 from symphony.journal.model import Record, RunRecord, SkillUse, UnusableError
 from symphony.journal.reader import open_reader
-from symphony.runtime.memory import JOURNAL_FILE
-from symphony.runtime.state_dir import StateDirectory
 
 ROOT = Path(__file__).parents[3]
 

@@ -12,12 +12,12 @@ from typing_extensions import override
 
 from harness.scheduling import make_failure, make_issue, make_settings
 from symphony.cli import main, serving
+from symphony.config.store import WorkflowStore
+from symphony.daemon.admission import ACKNOWLEDGEMENT
+from symphony.daemon.service import Observer
 from symphony.observability.tally import IssueTally, Tally
-from symphony.runtime.admission import ACKNOWLEDGEMENT
-from symphony.runtime.service import Observer
 from symphony.scheduler.inputs import SettingsChanged, WakeAsked
 from symphony.scheduler.state import initial
-from symphony.workflow.store import WorkflowStore
 
 SECRET = "correct-horse-battery"
 

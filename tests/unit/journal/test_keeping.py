@@ -8,7 +8,6 @@ from typing_extensions import override
 
 from harness.ledger import Ledger, check_present
 from harness.scheduling import Story, make_failure, make_issue
-from symphony.hosts.base import Identity
 from symphony.journal.model import (
     ClaimGone,
     ClaimRecord,
@@ -22,6 +21,7 @@ from symphony.journal.model import (
     SettingRecord,
 )
 from symphony.journal.recorder import EXEMPT, INTERRUPTED, PAUSED, Keeper
+from symphony.processes.base import Identity
 from symphony.scheduler.commands import Command, Notify
 from symphony.scheduler.inputs import (
     AgentReported,

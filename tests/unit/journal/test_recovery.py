@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from harness.ledger import Ledger
 from harness.scheduling import make_issue, make_settings
 from kit.simulator import run_schedule
-from symphony.hosts.base import Identity
 from symphony.journal.model import ClaimRecord, Remembered, ResultRecord, RunRecord
 from symphony.journal.recorder import EXEMPT, PAUSED, Keeper, Start, recovered
+from symphony.processes.base import Identity
 from symphony.scheduler.inputs import (
     ClaimKind,
     RecoveredClaim,

@@ -11,12 +11,12 @@ from harness.pictures import DAEMON, drawn, known, status_of
 from harness.scheduling import make_issue
 from symphony.cli.explanation import explained
 from symphony.cli.status_view import status_view
+from symphony.config.settings import WorkspaceSettings
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.journal.model import RunRecord
 from symphony.observability.documents import issue_document
 from symphony.observability.looking import ways_to_look
 from symphony.scheduler.inputs import Delivered, Outcome, OutcomeKind, RunEnded
-from symphony.workflow.settings import WorkspaceSettings
 
 REFUSED = Failure(category=Category.PUSH_FAILED, blame=Blame.WORKSPACE, message="no route", hint="mend it")
 DELIVERED = Delivered(

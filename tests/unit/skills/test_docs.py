@@ -12,9 +12,9 @@ import yaml
 from click.testing import CliRunner
 
 from symphony.cli import main as symphony
+from symphony.config.settings import SkillsSettings
 from symphony.skills import ActivationMode, DropReason, Format, Scope, SkillOptions, Validation, load
 from symphony.skills.codes import MEANINGS
-from symphony.workflow.settings import SkillsSettings
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "skills.md").read_text(encoding="utf-8")

@@ -6,6 +6,7 @@ import pytest
 
 from contract.asana import OTHER, PROJECT, SECTIONS, AsanaDesk, gid_of, refusal
 from contract.vendor import Fault, Given
+from symphony.config.settings import TrackerSettings
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
 from symphony.trackers.asana.config import DEFAULT_ENDPOINT, read_config
@@ -13,7 +14,6 @@ from symphony.trackers.asana.flows import ASKED_AT_ONCE, FULL_EVERY
 from symphony.trackers.asana.wire import body_of, text_of
 from symphony.trackers.base import TrackerConfigError, TrackerError
 from symphony.trackers.comments import upsert_comment
-from symphony.workflow.settings import TrackerSettings
 
 pytestmark = pytest.mark.asyncio
 

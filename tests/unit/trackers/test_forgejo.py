@@ -7,12 +7,12 @@ import pytest
 
 from contract.forgejo import OWNER, REPO, ForgejoDesk, GiteaDesk
 from contract.vendor import ELSEWHERE, Fault, Given
+from symphony.config.settings import TrackerSettings
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
 from symphony.trackers.base import TrackerConfigError, TrackerError
 from symphony.trackers.forgejo.config import FORGEJO, GITEA, Brand, reader_of
 from symphony.trackers.forgejo.flows import ASKED_AT_ONCE, FULL_EVERY
-from symphony.workflow.settings import TrackerSettings
 
 pytestmark = pytest.mark.asyncio
 

@@ -7,10 +7,10 @@ import pytest
 
 from contract.github import REPO, GithubDesk, GithubProjectDesk, GithubVendor
 from contract.vendor import Fault, Given
+from symphony.config.settings import TrackerSettings
 from symphony.domain.issue import Issue
 from symphony.trackers.base import TrackerConfigError, TrackerError
 from symphony.trackers.github.config import read_config
-from symphony.workflow.settings import TrackerSettings
 
 pytestmark = pytest.mark.asyncio
 

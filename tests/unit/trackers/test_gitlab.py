@@ -6,12 +6,12 @@ import pytest
 
 from contract.gitlab import PROJECT, GitlabDesk, GitlabOwnStatesDesk
 from contract.vendor import Given
+from symphony.config.settings import TrackerSettings
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
 from symphony.trackers.base import TrackerConfigError, TrackerError
 from symphony.trackers.gitlab.config import read_config
 from symphony.trackers.gitlab.quick_actions import disarmed
-from symphony.workflow.settings import TrackerSettings
 
 
 async def listed(desk: GitlabDesk, *states: str) -> dict[str, Issue]:

@@ -7,12 +7,12 @@ import pytest
 
 from contract.jira import API, EMAIL, PROJECT, PROJECT_ID, SECRET, TOKEN, JiraDesk, JiraPlainDesk, status
 from contract.vendor import Fault, Given
+from symphony.config.settings import TrackerSettings
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
 from symphony.trackers.base import TrackerConfigError, TrackerError
 from symphony.trackers.jira.adf import document_of, markdown_of
 from symphony.trackers.jira.config import read_config
-from symphony.workflow.settings import TrackerSettings
 
 
 async def listed(desk: JiraDesk, *states: str) -> dict[str, Issue]:

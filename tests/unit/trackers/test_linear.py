@@ -6,12 +6,12 @@ import pytest
 
 from contract.linear import ME, SECRET, SLUG, SOMEBODY, LinearDesk
 from contract.vendor import Fault, Given
+from symphony.config.settings import TrackerSettings
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
 from symphony.trackers.base import TrackerError
 from symphony.trackers.linear.config import read_config
 from symphony.trackers.linear.flows import FULL_EVERY
-from symphony.workflow.settings import TrackerSettings
 
 pytestmark = pytest.mark.asyncio
 

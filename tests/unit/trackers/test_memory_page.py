@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from symphony.config.settings import TrackerSettings
 from symphony.frontmatter import Profile, load
 from symphony.trackers.memory import DEFAULT_ACTIVE, DEFAULT_TERMINAL, PROVIDER_KEYS, MemoryTracker
 from symphony.trackers.registry import create_tracker
-from symphony.workflow.settings import TrackerSettings
 
 PAGE = (Path(__file__).parents[3] / "docs/trackers/memory.md").read_text(encoding="utf-8")
 

@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
+from symphony.config.confidential import Secret
 from symphony.domain.failures import Category
 from symphony.trackers.base import TrackerConfigError
 from symphony.trackers.provider import ProviderReader
-from symphony.workflow.confidential import Secret
 
 ENVIRONMENT = {"TOKEN": "secret-1", "OTHER": "secret-2", "EMPTY": "", "WHO": "ann"}
 

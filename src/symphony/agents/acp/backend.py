@@ -36,8 +36,8 @@ from symphony.agents.mcp.bridge import Bridge, tool_bridge
 from symphony.agents.place import resolve_workspace
 from symphony.agents.queue import EventQueue
 from symphony.agents.redaction import redact
+from symphony.config.settings import AcpSettings
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.workflow.settings import AcpSettings
 
 if TYPE_CHECKING:
     from symphony.agents.acp.opening import Agent

@@ -13,8 +13,8 @@ from symphony.agents.base import AgentError
 from symphony.agents.border import MAX_ID_CHARS
 from symphony.agents.redaction import redact
 from symphony.agents.wire.connection import RefusedError
+from symphony.config.settings import AcpSettings
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.workflow.settings import AcpSettings
 
 __all__ = ["Agent", "Call", "Opened", "choose", "greet", "open_session"]
 

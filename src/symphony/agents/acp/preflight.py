@@ -18,8 +18,8 @@ from symphony.agents.base import AgentError, Preflight
 from symphony.agents.scratch import preflight_failure, scratch
 from symphony.agents.wire.connection import Connection
 from symphony.agents.wire.jsonrpc import Message, ServerRequest
+from symphony.config.settings import AcpSettings
 from symphony.domain.failures import Blame, Category
-from symphony.workflow.settings import AcpSettings
 
 __all__ = ["check"]
 

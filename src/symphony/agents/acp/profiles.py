@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from symphony.workflow.settings import AcpSettings
+from symphony.config.settings import AcpSettings
 
 __all__ = ["PROFILES", "Profile", "SystemText", "UsageKind", "command_of", "profile_of"]
 

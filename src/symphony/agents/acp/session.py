@@ -44,9 +44,9 @@ from symphony.agents.wire.jsonrpc import (
     parse,
 )
 from symphony.agents.wire.noise import noise
+from symphony.config.settings import AcpSettings
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.ids import session_id
-from symphony.workflow.settings import AcpSettings
 
 __all__ = ["AcpSession"]
 

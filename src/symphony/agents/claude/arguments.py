@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from symphony.agents.mcp.protocol import SERVER_NAME
-from symphony.workflow.settings import ClaudeSettings
+from symphony.config.settings import ClaudeSettings
 
 __all__ = ["EFFORTS", "own_tools", "session_arguments"]
 

@@ -34,8 +34,8 @@ from symphony.agents.claude.session import ClaudeSession
 from symphony.agents.mcp.bridge import Bridge, tool_bridge
 from symphony.agents.place import resolve_workspace
 from symphony.agents.queue import EventQueue
+from symphony.config.settings import ClaudeSettings
 from symphony.domain.failures import Category, Failure
-from symphony.workflow.settings import ClaudeSettings
 
 __all__ = ["ATTACHMENTS", "ClaudeBackend", "config_directory", "doubtful", "unguarded", "written_places"]
 

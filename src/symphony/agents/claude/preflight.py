@@ -19,8 +19,8 @@ from symphony.agents.claude.codec import Message, Question
 from symphony.agents.claude.errors import INSTALL_HINT
 from symphony.agents.redaction import redact
 from symphony.agents.scratch import preflight_failure, scratch
+from symphony.config.settings import ClaudeSettings
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.workflow.settings import ClaudeSettings
 
 __all__ = ["check"]
 

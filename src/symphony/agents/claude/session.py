@@ -27,9 +27,9 @@ from symphony.agents.queue import EventQueue
 from symphony.agents.turns import Conversation
 from symphony.agents.wire.lines import Chatter, Garbled
 from symphony.agents.wire.noise import noise
+from symphony.config.settings import ClaudeSettings
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.ids import session_id
-from symphony.workflow.settings import ClaudeSettings
 
 __all__ = ["ClaudeSession"]
 

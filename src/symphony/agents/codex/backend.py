@@ -29,8 +29,8 @@ from symphony.agents.codex.preflight import check
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.environment import private_home
 from symphony.agents.place import resolve_workspace
+from symphony.config.settings import CodexSettings
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.workflow.settings import CodexSettings
 
 __all__ = [
     "CODEX_VARIABLES",

@@ -12,8 +12,8 @@ from typing import Any, Final
 from symphony.agents.codex import params
 from symphony.agents.codex.mapping import HEARD
 from symphony.agents.codex.policy import ANSWERED, REFUSED
+from symphony.config.settings import CodexSettings
 from symphony.domain.tools import ToolSpec
-from symphony.workflow.settings import CodexSettings
 
 __all__ = ["ESSENTIAL", "SCHEMAS", "SENT", "TRIED", "Drift", "drift"]
 

@@ -16,9 +16,9 @@ from symphony.agents.codex.errors import INSTALL_HINT
 from symphony.agents.redaction import redact
 from symphony.agents.wire.connection import Manner, RefusedError
 from symphony.agents.wire.jsonrpc import Refusal
+from symphony.config.settings import CodexSettings
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.scheduler.inputs import Thread
-from symphony.workflow.settings import CodexSettings
 
 __all__ = ["MANNER", "Call", "Opened", "id_in", "listed_skills", "open_thread", "who"]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from symphony import __version__
+from symphony.config.settings import CodexSettings
 from symphony.domain.tools import ToolSpec
-from symphony.workflow.settings import CodexSettings
 
 __all__ = ["OPEN_SANDBOXES", "initialize", "thread_resume", "thread_start", "turn_sandbox", "turn_start"]
 

@@ -27,8 +27,8 @@ from symphony.agents.redaction import redact
 from symphony.agents.scratch import preflight_failure, scratch
 from symphony.agents.wire.connection import Connection, RefusedError
 from symphony.agents.wire.jsonrpc import Message, Notification, ServerRequest
+from symphony.config.settings import CodexSettings
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.workflow.settings import CodexSettings
 
 __all__ = ["check"]
 

@@ -34,9 +34,9 @@ from symphony.agents.turns import Conversation
 from symphony.agents.wire.connection import Connection, RefusedError
 from symphony.agents.wire.jsonrpc import Chatter, Garbled, Message, Muted, Notification, ServerRequest
 from symphony.agents.wire.noise import noise
+from symphony.config.settings import CodexSettings
 from symphony.domain.failures import Category, Failure
 from symphony.domain.ids import session_id
-from symphony.workflow.settings import CodexSettings
 
 __all__ = ["CodexSession"]
 

@@ -32,8 +32,8 @@ from symphony.agents.process import AgentProcess
 from symphony.agents.program import missing_program, program_of
 from symphony.agents.redaction import redact
 from symphony.agents.scratch import preflight_failure
+from symphony.config.settings import CommandSettings
 from symphony.domain.failures import Blame
-from symphony.workflow.settings import CommandSettings
 
 __all__ = ["CommandBackend", "problems", "unguarded"]
 

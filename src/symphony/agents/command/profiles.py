@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from symphony.config.settings import CommandSettings
 from symphony.domain.failures import Category
-from symphony.workflow.settings import CommandSettings
 
 __all__ = ["PROFILES", "Profile", "Sign", "command_of", "profile_of"]
 

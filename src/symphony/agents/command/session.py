@@ -20,9 +20,9 @@ from symphony.agents.process import AgentProcess
 from symphony.agents.queue import EventQueue
 from symphony.agents.silence import silence_limit
 from symphony.agents.turns import Turns
+from symphony.config.settings import CommandSettings
 from symphony.domain.failures import Failure
 from symphony.domain.ids import session_id
-from symphony.workflow.settings import CommandSettings
 
 __all__ = ["CommandSession", "Start"]
 

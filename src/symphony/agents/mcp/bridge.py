@@ -35,7 +35,7 @@ from symphony.agents.mcp.connection import Caller, ClientConnection
 from symphony.agents.mcp.protocol import SERVER_NAME
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.tools import ToolSpec
-from symphony.hosts.base import Host, Identity
+from symphony.processes.base import Host, Identity
 
 __all__ = ["Bridge", "peer_pid", "tool_bridge"]
 

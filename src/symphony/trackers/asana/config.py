@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from symphony.config.settings import TrackerSettings
 from symphony.trackers.provider import INSECURE_HTTP, SCOPE, ProviderReader
 from symphony.trackers.raw_tools import Scope
 from symphony.trackers.remote import Access
-from symphony.workflow.settings import TrackerSettings
 
 __all__ = ["DEFAULT_ENDPOINT", "PROVIDER_KEYS", "SECRET_NAMES", "AsanaConfig", "read_config"]
 

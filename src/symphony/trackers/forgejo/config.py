@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from symphony.config.settings import TrackerSettings
 from symphony.domain.issue import normalise_state
 from symphony.trackers.provider import INSECURE_HTTP, SCOPE, ProviderReader
 from symphony.trackers.raw_tools import Scope
 from symphony.trackers.remote import Access
 from symphony.trackers.repository import REPOSITORY
 from symphony.trackers.status_labels import CLOSED, OPEN, StatusLabels
-from symphony.workflow.settings import TrackerSettings
 
 __all__ = ["FORGEJO", "GITEA", "PROVIDER_KEYS", "Brand", "ForgejoConfig", "Source", "reader_of"]
 

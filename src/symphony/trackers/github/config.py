@@ -6,12 +6,12 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from symphony.config.settings import TrackerSettings
 from symphony.trackers.provider import INSECURE_HTTP, SCOPE, ProviderReader
 from symphony.trackers.raw_tools import Scope
 from symphony.trackers.remote import Access
 from symphony.trackers.repository import REPOSITORY
 from symphony.trackers.status_labels import StatusLabels
-from symphony.workflow.settings import TrackerSettings
 
 __all__ = [
     "DEFAULT_API_URL",

@@ -5,10 +5,10 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from symphony.config.settings import TrackerSettings
 from symphony.trackers.provider import INSECURE_HTTP, SCOPE, ProviderReader
 from symphony.trackers.raw_tools import Scope
 from symphony.trackers.remote import Access
-from symphony.workflow.settings import TrackerSettings
 
 __all__ = ["PROVIDER_KEYS", "SECRET_NAMES", "JiraConfig", "read_config"]
 

@@ -2,10 +2,10 @@
 
 from typing_extensions import override
 
+from symphony.config.settings import TrackerSettings
 from symphony.trackers.markdown.config import PROVIDER_KEYS, BoardConfig
 from symphony.trackers.markdown.tracker import MarkdownTracker
 from symphony.trackers.registry import Place, States, TrackerKind
-from symphony.workflow.settings import TrackerSettings
 
 __all__ = ["KIND"]
 

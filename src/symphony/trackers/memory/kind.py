@@ -2,10 +2,10 @@
 
 from typing_extensions import override
 
+from symphony.config.settings import TrackerSettings
 from symphony.trackers.memory.records import issues_of
 from symphony.trackers.memory.tracker import DEFAULT_ACTIVE, DEFAULT_TERMINAL, PROVIDER_KEYS, MemoryTracker
 from symphony.trackers.registry import Place, States, TrackerKind
-from symphony.workflow.settings import TrackerSettings
 
 __all__ = ["KIND"]
 

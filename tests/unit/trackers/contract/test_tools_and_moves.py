@@ -6,6 +6,7 @@ import pytest
 from contract.desk import Desk
 from contract.desks import DESKS
 from contract.vendor import Fault, Given
+from symphony.config.settings import TrackerSettings
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
 from symphony.trackers.base import (
@@ -17,7 +18,6 @@ from symphony.trackers.base import (
     TrackerError,
 )
 from symphony.trackers.registry import TRACKERS
-from symphony.workflow.settings import TrackerSettings
 
 pytestmark = pytest.mark.asyncio
 

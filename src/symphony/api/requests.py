@@ -1,0 +1,158 @@
+"""What is read out of a request, within bounds: an identifier from its path, an object from its body."""
+
+import re
+from typing import TypeVar
+from urllib.parse import unquote_to_bytes
+
+import anyio
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Scope
+
+from symphony.api.answers import RefusedError
+from symphony.api.port import MAX_ANSWER_CHARS
+from symphony.domain.decoding import UNREADABLE
+from symphony.domain.issue import Selection
+from symphony.domain.plain import plain
+from symphony.observability.model import Answer, Trigger
+from symphony.observability.waiting import CODES
+
+__all__ = [
+    "MAX_BODY_BYTES",
+    "MAX_DELIVERY_BYTES",
+    "MAX_HEAD_BYTES",
+    "answer_text",
+    "check_head",
+    "delivered",
+    "empty_object",
+    "identifier",
+    "selection",
+]
+
+_Question = TypeVar("_Question", Answer, Trigger)
+
+MAX_HEAD_BYTES = 32_768
+MAX_BODY_BYTES = 65_536
+MAX_ANSWER_BYTES = 4 * MAX_BODY_BYTES
+MAX_DELIVERY_BYTES = 1_048_576
+BODY_TIMEOUT_S = 5.0
+_HANG_UP = {"connection": "close"}  # what is left of the body is of no interest
+_MOST_DIGITS = 9
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+def check_head(scope: Scope) -> None:
+    """See that the head of a request is no larger than it may be.
+
+    The server's own bound is for a head that is not complete yet: one that comes at once gets past it.
+
+    Raises:
+        RefusedError: 431.
+    """
+    size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+    size += sum(len(name) + len(value) + len(b": \r\n") for name, value in scope["headers"])
+    if size > MAX_HEAD_BYTES:
+        message = f"a request head has at most {MAX_HEAD_BYTES} bytes here"
+        raise RefusedError(431, "head_too_large", message, headers=_HANG_UP)
+
+
+def identifier(request: Request) -> str:
+    """The issue identifier in the path, percent-decoded once; `%2F` is a slash of the identifier (AP6).
+
+    Raises:
+        RefusedError: 400: it is not the encoding of a text.
+    """
+    raw = str(request.path_params["identifier"])
+    if _BROKEN_ESCAPE.search(raw):
+        raise RefusedError(400, "bad_request", "the path holds a % without two hex digits")
+    try:
+        return unquote_to_bytes(raw).decode("utf-8")
+    except UnicodeDecodeError:
+        raise RefusedError(400, "bad_request", "the path is not UTF-8") from None
+
+
+def selection(request: Request) -> Selection:
+    """The issues that the query asks for: `waiting` once, `state` and `reason` any number of times.
+
+    Raises:
+        RefusedError: 400: a number that is none, or a code that does not exist.
+    """
+    asked = request.query_params
+    most = asked.get("waiting")
+    if most is not None and not (most.isascii() and most.isdecimal() and len(most) <= _MOST_DIGITS):
+        raise RefusedError(400, "bad_request", "waiting is how many waiting issues to list: 0, 1, 2, …")
+    codes = frozenset(asked.getlist("reason"))
+    if codes - {*CODES}:
+        raise RefusedError(400, "bad_request", f"reason is one of {', '.join(CODES)}")
+    return Selection(
+        most=None if most is None else int(most), states=frozenset(asked.getlist("state")), codes=codes
+    )
+
+
+async def empty_object(request: Request) -> None:
+    """Read the body of a trigger: nothing, or an empty JSON object (AP7).
+
+    Raises:
+        RefusedError: 400, 408 or 413.
+    """
+    body = await _body(request, MAX_BODY_BYTES)
+    if body:  # blanks alone are no JSON
+        _decoded(body, Trigger, "the body may only be empty or {}")
+
+
+async def answer_text(request: Request) -> str:
+    """The text of a person's answer, `{"text": "…"}`, without what would steer a terminal.
+
+    Raises:
+        RefusedError: 400, 408 or 413.
+    """
+    body = await _body(request, MAX_ANSWER_BYTES)
+    text = _decoded(body, Answer, 'the body is to be {"text": "the answer"}').text
+    if len(text) > MAX_ANSWER_CHARS:
+        raise RefusedError(400, "bad_request", f"an answer has at most {MAX_ANSWER_CHARS} characters")
+    return plain(text)
+
+
+async def delivered(request: Request) -> bytes:
+    """What a tracker sent, as it came: its signature is over these bytes.
+
+    Raises:
+        RefusedError: 400, 408 or 413.
+    """
+    return await _body(request, MAX_DELIVERY_BYTES)
+
+
+def _decoded(body: bytes, kind: type[_Question], else_say: str) -> _Question:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError:
+        raise RefusedError(400, "bad_request", else_say) from None
+    except UNREADABLE:
+        raise RefusedError(400, "bad_request", "the body is not JSON") from None
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    """The body, given up as soon as it is known to be too large or too slow."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared[:20]) > limit:
+        raise _too_large(limit)
+    chunks, size = [], 0
+    try:
+        with anyio.fail_after(BODY_TIMEOUT_S):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > limit:
+                    raise _too_large(limit)
+                chunks.append(chunk)
+    except TimeoutError:
+        raise RefusedError(
+            408, "request_timeout", "the body did not arrive in time", headers=_HANG_UP
+        ) from None
+    except ClientDisconnect:
+        raise RefusedError(400, "bad_request", "the body did not arrive") from None
+    return b"".join(chunks)
+
+
+def _too_large(limit: int) -> RefusedError:
+    message = f"a body has at most {limit} bytes here"
+    return RefusedError(413, "payload_too_large", message, headers=_HANG_UP)

@@ -1,0 +1,284 @@
+"""What a daemon of this version refuses to serve although the file is well-formed, judged with the file.
+
+Whatever reads a workflow in order to run it, at the start and at every reload, and `symphony check` pass
+through here, so that they never differ.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+
+from symphony.agents.base import Remarks
+from symphony.agents.registry import SECTIONS, agent_kind, remarks
+from symphony.config.agent_review import place_of
+from symphony.config.agents import NamedAgent
+from symphony.config.confidential import resolve_secret
+from symphony.config.document import Judgement, Workflow, WorkflowFile, judge_workflow
+from symphony.config.errors import (
+    WarningCode,
+    WorkflowError,
+    WorkflowWarning,
+    did_you_mean,
+    quoted,
+)
+from symphony.config.resolve import STATE_DIR_VARIABLE, reference_name
+from symphony.config.review import Location, Review, dotted
+from symphony.config.settings import (
+    CommandSettings,
+    TrackerSettings,
+    WorkerSettings,
+    WorkspaceSettings,
+)
+from symphony.daemon.state_place import locate
+from symphony.domain.failures import Category, SymphonyError
+from symphony.domain.issue import normalise_state
+from symphony.trackers.base import TrackerConfigError
+from symphony.trackers.registry import (
+    TRACKERS,
+    TrackerKind,
+    create_tracker,
+    tracker_kind,
+    with_default_states,
+)
+
+__all__ = ["ACKNOWLEDGEMENT", "admit", "judge"]
+
+ACKNOWLEDGEMENT = "--i-understand-that-this-will-be-running-without-the-usual-guardrails"
+"""The option by which a person takes responsibility for sessions without a sandbox (CL5)."""
+
+USUAL_TOOLS = frozenset(
+    {
+        *("issue_move", "issue_comment", "board_show", "board_comment", "board_move", "memory_move"),
+        *(
+            "asana_api",
+            "forgejo_api",
+            "github_api",
+            "gitlab_api",
+            "jira_rest",
+            "linear_graphql",
+            "redmine_api",
+        ),
+    }
+)
+"""Tools of the trackers that come with the program, which a prompt written for another one may still name."""
+
+
+def admit(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: bool) -> Workflow:
+    """Parse a workflow and refuse what cannot be served here.
+
+    Args:
+        file: what was read.
+        environment: variables that `$NAME` may refer to.
+        acknowledged: whether a person accepted sessions without a sandbox.
+
+    Raises:
+        WorkflowError: every problem found, the adapter's included, each with `path:line` and a hint.
+    """
+    judgement = judge(file, environment=environment, acknowledged=acknowledged)
+    if judgement.workflow is None:
+        raise WorkflowError(judgement.failures)
+    return judgement.workflow
+
+
+def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: bool | None) -> Judgement:
+    """As `admit`, but told and not raised.
+
+    `$SYMPHONY_STATE_DIR` stands for the state directory of this very file, whether the variable is set or
+    not: so a committed `workspace.root` gives every checkout a place of its own.
+
+    `acknowledged` null means that nobody is about to start anything: settings without a sandbox are odd then,
+    and not wrong.
+    """
+    environment = {**environment, STATE_DIR_VARIABLE: str(locate(file.path, environment))}
+    judgement = judge_workflow(
+        file,
+        environment=environment,
+        tracker_kinds=TRACKERS.names,
+        agent_kinds=SECTIONS,
+        judges=(
+            partial(_judge_tracker, environment=environment),
+            _judge_worker,
+            _judge_isolation,
+            partial(_judge_agents, acknowledged=acknowledged),
+            _judge_budget,
+        ),
+    )
+    if judgement.workflow is None:
+        return judgement
+    try:
+        unknown = tuple(_unknown_tools(judgement.workflow, judgement.agents, environment))
+    except SymphonyError as error:
+        failure = replace(error.failure, where=judgement.places.where(("tracker", "kind")))
+        return replace(judgement, failures=(failure,), workflow=None)
+    warnings = (*judgement.warnings, *unknown)
+    return replace(judgement, warnings=warnings, workflow=replace(judgement.workflow, warnings=warnings))
+
+
+def _unknown_tools(
+    workflow: Workflow, agents: Mapping[str, NamedAgent], environment: Mapping[str, str]
+) -> Iterator[WorkflowWarning]:
+    """The tools of trackers that the prompt names and no session is offered.
+
+    Raises:
+        SymphonyError: the tracker cannot be made.
+    """
+    tracker = workflow.settings.tracker
+    made = create_tracker(tracker, base_dir=workflow.path.parent, environment=environment)
+    if any(agent_kind(agent.kind).client_tools for agent in agents.values()):
+        offered = [spec.name for spec in made.agent_tool_specs()]
+        why = f"which the tracker {tracker.kind} does not offer here"
+        hint = f"sessions are offered {', '.join(offered)}"
+    else:
+        offered, why = [], "and no agent here takes tools"
+        hint = "say in the prompt what happens instead: tracker.on_block, a hook or a person moves the issue"
+    for name in sorted({*USUAL_TOOLS, *tracker_kind(tracker.kind).tools} - set(offered)):
+        found = re.search(rf"(?<![\w-]){name}(?![\w-])", workflow.template.source)
+        if found is not None:
+            yield WorkflowWarning(
+                code=WarningCode.UNKNOWN_TOOL,
+                message=f"the prompt names the tool `{name}`, {why}",
+                where=workflow.template.where(found.start()),
+                hint=hint,
+            )
+
+
+def _judge_tracker(review: Review, *, environment: Mapping[str, str]) -> None:
+    tracker = review.sections.get("tracker")
+    if not isinstance(tracker, TrackerSettings) or tracker.kind not in TRACKERS.names:
+        return
+    try:
+        kind = tracker_kind(tracker.kind)
+    except SymphonyError as error:
+        review.add(("tracker", "kind"), error.failure)
+        return
+    known = kind.provider_keys
+    for key in sorted(tracker.provider.keys() - set(known)):
+        location = ("tracker", "provider", key)
+        review.warn(
+            location,
+            f"unknown key {quoted(dotted(location))} is ignored",
+            code=WarningCode.UNKNOWN_KEY,
+            hint=did_you_mean(key, known) or f"{tracker.kind} knows {', '.join(known)}",
+        )
+    _judge_webhooks(review, tracker, kind, environment)
+    try:
+        filled = with_default_states(tracker, base_dir=review.source.path.parent, environment=environment)
+    except TrackerConfigError as error:
+        for problem in error.problems:
+            review.add(problem.location, problem.failure)
+    except SymphonyError as error:
+        review.add(("tracker", "kind"), error.failure)
+    else:
+        _judge_moves(review, filled)
+
+
+def _judge_moves(review: Review, tracker: TrackerSettings) -> None:
+    """A move must not end what it is for: runs stop where it is not active, claims where it is terminal."""
+    active = {normalise_state(state) for state in tracker.active_states or ()}
+    terminal = {normalise_state(state) for state in tracker.terminal_states or ()}
+    on_start, on_block = (normalise_state(state or "") for state in (tracker.on_start, tracker.on_block))
+    if on_start and on_start not in active - terminal:
+        problem = f"is {quoted(str(tracker.on_start))}, which is no active state: every run would be stopped"
+        review.fail(("tracker", "on_start"), problem, hint="name one of tracker.active_states")
+    if on_block and on_block in terminal:
+        problem = f"is {quoted(str(tracker.on_block))}, which is terminal: the issue would be over"
+        review.fail(("tracker", "on_block"), problem, hint="name a state in which a person looks at it")
+
+
+def _judge_webhooks(
+    review: Review, tracker: TrackerSettings, kind: TrackerKind, environment: Mapping[str, str]
+) -> None:
+    secret = tracker.webhook_secret
+    if secret is None:
+        return
+    location = ("tracker", "webhook_secret")
+    if kind.webhooks is None:
+        review.fail(
+            location, f"is set, and {tracker.kind} sends no webhooks", hint="leave it out: it is polled"
+        )
+    elif resolve_secret(secret, environment=environment) is None:
+        name = reference_name(secret)
+        hint = f"set {name} where the daemon starts" if name else "write $NAME there and set the variable"
+        review.fail(location, "has no secret", category=Category.MISSING_TRACKER_SECRET, hint=hint)
+
+
+def _judge_worker(review: Review) -> None:
+    """Running on this machine what was meant for another one is no way out (SW3)."""
+    worker = review.sections.get("worker")
+    if isinstance(worker, WorkerSettings) and worker.ssh_hosts:
+        review.fail(
+            ("worker", "ssh_hosts"),
+            "names machines, and this version runs sessions on its own machine only",
+            hint="remove the hosts to run everything here",
+        )
+
+
+def _judge_isolation(review: Review) -> None:
+    """A network that nothing closes would be taken for a closed one."""
+    workspace = review.sections.get("workspace")
+    if isinstance(workspace, WorkspaceSettings) and (workspace.isolation, workspace.network) == (
+        "none",
+        "closed",
+    ):
+        hint = "add workspace.isolation: bwrap, or leave the key out"
+        review.fail(("workspace", "network"), "is closed, and nothing closes it", hint=hint)
+
+
+def _judge_agents(review: Review, *, acknowledged: bool | None) -> None:
+    """Every agent that an issue may be given to, so that none is met first at night."""
+    workspace = review.sections.get("workspace")
+    isolated = isinstance(workspace, WorkspaceSettings) and workspace.isolation != "none"
+    for agent in review.agents.values():
+        if agent.kind not in SECTIONS or agent.kind not in review.sections:
+            continue
+        try:
+            found = remarks(agent, isolated=isolated)
+        except SymphonyError as error:
+            named: Location = ("agents", agent.name, "kind")
+            review.add(("agent", "kind") if agent.name == agent.kind else named, error.failure)
+        else:
+            _judge_agent(review, agent, found, acknowledged=acknowledged)
+
+
+def _judge_agent(review: Review, agent: NamedAgent, found: Remarks, *, acknowledged: bool | None) -> None:
+    def place(key: str) -> Location:
+        return place_of(agent, key, review.places)
+
+    for remark in found.wrong:
+        review.fail(place(remark.key), remark.problem, hint=remark.hint)
+    if found.doubtful is not None:
+        policy = found.doubtful.key == "approval_policy"
+        code = WarningCode.REFUSED_APPROVAL_POLICY if policy else WarningCode.DOUBTFUL_SETTING
+        _warn(review, place(found.doubtful.key), found.doubtful.problem, code, found.doubtful.hint)
+    if found.unguarded is None or acknowledged:
+        return
+    location, problem = place(found.unguarded.key), found.unguarded.problem
+    hint = f"{found.unguarded.hint}, or start with {ACKNOWLEDGEMENT}"
+    if acknowledged is None:
+        _warn(review, location, problem, WarningCode.UNGUARDED, hint)
+    else:
+        review.fail(location, problem, category=Category.INVALID_WORKFLOW_CONFIG, hint=hint)
+
+
+def _judge_budget(review: Review) -> None:
+    """An agent that costs money needs a limit that ends it; a one-shot command tells of no tokens."""
+    if review.settings is None or review.failures:
+        return
+    budget = review.settings.agent.budget
+    for each in review.agents.values():
+        if isinstance(each.settings, CommandSettings):
+            costs = each.settings.profile != "generic"
+            limited = budget.max_turns_per_issue is not None
+            unit, hint = "turns", "set agent.budget.max_turns_per_issue, for example to 10"
+        else:
+            costs = True
+            limited = budget.max_tokens_per_issue is not None or budget.max_tokens_per_day is not None
+            unit, hint = "tokens", "set agent.budget.max_tokens_per_issue, for example to 5000000"
+        if costs and not limited:
+            message = f"agent.budget sets no limit of {unit}, and sessions of {each.name} cost money"
+            review.warn(("agent", "budget"), message, code=WarningCode.NO_BUDGET, hint=hint)
+
+
+def _warn(review: Review, location: Location, problem: str, code: WarningCode, hint: str) -> None:
+    review.warn(location, f"{dotted(location)} {problem}", code=code, hint=hint)

@@ -1,0 +1,187 @@
+"""The preview and a real dispatch, compared byte for byte as the agent received it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import to_thread
+from structlog.testing import capture_logs
+
+from harness.project import Project, scripted
+from harness.serving import serving
+from symphony.cli.serving import open_store
+from symphony.daemon.bound import Bound, bind
+from symphony.daemon.catalog import RunCatalog
+from symphony.daemon.preview import PromptPreview, preview
+from symphony.daemon.skill_source import skills_of_run
+from symphony.domain.failures import Category, SymphonyError
+from symphony.domain.issue import Issue
+from symphony.processes.local import LocalHost
+from symphony.scheduler.inputs import RunEnded
+from symphony.scheduler.state import AgentChoice
+from symphony.skills import Severity
+
+pytestmark = pytest.mark.asyncio
+
+BODY = """\
+{{ issue.identifier }} "{{ issue.title }}" try {{ attempt | default: "first" }}
+
+{{ issue.description }}
+"""
+ODD = "Grüße {{ nothing }} <b> & “quotes” \\ ---"
+DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
+
+
+def _setup(project: Project, **agent: Any) -> None:
+    """A workflow whose agent is overheard: every line it is sent is also kept."""
+    heard = project.root / "heard"
+    heard.mkdir()
+    project.workflow(body=BODY, command=f'tee "{heard}/$SYMPHONY_RUN_ID" | {scripted()}', agent=agent)
+    project.skill("release", description="When releasing.")
+    project.skill("grüße", description="When 'quoting' \"things\" — or not.")
+    project.skill("bad", description="")
+    project.commit("Skills")
+
+
+def _heard(project: Project) -> list[tuple[str | None, str]]:
+    """Envelope and first prompt of every session so far, in order."""
+    found = []
+    for path in sorted((project.root / "heard").iterdir(), key=lambda one: one.stat().st_mtime_ns):
+        frames = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        threads = [one["params"] for one in frames if one.get("method") == "thread/start"]
+        turns = [one["params"]["input"] for one in frames if one.get("method") == "turn/start"]
+        if turns:
+            found.append((threads[0].get("developerInstructions"), turns[0][0]["text"]))
+    return found
+
+
+def _files(root: Path) -> dict[str, int]:
+    """Everything below a directory with its time of change."""
+    return {str(path): path.lstat().st_mtime_ns for path in root.rglob("*")}
+
+
+async def _bound(project: Project) -> Bound:
+    environment = project.env()
+    store = await to_thread.run_sync(open_store, project.repo / "WORKFLOW.md", environment)
+    return bind(store.current(), host=LocalHost(), environment=environment)
+
+
+async def _issue(bound: Bound) -> Issue:
+    (issue,) = await bound.tracker.fetch_issues_by_ids(["SYM-1"])
+    return issue
+
+
+async def _preview(project: Project, attempt: int | None = None) -> PromptPreview:
+    bound = await _bound(project)
+    return await preview(bound, await _issue(bound), attempt, agent=AgentChoice())
+
+
+async def test_the_preview_is_what_the_agent_gets_in_a_new_workspace(project: Project) -> None:
+    await to_thread.run_sync(_setup, project)
+    await to_thread.run_sync(lambda: project.issue("SYM-1", [DONE], title=ODD, text=ODD))
+    before = await to_thread.run_sync(_files, project.root)
+    told = await _preview(project)
+    assert await to_thread.run_sync(_files, project.root) == before, "it leaves no trace"
+    assert told.envelope is not None
+    assert str(project.workspaces / "SYM-1" / ".symphony" / "skills") in told.envelope
+    assert told.catalog.names == ("grüße", "release")
+    wrong = [problem.path for problem in told.catalog.problems if problem.severity is Severity.ERROR]
+    assert wrong == [".symphony/skills/bad/SKILL.md"]
+    async with serving(project) as served:
+        await served.watcher.until_seen(RunEnded)
+    assert await to_thread.run_sync(_heard, project) == [(told.envelope, told.prompt)]
+    assert "try first" in told.prompt
+    assert "{{ nothing }}" in told.prompt
+
+
+async def test_the_preview_is_what_the_agent_gets_in_the_workspace_that_is_there(project: Project) -> None:
+    await to_thread.run_sync(_setup, project)
+    skill = "---\nname: found\ndescription: Written by the agent.\n---\n"
+    steps = [{"write": ".symphony/skills/found/SKILL.md", "text": skill}, {"fail": "once"}]
+    await to_thread.run_sync(lambda: project.issue("SYM-1", steps))
+    async with serving(project) as served:
+        await served.watcher.until_seen(RunEnded)
+    await to_thread.run_sync(lambda: project.issue("SYM-1", [DONE]))
+    told = await _preview(project, 1)
+    assert told.catalog.names == ("found", "grüße", "release")
+    async with serving(project) as served:
+        await served.watcher.until_seen(RunEnded)
+    assert (await to_thread.run_sync(_heard, project))[-1] == (told.envelope, told.prompt)
+
+
+async def test_skills_switched_off_and_no_skills_give_the_same_texts(project: Project) -> None:
+    await to_thread.run_sync(lambda: _setup(project, skills={"enabled": False}))
+    await to_thread.run_sync(lambda: project.issue("SYM-1", [DONE]))
+    told = await _preview(project)
+    assert (told.envelope, told.catalog.listed, told.catalog.problems) == (None, (), ())
+    async with serving(project) as served:
+        await served.watcher.until_seen(RunEnded)
+    assert await to_thread.run_sync(_heard, project) == [(None, told.prompt)]
+
+
+async def test_a_prompt_that_fails_to_render_fails_the_preview_too(project: Project) -> None:
+    project.workflow(body="{% for i in (1..2000000) %}x{% endfor %}")
+    project.issue("SYM-1")
+    with pytest.raises(SymphonyError) as caught:
+        await _preview(project)
+    assert caught.value.failure.category is Category.TEMPLATE_RENDER_ERROR
+
+
+async def test_a_remote_that_was_never_fetched_gives_a_note_and_the_prompt(project: Project) -> None:
+    project.workflow(workspace={"repo": project.repo.as_uri()})
+    project.skill("release")
+    project.commit("Skills")
+    project.issue("SYM-1")
+    told = await _preview(project)
+    assert told.envelope is None
+    assert told.note is not None
+    assert "never fetched" in told.note
+    assert told.prompt.startswith("SYM-1")
+
+
+async def test_of_the_base_branch_the_preview_and_the_run_name_the_same_place(project: Project) -> None:
+    await to_thread.run_sync(lambda: _setup(project, skills={"source": "base_branch"}))
+    skill = "---\nname: release\ndescription: Rewritten by the branch.\n---\n"
+    rewrite = {"write": ".symphony/skills/release/SKILL.md", "text": skill}
+    steps = [rewrite, {"commit": "Rewrite"}, {"fail": "once"}]
+    await to_thread.run_sync(lambda: project.issue("SYM-1", steps))
+    told = await _preview(project)
+    async with serving(project) as served:
+        await served.watcher.until_seen(RunEnded)
+    await to_thread.run_sync(lambda: project.issue("SYM-1", [DONE]))
+    again = await _preview(project, 1)
+    async with serving(project) as served:
+        await served.watcher.until_seen(RunEnded)
+    assert told.envelope is not None
+    assert await to_thread.run_sync(_heard, project) == [
+        (told.envelope, told.prompt),
+        (again.envelope, again.prompt),
+    ]
+    assert again.envelope == told.envelope, "whatever the branch says by now"
+    assert "When releasing." in told.envelope
+    assert f"{project.workspaces}/.symphony/pinned/" in told.envelope
+    assert told.catalog.commit == await to_thread.run_sync(project.git, "rev-parse", "HEAD")
+
+
+async def test_without_a_base_branch_there_is_no_catalog_and_no_replacement(project: Project) -> None:
+    await to_thread.run_sync(_setup, project)
+    await to_thread.run_sync(lambda: project.issue("SYM-1", [DONE]))
+    bound = await _bound(project)
+    workspace = await bound.workspaces.prepare(await _issue(bound), None)
+    skills = bound.settings.agent.skills.model_copy(update={"source": "base_branch"})
+    settings = bound.settings.model_copy(
+        update={
+            "agent": bound.settings.agent.model_copy(update={"skills": skills}),
+            "workspace": bound.settings.workspace.model_copy(update={"base_branch": "nowhere"}),
+        }
+    )
+    workflow = replace(bound.workflow, settings=settings)
+    elsewhere = bind(workflow, host=LocalHost(), environment=project.env())
+    with capture_logs() as logs:
+        catalog = await skills_of_run(elsewhere, workspace, "codex")
+    assert catalog == RunCatalog()
+    assert not catalog.complete, "so that no comment says that all is well"
+    (line,) = [line for line in logs if line["event"] == "skills_failed"]
+    assert "no branch nowhere" in line["reason"]

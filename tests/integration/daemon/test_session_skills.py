@@ -1,0 +1,144 @@
+"""Skills from a dispatch to the answer of a tool: the daemon's own service, and an agent overheard."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import to_thread
+from structlog.testing import capture_logs
+
+from harness.project import Project, scripted
+from harness.serving import serving
+from symphony.cli.serving import open_store
+from symphony.daemon.bound import bind
+from symphony.daemon.preview import PromptPreview, preview
+from symphony.processes.local import LocalHost
+from symphony.scheduler.inputs import RunEnded
+from symphony.scheduler.state import AgentChoice
+
+pytestmark = pytest.mark.asyncio
+
+DONE = {"tool": "board_move", "arguments": {"state": "Done"}}
+GIVEN = {"skill_activated", "skill_seen"}
+OURS, THEIRS = ".symphony/skills", ".agents/skills"
+
+
+def activate(name: str) -> dict[str, Any]:
+    return {"tool": "activate_skill", "arguments": {"name": name}}
+
+
+def _setup(project: Project, *steps: dict[str, Any], links: dict[str, str], **skills: Any) -> None:
+    """Two skills, links of the repository, and an agent whose every line of input is also kept."""
+    command = f'tee -a "{project.root}/heard" | {scripted()}'
+    project.workflow(command=command, agent={"skills": {"user_path": None, **skills}})
+    for name in ("greet", "release"):
+        project.skill(name, description=f"About {name}.", body=f"Body of {name}.")
+    for place, target in links.items():
+        link = project.repo / place
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(project.repo / target, link.parent))
+    project.commit("Skills")
+    project.issue("SYM-1", [*steps, DONE])
+
+
+def _heard(project: Project) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (project.root / "heard").read_text("utf-8").splitlines()]
+
+
+async def run(
+    project: Project, *steps: dict[str, Any], links: dict[str, str] | None = None, **skills: Any
+) -> tuple[PromptPreview, dict[str, Any], list[str]]:
+    """The preview, what thread/start was sent, and what the agent's calls of tools were answered."""
+    await to_thread.run_sync(lambda: _setup(project, *steps, links=links or {}, **skills))
+    told = await _preview(project)
+    async with serving(project) as served:
+        await served.watcher.until_seen(RunEnded)
+    frames = await to_thread.run_sync(_heard, project)
+    (started,) = [frame["params"] for frame in frames if frame.get("method") == "thread/start"]
+    assert started.get("developerInstructions") == told.envelope
+    answers = [frame["result"]["output"] for frame in frames if "output" in frame.get("result", {})]
+    return told, started, answers[:-1]
+
+
+async def _preview(project: Project) -> PromptPreview:
+    environment = project.env()
+    store = await to_thread.run_sync(open_store, project.repo / "WORKFLOW.md", environment)
+    bound = bind(store.current(), host=LocalHost(), environment=environment)
+    (issue,) = await bound.tracker.fetch_issues_by_ids(["SYM-1"])
+    return await preview(bound, issue, None, agent=AgentChoice())
+
+
+def _tools(started: dict[str, Any]) -> list[str]:
+    return [tool["name"] for tool in started["dynamicTools"]]
+
+
+async def test_by_default_there_is_no_tool_and_the_agents_own_list_is_left_alone(project: Project) -> None:
+    told, started, _ = await run(project)
+    assert not {"activate_skill", "skill_search"} & set(_tools(started))
+    assert "skills" not in started["config"]
+    assert told.catalog.names == ("greet", "release")
+
+
+async def test_a_skill_is_activated_and_counts_as_seen(project: Project) -> None:
+    with capture_logs() as logs:
+        told, started, answers = await run(project, activate("greet"), activate("greet"), activation="tool")
+    assert "activate_skill" in _tools(started)
+    assert "call the tool `activate_skill`" in str(told.envelope)
+    first, again = answers
+    assert "Body of greet." in first
+    assert "already active" in again
+    events = [(log["event"], log["name"]) for log in logs if log["event"] in GIVEN]
+    assert events == [("skill_activated", "greet"), ("skill_seen", "greet")]
+
+
+async def test_too_many_to_list_are_searched(project: Project) -> None:
+    search = {"tool": "skill_search", "arguments": {"query": "release"}}
+    with capture_logs() as logs:
+        told, started, answers = await run(
+            project, search, activate("release"), activation="tool", search_above=1
+        )
+    assert {"activate_skill", "skill_search"} <= set(_tools(started))
+    assert "There are 2 skills" in str(told.envelope)
+    found, body = answers
+    assert f"- release (file: {project.workspaces}/SYM-1/{OURS}/release/SKILL.md) — About release." in found
+    assert "Body of release." in body
+    assert {one.reason.value for one in told.catalog.dropped} == {"search"}
+    (said,) = [log for log in logs if log["event"] == "skills_searchable"]
+    assert (said["count"], said["limit"]) == (2, 1)
+
+
+@pytest.mark.parametrize("source", ["workspace", "base_branch"])
+async def test_case_80_where_all_is_ours_the_agents_own_list_is_off(project: Project, source: str) -> None:
+    with capture_logs() as logs:
+        told, started, _ = await run(project, links={THEIRS: OURS}, source=source)
+    assert started["config"]["skills"] == {"include_instructions": False}
+    assert told.catalog.names == ("greet", "release")
+    assert [log["event"] for log in logs].count("agent_skills_silenced") == 1
+
+
+async def test_what_the_agent_lists_anyway_is_not_repeated(project: Project) -> None:
+    await to_thread.run_sync(_team, project)
+    told, started, _ = await run(project, links={f"{THEIRS}/greet": f"{OURS}/greet"})
+    assert "skills" not in started["config"]
+    assert told.catalog.names == ("release",)
+    assert [(one.name, one.reason.value) for one in told.catalog.dropped] == [("greet", "native")]
+
+
+async def test_the_text_of_the_base_branch_is_not_left_out_for_that_of_the_branch(project: Project) -> None:
+    await to_thread.run_sync(_team, project)
+    links = {f"{THEIRS}/greet": f"{OURS}/greet"}
+    told, started, _ = await run(project, links=links, source="base_branch")
+    assert "skills" not in started["config"]
+    assert told.catalog.names == ("greet", "release")
+
+
+async def test_the_two_lists_can_be_left_as_they_are(project: Project) -> None:
+    told, started, _ = await run(project, links={THEIRS: OURS}, native="always")
+    assert "skills" not in started["config"]
+    assert told.catalog.names == ("greet", "release")
+
+
+def _team(project: Project) -> Path:
+    return project.write(f"{THEIRS}/team/SKILL.md", "---\nname: team\ndescription: d\n---\n")

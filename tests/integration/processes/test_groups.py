@@ -1,0 +1,183 @@
+"""Where the daemon's control group may be divided, nothing escapes: no mark, no parent, no session needed."""
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from symphony.processes.groups import RunGroups, own_group
+from symphony.processes.processes import ProcessTable
+
+# A daemon in small, which joins the group first. What it starts loses mark, parents and session.
+_DAEMON = """
+import anyio, os, psutil, sys
+from pathlib import Path
+Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
+from symphony.processes.local import LocalHost
+async def main():
+    host = LocalHost(instance="of-a-test")
+    if sys.argv[2] == "reap":
+        left = host.find_left()
+        ended = await host.end(left, grace_ms=100)
+        print(sorted(one.pid for one in left), ended, host.find_left(), flush=True)
+        return
+    env = {"PATH": os.environ["PATH"], "SYMPHONY_RUN_ID": "run-1"}
+    here = Path.cwd()
+    child = await host.spawn(["sh", "-c", sys.argv[3]], cwd=here, env=env, stderr_path=here / "stderr")
+    told = (await child.receive()).decode().strip()
+    family = child.descendants()
+    print(told, [one.pid for one in family], flush=True)
+    if sys.argv[2] == "leave":
+        psutil.Process(child.identity.pid).parent().kill()  # the subreaper, which would see to it
+        os.kill(os.getpid(), 9)
+    print(await host.end(family, grace_ms=100), host.find_marked(["run-1"]), flush=True)
+    host._groups.tidy()
+anyio.run(main)
+"""
+_ESCAPES = "(env -i setsid -f sh -c 'trap \"\" TERM; echo $$; exec sleep 623') & wait; exec sleep 624"
+_V2 = [
+    line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if line.split()[2] == "cgroup2"
+]
+
+
+def _made(place: Path) -> bool:
+    try:
+        place.mkdir()
+    except OSError:
+        return False
+    return (place / "cgroup.kill").exists()
+
+
+@pytest.fixture
+def delegated() -> Iterator[Path]:
+    """A group as a service with `Delegate=yes` has one; gone at the end with all that is in it."""
+    own = own_group()
+    tops = [own] if own is not None else [Path(mount) for mount in _V2]
+    places = [top / f"symphony-test-{uuid.uuid4().hex}" for top in tops]
+    place = next((place for place in places if _made(place)), None)
+    if place is None:
+        pytest.skip("no control group that this user may divide")
+    yield place
+    (place / "cgroup.kill").write_text("1")
+    for pid in [int(line) for path in place.rglob("cgroup.procs") for line in path.read_text().split()]:
+        psutil.Process(pid).wait(15)
+    for directory, _, _ in os.walk(place, topdown=False):
+        Path(directory).rmdir()
+
+
+def _daemon(place: Path, tmp_path: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", _DAEMON, str(place), *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+
+def _lives(pid: str) -> bool:
+    table = ProcessTable()
+    found = table.identify(int(pid))
+    return found is not None and table.alive(found)
+
+
+def test_what_lost_mark_parent_and_session_ends_with_its_run(delegated: Path, tmp_path: Path) -> None:
+    done = _daemon(delegated, tmp_path, "end", _ESCAPES)
+
+    first, second = done.stdout.splitlines()
+    pid, _, family = first.partition(" ")
+    assert pid in family
+    assert second == "() ()"
+    assert not _lives(pid)
+    assert list(delegated.glob("symphony-*")) == [], "groups that nobody is in are removed"
+
+
+def test_a_successor_finds_it_after_a_crash(delegated: Path, tmp_path: Path) -> None:
+    died = _daemon(delegated, tmp_path, "leave", _ESCAPES)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    pid = died.stdout.split()[0]
+    assert _lives(pid), "it survives its daemon: the control"
+
+    reaped = _daemon(delegated, tmp_path, "reap")
+
+    left, _, survived = reaped.stdout.partition("] ")
+    assert pid in left, reaped.stderr
+    assert survived == "() ()\n"
+    assert not _lives(pid)
+
+
+def _proc(tmp_path: Path, cgroup: str, mountinfo: str) -> Path:
+    (tmp_path / "cgroup").write_text(cgroup)
+    (tmp_path / "mountinfo").write_text(mountinfo)
+    return tmp_path
+
+
+def _line(root: str, mount: Path, kind: str = "cgroup2") -> str:
+    return f"36 35 0:30 {root} {mount} rw,nosuid - {kind} cgroup2 rw\n"
+
+
+def test_the_own_group_is_found_below_its_mount(tmp_path: Path) -> None:
+    own = tmp_path / "mount" / "service"
+    own.mkdir(parents=True)
+    (own / "cgroup.procs").touch()
+    for cgroup, root in (("0::/service\n", "/"), ("1:cpu:/x\n0::/slice/service\n", "/slice")):
+        proc = _proc(tmp_path, cgroup, _line("/", tmp_path, "tmpfs") + _line(root, own.parent))
+        (own / "cgroup.kill").unlink(missing_ok=True)
+        assert own_group(proc) is None, "a group that cannot be killed is that of the machine, or too old"
+        (own / "cgroup.kill").touch()
+        assert own_group(proc) == own
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "mountinfo"),
+    [
+        ("", ""),
+        ("1:cpu:/x\n", "36 35 0:30 / /m rw - cgroup2 cgroup2 rw\n"),
+        ("0::/service\n", "36 35 0:30 /other /m rw - cgroup2 cgroup2 rw\n"),
+        ("0::/service\n", "36 35 0:30 / /m rw - tmpfs tmpfs rw\n"),
+        ("0::/service\n", "36 - cgroup2 cgroup2 rw\n"),
+    ],
+)
+def test_where_there_is_no_such_group_nothing_is_divided(tmp_path: Path, cgroup: str, mountinfo: str) -> None:
+    assert own_group(_proc(tmp_path, cgroup, mountinfo)) is None
+    assert own_group(tmp_path / "nowhere") is None
+
+
+def test_a_group_is_not_taken_away_from_a_run_that_is_about_to_join_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups, root, now = RunGroups(tmp_path, "i"), tmp_path / "symphony-i", [1_000.0]
+    monkeypatch.setattr("symphony.processes.groups.time.monotonic", lambda: now[0])
+    groups.enter("run-1", ["true"])
+    groups.enter("run-2", ["true"])
+    assert sorted(place.name for place in root.iterdir()) == ["run-1", "run-2"], "both were just started"
+    now[0] += 60
+    groups.enter("run-3", ["true"])
+    assert [place.name for place in root.iterdir()] == ["run-3"], "the others ended long ago"
+    groups.tidy()
+    assert not root.exists()
+
+
+def test_what_the_kernel_refuses_is_as_if_there_were_no_groups(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    groups = RunGroups(tmp_path / "file", "i")
+    for run_id in ("../run", ""):
+        assert groups.enter(run_id, ["true"]) == ["true"]
+    assert subprocess.run(
+        groups.enter("run-1", ["echo", "started"]), stdout=subprocess.PIPE, check=True
+    ).stdout
+    groups.kill([os.getpid()])
+    assert list(groups.members()) == []
+    assert list(groups.members(["run-1"])) == []
+    made = RunGroups(tmp_path, "i")
+    made.enter("run-1", ["true"])
+    (tmp_path / "symphony-i" / "run-1" / "cgroup.procs").write_text("no number")
+    assert list(made.members()) == []

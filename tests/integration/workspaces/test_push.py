@@ -1,0 +1,256 @@
+"""Pushing to the remote `origin` of a local repository, which belongs to people (`workspace.push`)."""
+
+import shlex
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from symphony.domain.failures import Category, Failure
+from symphony.domain.issue import Issue
+from symphony.workspaces.manager import WorkspaceManager
+from symphony.workspaces.model import Delivery, Workspace
+
+pytestmark = pytest.mark.asyncio
+
+Make = Callable[..., WorkspaceManager]
+Git = Callable[..., str]
+MakeIssue = Callable[[str], Issue]
+
+
+@pytest.fixture
+def origin(tmp_path: Path, repo: Path, git: Git) -> Path:
+    """The remote of the operator's repository."""
+    path = tmp_path / "origin.git"
+    git(tmp_path, "clone", "-q", "--bare", str(repo), str(path))
+    git(repo, "remote", "add", "origin", str(path))
+    return path
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """The port of a server that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
+async def worked_on(manager: WorkspaceManager, issue: Issue, git: Git) -> Workspace:
+    """A workspace with one commit."""
+    made = await manager.prepare(issue, None)
+    commit(git, made.path, "one")
+    return made
+
+
+def commit(git: Git, where: Path, name: str, *options: str) -> str:
+    (where / f"{name}.txt").write_text(f"{name}\n")
+    git(where, "add", "-A")
+    git(where, "commit", "-qm", name, *options)
+    return git(where, "rev-parse", "HEAD")
+
+
+def refused(delivery: Delivery) -> Failure:
+    """The failure of a push whose work is safe in the mirror."""
+    assert (delivery.delivered, delivery.pushed) == (True, False)
+    failure = delivery.push_failure
+    assert failure is not None
+    assert (failure.category, failure.retryable) == (Category.PUSH_FAILED, True)
+    assert "\n" not in failure.line
+    assert failure.hint
+    return failure
+
+
+async def test_a_local_repositorys_branch_is_pushed_to_its_origin(
+    make_manager: Make, git: Git, repo: Path, origin: Path, issue: MakeIssue
+) -> None:
+    manager = make_manager(repo=str(repo), push="origin")
+    made = await worked_on(manager, issue("MT-1"), git)
+
+    delivery = await manager.deliver(made)
+    again = await manager.deliver(made)
+
+    assert (delivery.pushed, delivery.push_failure, delivery.warnings) == (True, None, ())
+    assert git(origin, "rev-parse", "symphony/MT-1") == git(repo, "rev-parse", "symphony/MT-1")
+    assert again == delivery
+
+
+async def test_what_we_pushed_ourselves_is_replaced_by_a_rewritten_branch(
+    make_manager: Make, git: Git, repo: Path, origin: Path, issue: MakeIssue
+) -> None:
+    manager = make_manager(repo=str(repo), push="origin")
+    made = await worked_on(manager, issue("MT-1"), git)
+    await manager.deliver(made)
+    better = commit(git, made.path, "two", "--amend")
+
+    assert (await manager.deliver(made)).pushed
+    assert git(origin, "rev-parse", "symphony/MT-1") == better
+
+
+async def test_what_somebody_else_put_on_the_remote_branch_stays(
+    make_manager: Make, git: Git, repo: Path, origin: Path, issue: MakeIssue
+) -> None:
+    manager = make_manager(repo=str(repo), push="origin")
+    made = await worked_on(manager, issue("MT-1"), git)
+    await manager.deliver(made)
+    theirs = commit(git, repo, "theirs")
+    git(repo, "push", "-q", "--force", "origin", "main:symphony/MT-1")
+    ours = commit(git, made.path, "two")
+
+    failure = refused(await manager.deliver(made))
+
+    assert "somebody else" in (failure.hint or "")
+    assert git(origin, "rev-parse", "symphony/MT-1") == theirs
+    assert git(repo, "rev-parse", "symphony/MT-1") == ours, "the repository has the work all the same"
+
+
+async def test_a_missing_remote_is_told_and_a_later_push_needs_no_workspace(
+    make_manager: Make, git: Git, tmp_path: Path, repo: Path, issue: MakeIssue
+) -> None:
+    manager = make_manager(repo=str(repo), push="origin")
+    made = await worked_on(manager, issue("MT-1"), git)
+
+    failure = refused(await manager.deliver(made))
+
+    assert "no remote" in failure.message
+    assert "git remote add origin" in (failure.hint or "")
+    head = git(repo, "rev-parse", "symphony/MT-1")
+    (record,) = await manager.recorded()
+    assert (await manager.remove(record)).removed
+    assert await manager.push("symphony/MT-1") == failure
+
+    git(tmp_path, "init", "-q", "--bare", "late.git")
+    git(repo, "remote", "add", "origin", str(tmp_path / "late.git"))
+
+    assert await make_manager(repo=str(repo), push="origin").push("symphony/MT-1") is None
+    assert git(tmp_path / "late.git", "rev-parse", "symphony/MT-1") == head
+
+
+async def test_a_remote_that_refuses_says_why(
+    make_manager: Make, git: Git, repo: Path, origin: Path, issue: MakeIssue
+) -> None:
+    hook = origin / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\nprintf 'come back \\033[31mon Monday\\n' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    manager = make_manager(repo=str(repo), push="origin")
+    made = await worked_on(manager, issue("MT-1"), git)
+
+    failure = refused(await manager.deliver(made))
+
+    assert "come back on Monday" in failure.message
+    hook.unlink()
+    assert await manager.push("symphony/MT-1") is None
+    assert git(origin, "rev-parse", "symphony/MT-1") == git(repo, "rev-parse", "symphony/MT-1")
+
+
+async def test_a_remote_that_never_answers_costs_the_network_timeout(
+    make_manager: Make, git: Git, repo: Path, silent: int, issue: MakeIssue
+) -> None:
+    git(repo, "remote", "add", "origin", f"git://127.0.0.1:{silent}/x.git")
+    manager = make_manager(repo=str(repo), push="origin", network_timeout_ms=700)
+    made = await worked_on(manager, issue("MT-1"), git)
+
+    with anyio.fail_after(30):
+        failure = refused(await manager.deliver(made))
+
+    assert "in time" in failure.message
+    assert git(repo, "branch", "--list", "symphony/MT-1")
+
+
+async def test_passwords_in_the_address_are_not_told(
+    make_manager: Make, git: Git, repo: Path, issue: MakeIssue
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    git(repo, "remote", "add", "origin", f"http://me:secret@127.0.0.1:{port}/x.git")
+    manager = make_manager(repo=str(repo), push="origin")
+    made = await worked_on(manager, issue("MT-1"), git)
+
+    failure = refused(await manager.deliver(made))
+
+    assert f"127.0.0.1:{port}" in failure.message
+    assert "secret" not in failure.line
+
+
+async def test_the_operators_settings_for_the_remote_hold_and_no_hook_of_theirs_runs(
+    make_manager: Make, git: Git, tmp_path: Path, repo: Path, origin: Path, issue: MakeIssue
+) -> None:
+    """`pushurl`, `insteadOf` and `core.sshCommand` of the repository lead to the place that they name."""
+    calls = tmp_path / "calls"
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f'#!/bin/sh\necho "$@" >> {calls}\nshift\nexec sh -c "$*"\n')
+    ssh.chmod(0o755)
+    git(repo, "config", "core.sshCommand", shlex.quote(str(ssh)))
+    git(repo, "config", "ssh.variant", "simple")
+    git(repo, "config", f"url.ssh://host{origin.parent}/.insteadOf", "work:")
+    git(repo, "config", "remote.origin.pushurl", f"work:{origin.name}")
+    git(repo, "config", "push.followTags", "true")
+    git(repo, "config", "remote.origin.mirror", "true")
+    trap = repo / ".git" / "hooks" / "pre-push"
+    trap.parent.mkdir(exist_ok=True)
+    trap.write_text(f"#!/bin/sh\necho hook >> {calls}\n")
+    trap.chmod(0o755)
+    git(repo, "tag", "-a", "-m", "one", "v1")
+    manager = make_manager(repo=str(repo), push="origin")
+    made = await worked_on(manager, issue("MT-1"), git)
+
+    assert (await manager.deliver(made)).push_failure is None
+
+    assert git(origin, "rev-parse", "symphony/MT-1") == git(repo, "rev-parse", "symphony/MT-1")
+    assert git(origin, "tag", "--list") == ""
+    assert calls.read_text().startswith("host git-receive-pack ")
+    assert "hook" not in calls.read_text()
+
+
+async def test_a_branch_that_the_repository_could_not_take_is_pushed_from_the_mirror(
+    make_manager: Make, git: Git, repo: Path, origin: Path, issue: MakeIssue
+) -> None:
+    manager = make_manager(repo=str(repo), push="origin")
+    made = await worked_on(manager, issue("MT-1"), git)
+    await manager.deliver(made)
+    git(repo, "checkout", "-q", "symphony/MT-1")
+    head = commit(git, made.path, "two")
+
+    delivery = await manager.deliver(made)
+
+    assert (delivery.pushed, len(delivery.warnings)) == (True, 1)
+    assert git(origin, "rev-parse", "symphony/MT-1") == head
+    assert git(repo, "rev-parse", "origin/symphony/MT-1") == head
+    git(repo, "fsck", "--connectivity-only")
+
+
+async def test_a_dry_run_tells_whether_the_remote_takes_branches(
+    make_manager: Make, git: Git, repo: Path, origin: Path, silent: int
+) -> None:
+    assert await make_manager(repo=str(repo)).check_push() is None
+    pushing = make_manager(repo=str(repo), push="origin", network_timeout_ms=5_000)
+    assert await pushing.check_push() is None
+    assert await make_manager(repo=f"file://{origin}", push="origin").check_push() is None
+    assert git(origin, "branch", "--list", "symphony/*") == ""
+    git(repo, "remote", "set-url", "origin", f"git://127.0.0.1:{silent}/x.git")
+    hasty = make_manager(repo=str(repo), push="origin", network_timeout_ms=500)
+    with anyio.fail_after(30):
+        failure = await hasty.check_push()
+    assert failure is not None
+    assert "in time" in failure.message
+    assert failure.hint
+    git(repo, "remote", "remove", "origin")
+    failure = await pushing.check_push()
+    assert failure is not None
+    assert "no remote" in failure.message
+
+
+async def test_what_cannot_be_pushed_at_all_is_not_worth_another_try(
+    make_manager: Make, git: Git, repo: Path, issue: MakeIssue
+) -> None:
+    made = await worked_on(make_manager(repo=str(repo)), issue("MT-1"), git)
+    assert (await make_manager(repo=str(repo)).deliver(made)).push_failure is None
+    for manager, branch in (
+        (make_manager(repo=str(repo)), "symphony/MT-1"),
+        (make_manager(push="origin"), "symphony/MT-1"),
+        (make_manager(repo=str(repo), push="origin"), "symphony/MT-2"),
+    ):
+        failure = await manager.push(branch)
+        assert failure is not None
+        assert (failure.category, failure.retryable) == (Category.PUSH_FAILED, False)

@@ -1,0 +1,222 @@
+"""The orders of an operator over HTTP: who may give them, what they may hold, how they are refused."""
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from harness.asking import FakeOperator, asking
+from harness.chronicle import conforms
+from symphony.api.access import CONTROL, Access
+from symphony.api.port import (
+    ISSUE_VERBS,
+    MAX_ANSWER_CHARS,
+    OWN_VERBS,
+    RefusedError,
+    UnavailableError,
+)
+from symphony.api.requests import MAX_ANSWER_BYTES
+
+TOKEN = "a-token-of-the-operator"
+LOOPBACK = Access.tcp("127.0.0.1", TOKEN)
+REMOTE = Access.tcp("0.0.0.0", TOKEN)  # noqa: S104 - an address as data
+BEARER = {"authorization": f"Bearer {TOKEN}"}
+PATHS = [
+    *(f"/api/v1/SYM-1/{verb}" for verb in ISSUE_VERBS),
+    *(f"/api/v1/control/{verb}" for verb in OWN_VERBS),
+]
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture
+def operator() -> FakeOperator:
+    return FakeOperator()
+
+
+@pytest_asyncio.fixture
+async def client(operator: FakeOperator) -> AsyncIterator[httpx.AsyncClient]:
+    async with asking(operator) as client:
+        yield client
+
+
+def body_of(path: str) -> dict[str, str] | None:
+    return {"text": "Blue"} if path.endswith("answer") else None
+
+
+async def order(access: Access, path: str, headers: dict[str, str]) -> tuple[int, list[object]]:
+    operator = FakeOperator()
+    async with asking(operator, access) as client:
+        response = await client.post(path, json=body_of(path) or {}, headers=headers)
+    return response.status_code, list(operator.orders)
+
+
+def refused(response: httpx.Response, status: int, code: str) -> None:
+    assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+    conforms(response.json(), "Error")
+
+
+# --- what there is ---
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_an_order_is_taken_and_says_what_happens_now(
+    client: httpx.AsyncClient, operator: FakeOperator, path: str
+) -> None:
+    response = await client.post(path, json=body_of(path))
+    assert response.status_code == 202
+    conforms(response.json(), "Verb")
+    verb = path.rpartition("/")[2]
+    identifier = "SYM-1" if verb in ISSUE_VERBS else None
+    text = "Blue" if verb == "answer" else None
+    assert operator.orders == [(verb, identifier, text)]
+    assert response.json() == {
+        "verb": verb,
+        "issue_identifier": identifier,
+        "changed": True,
+        "message": "so it will be",
+        "requested_at": "2026-03-01T12:30:00Z",
+    }
+
+
+async def test_an_identifier_is_decoded_once(client: httpx.AsyncClient, operator: FakeOperator) -> None:
+    assert (await client.post("/api/v1/a%2Fb%20%C3%BC/stop")).status_code == 202
+    assert operator.orders == [("stop", "a/b ü", None)]
+
+
+@pytest.mark.parametrize("verb", ISSUE_VERBS)
+async def test_an_issue_that_is_not_known(client: httpx.AsyncClient, verb: str) -> None:
+    path = f"/api/v1/SYM-9/{verb}"
+    refused(await client.post(path, json=body_of(path)), 404, "issue_not_found")
+    path = f"/api/v1/control/{verb}"
+    refused(await client.post(path, json=body_of(path)), 404, "issue_not_found")
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_an_order_that_does_not_fit_tells_what_to_do_instead(
+    client: httpx.AsyncClient, operator: FakeOperator, path: str
+) -> None:
+    operator.unfit = RefusedError("not_now", "it is over", hint="look at the status")
+    response = await client.post(path, json=body_of(path))
+    refused(response, 409, "not_now")
+    assert response.json()["error"]["hint"] == "look at the status"
+    operator.unfit = RefusedError("not_now", "it is over")
+    assert "hint" not in (await client.post(path, json=body_of(path))).json()["error"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_daemon_that_cannot_take_orders_now(
+    client: httpx.AsyncClient, operator: FakeOperator, path: str
+) -> None:
+    operator.fails = UnavailableError("orchestrator_unavailable", "starting")
+    refused(await client.post(path, json=body_of(path)), 503, "orchestrator_unavailable")
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE"])
+async def test_an_order_is_given_by_post_alone(
+    client: httpx.AsyncClient, operator: FakeOperator, path: str, method: str
+) -> None:
+    response = await client.request(method, path)
+    assert (response.status_code, response.headers["allow"]) == (405, "OPTIONS, POST")
+    assert operator.orders == []
+
+
+# --- who may ---
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_over_tcp_an_order_takes_the_token_also_on_this_machine(path: str) -> None:
+    for access in (LOOPBACK, REMOTE):
+        for headers in ({}, {"authorization": f"Bearer {TOKEN}x"}, {"authorization": f"Basic {TOKEN}"}):
+            assert await order(access, path, headers) == (401, [])
+        status, orders = await order(access, path, BEARER)
+        assert (status, len(orders)) == (202, 1)
+    assert (await order(CONTROL, path, {}))[0] == 202
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_the_token_excuses_neither_another_origin_nor_another_host(path: str) -> None:
+    for headers in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}):
+        for access in (LOOPBACK, REMOTE, CONTROL):
+            assert await order(access, path, BEARER | headers) == (403, [])
+    assert await order(LOOPBACK, path, BEARER | {"host": "evil.example"}) == (403, [])
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_what_a_form_can_send_is_no_order(path: str) -> None:
+    kind = {"content-type": "text/plain"}
+    for access in (LOOPBACK, REMOTE, CONTROL):
+        assert await order(access, path, BEARER | kind) == (415, [])
+
+
+async def test_what_only_looks_needs_no_token_on_this_machine() -> None:
+    async with asking(FakeOperator(), LOOPBACK) as client:
+        assert (await client.get("/api/v1/state")).status_code == 200
+        assert (await client.post("/api/v1/refresh")).status_code == 202
+
+
+# --- what it may hold ---
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ("Blue", "Blue"),
+        ("  two\nlines\t ", "  two\nlines\t "),
+        ("a\x1b[31mred\x00\u202e", "ared "),
+        ("crlf\r\nend", "crlf\nend"),
+        ("{{ issue }} ```\n", "{{ issue }} ```\n"),
+        ("\U0001f3bc" * MAX_ANSWER_CHARS, "\U0001f3bc" * MAX_ANSWER_CHARS),
+    ],
+)
+async def test_an_answer_is_text_without_what_steers_a_terminal(
+    client: httpx.AsyncClient, operator: FakeOperator, given: str, taken: str
+) -> None:
+    assert (await client.post("/api/v1/SYM-1/answer", json={"text": given})).status_code == 202
+    assert operator.orders == [("answer", "SYM-1", taken)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"null",
+        b'"Blue"',
+        b'{"text": null}',
+        b'{"text": ["a"]}',
+        b'{"text": 1}',
+        b'{"text": "a", "more": 1}',
+        b'{"text": "a"',
+        b'{"text": "\xff"}',
+        b'{"text": "' + b"x" * (MAX_ANSWER_CHARS + 1) + b'"}',
+        b"[" * 100_000,
+    ],
+)
+async def test_a_body_that_is_no_answer(
+    client: httpx.AsyncClient, operator: FakeOperator, body: bytes
+) -> None:
+    headers = {"content-type": "application/json"}
+    refused(await client.post("/api/v1/SYM-1/answer", content=body, headers=headers), 400, "bad_request")
+    assert operator.orders == []
+
+
+async def test_an_answer_that_is_far_too_long_is_not_read(
+    client: httpx.AsyncClient, operator: FakeOperator
+) -> None:
+    body = b" " * (MAX_ANSWER_BYTES + 1)
+    headers = {"content-type": "application/json"}
+    response = await client.post("/api/v1/SYM-1/answer", content=body, headers=headers)
+    refused(response, 413, "payload_too_large")
+    assert operator.orders == []
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if not path.endswith("answer")])
+async def test_other_orders_hold_nothing(
+    client: httpx.AsyncClient, operator: FakeOperator, path: str
+) -> None:
+    refused(await client.post(path, json={"text": "Blue"}), 400, "bad_request")
+    assert operator.orders == []

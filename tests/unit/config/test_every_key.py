@@ -1,0 +1,145 @@
+"""Every key with everything it must not be: one line, at the line of the key, with a hint."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from symphony.config.keys import KEYS, Key
+from symphony.domain.failures import Blame
+
+if TYPE_CHECKING:
+    from unit.config.conftest import Parse, Refuse
+
+HUGE = "9" * 400
+NOT_TEXT = ("true", "7", "1.5", ".nan", ".inf", "[a]", "{a: 1}")
+NUL = '"a\\0b"'
+BLANK = ("''", "'  '")
+NOT_A_NUMBER = ("true", "'7'", "many", "1.5", "1.0", ".nan", ".inf", "[1]", "{a: 1}", HUGE, f"-{HUGE}")
+NOT_A_MAP = ("true", "7", "1.5", "text", "[a]", ".nan", "''")
+NOT_A_LIST = ("true", "7", "1.5", "text", "{a: 1}", ".nan", "''")
+NOT_A_WORD = (*NOT_TEXT, *BLANK, "maybe", NUL)
+
+BY_SHAPE = {
+    "text": (*NOT_TEXT, *BLANK, NUL),
+    "script": (*NOT_TEXT, NUL),
+    "path": (*NOT_TEXT, *BLANK, NUL, "~no-such-user-here/x"),
+    "path or URL": (*NOT_TEXT, *BLANK, NUL, "-x", "--upload-pack=x"),
+    "relative path": (*NOT_TEXT, *BLANK, NUL, "/etc", "..", "a/../../b", "'~/x'"),
+    "absolute path, or list of them": (
+        *("7", "true", "1.5", "{a: b}", "[7]", "[/a, b]", "['']"),
+        *BLANK,
+        *(NUL, "a/b", "./x", "..", "'~other/x'", "$HOME/x"),
+    ),
+    "shell command": (*NOT_TEXT, *BLANK, NUL),
+    "true or false": ("0", "1", "'yes'", "'true'", "''", "[]", "{}", ".nan", "1.0"),
+    "number": NOT_A_NUMBER,
+    "number > 0": (*NOT_A_NUMBER, "0", "-1"),
+    "number ≥ 0": (*NOT_A_NUMBER, "-1"),
+    "number 0 to 65535": (*NOT_A_NUMBER, "-1", "65536"),
+    "map": NOT_A_MAP,
+    "map of state to number > 0": NOT_A_MAP,
+    "text or map": ("true", "7", "1.5", "[a]", ".nan"),
+    "list of text": NOT_A_LIST,
+    "list of relative paths": NOT_A_LIST,
+    "list of variable names": (*NOT_A_LIST, "['A-B']", "['']", "[7]"),
+    "map of variable name to text": NOT_A_MAP,
+    "list of rules": NOT_A_LIST,
+    "name of an agent": (*NOT_TEXT, *BLANK, NUL, "nobody"),
+    "map of name to settings": NOT_A_MAP,
+}
+"""What a value of each shape must not be. A new shape without an entry here fails every case of its keys."""
+
+FURTHER = {
+    "workspace.base_branch": ("-x",),
+    "server.host": ("a b", "' a'"),
+    "worker.ssh_hosts": ("['-oProxyCommand=x']",),
+    "codex.approval_policy": ("{a: .nan}", "{a: [{b: .inf}]}"),
+    "codex.turn_sandbox_policy": ("{a: .nan}",),
+    "tracker.kind": ("Markdown", "markdown.", "'mark down'", "a" * 5_000),
+    "agent.kind": ("Codex", "'co dex'"),
+}
+
+
+def _refused(key: Key) -> tuple[str, ...]:
+    words = NOT_A_WORD if key.shape.startswith("`") else BY_SHAPE[key.shape]
+    return (*words, *FURTHER.get(key.name, ()))
+
+
+CASES = [
+    pytest.param(key, value, id=f"{key.name}={value[:24]}")
+    for key in KEYS.values()
+    for value in _refused(key)
+]
+
+
+def _file(name: str, value: str) -> tuple[str, int]:
+    """A workflow that sets one key on a line of its own, and the number of that line."""
+    lines = ["---"]
+    *sections, key = name.split(".")
+    if sections[:1] != ["tracker"]:
+        lines.append("tracker: {kind: markdown}")
+    elif key != "kind":
+        lines += ["tracker:", "  kind: markdown"]
+        sections = []
+    lines += [f"{'  ' * depth}{section}:" for depth, section in enumerate(sections)]
+    depth = name.count(".")
+    lines.append(f"{'  ' * depth}{key}: {value}")
+    return "\n".join([*lines, "---", "Do it."]), len(lines)
+
+
+@pytest.mark.conformance("C-7")
+@pytest.mark.parametrize(("key", "value"), CASES)
+def test_a_value_that_does_not_fit_is_one_line_with_its_place_and_a_hint(
+    refuse: "Refuse", key: Key, value: str
+) -> None:
+    text, line = _file(key.name, value)
+
+    (failure,) = refuse(text)
+
+    assert failure.message.startswith((f"{key.name} ", f"{key.name}["))
+    assert "\n" not in failure.message
+    assert len(failure.message) < 400
+    assert failure.where == f"/repo/WORKFLOW.md:{line}"
+    assert failure.hint
+    assert failure.blame is Blame.CONFIG
+    assert not failure.retryable
+
+
+@pytest.mark.conformance("C-7")
+@pytest.mark.parametrize("name", ["active_states", "terminal_states", "required_labels"])
+@pytest.mark.parametrize("item", [*NOT_TEXT, NUL])
+def test_an_item_of_a_list_that_does_not_fit_is_named(refuse: "Refuse", name: str, item: str) -> None:
+    (failure,) = refuse(f"---\ntracker:\n  kind: markdown\n  {name}:\n    - fine\n    - {item}\n---\nx")
+
+    assert failure.message.startswith(f"tracker.{name}[1] ")
+    assert failure.where == "/repo/WORKFLOW.md:6"
+
+
+@pytest.mark.conformance("C-7")
+def test_every_section_suggests_the_key_that_was_meant(parse: "Parse") -> None:
+    sections = {name.rsplit(".", 1)[0] for name in KEYS if "." in name}
+    for section in sorted(sections):
+        known = next(name for name in KEYS if name.rsplit(".", 1)[0] == section and name != "tracker.kind")
+        misspelt = f"{known}x"
+        (warning,) = parse(_file(misspelt, "1")[0]).warnings
+
+        assert warning.message == f'unknown key "{misspelt}" is ignored'
+        assert warning.where == f"/repo/WORKFLOW.md:{_file(misspelt, '1')[1]}"
+        assert warning.hint == f'did you mean "{known.rsplit(".", 1)[1]}"?'
+
+
+@pytest.mark.conformance("C-6")
+@pytest.mark.parametrize("limit", ["0", "-1", "true", "1.0", "'2'", "many", "[1]", "{a: 1}", ".nan", HUGE])
+def test_a_limit_that_is_none_is_left_out_with_a_warning(parse: "Parse", limit: str) -> None:
+    text, line = _file("agent.max_concurrent_agents_by_state.Todo", limit)
+
+    workflow = parse(text)
+
+    assert workflow.settings.agent.max_concurrent_agents_by_state == {}
+    assert [warning.where for warning in workflow.warnings] == [f"/repo/WORKFLOW.md:{line}"]
+
+
+def test_a_limit_without_a_value_is_no_limit(parse: "Parse") -> None:
+    workflow = parse(_file("agent.max_concurrent_agents_by_state.Todo", "")[0])
+    assert workflow.settings.agent.max_concurrent_agents_by_state == {}
+    assert workflow.warnings == ()

@@ -1,0 +1,58 @@
+from typing import TYPE_CHECKING
+
+import pytest
+
+from symphony.config.keys import KEYS, changed_keys, sections, value_of
+from symphony.config.settings import AgentSettings, BudgetSettings, Reload, Settings, SkillsSettings
+
+if TYPE_CHECKING:
+    from unit.config.conftest import Parse
+
+RESTART = {
+    "server.port",
+    "server.host",
+    "observability.dashboard_enabled",
+    "observability.refresh_ms",
+    "observability.render_interval_ms",
+}
+KINDS = ("codex", "claude", "acp", "command")
+SESSION = {
+    *(f"agent.{name}" for name in ("kind", "fallback", "rules", "max_turns")),
+    "agents",
+    *(f"workspace.{name}" for name in ("isolation", "network")),
+    *(name for name in KEYS if name.split(".")[0] in KINDS and not name.endswith(".stall_timeout_ms")),
+}
+
+
+@pytest.mark.conformance("C-1")
+def test_every_key_says_when_a_change_takes_effect() -> None:
+    by_class = {reload: {key.name for key in KEYS.values() if key.reload is reload} for reload in Reload}
+    assert by_class[Reload.RESTART] == RESTART
+    assert by_class[Reload.SESSION] == SESSION
+    assert by_class[Reload.LIVE] == KEYS.keys() - RESTART - SESSION
+
+
+def test_only_the_tracker_kind_is_required() -> None:
+    assert [key.name for key in KEYS.values() if key.required] == ["tracker.kind"]
+
+
+def test_a_section_is_known_by_its_name() -> None:
+    assert sections(Settings)["agent"] is AgentSettings
+    assert sections(AgentSettings) == {"budget": BudgetSettings, "skills": SkillsSettings}
+
+
+def test_what_changed_is_told_by_class(parse: "Parse") -> None:
+    before = parse("---\ntracker: {kind: markdown}\n---\nx").settings
+    more = "server: {port: 0, host: '::1'}\nagent: {max_turns: 1, skills: {enabled: false}}\n"
+    after = parse(f"---\ntracker: {{kind: markdown}}\n{more}---\nx").settings
+
+    assert changed_keys(before, before, Reload.RESTART) == ()
+    assert changed_keys(before, after, Reload.RESTART) == ("server.port", "server.host")
+    assert changed_keys(before, after, Reload.SESSION) == ("agent.max_turns",)
+    assert changed_keys(before, after, Reload.LIVE) == ("agent.skills.enabled",)
+    assert value_of(after, "server.port") == 0
+
+
+def test_hosts_are_trimmed_without_blanks_and_repeats(parse: "Parse") -> None:
+    text = "---\ntracker: {kind: markdown}\nworker: {ssh_hosts: [' a ', b, '', a, 'c:22']}\n---\nx"
+    assert parse(text).settings.worker.ssh_hosts == ("a", "b", "c:22")

@@ -1,0 +1,294 @@
+"""What a well-formed file is refused for, and what it is warned of."""
+
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+from symphony.agents.base import Surroundings
+from symphony.agents.registry import AGENTS, agent_kind, create_backend
+from symphony.config.document import Judgement, Stamp, WorkflowFile
+from symphony.config.errors import WarningCode, WorkflowError, WorkflowWarning
+from symphony.daemon.admission import ACKNOWLEDGEMENT, admit, judge
+from symphony.daemon.bound import redaction_for
+from symphony.domain.failures import Category
+from symphony.processes.local import LocalHost
+from symphony.trackers.markdown import BoardConfig, MarkdownTracker
+
+PATH = Path("/repo/WORKFLOW.md")
+SECRET = "correct-horse-battery"
+
+
+BUDGET = "agent: {budget: {max_tokens_per_issue: 5000000}}\n"
+
+
+def file(front: str, body: str = "Do it.\n") -> WorkflowFile:
+    """The file with this front matter, and with a budget where nothing is said of agents."""
+    budget = "" if "agent:" in front else BUDGET
+    data = f"---\n{front}{budget}---\n{body}".encode()
+    return WorkflowFile(path=PATH, data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256=""))
+
+
+def judged(front: str, *, acknowledged: bool | None = False) -> Judgement:
+    return judge(file(front), environment={}, acknowledged=acknowledged)
+
+
+@pytest.mark.conformance("C-2")
+def test_what_the_adapter_refuses_stands_beside_what_the_file_gets_wrong_elsewhere() -> None:
+    front = (
+        "tracker:\n  kind: markdown\n  provider:\n    path: 3\n    prefix: '-'\n"
+        "  active_states: [Todo]\nagent: {max_turns: 0}\n"
+    )
+    failures = judged(front).failures
+    assert [(failure.where, failure.message.split()[0]) for failure in failures] == [
+        (f"{PATH}:5", "tracker.provider.path"),
+        (f"{PATH}:6", "tracker.provider.prefix"),
+        (f"{PATH}:8", "agent.max_turns"),
+    ]
+    assert all(failure.hint for failure in failures)
+
+
+def test_a_tracker_section_that_is_wrong_in_itself_is_not_shown_to_the_adapter() -> None:
+    (failure,) = judged("tracker: {kind: markdown, provider: {path: 3}, required_labels: x}\n").failures
+    assert failure.message == "tracker.required_labels must be a list, not text"
+
+
+@pytest.mark.conformance("C-7")
+@pytest.mark.parametrize(
+    ("kind", "key", "hint"),
+    [
+        ("markdown", "pth", 'did you mean "path"?'),
+        ("markdown", "zzz", "markdown knows path, prefix, states, layout"),
+        ("memory", "issue", 'did you mean "issues"?'),
+    ],
+)
+def test_a_provider_key_that_nobody_reads_is_told(kind: str, key: str, hint: str) -> None:
+    (warning,) = judged(f"tracker:\n  kind: {kind}\n  provider:\n    {key}: x\n").warnings
+    assert warning.code is WarningCode.UNKNOWN_KEY
+    assert warning.message == f'unknown key "tracker.provider.{key}" is ignored'
+    assert (warning.where, warning.hint) == (f"{PATH}:5", hint)
+
+
+def test_sessions_meant_for_other_machines_do_not_run_here() -> None:
+    (failure,) = judged("tracker: {kind: markdown}\nworker:\n  ssh_hosts: [build-1]\n").failures
+    assert failure.message.startswith("worker.ssh_hosts names machines")
+    assert failure.where == f"{PATH}:4"
+    assert judged("tracker: {kind: markdown}\nworker: {ssh_hosts: ['', ' ']}\n").failures == ()
+
+
+OPEN = "tracker: {kind: markdown}\ncodex:\n  thread_sandbox: danger-full-access\n"
+
+
+@pytest.mark.conformance("L-4")
+def test_an_open_sandbox_needs_an_acknowledgement() -> None:
+    (failure,) = judged(OPEN, acknowledged=False).failures
+    assert failure.category is Category.INVALID_WORKFLOW_CONFIG
+    assert failure.message == "codex.thread_sandbox lets sessions run without a sandbox"
+    assert failure.where == f"{PATH}:4"
+    assert failure.hint is not None
+    assert ACKNOWLEDGEMENT in failure.hint
+    with pytest.raises(WorkflowError):
+        admit(file(OPEN), environment={}, acknowledged=False)
+
+
+@pytest.mark.conformance("L-4")
+def test_with_the_acknowledgement_it_is_served_without_a_word() -> None:
+    workflow = admit(file(OPEN), environment={}, acknowledged=True)
+    assert workflow.settings.codex.thread_sandbox == "danger-full-access"
+    assert workflow.warnings == ()
+
+
+def test_where_nothing_is_started_an_open_sandbox_is_odd_and_not_wrong() -> None:
+    judgement = judged(OPEN, acknowledged=None)
+    assert judgement.failures == ()
+    assert [warning.code for warning in judgement.warnings] == [WarningCode.UNGUARDED]
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings"),
+    [
+        ("kind: codex", ""),
+        ("kind: claude", ""),
+        ("kind: acp", "acp: {command: gemini --acp}\n"),
+        ("kind: codex, budget: {max_turns_per_issue: 9}", ""),
+        ("kind: command", "command: {profile: aider, model: m}\n"),
+        ("kind: command, budget: {max_tokens_per_day: 9}", "command: {profile: aider, model: m}\n"),
+    ],
+)
+def test_an_agent_that_costs_money_without_a_limit_is_odd(agent: str, settings: str) -> None:
+    front = f"tracker: {{kind: markdown}}\nagent: {{{agent}}}\n{settings}"
+    warnings = judged(front, acknowledged=True).warnings
+    (found,) = [warning for warning in warnings if warning.code is WarningCode.NO_BUDGET]
+    assert found.hint is not None
+    assert found.where == f"{PATH}:3"
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings"),
+    [
+        ("kind: codex, budget: {max_tokens_per_issue: 9}", ""),
+        ("kind: claude, budget: {max_tokens_per_day: 9}", ""),
+        ("kind: command", "command: {command: ./my-script}\n"),
+        ("kind: command, budget: {max_turns_per_issue: 9}", "command: {profile: aider, model: m}\n"),
+    ],
+)
+def test_a_limit_or_an_agent_of_ones_own_is_in_order(agent: str, settings: str) -> None:
+    front = f"tracker: {{kind: markdown}}\nagent: {{{agent}}}\n{settings}"
+    judgement = judged(front, acknowledged=True)
+    assert judgement.failures == ()
+    assert WarningCode.NO_BUDGET not in {warning.code for warning in judgement.warnings}
+
+
+def test_a_policy_that_codex_refuses_is_odd_and_passed_on() -> None:
+    judgement = judged("tracker: {kind: markdown}\ncodex:\n  approval_policy: on-failure\n")
+    assert judgement.workflow is not None
+    (warning,) = judgement.warnings
+    assert (warning.code, warning.where) == (WarningCode.REFUSED_APPROVAL_POLICY, f"{PATH}:4")
+
+
+def test_a_codex_section_that_is_wrong_in_itself_is_told_once() -> None:
+    (failure,) = judged("tracker: {kind: markdown}\ncodex: 5\n").failures
+    assert failure.message == "codex must be a map, not a number"
+
+
+def test_a_file_that_cannot_be_read_as_text_is_one_failure() -> None:
+    broken = WorkflowFile(path=PATH, data=b"---\n\xff\n---\n", stamp=Stamp(mtime_ns=0, size=9, sha256=""))
+    judgement = judge(broken, environment={}, acknowledged=None)
+    assert [failure.category for failure in judgement.failures] == [Category.WORKFLOW_PARSE_ERROR]
+    assert judgement.workflow is None
+    assert judgement.sections == {}
+
+
+# --- what is masked ---
+
+
+class Fallback(MarkdownTracker):
+    """A tracker that would fall back to a variable of its own."""
+
+    @override
+    def secret_environment_names(self) -> frozenset[str]:
+        return frozenset({"BOARD_LOGIN"})
+
+
+@pytest.mark.conformance("O-7")
+def test_the_log_masks_literals_references_and_what_the_tracker_may_fall_back_to() -> None:
+    front = f"tracker: {{kind: markdown, provider: {{token: {SECRET}-1, login: $LOGIN}}}}\n"
+    environment = {
+        "LOGIN": f"{SECRET}-2",
+        "BOARD_LOGIN": f"{SECRET}-3",
+        "MY_TOKEN": f"{SECRET}-4",
+        "X": "plain",
+    }
+    workflow = admit(file(front), environment=environment, acknowledged=False)
+    tracker = Fallback(BoardConfig(path=Path("/board")))
+    redaction = redaction_for(workflow, environment, tracker=tracker)
+    assert redaction.text(f"{SECRET}-1 {SECRET}-2 {SECRET}-3 {SECRET}-4 plain") == "*** *** *** *** plain"
+    own = redaction_for(workflow, environment)
+    assert own.text(f"{SECRET}-1 {SECRET}-2 {SECRET}-4") == "*** *** ***"
+
+
+# --- states to move to, and webhooks ---
+
+BOARD = "tracker:\n  kind: markdown\n  active_states: [Todo, In Progress]\n  terminal_states: [Done]\n"
+LINEAR = "tracker:\n  kind: linear\n  provider: {api_key: k, project_slug: p}\n"
+
+
+@pytest.mark.parametrize("line", ["on_start: in progress", "on_block: Human Review", "on_block: Todo"])
+def test_a_state_that_can_be_moved_to_is_taken(line: str) -> None:
+    assert judged(f"{BOARD}  {line}\n").failures == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("on_start: Human Review", "no active state"),
+        ("on_start: Done", "no active state"),
+        ("on_block: done", "terminal"),
+    ],
+)
+def test_a_move_that_would_end_what_it_is_for_is_refused_with_its_line(line: str, words: str) -> None:
+    (failure,) = judged(f"{BOARD}  {line}\n").failures
+    assert words in failure.message
+    assert (failure.where, bool(failure.hint)) == (f"{PATH}:6", True)
+
+
+@pytest.mark.parametrize("kind", ["markdown", "memory"])
+def test_webhooks_of_a_tracker_that_sends_none_are_refused(kind: str) -> None:
+    (failure,) = judged(f"tracker:\n  kind: {kind}\n  webhook_secret: $HOOK\n").failures
+    assert failure.message == f"tracker.webhook_secret is set, and {kind} sends no webhooks"
+
+
+def test_a_webhook_secret_that_is_not_set_is_a_missing_secret() -> None:
+    (failure,) = judged(f"{LINEAR}  webhook_secret: $HOOK\n").failures
+    assert failure.category is Category.MISSING_TRACKER_SECRET
+    assert failure.hint == "set HOOK where the daemon starts"
+    secret = {"HOOK": SECRET}
+    assert judge(file(f"{LINEAR}  webhook_secret: $HOOK\n"), environment=secret, acknowledged=False).workflow
+
+
+@pytest.mark.parametrize("written", ["$HOOK", SECRET])
+def test_a_webhook_secret_is_masked_and_its_variable_kept_from_children(written: str) -> None:
+    environment = {"HOOK": SECRET}
+    front = f"{LINEAR}  webhook_secret: {written}\n"
+    workflow = admit(file(front), environment=environment, acknowledged=False)
+    assert SECRET not in redaction_for(workflow, environment).text(f"it is {SECRET}")
+    assert SECRET not in repr(workflow.settings)
+    assert ("HOOK" in workflow.secret_names) == (written == "$HOOK")
+    assert any(warning.code is WarningCode.LITERAL_SECRET for warning in workflow.warnings)
+
+
+# --- a prompt that names tools which no session is offered ---
+
+GITHUB = (
+    "tracker:\n  kind: github\n  active_states: [open]\n  terminal_states: [closed]\n"
+    "  provider: {repo: octo-team/website, scope: %s}\n"
+)
+BOARD_PROMPT = "\nDo {{ issue.identifier }}.\n\nMove it with the `board_move` tool.\nThen board_move again.\n"
+
+
+def unknown_tools(front: str, body: str) -> list[WorkflowWarning]:
+    judgement = judge(file(front, body), environment={"GITHUB_TOKEN": SECRET}, acknowledged=None)
+    assert judgement.workflow is not None, judgement.failures
+    assert judgement.workflow.warnings == judgement.warnings
+    return [warning for warning in judgement.warnings if warning.code is WarningCode.UNKNOWN_TOOL]
+
+
+def test_a_tool_of_another_tracker_is_told_once_with_its_line_and_what_there_is() -> None:
+    (warning,) = unknown_tools(GITHUB % "token", BOARD_PROMPT)
+    assert "`board_move`" in warning.message
+    assert warning.where == f"{PATH}:12"
+    assert warning.hint == "sessions are offered issue_move, issue_comment, github_api"
+
+
+def test_a_tool_that_a_setting_takes_away_is_told() -> None:
+    body = "Use `github_api`, then issue_move.\n"
+    assert unknown_tools(GITHUB % "token", body) == []
+    (warning,) = unknown_tools(GITHUB % "off", body)
+    assert "`github_api`" in warning.message
+
+
+def test_only_whole_names_count() -> None:
+    assert unknown_tools(GITHUB % "token", "my_board_move, board_moves, board_move-ment, issue-moves\n") == []
+
+
+def test_the_default_prompt_fits_every_tracker() -> None:
+    assert unknown_tools(GITHUB % "off", "") == []
+    assert unknown_tools("tracker: {kind: markdown}\n", "") == []
+
+
+def test_an_agent_that_takes_no_tools_is_told_of_none() -> None:
+    front = "tracker: {kind: markdown}\nagent: {kind: command}\ncommand: {command: make work}\n"
+    (warning,) = unknown_tools(front, BOARD_PROMPT)
+    assert "no agent here takes tools" in warning.message
+    rules = "agent: {kind: command, rules: [{label: hard, use: codex}]}\ncommand: {command: make work}\n"
+    assert unknown_tools(f"tracker: {{kind: markdown}}\n{rules}", BOARD_PROMPT) == [], "one of them does"
+
+
+@pytest.mark.parametrize("kind", AGENTS.names)
+def test_a_kind_says_of_tools_what_its_backend_says(kind: str, tmp_path: Path) -> None:
+    front = f"tracker: {{kind: markdown}}\nagent: {{kind: {kind}}}\n"
+    sections = "acp: {profile: gemini}\ncommand: {command: make work}\n"
+    judgement = judge(file(front + sections), environment={}, acknowledged=None)
+    (agent,) = judgement.agents.values()
+    around = Surroundings(host=LocalHost(), environ={}, secret_names=frozenset(), homes=tmp_path)
+    assert create_backend(agent, around).capabilities.client_tools is agent_kind(kind).client_tools

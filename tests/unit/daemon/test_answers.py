@@ -1,0 +1,100 @@
+"""Reading answers: bounded, fit to be passed on; a question that is missing is asked again, now and then."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.binding import FakeTracker, make_bound
+from harness.scheduling import make_issue
+from symphony.daemon.answers import Answers
+from symphony.daemon.notes import Notes
+from symphony.scheduler.answers import LONGEST_ANSWER, together
+from symphony.scheduler.commands import PostNote
+from symphony.scheduler.inputs import Remark
+from symphony.trackers.memory import MemoryTracker
+
+pytestmark = pytest.mark.asyncio
+NOTE = PostNote(issue=make_issue(), kind="blocked", body="Red or blue?", occasion="d1-7")
+
+
+class World:
+    """An issue of a board in memory, and a daemon that reads its comments."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.now_ms = 0
+        self.tracker = MemoryTracker([make_issue()])
+        self.bound = replace(make_bound(tmp_path, FakeTracker()), tracker=self.tracker)
+        self.notes = Notes()
+        self.answers = Answers(self.notes, now_ms=lambda: self.now_ms)
+
+    async def ask(self) -> None:
+        await self.notes.post(self.bound, NOTE.issue, kind="blocked", body=NOTE.body, occasion=NOTE.occasion)
+
+    async def read(self) -> tuple[tuple[Remark, ...], tuple[Remark, ...]]:
+        return await self.answers.read(self.bound, NOTE)
+
+    async def comments(self) -> list[str]:
+        return [comment.body for comment in await self.tracker.list_comments("1")]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+async def test_what_was_written_before_the_question_is_no_answer(world: World) -> None:
+    world.tracker.comment("1", "before")
+    await world.ask()
+    world.tracker.comment("1", "Blue", author="ann")
+    answers, others = await world.read()
+    assert [(one.author, one.text) for one in answers] == [("ann", "Blue")]
+    assert others == ()
+
+
+async def test_a_megabyte_is_cut_and_control_characters_are_gone(world: World) -> None:
+    await world.ask()
+    world.tracker.comment("1", "B\x1b[31ml\x00ue\n" + "x" * 1_000_000, author="ann\nann\x1b]0;x\x07")
+    for number in range(10):
+        world.tracker.comment("1", f"more {number}")
+    answers, _ = await world.read()
+    assert len(answers) == 1, "the first one is more than there is room for"
+    assert answers[0].author == "ann ann"
+    assert answers[0].text.startswith("Bl ue\nx")
+    assert together(answers).endswith("(cut: the rest stands on the issue)")
+    assert len(together(answers)) < LONGEST_ANSWER + 100
+
+
+async def test_of_others_the_newest_are_told_by_their_first_lines(world: World) -> None:
+    await world.ask()
+    for number in range(12):
+        world.tracker.comment("1", f"line {number}\nmore", author="mallory", may_answer=None)
+    world.tracker.comment("1", "checks passed", author="ci", may_answer=False)
+    answers, others = await world.read()
+    assert answers == ()
+    assert [one.text for one in others] == [f"line {number}" for number in range(2, 12)]
+
+
+async def test_a_question_that_is_missing_is_asked_again_now_and_then(world: World) -> None:
+    await world.ask()
+    (asked,) = await world.tracker.list_comments("1")
+    world.tracker._comments["1"].clear()
+    world.tracker.comment("1", "Blue")
+    assert await world.read() == ((), ())
+    assert sum("Red or blue?" in body for body in await world.comments()) == 1
+    world.tracker.comment("1", "Blue, I said")
+    answers, _ = await world.read()
+    assert [one.text for one in answers] == ["Blue, I said"]
+    world.tracker._comments["1"].clear()
+    world.now_ms = 599_999
+    await world.read()
+    assert await world.comments() == []
+    world.now_ms = 600_000
+    await world.read()
+    assert len(await world.comments()) == 1
+    assert asked.mine
+
+
+async def test_a_tracker_that_cannot_tell_who_may_answer_is_not_read(world: World, tmp_path: Path) -> None:
+    bound = make_bound(tmp_path, FakeTracker())
+    assert await world.answers.read(bound, NOTE) == ((), ())

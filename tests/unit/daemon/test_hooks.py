@@ -1,0 +1,261 @@
+"""Deliveries of trackers: taken once, gathered, and no more than a wake."""
+
+import hashlib
+import hmac
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from harness.binding import Mailbox
+from symphony.api.port import HookAnswer, HookDeniedError
+from symphony.config.agents import AGENT_SECTIONS
+from symphony.config.document import Stamp, WorkflowFile, parse_workflow
+from symphony.daemon import hooks as module
+from symphony.daemon.bound import Bound
+from symphony.daemon.hooks import Webhooks
+from symphony.journal.model import CommentRecord
+from symphony.scheduler.inputs import WakeAsked
+
+pytestmark = pytest.mark.asyncio
+
+SECRET = "correct-horse-battery"
+NOW_MS = 1_795_800_000_000
+
+
+REFERENCE = "$HOOK_SECRET"
+
+
+def _bound(kind: str = "github", secret: str | None = REFERENCE) -> Bound:
+    text = f"---\ntracker:\n  kind: {kind}\n  webhook_secret: {secret or 'null'}\n---\nDo it.\n"
+    stamp = Stamp(mtime_ns=0, size=0, sha256="")
+    file = WorkflowFile(path=Path("/w/WORKFLOW.md"), data=text.encode(), stamp=stamp)
+    workflow = parse_workflow(file, environment={}, tracker_kinds=(kind,), agent_kinds=AGENT_SECTIONS)
+
+    class Served:
+        settings = workflow.settings
+
+    return cast("Bound", Served())
+
+
+class Naps:
+    """Sleeps that end when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self._wakes: list[anyio.Event] = []
+        self._new = anyio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        self.asked.append(seconds)
+        wake = anyio.Event()
+        self._wakes.append(wake)
+        self._new.set()
+        await wake.wait()
+
+    async def end_next(self) -> float:
+        while not self._wakes:
+            await self._new.wait()
+            self._new = anyio.Event()
+        self._wakes.pop(0).set()
+        await anyio.wait_all_tasks_blocked()
+        return self.asked[-1]
+
+
+class Desk:
+    def __init__(self, bound: Bound | None = None) -> None:
+        self.bound: Bound | None = bound or _bound()
+        self.mailbox = Mailbox()
+        self.naps = Naps()
+        self.now_ms = NOW_MS
+        self.hooks = Webhooks(
+            lambda: self.bound,
+            self.mailbox.post,
+            environment={"HOOK_SECRET": SECRET},
+            now_ms=lambda: self.now_ms,
+            sleep=self.naps.sleep,
+        )
+        self._count = 0
+
+    def send(self, content: Any = None, *, event: str = "issues", delivery: str = "") -> HookAnswer:
+        self._count += 1
+        body = json.dumps({"n": self._count} if content is None else content).encode()
+        mac = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+        headers = {
+            "x-hub-signature-256": f"sha256={mac}",
+            "x-github-event": event,
+            "x-github-delivery": delivery or f"d-{self._count}",
+        }
+        assert self.hooks.admit("github", headers) is None
+        return self.hooks.take("github", headers, body)
+
+    def comment(self, comment_id: int, body: str = "Please.") -> HookAnswer:
+        return self.send({"comment": {"id": comment_id, "body": body}}, event="issue_comment")
+
+    def wakes(self) -> int:
+        assert {type(fact) for fact in self.mailbox.facts} <= {WakeAsked}, "a delivery is a wake and no more"
+        return len(self.mailbox.facts)
+
+
+@asynccontextmanager
+async def at_work(desk: Desk) -> AsyncIterator[Desk]:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(desk.hooks.run)
+        yield desk
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_delivery_wakes_the_poller_after_a_moment() -> None:
+    async with at_work(Desk()) as desk:
+        assert desk.send() == HookAnswer(status="accepted")
+        assert desk.wakes() == 0
+        await desk.naps.end_next()
+        assert [fact.reason for fact in desk.mailbox.facts] == ["webhook"]  # type: ignore[union-attr]
+
+
+async def test_a_storm_is_one_wake_and_then_another_one_after_a_pause() -> None:
+    async with at_work(Desk()) as desk:
+        for _ in range(module.MAX_WAITING + 100):
+            assert desk.send().status == "accepted"
+        await desk.naps.end_next()
+        assert desk.wakes() == 1
+        for _ in range(100):
+            desk.send()
+        await anyio.wait_all_tasks_blocked()
+        assert desk.wakes() == 1
+        assert desk.naps.asked[-1] == module.PAUSE_S
+        await desk.naps.end_next()
+        await desk.naps.end_next()
+        assert desk.wakes() == 2
+
+
+async def test_the_same_delivery_counts_once_by_its_id_and_by_its_body() -> None:
+    desk = Desk()
+    assert desk.send({"n": "a"}, delivery="d-a").status == "accepted"
+    assert desk.send({"n": "a"}, delivery="d-b").status == "duplicate"
+    assert desk.send({"n": "c"}, delivery="d-a").status == "duplicate"
+
+
+async def test_what_was_seen_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_SEEN", 4)
+    desk = Desk()
+    assert [desk.send({"n": n}).status for n in (1, 1, 2, 3, 4, 1)] == [
+        "accepted",
+        "duplicate",
+        "accepted",
+        "accepted",
+        "accepted",
+        "accepted",
+    ]
+
+
+async def test_a_ping_is_ignored() -> None:
+    assert Desk().send(event="ping").status == "ignored"
+
+
+async def test_our_own_comments_wake_nothing_by_their_id() -> None:
+    desk = Desk()
+    known = CommentRecord(issue_id="7", kind="skills", comment_id="77", fingerprint="f", at_wall_ms=0)
+    told: list[tuple[str, ...]] = []
+    notes = desk.hooks.heard([known], lambda *facts: told.append(facts))
+    assert desk.comment(77).status == "ignored"
+    assert desk.comment(78).status == "accepted"
+    notes._remember("7", "blocked", "7/79", "f")
+    assert desk.comment(79).status == "ignored"
+    assert told == [("7", "blocked", "7/79", "f")], "the journal hears of it too"
+
+
+async def test_a_comment_that_becomes_known_as_ours_in_the_meantime_wakes_nothing() -> None:
+    """The tracker may tell of a comment before it has answered him who wrote it."""
+    async with at_work(Desk()) as desk:
+        assert desk.comment(77).status == "accepted"
+        desk.hooks.wrote("77")
+        await desk.naps.end_next()
+        assert desk.wakes() == 0
+
+
+async def test_how_many_own_comments_are_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_OWN", 1)
+    desk = Desk()
+    desk.hooks.wrote("1")
+    desk.hooks.wrote("2")
+    assert desk.comment(1).status == "accepted"
+    assert desk.comment(2).status == "ignored"
+
+
+# --- refused ---
+
+
+def _denied(desk: Desk, tracker: str = "github", headers: dict[str, str] | None = None) -> HookDeniedError:
+    try:
+        if desk.hooks.admit(tracker, headers or {}) is None:
+            desk.hooks.take(tracker, headers or {}, b"{}")
+    except HookDeniedError as error:
+        return error
+    raise AssertionError("it was taken")
+
+
+async def test_off_is_as_if_there_were_nothing() -> None:
+    for desk in (Desk(_bound(secret=None)), Desk(_bound("redmine")), Desk(_bound(secret="$UNSET"))):
+        assert not desk.hooks.open()
+        assert _denied(desk).status == 404
+    starting = Desk()
+    starting.bound = None
+    assert not starting.hooks.open()
+    assert _denied(starting).status == 404
+    assert Desk().hooks.open()
+
+
+async def test_another_tracker_is_not_served() -> None:
+    assert _denied(Desk(), "linear").status == 404
+
+
+async def test_what_is_refused_is_told_without_the_secret_and_not_again_at_once() -> None:
+    desk = Desk()
+    forged = {"x-hub-signature-256": "sha256=" + "0" * 64}
+    with capture_logs() as lines:
+        for _ in range(3):
+            assert (_denied(desk, headers=forged).status, _denied(desk).status) == (401, 401)
+    assert [line["code"] for line in lines] == ["webhook_signature", "webhook_unsigned"]
+    assert SECRET not in str(lines)
+    desk.now_ms += 60_000
+    with capture_logs() as later:
+        _denied(desk)
+    assert [line["event"] for line in later] == ["webhook_refused"]
+
+
+async def test_the_secret_may_change_while_it_runs() -> None:
+    desk = Desk()
+    desk.bound = _bound(secret="another-one")
+    with pytest.raises(HookDeniedError):
+        desk.send()
+
+
+# --- the handshake of Asana ---
+
+
+async def test_a_handshake_is_answered_and_not_believed() -> None:
+    desk = Desk(_bound("asana"))
+    word = "b537207f20cbfa02357cf448134da559"
+    with capture_logs() as lines:
+        answered = desk.hooks.admit("asana", {"x-hook-secret": word})
+    assert answered == HookAnswer(status="handshake", code=200, headers={"x-hook-secret": word})
+    assert word not in str(lines)
+    body = b'{"events": [{"resource": {"gid": "7", "resource_type": "task"}}]}'
+    mac = hmac.new(word.encode(), body, hashlib.sha256).hexdigest()
+    with pytest.raises(HookDeniedError):
+        desk.hooks.take("asana", {"x-hook-signature": mac}, body)
+
+
+@pytest.mark.parametrize("word", ["short", "a b c d e f g h", "x" * 300, "line\r\nset-cookie: a=b"])
+async def test_only_a_plain_word_is_given_back(word: str) -> None:
+    assert _denied(Desk(_bound("asana")), "asana", {"x-hook-secret": word}).status == 400
+
+
+async def test_only_asana_shakes_hands() -> None:
+    assert _denied(Desk(), headers={"x-hook-secret": "b537207f20cbfa02357cf448134da559"}).status == 401

@@ -1,0 +1,159 @@
+"""The daemon's memory over its lives, on a real journal: what went in comes out, trouble is told."""
+
+import json
+import sqlite3
+from contextlib import AbstractAsyncContextManager, closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from anyio import to_thread
+from structlog.testing import capture_logs
+
+from harness.scheduling import make_issue, make_settings
+from symphony.daemon.memory import JOURNAL_FILE, Memory, remembering, wall_ms
+from symphony.domain.fault_points import FaultPoint
+from symphony.journal.model import HealthState, SkillsNote
+from symphony.observability.model import ListedSkill, Skills
+from symphony.processes.base import Identity
+from symphony.scheduler.inputs import ClaimKind, Outcome, OutcomeKind, Recovered, RunEnded
+from symphony.scheduler.state import Retry, Running, initial
+
+pytestmark = pytest.mark.asyncio
+
+AGENT = Identity(boot_id="b", pid=8, started=2.5)
+SETTINGS = make_settings()
+NOON_MS = 1_767_268_800_000  # 2026-01-01, 12:00 UTC
+EMPTY = initial(SETTINGS, epoch="e")
+RUN = Running(
+    run_id="e-1", issue=make_issue("1"), attempt=2, started_ms=0, max_turns=3, idle_attempts=0, failures=1
+)
+AT_WORK = replace(EMPTY, running={"1": RUN}, day="2026-01-01", day_tokens=7)
+
+
+def _life(path: Path, now_ms: int = NOON_MS) -> AbstractAsyncContextManager[Memory]:
+    return remembering(path, owner=None, mask=str, now_ms=lambda: 5, wall_ms=lambda: now_ms)
+
+
+async def test_what_one_life_knew_the_next_one_is_told(tmp_path: Path) -> None:
+    async with _life(tmp_path) as first:
+        assert first.first_input(SETTINGS, ()) == Recovered(day="2026-01-01")
+        first(EMPTY, Recovered(), AT_WORK, ())
+        first(AT_WORK, Recovered(), AT_WORK, ())
+        first.agent_spawned("e-1", AGENT)
+        first.agent_spawned("preflight", AGENT)
+        first.commented("1", "blocked", "c-1", "f")
+        listed = (ListedSkill(name="s", path="p", sha256="0" * 64, seen=True),)
+        first.skills_loaded("e-1", Skills(commit="abc", listed=listed))
+        assert first.health.state is HealthState.OK
+    async with _life(tmp_path) as second:
+        told = second.first_input(SETTINGS, ())
+        assert second.left_agents == (AGENT,)
+        assert [(one.kind, one.comment_id) for one in second.comments] == [("blocked", "c-1")]
+    (claim,) = told.claims
+    assert (claim.kind, claim.attempt, claim.failures) == (ClaimKind.RUNNING, 2, 1)
+    assert (told.day, told.day_tokens) == ("2026-01-01", 7)
+    assert await to_thread.run_sync(_skills, tmp_path) == [("s", 1)]
+
+
+def _skills(path: Path) -> list[tuple[str, int]]:
+    with closing(sqlite3.connect(path / JOURNAL_FILE)) as journal:
+        return journal.execute("SELECT name, seen FROM skill_uses").fetchall()
+
+
+async def test_a_conversation_is_on_the_disk_when_the_agent_may_be_told_its_task(tmp_path: Path) -> None:
+    async with _life(tmp_path) as memory:
+        memory(EMPTY, Recovered(), AT_WORK, ())
+        await memory.conversation_opened("e-1", "t-1")
+        assert await to_thread.run_sync(_threads, tmp_path) == ["t-1"]
+
+
+def _threads(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path / JOURNAL_FILE)) as journal:
+        records = [json.loads(text) for (text,) in journal.execute("SELECT record FROM runs")]
+    return [record["thread_id"] for record in records]
+
+
+async def test_what_is_put_and_what_is_written_of_a_run_and_of_its_retry_can_be_told(tmp_path: Path) -> None:
+    reached: list[FaultPoint] = []
+    retry = Retry(issue=RUN.issue, attempt=3, due_ms=9, error="no", idle_attempts=0, failures=2)
+    retrying = replace(EMPTY, retrying={"1": retry})
+    ended = RunEnded(run_id="e-1", outcome=Outcome(kind=OutcomeKind.FAILED))
+    opened = remembering(tmp_path, owner=None, mask=str, now_ms=lambda: 5, fault=reached.append)
+    async with opened as memory:
+        memory(EMPTY, Recovered(), AT_WORK, ())
+        assert reached == [FaultPoint.CLAIM_PUT]
+        await memory.journal.flush()
+        assert reached == [FaultPoint.CLAIM_PUT, FaultPoint.CLAIM_WRITTEN]
+        reached.clear()
+        memory(AT_WORK, ended, retrying, ())
+        assert {*reached} == {FaultPoint.RETRY_PUT, FaultPoint.END_PUT}
+        await memory.journal.flush()
+        assert {*reached} > {FaultPoint.RETRY_WRITTEN, FaultPoint.END_WRITTEN}
+
+
+async def test_the_budget_of_yesterday_is_not_that_of_today(tmp_path: Path) -> None:
+    async with _life(tmp_path) as first:
+        first(EMPTY, Recovered(), AT_WORK, ())
+    async with _life(tmp_path, NOON_MS + 86_400_000) as second:
+        told = second.first_input(SETTINGS, ())
+    assert (told.day, told.day_tokens) == ("2026-01-02", 0)
+
+
+async def test_a_damaged_journal_is_told_once_and_a_new_one_begun(tmp_path: Path) -> None:
+    await to_thread.run_sync((tmp_path / JOURNAL_FILE).write_bytes, b"\0\xff{" * 500)
+    with capture_logs() as logs:
+        async with _life(tmp_path) as memory:
+            assert memory.health.state is HealthState.OK
+            assert memory.journal.take_notices() == ()
+    assert [line["event"] for line in logs] == ["journal_notice"]
+    assert "journal" in logs[0]["reason"]
+
+
+@pytest.mark.parametrize("more", [True, False])
+async def test_what_is_lost_while_it_serves_is_told_with_the_next_record_or_at_the_end(
+    tmp_path: Path, *, more: bool
+) -> None:
+    with capture_logs() as logs:
+        async with _life(tmp_path) as memory:
+            await to_thread.run_sync((tmp_path / JOURNAL_FILE).unlink)
+            memory.commented("1", "blocked", "c-1", "f")
+            await memory.journal.flush()
+            if more:
+                memory.commented("1", "blocked", "c-1", "f")
+                assert [line["event"] for line in logs] == ["journal_notice"]
+    (line,) = logs
+    assert "taken away" in line["reason"]
+
+
+async def test_a_journal_that_is_begun_anew_in_mid_life_holds_what_the_daemon_holds(tmp_path: Path) -> None:
+    note = SkillsNote(issue_id="1", issue_identifier="SYM-1", tracker="t", body="b")
+    async with _life(tmp_path) as first:
+        first.unsaid_from(lambda: [note])
+        first(EMPTY, Recovered(), AT_WORK, ())
+        first.agent_spawned("e-1", AGENT)
+        await first.journal.flush()
+        for file in await to_thread.run_sync(lambda: [*tmp_path.iterdir()]):
+            file.unlink()
+        first.commented("1", "blocked", "c-1", "f")
+    async with _life(tmp_path) as second:
+        (claim,) = second.first_input(SETTINGS, ()).claims
+        assert (claim.kind, claim.attempt, claim.failures) == (ClaimKind.RUNNING, 2, 1)
+        assert second.left_agents == (AGENT,)
+        assert second.skills_notes == (note,)
+        assert second.first_input(SETTINGS, ()).day_tokens == 7
+
+
+async def test_a_journal_that_cannot_be_used_costs_a_warning_and_nothing_else(tmp_path: Path) -> None:
+    await to_thread.run_sync((tmp_path / JOURNAL_FILE).mkdir)
+    with capture_logs() as logs:
+        async with _life(tmp_path) as memory:
+            assert memory.health.state is HealthState.MEMORY
+            memory(EMPTY, Recovered(), AT_WORK, ())
+            assert memory.first_input(SETTINGS, ()).claims == ()
+    assert [line["event"] for line in logs][:1] == ["journal_degraded"]
+    assert logs[0]["hint"]
+
+
+async def test_the_wall_clock_is_the_one_that_people_see() -> None:
+    assert wall_ms() > NOON_MS - 10 * 365 * 86_400_000

@@ -1,0 +1,253 @@
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from harness.binding import SECRET, FakeTracker, Mailbox, make_bound
+from harness.chronicle import Chronicle, conforms, populated, sent
+from harness.scheduling import make_failure, make_issue
+from symphony.api.port import UnavailableError
+from symphony.daemon import operator as module
+from symphony.daemon.bound import Bound
+from symphony.daemon.catalog import RunCatalog
+from symphony.daemon.operator import ServiceOperator
+from symphony.daemon.preview import PromptPreview
+from symphony.domain.failures import SymphonyError
+from symphony.observability import model
+from symphony.observability.documents import state_document
+from symphony.observability.moments import utc_text
+from symphony.scheduler.inputs import DrainAsked, WakeAsked
+from symphony.scheduler.state import AgentChoice, Cycle, State
+
+pytestmark = pytest.mark.asyncio
+
+
+class Desk:
+    """An operator over a story, and what it put into the mailbox."""
+
+    def __init__(self, tmp_path: Path, story: Chronicle | None = None, **options: Any) -> None:
+        self.story = story or populated()
+        self.mailbox = Mailbox()
+        self.bound: Bound | None = make_bound(tmp_path, FakeTracker())
+        self.started = True
+        self.operator = ServiceOperator(
+            state=lambda: self.story.state if self.started else None,
+            history=self.story.history,
+            bound=lambda: self.bound,
+            post=self.mailbox.post,
+            now_ms=lambda: self.story.now,
+            now=self.story.wall,
+            **options,
+        )
+
+
+# --- snapshots ---
+
+
+@pytest.mark.conformance("H-2", "O-8")
+async def test_the_documents_are_those_of_the_state_it_holds(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    document = await desk.operator.state()
+    conforms(document, "State")
+    plain = desk.story.document()
+    assert sent(document)["counts"] == plain["counts"]
+    assert sent(document)["running"] == plain["running"]
+    issue = await desk.operator.issue("SYM-3")
+    assert issue is not None
+    conforms(issue, "Issue")
+    assert await desk.operator.issue("SYM-99") is None
+
+
+@pytest.mark.conformance("O-7")
+async def test_no_secret_gets_out_by_any_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Chronicle(make_issue("1", title=f"see {SECRET}", url=f"https://x.example/?key={SECRET}")).begin()
+    story.streams(last_message=f"found {SECRET}", rate_limits={"limitId": SECRET, "auth_token": "plain"})
+    desk = Desk(tmp_path, story)
+    monkeypatch.setattr(module, "preview", _leaking)
+    state = await desk.operator.state()
+    documents = [state, await desk.operator.issue("SYM-1"), await desk.operator.prompt("SYM-1")]
+    assert SECRET not in repr(documents)
+    assert "plain" not in repr(documents)
+    assert state.codex_totals.total_tokens == 0, "a count is no secret"
+
+
+async def _leaking(
+    _: Bound, issue: object, attempt: int | None, resume: object, *, agent: AgentChoice
+) -> PromptPreview:
+    del issue, resume
+    return PromptPreview(
+        issue_identifier="SYM-1",
+        attempt=attempt,
+        envelope=SECRET,
+        prompt=f"use {SECRET}",
+        catalog=RunCatalog(),
+        agent=agent,
+    )
+
+
+async def test_what_was_masked_once_is_masked_anew_when_there_are_other_secrets(tmp_path: Path) -> None:
+    story = Chronicle(make_issue("1", title=f"see {SECRET}", dispatchable=False)).begin()
+    desk = Desk(tmp_path, story)
+    assert desk.bound is not None
+    open_bound = replace(desk.bound, redaction=type(desk.bound.redaction)())
+    closed_bound, desk.bound = desk.bound, open_bound
+    assert SECRET in repr(await desk.operator.state())
+    desk.bound = closed_bound
+    assert SECRET not in repr(await desk.operator.state())
+
+
+@pytest.mark.conformance("O-8")
+async def test_before_there_is_a_state_nothing_can_be_told(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.started = False
+    for ask in (desk.operator.state(), desk.operator.issue("SYM-1"), desk.operator.prompt("SYM-1")):
+        with pytest.raises(UnavailableError) as refused:
+            await ask
+        assert refused.value.code == "snapshot_unavailable"
+    with pytest.raises(UnavailableError) as refused:
+        desk.operator.refresh()
+    assert refused.value.code == "orchestrator_unavailable"
+
+
+@pytest.mark.conformance("O-8", "H-3")
+async def test_a_snapshot_that_takes_too_long_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+
+    def stuck(*_: object, **__: object) -> None:
+        gate.wait()
+
+    monkeypatch.setattr(module, "state_document", stuck)
+    desk = Desk(tmp_path, timeout_s=0.01)
+    try:
+        with pytest.raises(UnavailableError) as refused:
+            await desk.operator.state()
+    finally:
+        gate.set()
+    assert refused.value.code == "snapshot_timeout"
+
+
+async def test_a_snapshot_is_made_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[threading.Thread] = []
+    build = state_document
+
+    def spy(state: State, *rest: Any, **named: Any) -> model.State:
+        seen.append(threading.current_thread())
+        return build(state, *rest, **named)
+
+    monkeypatch.setattr(module, "state_document", spy)
+    desk = Desk(tmp_path)
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(desk.operator.state)
+    assert len(seen) == 3
+    assert threading.main_thread() not in seen
+
+
+# --- prompts ---
+
+
+@pytest.mark.parametrize(
+    ("identifier", "attempt"), [("SYM-1", None), ("SYM-2", 1), ("SYM-3", None), ("a/b ü", None)]
+)
+async def test_a_prompt_is_previewed_for_the_attempt_that_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, identifier: str, attempt: int | None
+) -> None:
+    monkeypatch.setattr(module, "preview", _leaking)
+    document = await Desk(tmp_path).operator.prompt(identifier)
+    assert document is not None
+    conforms(document, "Prompt")
+    assert (document.attempt, document.source) == (attempt, "daemon")
+
+
+async def test_a_prompt_of_an_unknown_issue(tmp_path: Path) -> None:
+    assert await Desk(tmp_path).operator.prompt("SYM-99") is None
+
+
+async def test_why_a_prompt_cannot_be_made_is_told_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(*_: object, **__: object) -> PromptPreview:
+        raise SymphonyError(make_failure(f"no {SECRET}"))
+
+    monkeypatch.setattr(module, "preview", failing)
+    with pytest.raises(SymphonyError) as failed:
+        await Desk(tmp_path).operator.prompt("SYM-1")
+    assert SECRET not in failed.value.failure.line
+
+
+async def test_few_prompts_are_made_together_and_a_slow_one_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = 0
+
+    async def slow(*_: object, **__: object) -> PromptPreview:
+        nonlocal begun
+        begun += 1
+        await anyio.sleep_forever()
+        raise AssertionError("not reached")
+
+    async def ask() -> None:
+        with pytest.raises(UnavailableError) as refused:
+            await desk.operator.prompt("SYM-1")
+        assert refused.value.code == "snapshot_timeout"
+
+    monkeypatch.setattr(module, "preview", slow)
+    desk = Desk(tmp_path, preview_timeout_s=0.5)
+    async with anyio.create_task_group() as group:
+        for _ in range(10):
+            group.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        assert begun == 2
+
+
+# --- refreshing ---
+
+
+def taken(desk: Desk) -> None:
+    """The loop takes everything from the mailbox."""
+    for fact in desk.mailbox.facts:
+        before = desk.story.state
+        commands = desk.story.tell(fact)
+        desk.operator(before, fact, desk.story.state, commands)
+    desk.mailbox.facts.clear()
+
+
+@pytest.mark.conformance("H-3")
+async def test_a_refresh_puts_one_wake_into_the_mailbox_however_many_ask(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, Chronicle().begin())
+    answers = [desk.operator.refresh() for _ in range(100)]
+    assert [answer.coalesced for answer in answers] == [False] + [True] * 99
+    assert desk.mailbox.facts == [WakeAsked(reason="operator", by_operator=True)]
+    assert answers[0].requested_at == utc_text(desk.story.wall())
+
+
+@pytest.mark.conformance("H-3")
+async def test_a_refresh_during_a_cycle_shares_it(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, Chronicle().begin())
+    desk.story.slow = True
+    assert desk.operator.refresh().coalesced is False
+    taken(desk)
+    assert desk.story.state.cycle is Cycle.POLLING
+    assert desk.operator.refresh().coalesced is True
+    taken(desk)
+    desk.story.slow = False
+    desk.story.answer()
+    desk.story.advance(1_000)
+    assert desk.operator.refresh().coalesced is False
+
+
+async def test_a_daemon_that_is_ending_polls_no_more(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.story.tell(DrainAsked())
+    with pytest.raises(UnavailableError) as refused:
+        desk.operator.refresh()
+    assert refused.value.code == "orchestrator_unavailable"
+    assert desk.mailbox.facts == []
+    assert (await desk.operator.state()).health.status == "draining"

@@ -1,0 +1,261 @@
+"""Orders to a scheduler: judged, taken, answered; the state in which one is taken has the last word."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from harness.binding import SECRET, FakeTracker, make_bound
+from harness.chronicle import Chronicle, populated
+from harness.scheduling import make_failure, make_issue
+from symphony.api.port import RefusedError, UnavailableError
+from symphony.daemon.operator import ServiceOperator
+from symphony.daemon.orders import Order, Orders
+from symphony.domain.failures import Category
+from symphony.observability.moments import utc_text
+from symphony.scheduler.inputs import Input, OperatorAsked, OutcomeKind, Verb
+
+pytestmark = pytest.mark.asyncio
+
+
+class Desk:
+    """An operator over a story that takes each order at once, unless `held` says otherwise."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def __init__(self, tmp_path: Path, story: Chronicle | None = None) -> None:
+        self.story = story or populated()
+        self.bound = make_bound(tmp_path, FakeTracker())
+        self.started = True
+        self.held: list[Input | Order] = []
+        self.holds = False
+        self.operator = ServiceOperator(
+            state=lambda: self.story.state if self.started else None,
+            history=self.story.history,
+            bound=lambda: self.bound,
+            post=self.post,
+            now_ms=lambda: self.story.now,
+            now=self.story.wall,
+        )
+
+    def post(self, item: Input | Order) -> None:
+        if self.holds:
+            self.held.append(item)
+        else:
+            self.take(item)
+
+    def take(self, item: Input | Order) -> None:
+        if self.meanwhile is not None:
+            self.meanwhile()
+        before = self.story.state
+        self.story.tell(item.fact if isinstance(item, Order) else item)
+        if isinstance(item, Order):
+            item.take(before)
+
+    async def act(self, verb: str, identifier: str | None = None, text: str | None = None) -> str:
+        done = await self.operator.act(verb, identifier, text)
+        assert done is not None
+        asked_at = utc_text(self.story.wall())
+        assert (done.verb, done.issue_identifier, done.requested_at) == (verb, identifier, asked_at)
+        return done.message
+
+    async def refused(
+        self, verb: str, identifier: str | None = None, text: str | None = None
+    ) -> RefusedError:
+        with pytest.raises(RefusedError) as refused:
+            await self.operator.act(verb, identifier, text)
+        return refused.value
+
+
+# --- what is told ---
+
+
+async def test_an_order_is_carried_out_before_it_is_answered(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    assert (
+        await desk.act("pause") == "nothing new is started until `symphony resume`; 1 running agent may go on"
+    )
+    assert desk.story.state.paused
+    document = await desk.operator.state()
+    assert document.paused is True
+    assert await desk.act("retry", "SYM-2") == "it is tried once the daemon is resumed"
+    assert await desk.act("resume") == "issues are started again"
+    assert not desk.story.state.paused
+
+
+async def test_a_pause_of_nothing(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, Chronicle().begin())
+    assert await desk.act("pause") == "nothing new is started until `symphony resume`; none is running"
+
+
+async def test_a_run_is_stopped_and_a_retry_given_up(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    assert (await desk.act("stop", "SYM-1")).startswith("the run is being stopped; the issue stays blocked")
+    assert desk.story.state.running["1"].stopping is not None
+    assert (await desk.act("stop", "SYM-2")).startswith("it is not tried again by itself;")
+    assert "2" in desk.story.state.blocked
+
+
+async def test_a_retry_comes_due_and_a_block_ends(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    assert await desk.act("retry", "SYM-2") == "it is tried now, or as soon as a slot is free"
+    assert await desk.act("unblock", "SYM-3") == (
+        "its budget counts anew, and it is tried now, or as soon as a slot is free"
+    )
+    assert "3" not in desk.story.state.blocked
+
+
+async def test_an_answer_says_whether_the_conversation_goes_on(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    assert await desk.act("answer", "SYM-3", "Blue") == (
+        "the next attempt is told it; it is tried now, or as soon as a slot is free"
+    )
+    story = Chronicle(make_issue("1")).begin()
+    story.streams("1", thread_id="t-1", session_id="t-1", turn_count=1)
+    needs = make_failure("which colour?", category=Category.TURN_INPUT_REQUIRED)
+    story.ends("1", OutcomeKind.INPUT_REQUIRED, needs)
+    desk = Desk(tmp_path, story)
+    assert (await desk.act("answer", "SYM-1", "Blue")).startswith(
+        "the agent gets the answer in the same conversation; "
+    )
+
+
+async def test_a_drain_says_what_it_waits_for(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    assert await desk.act("drain") == (
+        "nothing new is started; the daemon ends after the present turns (1 running)"
+    )
+    desk = Desk(tmp_path, Chronicle().begin())
+    assert await desk.act("drain") == "nothing is running, so the daemon ends now"
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("verb", "identifier", "text", "code", "hint"),
+    [
+        ("stop", "SYM-3", None, "not_running", "`symphony explain SYM-3` tells why"),
+        ("stop", "a/b ü", None, "not_running", "move it to a state that is not active"),
+        ("retry", "SYM-1", None, "running", "`symphony stop SYM-1` ends its run"),
+        ("retry", "SYM-4", None, "not_waiting", "`symphony explain`"),
+        ("unblock", "a/b ü", None, "not_blocked", "`symphony explain 'a/b ü'` tells why"),
+        ("answer", "SYM-1", "Blue", "no_question", "`symphony explain SYM-1` tells why"),
+        ("answer", "SYM-3", " \n", "empty_answer", 'say something: symphony answer SYM-3 "…"'),
+        ("answer", "SYM-3", None, "empty_answer", "say something"),
+    ],
+)
+async def test_what_does_not_fit_is_refused_with_what_to_do(
+    tmp_path: Path, verb: str, identifier: str | None, text: str | None, code: str, hint: str
+) -> None:
+    desk = Desk(tmp_path)
+    before = desk.story.state
+    refused = await desk.refused(verb, identifier, text)
+    assert refused.code == code
+    assert refused.message
+    assert (refused.hint or "").startswith(hint)
+    assert desk.story.state is before, "nothing was asked of the scheduler"
+
+
+async def test_twice_the_same_of_the_daemon_succeeds_and_says_that_it_is_so_already(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    for verb in ("pause", "resume", "drain"):
+        first = await desk.operator.act(verb, None)
+        before = desk.story.state
+        second = await desk.operator.act(verb, None)
+        assert first is not None
+        assert second is not None
+        assert (first.changed, second.changed) == (True, False), verb
+        assert desk.story.state is before, "nothing was asked of the scheduler"
+        assert await desk.act(verb) in {
+            "the daemon is paused already",
+            "the daemon is not paused",
+            "the daemon is shutting down already",
+        }
+
+
+async def test_who_pauses_when_somebody_else_just_did_hears_that_it_was_so(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+
+    def somebody_else() -> None:
+        desk.story.tell(OperatorAsked(verb=Verb.PAUSE))
+
+    desk.meanwhile = somebody_else
+    done = await desk.operator.act("pause", None)
+    assert done is not None
+    assert not done.changed
+
+
+async def test_an_issue_that_nobody_knows(tmp_path: Path) -> None:
+    assert await Desk(tmp_path).operator.act("stop", "SYM-9") is None
+
+
+async def test_the_state_in_which_an_order_is_taken_has_the_last_word(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+
+    def somebody_else() -> None:
+        desk.meanwhile = None
+        desk.story.tell(OperatorAsked(verb=Verb.ANSWER, issue_id="3", text="Red"))
+
+    desk.meanwhile = somebody_else
+    assert (await desk.refused("answer", "SYM-3", "Blue")).code == "no_question"
+    resume = desk.story.state.retrying["3"].resume
+    assert resume is not None
+    assert resume.answer == "Red"
+
+
+async def test_an_order_is_answered_when_it_is_taken_and_not_before(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.holds = True
+    told: list[str] = []
+
+    async def ask() -> None:
+        told.append(await desk.act("pause"))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ask)
+        while not desk.held:
+            await anyio.lowlevel.checkpoint()
+        assert told == []
+        Order(OperatorAsked(verb=Verb.PAUSE)).take(desk.story.state)
+        for _ in range(3):
+            await anyio.lowlevel.checkpoint()
+        assert told == [], "the order of somebody else is not this one, however equal"
+        desk.take(desk.held.pop())
+    assert len(told) == 1
+
+
+async def test_an_order_that_is_not_taken_for_long_counts_as_given(tmp_path: Path) -> None:
+    story = Desk(tmp_path).story
+    posted: list[Order] = []
+    orders = Orders(posted.append, taken_s=0)
+    told, changed = await orders.give(story.state, Verb.PAUSE, None, None)
+    assert "nothing new" in told
+    assert changed
+    (order,) = posted
+    assert order.fact == OperatorAsked(verb=Verb.PAUSE)
+    order.take(story.state)  # late, and nobody waits any more
+
+
+# --- when there is nobody to order ---
+
+
+async def test_a_daemon_that_starts_or_has_ended_takes_no_orders(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, Chronicle().begin())
+    desk.started = False
+    with pytest.raises(UnavailableError, match="starting") as refused:
+        await desk.operator.act("pause", None)
+    assert refused.value.code == "orchestrator_unavailable"
+    desk.started = True
+    await desk.act("drain")
+    with pytest.raises(UnavailableError, match="ended"):
+        await desk.operator.act("pause", None)
+
+
+async def test_a_refusal_masks_secrets(tmp_path: Path) -> None:
+    story = Chronicle(make_issue("1", identifier=SECRET)).begin()
+    story.streams("1", turn_count=1, total_tokens=10)
+    desk = Desk(tmp_path, story)
+    refused = await desk.refused("unblock", SECRET)
+    assert SECRET not in f"{refused.message} {refused.hint}"

@@ -1,0 +1,312 @@
+"""The comment about malformed skills: what it says, when, and what is kept until it does."""
+
+from collections.abc import Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import anyio
+import pytest
+from anyio import to_thread
+from anyio.lowlevel import checkpoint
+from structlog.testing import capture_logs
+
+from harness.binding import SECRET, CommentingTracker, FakeTracker, make_bound, nothing
+from harness.scheduling import make_failure, make_issue
+from symphony import skills
+from symphony.daemon import skill_comments
+from symphony.daemon.notes import Notes
+from symphony.daemon.skill_comments import SkillComments
+from symphony.journal.codec import decode, encode
+from symphony.journal.model import SkillsNote
+from symphony.skills import Severity, SkillOptions, SkillSet
+from symphony.trackers.base import TrackerError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.asyncio
+
+ISSUE = make_issue()
+BROKEN = "no front matter\n"
+NAMELESS = "---\ndescription: d\n---\n"
+GOOD = "---\nname: x\ndescription: d\n---\n"
+ODD = "---\nname: y\ndescription: d\n---\n"
+
+
+async def found(workspace: Path, text: str | None, **options: Any) -> SkillSet:
+    """The skills of a workspace whose one SKILL.md has this text, or is gone."""
+    return await to_thread.run_sync(partial(_found, workspace, text, SkillOptions(**options)))
+
+
+def _found(workspace: Path, text: str | None, options: SkillOptions) -> SkillSet:
+    path = workspace / options.path / "x" / "SKILL.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    if text is not None:
+        path.write_text(text)
+    return skills.load(workspace, options)
+
+
+class Desk:
+    """One daemon's comments on a tracker, and the journal that outlives it."""
+
+    def __init__(
+        self, path: Path, tracker: FakeTracker | None = None, left: Iterable[SkillsNote] = ()
+    ) -> None:
+        self.tracker = tracker or CommentingTracker()
+        self.bound = make_bound(path, self.tracker)
+        self.journal = {one.issue_id: one for one in left}
+        self.said = anyio.Event()
+        self.comments = SkillComments(
+            Notes(), tuple(left), remember=self._remember, first_retry_s=0.001, written=checkpoint
+        )
+
+    def _remember(self, note: SkillsNote) -> None:
+        self.journal[note.issue_id] = decode(encode(replace(note, at_wall_ms=7)), SkillsNote)
+        if note.said:
+            self.said.set()
+
+    async def report(self, seen: SkillSet, *, at_least: Severity | None = Severity.ERROR) -> None:
+        if await self.comments.want(self.bound, ISSUE, seen, at_least=at_least):
+            await self.comments.say(self.bound, ISSUE.id)
+
+    @property
+    def bodies(self) -> list[str]:
+        assert isinstance(self.tracker, CommentingTracker)
+        return list(self.tracker.comments.values())
+
+    def successor(self, path: Path) -> "Desk":
+        return Desk(path, self.tracker, tuple(self.journal.values()))
+
+
+async def refuse() -> NoReturn:
+    raise TrackerError(make_failure("no"))
+
+
+@asynccontextmanager
+async def retrying(desk: Desk) -> "AsyncIterator[None]":
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(desk.comments.run, lambda: desk.bound)
+        with anyio.fail_after(10):
+            yield
+        tasks.cancel_scope.cancel()
+
+
+async def test_malformed_skills_are_named_by_path_in_one_comment(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    for _ in range(2):
+        await desk.report(await found(tmp_path, BROKEN))
+    assert isinstance(desk.tracker, CommentingTracker)
+    assert len(desk.tracker.puts) == 1
+    await desk.report(await found(tmp_path, NAMELESS))
+    (body,) = desk.bodies
+    assert ".symphony/skills/x/SKILL.md" in body
+    assert "missing_name" in body, "edited in place"
+
+
+@pytest.mark.parametrize(
+    ("at_least", "named"), [(Severity.ERROR, False), (Severity.WARNING, True), (None, False)]
+)
+async def test_the_gate_says_how_bad_it_must_be(
+    tmp_path: Path, at_least: Severity | None, *, named: bool
+) -> None:
+    desk = Desk(tmp_path)
+    await desk.report(await found(tmp_path, ODD), at_least=at_least)
+    assert bool(desk.bodies) is named
+    assert all("could not be loaded" not in body for body in desk.bodies), "a warning is called one"
+    assert bool(desk.tracker.asked) is (at_least is not None), "without a gate nothing is asked"
+
+
+class TestWhatIsOver:
+    async def test_what_was_mended_is_called_mended(self, tmp_path: Path) -> None:
+        desk = Desk(tmp_path)
+        for text in (BROKEN, GOOD):
+            await desk.report(await found(tmp_path, text))
+        (body,) = desk.bodies
+        assert "are mended" in body
+        assert "`.symphony/skills/x/SKILL.md`" in body
+
+    async def test_a_warning_that_is_gone_is_mended_and_one_that_is_asked_for_no_more_is_not(
+        self, tmp_path: Path
+    ) -> None:
+        desk = Desk(tmp_path)
+        await desk.report(await found(tmp_path, ODD), at_least=Severity.WARNING)
+        await desk.report(await found(tmp_path, ODD), at_least=Severity.ERROR)
+        assert all("mended" not in body.lower() for body in desk.bodies)
+        assert all("No longer reported" in body for body in desk.bodies)
+        await desk.report(await found(tmp_path, GOOD), at_least=Severity.ERROR)
+        assert all("are mended" in body for body in desk.bodies), "it is seen later that it was mended"
+
+    @pytest.mark.parametrize(
+        ("text", "options", "at_least"),
+        [
+            (None, {}, Severity.ERROR),
+            (BROKEN, {"disabled_skills": ("x",)}, Severity.ERROR),
+            (BROKEN, {}, None),
+        ],
+        ids=["removed", "switched off", "never"],
+    )
+    async def test_what_was_not_mended_is_not_called_mended(
+        self, tmp_path: Path, text: str | None, options: dict[str, Any], at_least: Severity | None
+    ) -> None:
+        desk = Desk(tmp_path)
+        await desk.report(await found(tmp_path, BROKEN))
+        await desk.report(await found(tmp_path, text, **options), at_least=at_least)
+        (body,) = desk.bodies
+        assert "mended" not in body.lower()
+        assert "No longer reported" in body
+
+    async def test_without_a_journal_nobody_claims_to_know_what_was_mended(self, tmp_path: Path) -> None:
+        desk = Desk(tmp_path)
+        await desk.report(await found(tmp_path, BROKEN))
+        await Desk(tmp_path, desk.tracker).report(await found(tmp_path, GOOD))
+        (body,) = desk.bodies
+        assert "x/SKILL.md" not in body
+        assert "mended" not in body.lower()
+
+    async def test_a_set_that_breaks_again_is_told_in_the_same_comment(self, tmp_path: Path) -> None:
+        desk = Desk(tmp_path)
+        for text in (BROKEN, GOOD, BROKEN):
+            await desk.report(await found(tmp_path, text))
+        (body,) = desk.bodies
+        assert "missing_front_matter" in body
+
+    async def test_without_an_earlier_comment_nothing_is_written_and_the_tracker_asked_once(
+        self, tmp_path: Path
+    ) -> None:
+        desk = Desk(tmp_path)
+        for _ in range(2):
+            await desk.report(await found(tmp_path, GOOD))
+        await desk.successor(tmp_path).report(await found(tmp_path, GOOD))
+        assert desk.bodies == []
+        assert desk.tracker.asked == [ISSUE.id]
+
+    async def test_a_tracker_without_comments_is_not_told_that_nothing_is_wrong(self, tmp_path: Path) -> None:
+        with capture_logs() as logs:
+            await Desk(tmp_path, FakeTracker()).report(await found(tmp_path, GOOD))
+        assert logs == []
+
+
+class TestWhatTheTrackerDidNotTake:
+    async def test_it_is_tried_again_until_it_stands_and_less_and_less_often(self, tmp_path: Path) -> None:
+        tries: list[str] = []
+
+        async def thrice() -> None:
+            tries.append("one")
+            if len(tries) < 4:
+                await refuse()
+
+        desk = Desk(tmp_path, CommentingTracker(before_answer=thrice))
+        with capture_logs() as logs:
+            async with retrying(desk):
+                await desk.report(await found(tmp_path, BROKEN))
+                await desk.said.wait()
+        (body,) = desk.bodies
+        assert "missing_front_matter" in body
+        waits = [line["wait_s"] for line in logs if line["event"] == "comment_retry"]
+        assert waits == [0.001, 0.002, 0.004]
+
+    async def test_the_wait_is_bounded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(skill_comments, "LONGEST_RETRY_S", 0.003)
+        tries, enough = [], anyio.Event()
+
+        async def never() -> None:
+            tries.append("one")
+            if len(tries) > 5:
+                enough.set()
+            await refuse()
+
+        desk = Desk(tmp_path, CommentingTracker(before_answer=never))
+        with capture_logs() as logs:
+            async with retrying(desk):
+                await desk.report(await found(tmp_path, BROKEN))
+                await enough.wait()
+        waits = {line["wait_s"] for line in logs if line["event"] == "comment_retry"}
+        assert waits == {0.001, 0.002, 0.003}
+
+    async def test_a_restart_does_not_lose_it(self, tmp_path: Path) -> None:
+        desk = Desk(tmp_path)
+        await desk.report(await found(tmp_path, BROKEN))
+        desk.tracker.before_answer = refuse
+        await desk.report(await found(tmp_path, GOOD))
+        assert "missing_front_matter" in desk.bodies[0], "the edit has failed"
+        assert not desk.journal[ISSUE.id].said
+        desk.tracker.before_answer = nothing
+        later = desk.successor(tmp_path)
+        await later.comments.say_left(later.bound)
+        assert "are mended" in desk.bodies[0]
+        assert later.journal[ISSUE.id].said
+
+    async def test_it_is_in_the_journal_before_the_tracker_is_asked(self, tmp_path: Path) -> None:
+        desk = Desk(tmp_path)
+        assert await desk.comments.want(
+            desk.bound, ISSUE, await found(tmp_path, BROKEN), at_least=Severity.ERROR
+        )
+        assert not desk.journal[ISSUE.id].said
+        assert desk.tracker.asked == []
+
+    async def test_what_is_out_of_date_meanwhile_is_not_said(self, tmp_path: Path) -> None:
+        released = anyio.Event()
+        desk = Desk(tmp_path, CommentingTracker(before_answer=released.wait))
+        async with anyio.create_task_group() as tasks:
+            for text in (BROKEN, NAMELESS, GOOD):
+                tasks.start_soon(desk.report, await found(tmp_path, text))
+                await anyio.wait_all_tasks_blocked()
+            released.set()
+        assert all("missing" not in body for body in desk.bodies)
+        assert desk.journal[ISSUE.id].said
+        assert desk.journal[ISSUE.id].revise
+
+    async def test_another_tracker_is_not_told_of_it(self, tmp_path: Path) -> None:
+        desk = Desk(tmp_path, CommentingTracker(before_answer=refuse))
+        await desk.report(await found(tmp_path, BROKEN))
+        left = [replace(one, tracker="another") for one in desk.journal.values()]
+        later = Desk(tmp_path, left=left)
+        await later.comments.say_left(later.bound)
+        assert (later.bodies, later.tracker.asked) == ([], [])
+        await later.report(await found(tmp_path, GOOD))
+        assert later.bodies == [], "and what was said there is not said here"
+
+    async def test_what_is_kept_is_bounded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(skill_comments, "_MAX_KEPT", 2)
+        desk = Desk(tmp_path, CommentingTracker(before_answer=refuse))
+        broken = await found(tmp_path, BROKEN)
+        for number in "123":
+            issue = make_issue(number)
+            assert await desk.comments.want(desk.bound, issue, broken, at_least=Severity.ERROR)
+            await desk.comments.say(desk.bound, number)
+        desk.tracker.before_answer = nothing
+        desk.tracker.asked.clear()
+        await desk.comments.say_left(desk.bound)
+        assert {*desk.tracker.asked} == {"2", "3"}
+
+
+class TestACommentThatWasDeleted:
+    async def test_it_is_not_written_again_while_nothing_changes(self, tmp_path: Path) -> None:
+        desk = Desk(tmp_path)
+        await desk.report(await found(tmp_path, BROKEN))
+        assert isinstance(desk.tracker, CommentingTracker)
+        desk.tracker.comments.clear()
+        for one in (desk, desk.successor(tmp_path)):
+            await one.report(await found(tmp_path, BROKEN))
+        assert desk.bodies == []
+
+    async def test_other_problems_make_a_new_one_and_their_end_does_not(self, tmp_path: Path) -> None:
+        desk = Desk(tmp_path)
+        await desk.report(await found(tmp_path, BROKEN))
+        assert isinstance(desk.tracker, CommentingTracker)
+        desk.tracker.comments.clear()
+        await desk.report(await found(tmp_path, GOOD))
+        assert desk.bodies == []
+        await desk.report(await found(tmp_path, NAMELESS))
+        assert "missing_name" in desk.bodies[0]
+
+
+async def test_the_journal_and_the_comment_hold_no_secret(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    await desk.report(await found(tmp_path, BROKEN, path=f".symphony/{SECRET}"))
+    assert SECRET not in desk.bodies[0]
+    assert SECRET not in desk.journal[ISSUE.id].body

@@ -1,0 +1,290 @@
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from symphony.daemon.instance_lock import Holder, holding, parse_holder
+from symphony.daemon.state_dir import StateDirectory, StateDirectoryError
+from symphony.daemon.state_place import instance_of, locate
+from symphony.domain.failures import Category
+from symphony.processes.base import Identity
+
+AGENT = Identity(boot_id="b", pid=7, started=1.5)
+HOLD = """\
+import sys
+from pathlib import Path
+from symphony.daemon.state_dir import StateDirectory, StateDirectoryError
+try:
+    with StateDirectory(Path(sys.argv[1])).lock():
+        print("held", flush=True)
+        sys.stdin.read()
+except StateDirectoryError as error:
+    print(error.failure.category.value, error.failure.message, flush=True)
+"""
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDirectory:
+    made = StateDirectory(tmp_path / "state")
+    made.create()
+    return made
+
+
+def holder(state: StateDirectory) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(state.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+
+def first_line(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+# --- where it is ---
+
+
+def test_our_own_variable_goes_before_the_service_manager_and_that_before_the_home(tmp_path: Path) -> None:
+    workflow = tmp_path / "project" / "WORKFLOW.md"
+    all_three = {"SYMPHONY_STATE_DIR": "/a", "STATE_DIRECTORY": "/b", "XDG_STATE_HOME": "/c"}
+    assert locate(workflow, all_three) == Path("/a")
+    del all_three["SYMPHONY_STATE_DIR"]
+    assert locate(workflow, all_three) == Path("/b")
+    del all_three["STATE_DIRECTORY"]
+    found = locate(workflow, all_three)
+    assert found.parent == Path("/c/symphony")
+    assert found.name.startswith("project-")
+
+
+def test_an_empty_variable_counts_as_absent(tmp_path: Path) -> None:
+    empty = {"SYMPHONY_STATE_DIR": "", "STATE_DIRECTORY": "", "XDG_STATE_HOME": ""}
+    assert locate(tmp_path / "WORKFLOW.md", empty) == locate(tmp_path / "WORKFLOW.md", {})
+    assert locate(tmp_path / "WORKFLOW.md", {}).is_relative_to(Path("~/.local/state/symphony").expanduser())
+
+
+def test_of_several_directories_of_a_service_manager_the_first_is_taken(tmp_path: Path) -> None:
+    assert locate(tmp_path / "WORKFLOW.md", {"STATE_DIRECTORY": "/var/lib/a:/var/lib/b"}) == Path(
+        "/var/lib/a"
+    )
+
+
+def test_a_relative_or_home_path_becomes_absolute(tmp_path: Path) -> None:
+    assert locate(tmp_path / "W", {"SYMPHONY_STATE_DIR": "here"}) == Path.cwd() / "here"
+    assert locate(tmp_path / "W", {"SYMPHONY_STATE_DIR": "~/there"}) == Path.home() / "there"
+
+
+def test_two_workflows_of_equal_name_get_two_directories_and_a_symlink_gets_the_one_of_its_target(
+    tmp_path: Path,
+) -> None:
+    for name in ("a/app", "b/app"):
+        (tmp_path / name).mkdir(parents=True)
+    one, two, link = tmp_path / "a/app/W.md", tmp_path / "b/app/W.md", tmp_path / "W.md"
+    link.symlink_to(one)
+    assert locate(one, {}) != locate(two, {})
+    assert locate(link, {}) == locate(one, {})
+    assert locate(one, {}).name.startswith("app-")
+
+
+def test_a_directory_name_without_a_usable_letter_still_gives_a_name() -> None:
+    assert locate(Path("/ü/W.md"), {}).name.startswith("workflow-")
+    assert locate(Path("/W.md"), {}).name.startswith("workflow-")
+
+
+def test_an_instance_is_named_by_the_real_place_whatever_is_in_it(tmp_path: Path) -> None:
+    place, link = tmp_path / "state", tmp_path / "link"
+    before = instance_of(place)
+    place.mkdir()
+    link.symlink_to(place)
+    assert instance_of(place) == before == instance_of(link)
+    assert instance_of(tmp_path / "other") != before
+
+
+# --- making it ---
+
+
+def test_it_is_private_and_making_it_twice_is_harmless(state: StateDirectory) -> None:
+    state.create()
+    assert [path.stat().st_mode & 0o777 for path in (state.path, state.logs)] == [0o700] * 2
+    assert sorted(path.name for path in state.path.iterdir()) == ["logs"]
+
+
+def test_a_place_that_cannot_be_made_is_told_with_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StateDirectoryError) as told:
+        StateDirectory(tmp_path / "file" / "state").create()
+    failure = told.value.failure
+    assert failure.category is Category.STATE_DIRECTORY
+    assert str(tmp_path / "file" / "state") in failure.message
+    assert "SYMPHONY_STATE_DIR" in (failure.hint or "")
+
+
+# --- the lock ---
+
+
+def test_a_second_process_is_refused_and_told_who_holds_it(state: StateDirectory) -> None:
+    with state.lock(), holder(state) as second:
+        said = first_line(second)
+        second.communicate()
+    who = f"another symphony (pid {os.getpid()})"
+    where = f"with the state directory {state.path}"
+    assert said == f"instance_locked {who} already serves this workflow, {where}"
+
+
+def test_the_lock_of_a_killed_process_is_free(state: StateDirectory) -> None:
+    with holder(state) as first:
+        assert first_line(first) == "held"
+        with pytest.raises(StateDirectoryError, match=str(first.pid)), state.lock():
+            pass
+        first.kill()
+        first.communicate()
+    with state.lock():
+        held = parse_holder((state.path / "lock").read_bytes())
+        assert held == Holder(pid=os.getpid())
+    assert (state.path / "lock").read_text() == "", "an end in order names nobody"
+
+
+def test_a_start_that_is_refused_names_nobody_who_would_look_like_a_killed_daemon(
+    state: StateDirectory,
+) -> None:
+    with pytest.raises(ZeroDivisionError), state.lock():
+        raise ZeroDivisionError
+    assert (state.path / "lock").read_text() == ""
+
+
+def test_a_second_opening_in_the_same_process_is_refused_too(state: StateDirectory) -> None:
+    with state.lock(), pytest.raises(StateDirectoryError), StateDirectory(state.path).lock():
+        pass
+    with state.lock():
+        pass
+
+
+def test_the_holder_says_who_it_is_and_what_it_serves(state: StateDirectory, tmp_path: Path) -> None:
+    real, link = tmp_path / "real.md", tmp_path / "link.md"
+    real.touch()
+    link.symlink_to(real)
+    with state.lock(link, identity=AGENT):
+        held = parse_holder((state.path / "lock").read_bytes())
+        with pytest.raises(StateDirectoryError, match="already serves this workflow"), state.lock(real):
+            pass
+        with pytest.raises(StateDirectoryError) as told, state.lock(tmp_path / "other.md"):
+            pass
+    assert held == Holder(pid=os.getpid(), boot_id="b", started=1.5, workflow=str(real))
+    failure = told.value.failure
+    assert failure.category is Category.INSTANCE_LOCKED
+    assert failure.message.endswith(f"serves {real} with the state directory {state.path}")
+    assert "SYMPHONY_STATE_DIR" in (failure.hint or "")
+
+
+@pytest.mark.parametrize("content", [b"4711\n", b"", b'{"pid": 47', b"\0" * 90, b'{"pid": 4711}\n'])
+def test_the_lock_file_of_an_older_version_or_a_crash_is_taken_over(
+    state: StateDirectory, content: bytes
+) -> None:
+    (state.path / "lock").write_bytes(content)
+    with state.lock():
+        assert parse_holder((state.path / "lock").read_bytes()) == Holder(pid=os.getpid())
+
+
+def test_a_full_disk_does_not_keep_a_daemon_from_its_lock(
+    state: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    with state.lock(), pytest.raises(StateDirectoryError, match="pid unknown"), state.lock():
+        pass
+
+
+@pytest.mark.parametrize(
+    "content", [b"Dear diary\n", b"{}", b'{"a": 1}', b'{"pid":true}', b"-3", b"[1]", b"\xff", b"[" * 9_000]
+)
+def test_a_lock_file_of_somebody_else_is_refused_and_kept(state: StateDirectory, content: bytes) -> None:
+    (state.path / "lock").write_bytes(content)
+    with pytest.raises(StateDirectoryError, match="something else than symphony wrote it"), state.lock():
+        pass
+    assert (state.path / "lock").read_bytes() == content
+
+
+def _a_directory(lock: Path) -> None:
+    lock.mkdir()
+
+
+def _a_link(lock: Path) -> None:
+    (lock.parent / "precious").write_text("precious")
+    lock.symlink_to(lock.parent / "precious")
+
+
+def _a_pipe(lock: Path) -> None:
+    os.mkfifo(lock)
+
+
+@pytest.mark.parametrize("make", [_a_directory, _a_link, _a_pipe])
+def test_what_is_no_file_is_refused_in_one_line_and_kept(
+    state: StateDirectory, make: Callable[[Path], None]
+) -> None:
+    lock = state.path / "lock"
+    make(lock)
+    before = lock.lstat()
+    with pytest.raises(StateDirectoryError, match="lock cannot be used: ") as told, state.lock():
+        pass
+    failure = told.value.failure
+    assert failure.category is Category.STATE_DIRECTORY
+    assert "\n" not in failure.line
+    assert failure.hint is not None
+    assert (lock.lstat().st_ino, lock.lstat().st_mode) == (before.st_ino, before.st_mode)
+    assert lock.is_symlink() is False or lock.read_text() == "precious"
+
+
+def test_the_lock_file_of_another_user_is_refused(
+    state: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (state.path / "lock").touch()
+    uid = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
+    with pytest.raises(StateDirectoryError, match=f"belongs to another user \\(uid {uid}\\)"), state.lock():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.ENOLCK, "files in the state directory .* cannot be locked: No locks available"),
+        (errno.EOPNOTSUPP, "cannot be locked"),
+        (errno.EACCES, "lock cannot be used: Permission denied"),
+    ],
+)
+def test_a_file_system_without_locks_is_told_in_one_line(
+    state: StateDirectory, number: int, said: str
+) -> None:
+    def refuse(handle: int, operation: int) -> None:
+        del handle, operation
+        raise OSError(number, os.strerror(number))
+
+    with (
+        pytest.raises(StateDirectoryError, match=said) as told,
+        holding(state.path / "lock", Holder(pid=1), flock=refuse),
+    ):
+        pass
+    assert "SYMPHONY_STATE_DIR" in (told.value.failure.hint or "")
+
+
+# --- stderr logs ---
+
+
+def test_the_log_of_a_run_that_said_nothing_is_dropped(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path)
+    state.create()
+    state.stderr_log("silent").touch()
+    state.stderr_log("talking").write_text("something")
+    for run_id in ("silent", "talking", "never-there"):
+        state.drop_empty_log(run_id)
+    assert not state.stderr_log("silent").exists()
+    assert state.stderr_log("talking").exists()

@@ -1,0 +1,112 @@
+"""One look at a place tells the same as a walk along every step of the way to it."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from symphony.domain.failures import Category
+from symphony.workspaces.layout import Layout, contained
+from symphony.workspaces.model import WorkspaceError
+from symphony.workspaces.places import checked, launchable, open_root
+from symphony.workspaces.records import Entry, read_entry, write_entry
+
+_NAMES = st.sampled_from(["dir", "file", "missing", "out", "beside", "up", "self", "loop", "dangling"])
+_ROOTS = st.sampled_from(["root", "root-link", "other/../root", "file", "loop"])
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Roots of many kinds, and in the real one something of each kind; nothing is changed by the tests."""
+    base = tmp_path_factory.mktemp("world").resolve()
+    root = base / "root"
+    for directory in (root / "dir", base / "outside", base / "other"):
+        directory.mkdir(parents=True)
+    for file in (root / "file", base / "file"):
+        file.write_text("")
+    links = {
+        "out": "../outside",
+        "beside": "dir",
+        "up": "..",
+        "self": ".",
+        "loop": "loop",
+        "dangling": "no",
+    }
+    for name, target in links.items():
+        (root / name).symlink_to(target)
+    (base / "root-link").symlink_to(root)
+    (base / "loop").symlink_to("loop")
+    return base
+
+
+def refusal(path: Path, root: Path) -> Category | None:
+    try:
+        contained(path, root)
+    except WorkspaceError as error:
+        return error.failure.category
+    return None
+
+
+@pytest.mark.conformance("K-4")
+class TestOneLook:
+    @given(name=_NAMES, root=_ROOTS)
+    def test_it_refuses_what_following_every_step_refuses(self, world: Path, name: str, root: str) -> None:
+        layout = Layout(world / root)
+        expected = refusal(layout.root / name, layout.root)
+        if expected is not None:
+            with pytest.raises(WorkspaceError, match=expected.value):
+                checked(layout, name)
+            return
+
+        path, there = checked(layout, name)
+
+        assert path == layout.root / name
+        assert (there is not None) == os.path.lexists(path)
+
+    def test_a_relative_root_is_refused(self, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(world)
+        for name in ("dir", "missing"):
+            with pytest.raises(WorkspaceError, match="not an absolute path"):
+                checked(Layout(Path("root")), name)
+
+    @pytest.mark.parametrize("name", ["file", "missing", "beside", "dangling", "dir/missing"])
+    def test_an_agent_is_started_in_nothing_but_a_real_directory(self, world: Path, name: str) -> None:
+        assert launchable(world / "root" / "dir", world / "root")
+        assert not launchable(world / "root" / name, world / "root")
+
+    @pytest.mark.parametrize(
+        "name", ["", "..", "../outside", "dir/../..", "out", "up", "self", "loop", "file/x"]
+    )
+    def test_an_agent_is_never_started_elsewhere(self, world: Path, name: str) -> None:
+        with pytest.raises(WorkspaceError):
+            launchable(world / "root" / name, world / "root")
+
+
+class TestRecords:
+    def test_one_is_written_though_the_directory_has_vanished(self, tmp_path: Path) -> None:
+        layout, entry = Layout(tmp_path), Entry(issue_id="1", identifier="SYM-1", key="SYM-1", ready=True)
+
+        write_entry(layout, entry)
+
+        assert read_entry(layout, "SYM-1") == entry
+        assert layout.records.stat().st_mode & 0o777 == 0o700
+
+    @pytest.mark.parametrize("kind", ["directory", "pipe", "link", "loop"])
+    def test_what_is_no_plain_file_is_no_record(self, tmp_path: Path, kind: str) -> None:
+        layout = open_root(tmp_path)
+        write_entry(layout, Entry(issue_id="1", identifier="SYM-1", key="SYM-1", ready=True))
+        path = layout.record("SYM-1")
+        path.rename(tmp_path / "record")
+        match kind:
+            case "directory":
+                path.mkdir()
+            case "pipe":
+                os.mkfifo(path)
+            case "link":
+                path.symlink_to(tmp_path / "record")
+            case _:
+                path.symlink_to(path)
+
+        assert read_entry(layout, "SYM-1") is None

@@ -1,0 +1,34 @@
+import shlex
+from pathlib import Path
+
+from symphony.config.settings import WorkspaceSettings
+from symphony.workspaces.delivery import Whereabouts, mirror_of, whereabouts
+
+BRANCH = "symphony/SYM-1"
+
+
+def settings(root: Path, repo: str | None) -> WorkspaceSettings:
+    return WorkspaceSettings.model_validate({"root": root, "repo": repo})
+
+
+def test_a_local_repository_has_the_branch_and_nothing_is_to_be_fetched(tmp_path: Path) -> None:
+    local = settings(tmp_path, "/srv/app")
+    assert whereabouts(local, BRANCH, pushed=True) == Whereabouts(place="/srv/app", fetch=None)
+    assert whereabouts(settings(tmp_path, None), BRANCH, pushed=False) is None
+
+
+def test_what_is_pushed_is_at_the_address_and_else_in_the_mirror(tmp_path: Path) -> None:
+    remote = settings(tmp_path / "with blank", "https://ann:secret@host.test/x.git")
+    assert whereabouts(remote, BRANCH, pushed=True) == Whereabouts(
+        place="https://host.test/x.git", fetch=f"git fetch origin {BRANCH}"
+    )
+    found = whereabouts(remote, BRANCH, pushed=False)
+    assert found is not None
+    assert found.place == str(mirror_of(remote))
+    assert shlex.split(found.fetch or "") == ["git", "fetch", found.place, f"{BRANCH}:{BRANCH}"]
+
+
+def test_a_root_that_leads_nowhere_is_no_reason_to_fail(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    assert mirror_of(settings(loop, "https://host.test/x.git")).is_relative_to(loop)

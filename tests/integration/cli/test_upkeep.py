@@ -9,6 +9,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -355,13 +356,13 @@ def test_on_a_terminal_it_asks_first(project: Project, said: bytes, code: int, l
             more = os.read(asking.stderr.fileno(), 4_096)
             assert more, told
             told += more
-        os.write(ours, said)
-        while code == 130:  # an interrupt just before Python waits for a line is lost
-            try:
-                asking.wait(5)  # one that comes while the interpreter ends would end it by the signal
+        for _ in range(10):  # what is typed before the line editor has set up the terminal is lost
+            os.write(ours, said)
+            with suppress(subprocess.TimeoutExpired):
+                asking.wait(5)
                 break
-            except subprocess.TimeoutExpired:
-                os.write(ours, said)
+        else:
+            asking.kill()
         _, rest = asking.communicate(timeout=60)
     os.close(ours)
     os.close(theirs)

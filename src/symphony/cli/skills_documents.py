@@ -19,10 +19,10 @@ from symphony.cli.documents import (
     SkillRoot,
     UnlistedSkill,
 )
-from symphony.skills.catalog import Block
+from symphony.skills import Block, SkillSet
 from symphony.skills.content import Content, ContentError, read_content
 from symphony.skills.digest import digests_of
-from symphony.skills.model import Problem, Skill, SkillOptions, SkillSet
+from symphony.skills.model import Problem, Skill, SkillOptions
 from symphony.skills.search import Hit
 from symphony.skills.sources import anchored
 

@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from liquid import BoundTemplate, Environment, RenderContext, StrictUndefined, Token
+from liquid import BoundTemplate, Environment, RenderContext, StrictUndefined
 from liquid.exceptions import LiquidError, LiquidSyntaxError, ResourceLimitError
 from liquid.output import LimitedStringIO
-from liquid.token import TOKEN_TAG
+from liquid.token import TOKEN_TAG, Token
 from liquid.undefined import UNDEFINED
 from typing_extensions import override
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from symphony.daemon.catalog import RunCatalog
 from symphony.observability.model import Skills
@@ -41,8 +41,8 @@ class Sightings:
     @property
     def skills(self) -> Skills:
         """What people are told, with what was seen so far."""
-        listed = tuple(replace(one, seen=one.name not in self._unseen) for one in self._told.listed)
-        return replace(self._told, listed=listed)
+        listed = tuple(structs.replace(one, seen=one.name not in self._unseen) for one in self._told.listed)
+        return structs.replace(self._told, listed=listed)
 
     def named_in(self, arguments: str) -> tuple[Skill, ...]:
         """The skills that are seen for the first time in the arguments of a tool call."""

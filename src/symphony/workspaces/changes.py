@@ -41,15 +41,15 @@ def parse_numstat(output: bytes) -> Changes:
     A file is `added TAB removed TAB path NUL`; a renamed one is `added TAB removed TAB NUL old NUL new NUL`.
     What follows a record that is cut off is not counted.
     """
-    fields = iter(output.decode("utf-8", "backslashreplace").split("\0"))
+    records = iter(output.decode("utf-8", "backslashreplace").split("\0"))
     files = []
-    for field in fields:
-        added, separator, rest = field.partition("\t")
+    for record in records:
+        added, separator, rest = record.partition("\t")
         removed, tab, path = rest.partition("\t")
         if not separator or not tab:
             break
         if not path:
-            _, path = next(fields, ""), next(fields, "")
+            _, path = next(records, ""), next(records, "")
         files.append(FileChange(path=path, insertions=_lines(added), deletions=_lines(removed)))
     return Changes(files=tuple(files))
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from harness.project import Project
 from harness.serving import serving
-from symphony import skills
+from symphony import skills as all_skills
 from symphony.daemon import catalog, notes
 from symphony.scheduler.inputs import RunEnded
 from symphony.skills import SkillOptions, SkillSet
@@ -120,7 +120,7 @@ async def test_a_loader_that_fails_costs_the_list_and_turns_no_comment_into_reso
         gate.wait(30)
         return SkillSet(root=workspace)
 
-    monkeypatch.setattr(skills, "load", broken)
+    monkeypatch.setattr(all_skills, "load", broken)
     monkeypatch.setattr(catalog, "DEADLINE_S", 0.05)
     await to_thread.run_sync(lambda: project.issue("SYM-1", [*WORK, DONE]))
     outcomes, logs = await _run(project)

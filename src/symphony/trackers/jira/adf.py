@@ -40,7 +40,8 @@ def _blocks(node: Any, depth: int) -> list[str]:
     if shape is not None:
         return [shape(mapping(mapping(node).get("attrs")), content, depth)]
     if not content or all(mapping(each).get("type") in _INLINE for each in content):
-        return [text] if (text := _line(content or [node])) else []
+        line = _line(content or [node])
+        return [line] if line else []
     return _below(content, depth)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import structlog
 
 from symphony.daemon.instance_lock import Holder, InstanceLock, StateDirectoryError, holding
 from symphony.domain.disk import is_full, make_room
@@ -13,7 +12,6 @@ from symphony.processes.base import Identity
 
 __all__ = ["StateDirectory", "StateDirectoryError"]
 
-_log = structlog.get_logger(__name__)
 
 
 class StateDirectory:

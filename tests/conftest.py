@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from conformance import recorder
 from symphony.agents.registry import AGENTS
-from symphony.processes import processes
+from symphony.processes import table
 from symphony.trackers.registry import TRACKERS
 
 settings.register_profile("ours", deadline=None)  # the clock of a busy machine proves nothing
@@ -31,9 +31,7 @@ def pytest_sessionstart() -> None:
 pytest_addoption = recorder.pytest_addoption
 pytest_configure = recorder.pytest_configure
 
-PROCESS_TABLE = [
-    name for name in vars(processes.ProcessTable) if callable(getattr(processes.ProcessTable, name))
-]
+PROCESS_TABLE = [name for name in vars(table.ProcessTable) if callable(getattr(table.ProcessTable, name))]
 MAY_BLOCK = (
     ("subprocess.py", {"_execute_child"}),  # waits for exec, as every way to start a process does
     ("symphony/processes/processes.py", set(PROCESS_TABLE)),  # /proc is memory

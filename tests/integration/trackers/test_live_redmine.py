@@ -12,10 +12,10 @@ from harness.project import Project, until
 from harness.real import require_redmine
 from symphony.config.settings import TrackerSettings
 from symphony.domain.failures import Category
+from symphony.trackers import redmine as adapter
 from symphony.trackers.base import TrackerError
 from symphony.trackers.comments import Outcome, upsert_comment
-from symphony.trackers.http import Governors
-from symphony.trackers.redmine import flows as adapter
+from symphony.trackers.http import RateLimiters
 from symphony.trackers.remote import RemoteTracker
 
 pytestmark = pytest.mark.timeout(300)
@@ -41,7 +41,7 @@ def tracker_of(redmine: LiveRedmine, key: str, *, project: str | None = None) ->
         terminal_states=("Closed", "Rejected"),
     )
     transport = CheckedTransport()
-    return remote_kind("redmine").connect(settings, {}, transport=transport, governors=Governors())
+    return remote_kind("redmine").connect(settings, {}, transport=transport, governors=RateLimiters())
 
 
 async def failure_of(tracker: RemoteTracker) -> tuple[Category, int | None]:

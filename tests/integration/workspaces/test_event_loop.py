@@ -8,7 +8,7 @@ from blockbuster import BlockBuster, blockbuster_ctx
 from symphony.config.settings import HooksSettings
 from symphony.domain.issue import Issue
 from symphony.processes.local import LocalHost
-from symphony.processes.processes import ProcessTable
+from symphony.processes.table import ProcessTable
 from symphony.workspaces.manager import WorkspaceManager
 
 pytestmark = pytest.mark.asyncio

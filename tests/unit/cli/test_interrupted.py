@@ -29,7 +29,7 @@ def interrupted(code: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.parametrize("module", ["symphony.cli", "click", "symphony.cli.lazy"])
+@pytest.mark.parametrize("module", ["symphony.cli", "click", "symphony.cli.main"])
 def test_while_it_loads_it_ends_without_a_word(module: str) -> None:
     done = interrupted(ON_IMPORT.format(module=module) + START)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")

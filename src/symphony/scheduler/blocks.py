@@ -133,12 +133,13 @@ def answered(blocked: Blocked, text: str) -> Resume:
 # a move that did not happen.
 #
 # - `on_start` is an active state. An issue is moved there when a run of it starts, if it is not there.
-# - `on_block` may be any state that is not terminal. In an active one the block is as ever. Outside of them the
-#   issue *rests*: it stays blocked and is shown, instead of being released for having left the active states.
+# - `on_block` may be any state that is not terminal. In an active one the block is as ever. Outside of them
+#   the issue *rests*: it stays blocked and is shown, instead of being released for having left the
+#   active states.
 # - A move to `on_block` is never "a change by a person" that unblocks: neither ours, nor one of a person.
 # - What rests goes on when a person moves it to an active state, or by `answer`, `retry`, `unblock`, or a
-#   budget that is there again: then it is looked at, moved back from where it rests, to `on_start` or else the
-#   first of the active states, and goes on when a look says that it is there. Other changes do nothing
+#   budget that is there again: then it is looked at, moved back from where it rests, to `on_start` or else
+#   the first of the active states, and goes on when a look says that it is there. Other changes do nothing
 #   meanwhile: who edits the text of a blocked issue is often not done yet.
 
 

@@ -121,7 +121,7 @@ async def test_a_loader_that_fails_costs_the_list_and_turns_no_comment_into_reso
         return SkillSet(root=workspace)
 
     monkeypatch.setattr(all_skills, "load", broken)
-    monkeypatch.setattr(skills, "DEADLINE_S", 0.05)
+    monkeypatch.setattr(skills, "LOAD_DEADLINE_S", 0.05)
     await to_thread.run_sync(lambda: project.issue("SYM-1", [*WORK, DONE]))
     outcomes, logs = await _run(project)
     assert outcomes == ["succeeded"]

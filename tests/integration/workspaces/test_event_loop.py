@@ -25,7 +25,7 @@ def strict_loop() -> Iterator[BlockBuster]:
     with blockbuster_ctx("symphony") as buster:
         buster.functions["os.read"].can_block_in("subprocess.py", "_execute_child")
         for function in buster.functions.values():
-            function.can_block_in("symphony/processes/processes.py", _PROCESS_TABLE)
+            function.can_block_in("symphony/processes/table.py", _PROCESS_TABLE)
         yield buster
 
 

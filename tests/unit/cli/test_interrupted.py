@@ -47,7 +47,7 @@ def test_within_a_command_it_says_so_and_exits_with_130() -> None:
 
 
 def test_between_two_commands_there_is_no_stack_either() -> None:
-    code = "import symphony.cli\ndef main(): press()\nsymphony.cli.main = main\n" + START
+    code = "import symphony.cli.main\ndef main(): press()\nsymphony.cli.main.main = main\n" + START
     done = interrupted(code)
     assert (done.returncode, done.stderr) == (130, "")
 

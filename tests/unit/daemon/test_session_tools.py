@@ -196,7 +196,7 @@ class TestADiskThatHangs:
     @pytest.fixture
     def gate(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         """No call waits; the threads are let go at the end of the test."""
-        monkeypatch.setattr(skills, "DEADLINE_S", 0.05)
+        monkeypatch.setattr(skills, "TOOL_DEADLINE_S", 0.05)
         event = threading.Event()
         yield event
         event.set()
@@ -210,7 +210,7 @@ class TestADiskThatHangs:
             assert "in time" in message(await ours.call("activate_skill", name="a"))
         assert ours.given == []
         gate.set()
-        monkeypatch.setattr(skills, "DEADLINE_S", 5.0)
+        monkeypatch.setattr(skills, "TOOL_DEADLINE_S", 5.0)
         assert "Body of a." in (await ours.call("activate_skill", name="a")).text
 
     async def test_no_more_than_one_thread_ever_hangs(

@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from conformance import recorder
 from symphony.agents.registry import AGENTS
-from symphony.processes import processes
+from symphony.processes import table
 from symphony.trackers.registry import TRACKERS
 
 settings.register_profile("ours", deadline=None)  # the clock of a busy machine proves nothing
@@ -31,19 +31,17 @@ def pytest_sessionstart() -> None:
 pytest_addoption = recorder.pytest_addoption
 pytest_configure = recorder.pytest_configure
 
-PROCESS_TABLE = [
-    name for name in vars(processes.ProcessTable) if callable(getattr(processes.ProcessTable, name))
-]
+PROCESS_TABLE = [name for name in vars(table.ProcessTable) if callable(getattr(table.ProcessTable, name))]
 MAY_BLOCK = (
     ("subprocess.py", {"_execute_child"}),  # waits for exec, as every way to start a process does
-    ("symphony/processes/processes.py", set(PROCESS_TABLE)),  # /proc is memory
-    ("symphony/processes/groups.py", {"own_group", "members", "kill"}),  # so are control groups
+    ("symphony/processes/table.py", set(PROCESS_TABLE)),  # /proc is memory
+    ("symphony/processes/cgroups.py", {"own_group", "members", "kill"}),  # so are control groups
     ("symphony/agents/codex/preflight.py", {"_check_home"}),  # once, before the first dispatch
     ("coverage/collector.py", {"lock_data"}),  # what measures us, when a thread is new
     ("tests/harness/project.py", {"symphony"}),  # a command that holds up none but itself
     ("symphony/cli/client.py", {"_ask"}),  # as it does in a thread of its own
-    ("symphony/cli/journal_trim.py", {"trim_journal"}),  # as that
-    ("symphony/config/store.py", {"reload_if_changed", "_look"}),  # one stat, now and then one small file
+    ("symphony/cli/cleaning.py", {"trim_journal"}),  # as that
+    ("symphony/config/loader.py", {"reload_if_changed", "_look"}),  # one stat, now and then one small file
 )
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+
 _INTERRUPTED = 130
 
 
@@ -35,7 +36,7 @@ def main() -> None:
 
 
 def _load() -> "Callable[[], object]":
-    from symphony.cli import main as command  # noqa: PLC0415 - not before Ctrl-C is quiet
+    from symphony.cli.main import main as command  # noqa: PLC0415 - not before Ctrl-C is quiet
 
     return command
 

@@ -17,26 +17,29 @@ from typing import Any, get_args
 
 import msgspec
 
-from symphony.domain.plain import one_line
-from symphony.domain.redaction import Redaction
-from symphony.journal.codec import plain
-from symphony.observability.masking import masked
-from symphony.scheduler.commands import Command, Notify, RefreshIssues, SetTimer, StartRun
-from symphony.scheduler.inputs import (
+from symphony.domain.redaction import Redaction, one_line
+from symphony.journal.model import plain
+from symphony.observability.logs import masked
+from symphony.scheduler.machine import Step
+from symphony.scheduler.machine import step as real_step
+from symphony.scheduler.messages import (
     AgentReported,
-    Input,
+    Command,
+    Event,
+    Notify,
     Outcome,
     Polled,
     Recovered,
     Refreshed,
+    RefreshIssues,
     RunEnded,
     SchedulerSettings,
+    SetTimer,
     SettingsChanged,
+    StartRun,
     Timer,
     TimerFired,
 )
-from symphony.scheduler.machine import Step
-from symphony.scheduler.machine import step as real_step
 from symphony.scheduler.state import State, initial
 
 __all__ = [
@@ -53,10 +56,11 @@ __all__ = [
     "step_line",
 ]
 
+
 _VERSION = 1
 _DOCUMENT_START, _DOCUMENT_END = ', "inputs": [', "]}"
 _WHOLE = (SchedulerSettings,)  # their defaults may change; what a daemon decided by must not
-_INPUTS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Input)}
+_INPUTS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RecursionError, msgspec.ValidationError)
 _SHOWN_IDS = 6
 _DAY_MS, _HOUR_MS, _MINUTE_MS = 86_400_000, 3_600_000, 60_000
@@ -71,7 +75,7 @@ class RecordedStep:
     """One input, its moment, and the commands that answered it as JSON; None where only the input is kept."""
 
     at_ms: int
-    fact: Input
+    fact: Event
     commands: list[Any] | None = None
 
 
@@ -112,7 +116,7 @@ def header_line(state: State, redaction: Redaction) -> str:
     return json.dumps({"version": _VERSION, "epoch": state.epoch, "settings": settings}, ensure_ascii=False)
 
 
-def step_line(at_ms: int, fact: Input, commands: Iterable[Command] | None, redaction: Redaction) -> str:
+def step_line(at_ms: int, fact: Event, commands: Iterable[Command] | None, redaction: Redaction) -> str:
     """The line of one step; a secret is masked in the same way on every line.
 
     Raises:
@@ -176,7 +180,7 @@ def _recorded(row: Mapping[str, Any]) -> RecordedStep:
     commands = row.get("commands")
     if commands is not None and not isinstance(commands, list):
         raise TypeError("commands must be a list")
-    fact: Input = msgspec.convert(row["fields"], _INPUTS[row["input"]])
+    fact: Event = msgspec.convert(row["fields"], _INPUTS[row["input"]])
     return RecordedStep(at_ms=int(row["at_ms"]), fact=fact, commands=commands)
 
 
@@ -206,7 +210,7 @@ def replay(recording: Recording, *, step: Step = real_step) -> Iterator[Replayed
 # --- a step as a line for people ---
 
 
-def describe_step(now_ms: int, fact: Input, commands: Iterable[Command]) -> str:
+def describe_step(now_ms: int, fact: Event, commands: Iterable[Command]) -> str:
     """One line: the moment, the input and the commands that answered it, without log messages."""
     words = ", ".join(_command_text(command) for command in commands if not isinstance(command, Notify))
     return f"{moment_text(now_ms)}  {_fact_text(fact)}{' -> ' + words if words else ''}"
@@ -220,7 +224,7 @@ def moment_text(now_ms: int) -> str:
     return f"{day:3}d {hour:02}:{minute:02}:{rest // 1000:02}.{rest % 1000:03}"
 
 
-def _fact_text(fact: Input) -> str:
+def _fact_text(fact: Event) -> str:
     match fact:
         case Polled() | Refreshed():
             shown = ", ".join(f"{issue.id} {issue.state!r}" for issue in fact.issues[:_SHOWN_IDS])

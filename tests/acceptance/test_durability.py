@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness.project import Daemon, Project, until
-from symphony.daemon.state_place import instance_of
+from symphony.daemon.state_dir import instance_of
 from symphony.processes.local import LocalHost
 
 DAY_MS = 86_400_000

@@ -24,26 +24,31 @@ from harness.memory_agents import (
     the_end,
     turn,
 )
-from symphony.agents.acp.updates import Updates
+from symphony.agents.acp.protocol import Updates
 from symphony.agents.base import AgentError
-from symphony.agents.border import MAX_DEPTH, MAX_PAYLOAD_BYTES, MAX_TEXT_CHARS, MOST_TOKENS_PER_TURN
-from symphony.agents.command.output import Output
+from symphony.agents.command.session import Output
 from symphony.agents.events import (
+    MAX_DEPTH,
+    MAX_PAYLOAD_BYTES,
+    MAX_TEXT_CHARS,
+    MAX_WAITING_CHARS,
+    MOST_TOKENS_PER_TURN,
     AgentEvent,
+    EventQueue,
     InputRequired,
     ItemStarted,
     Malformed,
     RateLimits,
+    RunStats,
     Text,
     TurnEnded,
     TurnStatus,
     Usage,
+    humanise,
 )
-from symphony.agents.fold import Progress, humanise
-from symphony.agents.mcp.protocol import cancelled, respond, tool_reply
-from symphony.agents.queue import MAX_WAITING_CHARS, EventQueue
-from symphony.agents.toolcalls import ToolCall
-from symphony.agents.wire.jsonrpc import Codec, Notification, ServerRequest
+from symphony.agents.mcp.server import cancelled, respond, tool_reply
+from symphony.agents.session import ToolCall
+from symphony.agents.wire import Codec, Notification, ServerRequest
 from symphony.domain.failures import Category
 from symphony.domain.tools import ToolResult
 
@@ -81,7 +86,7 @@ IDS: tuple[Any, ...] = ("a", HUGE, -1, None, [], *range(90, 99))
 
 def judge(events: list[AgentEvent], failed: AgentError | None) -> None:
     """All that is known of a session can be shown, written down and added up."""
-    progress = Progress()
+    progress = RunStats()
     for event in events:
         progress.add(event)
         humanise(event)
@@ -330,7 +335,7 @@ def test_words_that_nobody_takes_are_bounded_and_tokens_are_not_lost() -> None:
     for _ in range(1_000):
         queue.emit(Text(message="x" * 100_000))
         queue.emit(usage)
-    progress, chars = Progress(), 0
+    progress, chars = RunStats(), 0
     for event in queue.drain():
         progress.add(event)
         chars += len(event.message) if isinstance(event, Text) else 0

@@ -17,9 +17,8 @@ import pytest
 
 from harness.asking import FakeOperator, asking
 from symphony.api.access import Access
-from symphony.api.requests import MAX_HEAD_BYTES
-from symphony.cli.client import Client
-from symphony.cli.control import Control, UnreachableError
+from symphony.api.http import MAX_HEAD_BYTES
+from symphony.cli.client import Client, Control, UnreachableError
 
 LOOPBACK = Access.tcp("127.0.0.1", "a-token-of-the-operator")
 Rounds = Callable[..., Iterator[Random]]

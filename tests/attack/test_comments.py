@@ -19,15 +19,14 @@ from contract.desks import DESKS
 from harness.scheduling import Story, make_failure, make_issue
 from symphony.domain.failures import Category, Failure
 from symphony.scheduler.blocks import note
-from symphony.scheduler.commands import PostNote
-from symphony.scheduler.inputs import Delivered, Outcome, OutcomeKind, RunEnded
+from symphony.scheduler.messages import Delivered, Outcome, OutcomeKind, PostNote, RunEnded
 from symphony.scheduler.state import Blocked
 from symphony.skills import Problem, Severity
 from symphony.skills.model import Code
 from symphony.skills.report import comment_body
+from symphony.trackers.adf import document_of
 from symphony.trackers.comments import defused, upsert_comment
-from symphony.trackers.gitlab.quick_actions import disarmed
-from symphony.trackers.jira.adf import document_of
+from symphony.trackers.gitlab import disarmed
 
 LIVE = (
     "@acme/everyone", "![x](https://evil.example/b.png)", "[log in](https://evil.example)", "closes #5",

@@ -21,16 +21,14 @@ from anyio import to_thread
 from harness.git_server import GitServer, git_server
 from harness.project import Project
 from harness.real import require_bubblewrap
-from symphony.config.agents import AGENT_SECTIONS
-from symphony.config.document import Stamp, Workflow, WorkflowFile, parse_workflow
-from symphony.config.settings import HooksSettings, WorkspaceSettings
-from symphony.daemon.bound import bind
-from symphony.daemon.enclosure import enclosure
+from symphony.config.loader import Stamp, Workflow, WorkflowFile, parse_workflow
+from symphony.config.settings import AGENT_SECTIONS, HooksSettings, WorkspaceSettings
+from symphony.daemon.context import build_context, enclosure
 from symphony.domain.issue import Issue
 from symphony.processes.local import LocalHost
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.manager import WorkspaceManager
-from symphony.workspaces.remote import Login, apart
+from symphony.workspaces.model import Login, apart
 
 USER = "bob"
 PASSWORD = "s3cret/of:Bob@home+1%"
@@ -327,7 +325,7 @@ def test_a_variable_that_holds_the_address_is_a_secret(tmp_path: Path) -> None:
     environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "REPO_URL": address}
     workflow = workflow_of(tmp_path, environment, f"root: {tmp_path}/root, repo: $REPO_URL")
 
-    bound = bind(workflow, host=LocalHost(), environment=environment)
+    bound = build_context(workflow, host=LocalHost(), environment=environment)
 
     assert "REPO_URL" in bound.secret_names
     assert "Zx9qL7wRt4" not in bound.redaction.text("the password is Zx9qL7wRt4 here")

@@ -22,10 +22,9 @@ from symphony.config.settings import HooksSettings, WorkspaceSettings
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
 from symphony.processes.local import LocalHost
-from symphony.workspaces.manager import WorkspaceManager
+from symphony.workspaces.git import all_refs, packed_refs
+from symphony.workspaces.manager import WorkspaceManager, reason_to_stay
 from symphony.workspaces.model import Workspace, WorkspaceError
-from symphony.workspaces.refs import all_refs, packed_refs
-from symphony.workspaces.tidying import reason_to_stay
 
 pytestmark = pytest.mark.anyio
 

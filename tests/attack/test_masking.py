@@ -17,15 +17,14 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from attack.conftest import Rounds
+from symphony.agents.events import redact
 from symphony.agents.process import AgentProcess, Launch
-from symphony.agents.redaction import redact
 from symphony.config.settings import HooksSettings, WorkspaceSettings
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue
-from symphony.domain.plain import one_line
-from symphony.domain.redaction import MASK, Redaction
+from symphony.domain.redaction import MASK, Redaction, one_line
 from symphony.processes.local import LocalHost
-from symphony.trackers.http.dialect import plain_message
+from symphony.trackers.http.exchange import plain_message
 from symphony.workspaces.git import Git, GitError
 from symphony.workspaces.manager import WorkspaceManager
 from symphony.workspaces.model import WorkspaceError

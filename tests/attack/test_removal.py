@@ -17,9 +17,9 @@ from random import Random
 import pytest
 
 from harness.ordinary import ordinary_user
+from symphony.workspaces.directories import discard
 from symphony.workspaces.files import delete_tree, empty_directory
 from symphony.workspaces.layout import Layout
-from symphony.workspaces.places import discard
 
 Rounds = Callable[..., Iterator[Random]]
 

@@ -16,17 +16,22 @@ from structlog.testing import capture_logs
 from harness.chronicle import Chronicle
 from harness.memory_agents import KINDS, saying, turn
 from harness.scheduling import make_issue, make_settings
-from symphony.agents.border import MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH, MOST_TOKENS_PER_TURN
-from symphony.agents.events import TurnEnded, Usage
-from symphony.agents.fold import Progress
-from symphony.agents.queue import EventQueue
-from symphony.cli.recorder import Recorder
+from symphony.agents.events import (
+    MAX_PAYLOAD_BYTES,
+    MAX_PAYLOAD_DEPTH,
+    MOST_TOKENS_PER_TURN,
+    EventQueue,
+    RunStats,
+    TurnEnded,
+    Usage,
+)
+from symphony.cli.commands.replay import Recorder
 from symphony.domain.counts import MOST
 from symphony.domain.redaction import Redaction
-from symphony.journal.codec import column
-from symphony.observability.masking import MAX_DEPTH, TOO_DEEP, masked
+from symphony.journal.model import column
+from symphony.observability.logs import MAX_DEPTH, TOO_DEEP, masked
 from symphony.replay import read_recording
-from symphony.scheduler.inputs import AgentReported, DayBegan, Recovered, RunReport, RunStage, Thread
+from symphony.scheduler.messages import AgentReported, DayBegan, Recovered, RunReport, RunStage, Thread
 from symphony.scheduler.state import initial
 
 HUGE = 10**4299
@@ -55,9 +60,9 @@ def deep(levels: int) -> Any:
     return value
 
 
-async def used(kind: str, *said: object) -> tuple[Progress, list[Any]]:
+async def used(kind: str, *said: object) -> tuple[RunStats, list[Any]]:
     """A turn's progress, and what was logged of refused reports."""
-    progress = Progress()
+    progress = RunStats()
     with capture_logs() as logs:
         events, failed = await turn(kind, saying(*said))
     assert failed is None
@@ -96,7 +101,7 @@ async def test_what_is_no_count_adds_nothing(kind: str, tokens: object) -> None:
 
 
 def test_one_turn_uses_no_more_however_often_it_reports() -> None:
-    queue, progress = EventQueue(), Progress()
+    queue, progress = EventQueue(), RunStats()
     half = MOST_TOKENS_PER_TURN // 2 + 1
     usage = Usage(absolute=False, input_tokens=half, output_tokens=0, total_tokens=half)
     for _ in range(3):

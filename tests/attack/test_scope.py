@@ -21,7 +21,7 @@ from contract.gitlab import PROJECT as GITLAB_PROJECT
 from symphony.config.settings import TrackerSettings
 from symphony.domain.tools import ToolResult
 from symphony.trackers.base import TrackerConfigError
-from symphony.trackers.linear.config import read_config
+from symphony.trackers.linear import read_config
 
 GITLAB = f"/projects/{GITLAB_PROJECT.replace('/', '%2F')}"
 GITHUB, FORGEJO = f"/repos/{OWNER}/{REPO}", f"/repos/{FORGEJO_OWNER}/{FORGEJO_REPO}"

@@ -17,11 +17,10 @@ from anyio.lowlevel import checkpoint
 from harness.binding import CommentingTracker, make_bound
 from harness.scheduling import make_issue
 from symphony import skills
-from symphony.daemon.notes import Notes
-from symphony.daemon.skill_comments import SkillComments
+from symphony.daemon.comments import IssueComments, SkillComments
 from symphony.skills import Severity, SkillOptions, SkillSet, comment_body, named_problems
 from symphony.skills import resolved_body as over
-from symphony.skills.codes import MEANINGS
+from symphony.skills.model import MEANINGS
 
 Rounds = Callable[..., Iterator[Random]]
 ROOT = ".symphony/skills"
@@ -121,7 +120,7 @@ async def test_the_skills_of_one_branch_change_neither_comment_nor_list_of_anoth
     quiet, calm = tmp_path / "quiet", "---\nname: calm\ndescription: Calm.\n---\n"
     tracker = CommentingTracker()
     bound = make_bound(tmp_path, tracker)
-    comments = SkillComments(Notes(), remember=lambda _: None, written=checkpoint)
+    comments = SkillComments(IssueComments(), remember=lambda _: None, written=checkpoint)
 
     def calmly() -> SkillSet:
         put(quiet, "calm", calm)

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 from attack.conftest import Rounds
 from harness.project import Project
-from symphony.cli import main
+from symphony.cli.main import main
 from symphony.skills import Severity, SkillOptions, load
 
 SKILL = "---\nname: {}\ndescription: d\n---\nbody\n"

@@ -128,8 +128,8 @@ def test_the_work_for_one_root_is_bounded(
         return data
 
     monkeypatch.setattr(os, "read", counting)
-    monkeypatch.setattr("symphony.skills.discover._MAX_BYTES", 300_000)
-    monkeypatch.setattr("symphony.skills.discover._MAX_EVENTS", 3_000)
+    monkeypatch.setattr("symphony.skills.loader._MAX_BYTES", 300_000)
+    monkeypatch.setattr("symphony.skills.loader._MAX_EVENTS", 3_000)
     for number, random in enumerate(rounds(5)):
         workspace = tmp_path / str(number)
         for index in range(30):

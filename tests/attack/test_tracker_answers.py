@@ -21,11 +21,20 @@ from contract.desks import DESKS
 from contract.vendor import Clock
 from symphony.domain.failures import Category
 from symphony.trackers.base import TrackerError
-from symphony.trackers.http import Dialect, Governors, Http, HttpxTransport, Purpose, Reply, Request, Send
-from symphony.trackers.http.model import Answer, Flow
+from symphony.trackers.http import (
+    Http,
+    HttpxTransport,
+    Purpose,
+    RateLimiters,
+    Reply,
+    Request,
+    Send,
+    ServiceProfile,
+)
+from symphony.trackers.http.exchange import Answer, Flow
 from symphony.trackers.remote import RemoteTracker
 
-SERVICE = Dialect(service="Service", secret="tracker.provider.token", scope="tracker.provider.repo")
+SERVICE = ServiceProfile(service="Service", secret="tracker.provider.token", scope="tracker.provider.repo")
 MIB = 1024 * 1024
 BOMB = 128 * MIB
 
@@ -75,7 +84,7 @@ async def ask(base: str) -> Answer:
         credential="secret-0123456789",
         headers={},
         transport=HttpxTransport(),
-        governors=Governors(),
+        governors=RateLimiters(),
         sleep=no_sleep,
     )
     return await http.run(one(), purpose=Purpose.POLL)
@@ -213,7 +222,7 @@ def tracker_on(desk: Desk, random: Random) -> RemoteTracker:
         desk.settings(),
         desk.environment(),
         transport=Spoiled(desk, random),
-        governors=Governors(),
+        governors=RateLimiters(),
         now_ms=Clock().now_ms,
         sleep=desk.clock.sleep,
     )

@@ -17,9 +17,10 @@ from symphony.journal.database import INSERT_EVENT, create_tables, event_row
 from symphony.journal.model import ClaimRecord, EventRecord, HealthState
 from symphony.journal.store import open_journal
 from symphony.processes.base import Identity
-from symphony.scheduler.inputs import ClaimKind
+from symphony.scheduler.messages import ClaimKind
 
 __all__ = ["Remembering", "remembering", "write_claims"]
+
 
 _KINDS: tuple[Kind, Kind] = ("floor", "symphony")
 _AT_ONCE = 100

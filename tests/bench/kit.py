@@ -30,6 +30,7 @@ __all__ = [
     "until",
 ]
 
+
 T = TypeVar("T")
 Kind = Literal["floor", "symphony"]
 

@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 
 from symphony.cli.serving import serve
-from symphony.scheduler.commands import Command, FetchCandidates, RefreshIssues
-from symphony.scheduler.inputs import Input, Polled, RunEnded
+from symphony.scheduler.messages import Command, Event, FetchCandidates, Polled, RefreshIssues, RunEnded
 from symphony.scheduler.state import State
 
 
@@ -25,7 +24,7 @@ class Recorder:
         self._journal = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._seen = set[str]()
 
-    def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
         del after
         match fact:
             case Polled():

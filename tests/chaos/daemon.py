@@ -16,15 +16,13 @@ import anyio
 from typing_extensions import override
 
 from chaos.weather import Weathered
-from symphony.config.document import Workflow, WorkflowFile
-from symphony.config.store import WorkflowStore
+from symphony.config.loader import Workflow, WorkflowFile, WorkflowStore
 from symphony.daemon.admission import admit
-from symphony.daemon.bound import Bound, redaction_for
-from symphony.daemon.memory import wall_ms
+from symphony.daemon.context import RuntimeContext, redaction_for
+from symphony.daemon.recovery import wall_ms
 from symphony.daemon.service import Service
 from symphony.daemon.shutdown import serve_until_signalled
-from symphony.daemon.state_dir import StateDirectory
-from symphony.daemon.state_place import instance_of, locate
+from symphony.daemon.state_dir import StateDirectory, instance_of, locate
 from symphony.domain.failures import SymphonyError
 from symphony.observability.logs import configure
 from symphony.processes.local import LocalHost
@@ -55,7 +53,7 @@ class StormyService(Service):
         return self
 
     @override
-    def _bind(self, workflow: Workflow) -> Bound:
+    def _bind(self, workflow: Workflow) -> RuntimeContext:
         bound = super()._bind(workflow)
         return replace(bound, tracker=Weathered(bound.tracker, self._weather))
 

@@ -19,13 +19,14 @@ from random import Random
 from typing import Any
 
 from harness.project import DEADLINE_S, Daemon, Project, marked_processes
-from symphony.daemon.state_place import instance_of
+from symphony.daemon.state_dir import instance_of
 from symphony.journal.reader import checkup, open_reader
 from symphony.processes.base import Identity
 from symphony.processes.local import LocalHost
-from symphony.scheduler.inputs import ClaimKind
+from symphony.scheduler.messages import ClaimKind
 
 __all__ = ["Storm"]
+
 
 _TESTS = Path(__file__).parents[1]
 _AT_ONCE = 6

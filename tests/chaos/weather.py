@@ -17,6 +17,7 @@ from symphony.trackers.base import Comment, CommentCapability, Tracker, TrackerE
 
 __all__ = ["Weathered"]
 
+
 _T = TypeVar("_T")
 _LATE, _LOST, _CUT, _OLD = 0.25, 0.06, 0.06, 0.05
 _LONGEST_S = 0.6

@@ -79,21 +79,21 @@ def _policies() -> Iterator[Choice]:
         "approval", group,
         "What happens when an agent wants something approved?",
         "Agents are told `never`: what the sandbox forbids fails, and the model is told. One that asks all the same is declined and its turn goes on; `codex.on_approval` may accept for the session, or block the issue for a person.",
-        places=("README", "src/symphony/agents/codex/policy.py"),
+        places=("README", "src/symphony/agents/codex/session.py"),
         tests=("tests/unit/agents/test_params.py::test_the_defaults_are_the_documented_posture", "policy::test_an_approval_is_declined_unless_configured_otherwise", "policy::test_accepting_holds_for_the_session_where_that_is_offered", "scripted::test_an_approval_is_answered_by_policy", "scripted::test_a_blocked_approval_ends_the_run_and_runs_nothing"),
     )
     yield _choice(
         "sandbox", group,
         "What may an agent touch?",
         "Its workspace and that workspace's `.git`; no network, no temp directory, no neighbour. An explicit `codex.turn_sandbox_policy` is passed on unchanged. A host that cannot sandbox is refused at the start.",
-        places=("README", "workflow-file", "src/symphony/agents/codex/params.py"),
+        places=("README", "workflow-file", "src/symphony/agents/codex/protocol.py"),
         tests=("tests/unit/agents/test_params.py::test_the_defaults_are_the_documented_posture", "tests/integration/agents/test_real_codex.py::test_siblings_temp_and_network_are_out_of_reach", "tests/integration/agents/test_real_codex.py::test_an_explicit_sandbox_policy_is_passed_unchanged", "tests/integration/agents/test_preflight.py::test_a_failing_sandbox_is_refused_with_what_to_do"),
     )
     yield _choice(
         "user-input", group,
         "What happens when an agent asks a person?",
         "Under `never`, approvals of the agent's own MCP tools are answered. Any other question and every elicitation ends the run, and the issue is blocked until a person changes it. Nothing waits without end.",
-        places=("src/symphony/agents/codex/policy.py", "src/symphony/scheduler/blocks.py"),
+        places=("src/symphony/agents/codex/session.py", "src/symphony/scheduler/blocks.py"),
         tests=("policy::test_mcp_approvals_are_given_under_never_by_preference", "policy::test_any_other_question_needs_a_person", "policy::test_an_elicitation_is_declined_and_needs_a_person", "scripted::test_a_question_to_a_person_ends_the_run_within_a_bound", "blocks::test_an_agent_that_needs_a_person_blocks_its_issue"),
     )
     yield _choice(
@@ -146,7 +146,7 @@ def _open() -> Iterator[Choice]:
         "workspace-key", group,
         "How does an unsafe identifier become the name of a directory?",
         "One `_` for each code point outside `[A-Za-z0-9._-]`, then `--` and the first 16 hexadecimal digits of the identifier's SHA-256. A name that git or a file system could misunderstand is refused.",
-        places=("src/symphony/domain/ids.py",),
+        places=("src/symphony/domain/issue.py",),
         tests=("tests/unit/domain/test_ids.py::test_the_key_is_the_one_of_the_rule", "tests/unit/domain/test_ids.py::test_one_underscore_stands_for_each_code_point", "tests/unit/workspaces/test_layout.py::TestNames::test_unsafe_keys_are_refused"),
     )
     yield _choice(
@@ -160,14 +160,14 @@ def _open() -> Iterator[Choice]:
         "stale-file", group,
         "What if something else stands where a workspace belongs?",
         "A stale regular file is replaced. A symlink and a special file are refused, wherever they lead.",
-        places=("src/symphony/workspaces/places.py",),
+        places=("src/symphony/workspaces/directories.py",),
         tests=("life::TestCreation::test_a_stale_file_in_its_place_is_replaced", "life::TestCreation::test_a_link_to_another_workspace_is_refused", "life::TestCreation::test_a_special_file_is_refused"),
     )
     yield _choice(
         "population", group,
         "Who fills a new workspace?",
         "The daemon, where `workspace.repo` is set: a clone that borrows the objects of one mirror, on a branch of the issue's own; `after_create` runs in it. Without it, hooks do. A workspace is never reset.",
-        places=("workflow-file", "docs/adr/0003-workspaces.md", "src/symphony/workspaces/checkout.py"),
+        places=("workflow-file", "docs/adr/0003-workspaces.md", "src/symphony/workspaces/mirror.py"),
         tests=("tests/integration/workspaces/test_populate.py::test_a_new_workspace_is_a_clean_clone_on_the_issues_branch", "tests/integration/workspaces/test_populate.py::test_an_existing_workspace_is_reused_and_never_reset", "life::TestHookPopulated::test_pushed_work_is_removable_unpushed_work_is_not"),
     )
     yield _choice(
@@ -195,42 +195,42 @@ def _open() -> Iterator[Choice]:
         "reload", group,
         "How is a changed workflow noticed?",
         "By a watch of its directory, and by a look at the file before each poll for what a watch misses. Settings and prompt change together, and only after tracker and agent have accepted them.",
-        places=("src/symphony/config/store.py",),
+        places=("src/symphony/config/loader.py",),
         tests=("store::test_settings_and_prompt_change_together", "store::test_a_second_write_within_one_tick_of_the_clock_is_seen", "store::test_what_the_composer_refuses_is_rejected_too", "service::test_a_workflow_file_that_cannot_be_watched_is_still_looked_at"),
     )
     yield _choice(
         "template-at-load", group,
         "When is a mistake in the prompt's template told?",
         "When the file is read, with its line, for every branch of the template; what only an issue's data can show fails that attempt.",
-        places=("workflow-file", "src/symphony/config/template_analysis.py"),
+        places=("workflow-file", "src/symphony/config/template.py"),
         tests=("template::test_unknown_names_are_refused_at_load_on_every_branch", "template::test_what_only_rendering_shows_fails_the_attempt"),
     )
     yield _choice(
         "environment", group,
         "May the environment override a setting?",
         "Only `SYMPHONY_AGENT_SKILLS_ENABLED`. Every other variable acts where a value is exactly `$NAME`.",
-        places=("workflow-file", "src/symphony/config/resolve.py"),
+        places=("workflow-file", "src/symphony/config/secrets.py"),
         tests=("settings::test_one_variable_overrides_whether_skills_are_used", "settings::test_no_other_variable_overrides_anything"),
     )
     yield _choice(
         "unknown-keys", group,
         "What about keys nobody knows?",
         "They are ignored with one warning that suggests the key that may be meant; a tracker judges its own.",
-        places=("workflow-file", "src/symphony/config/review.py"),
+        places=("workflow-file", "src/symphony/config/errors.py"),
         tests=("settings::test_unknown_keys_are_warned_about_with_a_suggestion",),
     )
     yield _choice(
         "literal-secrets", group,
         "May a secret stand in the workflow file itself?",
         "It works and is masked everywhere, but an agent can read the file: a warning tells the place, never the value.",
-        places=("src/symphony/config/confidential.py",),
+        places=("src/symphony/config/secrets.py",),
         tests=("tests/unit/config/test_confidential.py::test_a_secret_in_the_file_is_told_by_its_place_alone", "tests/unit/config/test_confidential.py::test_no_text_form_of_a_workflow_holds_its_secret"),
     )
     yield _choice(
         "flat-keys", group,
         "Are the flat tracker keys of older files understood?",
         "For `kind: linear`, where they fill only what `tracker.provider` leaves out; they mean nothing to other trackers.",
-        places=("src/symphony/config/validate.py",),
+        places=("src/symphony/config/validation.py",),
         tests=("tests/unit/config/test_compatibility.py::test_flat_keys_fill_only_what_is_absent", "tests/unit/config/test_compatibility.py::test_flat_keys_mean_nothing_to_other_trackers"),
     )
     yield _choice(
@@ -244,14 +244,14 @@ def _open() -> Iterator[Choice]:
         "agent-tools", group,
         "What may an agent do to the tracker?",
         "It sees, comments on and moves its own issue, through the daemon and with the daemon's credential; never another one.",
-        places=("docs/trackers/markdown.md", "src/symphony/trackers/markdown/tools.py"),
+        places=("docs/trackers/markdown.md", "src/symphony/trackers/markdown/tracker.py"),
         tests=("tests/unit/trackers/test_tracker.py::test_a_session_sees_its_own_issue", "tests/unit/trackers/test_tracker.py::test_a_session_moves_its_own_issue_to_configured_states_only", "tests/acceptance/test_board.py::test_a_session_comments_on_and_moves_its_own_issue_only"),
     )
     yield _choice(
         "own-comments", group,
         "Does the daemon itself write to the tracker?",
         "One comment per issue and purpose, edited in place, for what a person must know: malformed skills, and why an issue is blocked. A failure to write it is logged and holds nothing back.",
-        places=("docs/ARCHITECTURE.md", "src/symphony/trackers/comments.py", "src/symphony/daemon/notes.py"),
+        places=("docs/ARCHITECTURE.md", "src/symphony/trackers/comments.py", "src/symphony/daemon/comments.py"),
         tests=("notes::test_a_note_is_posted_once_and_edited_in_place", "notes::test_a_failing_comment_is_a_warning_and_nothing_more", "notes::test_a_hanging_comment_is_given_up"),
     )
     yield _choice(
@@ -325,14 +325,14 @@ def _differences() -> Iterator[Choice]:
         "stderr", group,
         "Is the agent's stderr read as part of the protocol?",
         "No: it goes to a private file of the run, and its last words into the failure.",
-        places=("src/symphony/processes/child.py",),
+        places=("src/symphony/processes/local.py",),
         tests=("scripted::test_a_flood_on_stderr_holds_nothing_up", "scripted::test_the_end_of_the_process_in_a_turn_is_port_exit_with_its_last_words"),
     )
     yield _choice(
         "turn-status", group,
         "Is every `turn/completed` a success?",
         "No: its `status` decides, and a status nobody knows is no success.",
-        places=("src/symphony/agents/codex/mapping.py",),
+        places=("src/symphony/agents/codex/protocol.py",),
         tests=("mapping::test_a_turn_completed_with_status_failed_is_a_failure", "mapping::test_a_turn_completed_with_status_interrupted_is_cancelled", "mapping::test_an_unknown_status_is_no_success"),
     )
     yield _choice(
@@ -353,14 +353,14 @@ def _differences() -> Iterator[Choice]:
         "revalidation", group,
         "Is an issue started from the poll that found it?",
         "Never: it is asked for by id and judged again. All ids that are wanted at a time share one request.",
-        places=("docs/adr/0002-coalesced-refresh.md", "src/symphony/scheduler/cycle.py"),
+        places=("docs/adr/0002-coalesced-refresh.md", "src/symphony/scheduler/polling.py"),
         tests=("cycle::test_an_issue_found_by_the_poll_is_asked_for_again_before_it_starts", "cycle::test_an_issue_that_changed_since_the_poll_is_not_started"),
     )
     yield _choice(
         "full-state", group,
         "Does a full state end the search for candidates?",
         "No: it skips that issue only; the limit over all ends it.",
-        places=("src/symphony/scheduler/cycle.py",),
+        places=("src/symphony/scheduler/polling.py",),
         tests=("cycle::test_a_full_state_skips_that_issue_and_not_the_rest", "cycle::test_candidates_start_in_order_while_slots_remain"),
     )
     yield _choice(

@@ -11,7 +11,7 @@ from contract.openapi import openapi
 from contract.schemas import SCHEMAS
 from contract.vendor import Asked, Clock, Fault, Given, PagingFault, Route, Vendor, routed
 from symphony.domain.issue import Issue
-from symphony.trackers.asana.wire import body_of
+from symphony.trackers.asana import body_of
 
 SECRET = "2/1201234567890/1201234567891:0123456789abcdef0123456789abcdef"
 PROJECT, OTHER = "1201234567890", "1209999999999"

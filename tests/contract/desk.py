@@ -9,11 +9,12 @@ from typing import Any
 from contract.vendor import Clock, Fault, PagingFault, Vendor
 from symphony.config.settings import TrackerSettings
 from symphony.domain.issue import Issue
-from symphony.trackers.http import Governors
+from symphony.trackers.http import RateLimiters
 from symphony.trackers.registry import create_tracker, tracker_kind
 from symphony.trackers.remote import RemoteKind, RemoteTracker
 
 __all__ = ["Desk", "Draft", "remote_kind"]
+
 
 _HERE = Path("/project")
 
@@ -72,7 +73,7 @@ class Desk(ABC):
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.governors = Governors()
+        self.governors = RateLimiters()
         self.vendor = self.make_vendor(self.clock)
         self.tracker = self.another()
 

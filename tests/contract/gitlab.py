@@ -22,7 +22,7 @@ from contract.vendor import (
     zulu,
 )
 from symphony.domain.issue import Issue
-from symphony.trackers.gitlab.flows import BLOCKED
+from symphony.trackers.gitlab import BLOCKED
 
 SECRET = "glpat-0123456789abcdefghij"
 PROJECT, NUMBER = "platform/tools/deployer", 4

@@ -14,8 +14,8 @@ from contract.openapi import openapi
 from contract.schemas import SCHEMAS
 from contract.vendor import Asked, Clock, Given, PagingFault, Route, Vendor, routed
 from symphony.domain.issue import Issue
-from symphony.trackers.jira.adf import document_of, markdown_of
-from symphony.trackers.jira.wire import FIELDS
+from symphony.trackers.adf import document_of, markdown_of
+from symphony.trackers.jira import FIELDS
 
 EMAIL, TOKEN = "symphony-bot@example.test", "ATATT3xFfGF0123456789abcdef"
 SECRET = b64encode(f"{EMAIL}:{TOKEN}".encode()).decode("ascii")

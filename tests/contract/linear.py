@@ -12,7 +12,7 @@ from contract.graphql_schema import check_graphql, graphql_schema
 from contract.schemas import SCHEMAS
 from contract.vendor import Asked, Clock, Fault, Given, PagingFault, Vendor, zulu
 from symphony.domain.issue import Issue
-from symphony.trackers.linear import queries
+from symphony.trackers import linear
 
 SECRET = "lin_api_0123456789abcdefghij"
 SLUG, SLUG_ID = "billing-a1b2c3", "a1b2c3"
@@ -98,7 +98,7 @@ class LinearVendor(Vendor):
             return Given(body={"data": self._create(asked.body["variables"])})
         if name is None:
             return Given(body={"data": {"viewer": {"id": ME}}})
-        assert asked.body["query"] == queries.OPERATIONS[name]
+        assert asked.body["query"] == linear.OPERATIONS[name]
         try:
             return Given(body={"data": self._operations[name](asked.body["variables"])})
         except NoSuchEntityError:
@@ -397,12 +397,12 @@ class LinearDesk(Desk):
     @override
     def finish(self, number: int) -> Sequence[tuple[str, Mapping[str, Any]]]:
         variables = {"id": f"issue-{number}", "state": f"state-{self.done}"}
-        return [("linear_graphql", {"query": queries.MOVE, "variables": variables})]
+        return [("linear_graphql", {"query": linear.MOVE, "variables": variables})]
 
     @override
     def comment_call(self, number: int, body: str) -> tuple[str, Mapping[str, Any]]:
         variables = {"input": {"issueId": f"issue-{number}", "body": body}}
-        return "linear_graphql", {"query": queries.CREATE_COMMENT, "variables": variables}
+        return "linear_graphql", {"query": linear.CREATE_COMMENT, "variables": variables}
 
     @override
     def raw_call(self, issue: Issue) -> tuple[str, Mapping[str, Any]]:

@@ -10,13 +10,14 @@ from starlette.types import ASGIApp
 from harness.chronicle import Chronicle, populated
 from symphony.api.access import CONTROL, Access
 from symphony.api.app import create_app
+from symphony.api.documents import issue_document, state_document
+from symphony.api.models import Agent, Issue, Prompt, Refresh, Skills, State, Verb
 from symphony.api.port import RefusedError
 from symphony.domain.failures import SymphonyError
 from symphony.domain.issue import EVERY_ISSUE, Selection
-from symphony.observability.documents import issue_document, state_document
-from symphony.observability.model import Agent, Issue, Prompt, Refresh, Skills, State, Verb
 
 __all__ = ["FakeOperator", "asking"]
+
 
 HALF_PAST = "2026-03-01T12:30:00Z"
 

@@ -9,14 +9,14 @@ import anyio
 import anyio.lowlevel
 
 from symphony.agents.base import OwnSkillRoots
-from symphony.config.agents import AGENT_SECTIONS
-from symphony.config.document import Stamp, WorkflowFile, parse_workflow
-from symphony.daemon.bound import Bound
-from symphony.daemon.orders import Order
+from symphony.config.loader import Stamp, WorkflowFile, parse_workflow
+from symphony.config.settings import AGENT_SECTIONS
+from symphony.daemon.context import RuntimeContext
+from symphony.daemon.operator import Order
 from symphony.domain.issue import Issue
 from symphony.domain.redaction import Redaction
 from symphony.domain.tools import ToolResult, ToolSpec
-from symphony.scheduler.inputs import Input
+from symphony.scheduler.messages import Event
 from symphony.trackers.base import Comment
 from symphony.workspaces.model import Removal, WorkspaceRecord
 
@@ -34,6 +34,7 @@ __all__ = [
     "make_bound",
     "nothing",
 ]
+
 
 F = TypeVar("F")
 SECRET = "correct-horse-battery"
@@ -129,10 +130,10 @@ class FakeWorkspaces:
 class Mailbox:
     """What was posted, in order; `until` waits for a fact of a kind."""
 
-    facts: list[Input] = field(default_factory=list)
+    facts: list[Event] = field(default_factory=list)
     changed: anyio.Event = field(default_factory=anyio.Event)
 
-    def post(self, item: Input | Order) -> None:
+    def post(self, item: Event | Order) -> None:
         self.facts.append(item.fact if isinstance(item, Order) else item)
         self.changed.set()
         self.changed = anyio.Event()
@@ -147,7 +148,9 @@ class Mailbox:
         raise AssertionError("not reached")
 
 
-def make_bound(tmp_path: Path, tracker: FakeTracker, workspaces: FakeWorkspaces | None = None) -> Bound:
+def make_bound(
+    tmp_path: Path, tracker: FakeTracker, workspaces: FakeWorkspaces | None = None
+) -> RuntimeContext:
     """A `Bound` for `<tmp_path>/WORKFLOW.md`; masks `SECRET`."""
     front = f"tracker: {{kind: markdown}}\nworkspace: {{root: {tmp_path / 'root'}}}"
     data = f"---\n{front}\n---\nDo it.\n".encode()
@@ -155,7 +158,7 @@ def make_bound(tmp_path: Path, tracker: FakeTracker, workspaces: FakeWorkspaces 
         path=tmp_path / "WORKFLOW.md", data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256="")
     )
     workflow = parse_workflow(file, environment={}, tracker_kinds=("markdown",), agent_kinds=AGENT_SECTIONS)
-    return Bound(
+    return RuntimeContext(
         workflow=workflow,
         active_states=("Todo", "In Progress"),
         terminal_states=("Done",),

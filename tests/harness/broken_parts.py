@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from kit.simulator import Forgetting, Parts
-from symphony.journal.model import ClaimGone, ClaimRecord, IssueSpent, Record, Remembered
+from symphony.journal.model import ClaimRecord, ClaimReleased, IssueSpent, Record, RecoveredState
 from symphony.journal.recorder import Start, recovered
-from symphony.scheduler.inputs import ClaimKind, Recovered, RecoveredClaim, WorkspaceRef
+from symphony.scheduler.messages import ClaimKind, Recovered, RecoveredClaim, WorkspaceRef
 from symphony.scheduler.state import State
 
 __all__ = ["BROKEN_PARTS"]
+
 
 Change = Callable[[Recovered], Recovered]
 
@@ -17,7 +18,7 @@ Change = Callable[[Recovered], Recovered]
 def _recovers(change: Change) -> Callable[[], Parts]:
     """A daemon that is told something else than what was remembered."""
 
-    def recover(remembered: Remembered, start: Start, workspaces: tuple[WorkspaceRef, ...]) -> Recovered:
+    def recover(remembered: RecoveredState, start: Start, workspaces: tuple[WorkspaceRef, ...]) -> Recovered:
         return change(recovered(remembered, start, workspaces=workspaces))
 
     return lambda: Parts(forgetting=Forgetting(recover=recover))
@@ -76,7 +77,7 @@ BROKEN_PARTS: Mapping[str, tuple[Callable[[], Parts], str]] = {
         "claims-survive",
     ),
     "keeps a claim that was given up": (
-        _keeps(lambda record: None if isinstance(record, ClaimGone) else record),
+        _keeps(lambda record: None if isinstance(record, ClaimReleased) else record),
         "claims-survive",
     ),
     "keeps nothing of a block": (_keeps(_keeps_no_block), "blocks-survive"),

@@ -9,47 +9,46 @@ from dataclasses import replace
 from typing import Any
 
 from kit.simulator import make_settings
-from symphony.scheduler.commands import (
+from symphony.scheduler.machine import step
+from symphony.scheduler.messages import (
+    AgentReported,
+    AnswersRead,
     CleanWorkspace,
     Command,
     ContinueRun,
+    Event,
     Exit,
     FetchCandidates,
     Notify,
-    PostNote,
-    ReadAnswers,
-    RefreshIssues,
-    SetTimer,
-    StartRun,
-    StopRun,
-)
-from symphony.scheduler.inputs import (
-    AgentReported,
-    AnswersRead,
-    Input,
     OperatorAsked,
     Polled,
     PollFailed,
+    PostNote,
+    ReadAnswers,
     Refreshed,
+    RefreshIssues,
     ResultStatus,
     Resume,
     RunEnded,
     RunStage,
     SchedulerSettings,
+    SetTimer,
     SettingsChanged,
+    StartRun,
+    StopRun,
     TimerFired,
     TimerKind,
     WakeAsked,
     WorkflowRejected,
 )
-from symphony.scheduler.machine import step
 from symphony.scheduler.policy import in_active_state
 from symphony.scheduler.state import Cycle, Drain, State
 
 __all__ = ["BROKEN_STEPS", "Broken"]
 
+
 Commands = tuple[Command, ...]
-Broken = Callable[[State, Input, int], tuple[State, Commands]]
+Broken = Callable[[State, Event, int], tuple[State, Commands]]
 
 
 def _without(held: Mapping[str, Any], *keys: str) -> dict[str, Any]:
@@ -64,14 +63,14 @@ def _at_the_end(state: State) -> bool:
     )
 
 
-def starts_while_draining(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def starts_while_draining(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if state.drain is not Drain.DRAINING:
         return step(state, fact, now_ms)
     after, commands = step(replace(state, drain=Drain.NO), fact, now_ms)
     return after if after.drain is Drain.EXITED else replace(after, drain=Drain.DRAINING), commands
 
 
-def starts_under_an_invalid_workflow(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def starts_under_an_invalid_workflow(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if state.hold is None or isinstance(fact, SettingsChanged | WorkflowRejected):
         return step(state, fact, now_ms)
     after, commands = step(replace(state, hold=None), fact, now_ms)
@@ -81,7 +80,7 @@ def starts_under_an_invalid_workflow(state: State, fact: Input, now_ms: int) -> 
 def _under(limits: Callable[[SchedulerSettings], SchedulerSettings]) -> Broken:
     """A step that decides under other limits than the ones in force."""
 
-    def broken(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    def broken(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
         if isinstance(fact, SettingsChanged):
             return step(state, fact, now_ms)
         after, commands = step(replace(state, settings=limits(state.settings)), fact, now_ms)
@@ -90,7 +89,7 @@ def _under(limits: Callable[[SchedulerSettings], SchedulerSettings]) -> Broken:
     return broken
 
 
-def frees_the_slot_at_stop(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def frees_the_slot_at_stop(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     for command in commands:
         if isinstance(command, StopRun):
@@ -99,7 +98,7 @@ def frees_the_slot_at_stop(state: State, fact: Input, now_ms: int) -> tuple[Stat
     return after, commands
 
 
-def forgets_a_run_that_delivers(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def forgets_a_run_that_delivers(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     if isinstance(fact, AgentReported) and fact.report.stage is RunStage.FINISHING:
         running = {key: run for key, run in after.running.items() if run.run_id != fact.run_id}
@@ -109,12 +108,12 @@ def forgets_a_run_that_delivers(state: State, fact: Input, now_ms: int) -> tuple
     return after, commands
 
 
-def forgets_a_claim_on_reload(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def forgets_a_claim_on_reload(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     return (replace(after, retrying={}), commands) if isinstance(fact, SettingsChanged) else (after, commands)
 
 
-def forgets_a_retry(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def forgets_a_retry(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     if isinstance(fact, RunEnded):
         gained = after.retrying.keys() - state.retrying.keys()
@@ -122,8 +121,8 @@ def forgets_a_retry(state: State, fact: Input, now_ms: int) -> tuple[State, Comm
     return after, commands
 
 
-def _drops(kind: type[Command], which: Callable[[Any, Input], bool] = lambda _command, _fact: True) -> Broken:
-    def broken(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def _drops(kind: type[Command], which: Callable[[Any, Event], bool] = lambda _command, _fact: True) -> Broken:
+    def broken(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
         after, commands = step(state, fact, now_ms)
         kept = (each for each in commands if not (isinstance(each, kind) and which(each, fact)))
         return after, tuple(kept)
@@ -131,25 +130,25 @@ def _drops(kind: type[Command], which: Callable[[Any, Input], bool] = lambda _co
     return broken
 
 
-def doubles_a_run(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def doubles_a_run(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     again = tuple(replace(each, run_id=f"{each.run_id}+") for each in commands if isinstance(each, StartRun))
     return after, commands + again
 
 
-def uses_a_run_id_again(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def uses_a_run_id_again(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     return step(replace(state, epoch="e"), fact, now_ms)
 
 
-def starts_from_the_poll(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def starts_from_the_poll(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     return _answering_itself(state, fact, now_ms) if isinstance(fact, Polled) else step(state, fact, now_ms)
 
 
-def fills_a_slot_without_a_look(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def fills_a_slot_without_a_look(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     return _answering_itself(state, fact, now_ms) if isinstance(fact, RunEnded) else step(state, fact, now_ms)
 
 
-def _answering_itself(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def _answering_itself(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     if after.refresh is None or after.refresh is state.refresh:
         return after, commands
@@ -158,16 +157,16 @@ def _answering_itself(state: State, fact: Input, now_ms: int) -> tuple[State, Co
     return after, tuple(each for each in commands if not isinstance(each, RefreshIssues)) + more
 
 
-def is_deaf_to_comments(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def is_deaf_to_comments(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     return step(state, replace(fact, answers=()) if isinstance(fact, AnswersRead) else fact, now_ms)
 
 
-def reads_no_comments(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def reads_no_comments(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     return after, tuple(each for each in commands if not isinstance(each, ReadAnswers))
 
 
-def starts_what_is_not_eligible(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def starts_what_is_not_eligible(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if not isinstance(fact, Refreshed):
         return step(state, fact, now_ms)
     told = {issue.id: issue for issue in fact.issues}
@@ -184,7 +183,7 @@ def starts_what_is_not_eligible(state: State, fact: Input, now_ms: int) -> tuple
     return after, tuple(true)
 
 
-def counts_attempts_wrongly(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def counts_attempts_wrongly(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     wrong = (
         replace(each, attempt=1 + (each.attempt or 0)) if isinstance(each, StartRun) else each
@@ -193,7 +192,7 @@ def counts_attempts_wrongly(state: State, fact: Input, now_ms: int) -> tuple[Sta
     return after, tuple(wrong)
 
 
-def waits_too_long(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def waits_too_long(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     if after.retrying is state.retrying:
         return after, commands
@@ -201,37 +200,37 @@ def waits_too_long(state: State, fact: Input, now_ms: int) -> tuple[State, Comma
     return replace(after, retrying=late), commands
 
 
-def takes_a_stale_timer(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def takes_a_stale_timer(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if isinstance(fact, TimerFired) and fact.timer in state.timers:
         fact = replace(fact, token=state.timers[fact.timer])
     return step(state, fact, now_ms)
 
 
-def takes_an_answer_twice(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def takes_an_answer_twice(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if isinstance(fact, Polled) and state.cycle is Cycle.IDLE:
         state = replace(state, cycle=Cycle.POLLING, cycle_request=fact.request)
     return step(state, fact, now_ms)
 
 
-def loses_a_wake(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def loses_a_wake(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if isinstance(fact, WakeAsked) and state.cycle is Cycle.POLLING:
         return state, ()
     return step(state, fact, now_ms)
 
 
-def asks_twice(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def asks_twice(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     more = tuple(replace(each, request=-each.request) for each in commands if isinstance(each, RefreshIssues))
     return after, commands + more
 
 
-def claims_twice(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def claims_twice(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     kept = {key: retry for key, retry in state.retrying.items() if key in after.running}
     return replace(after, retrying={**after.retrying, **kept}), commands
 
 
-def cleans_under_a_run(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def cleans_under_a_run(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     issues = {run.run_id: run.issue for run in after.running.values()}
     stopped = [issues[each.run_id] for each in commands if isinstance(each, StopRun)]
@@ -241,7 +240,7 @@ def cleans_under_a_run(state: State, fact: Input, now_ms: int) -> tuple[State, C
     return after, commands + more
 
 
-def speaks_to_the_deaf(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def speaks_to_the_deaf(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     if isinstance(fact, AgentReported):
         ending = [run for run in after.running.values() if run.run_id == fact.run_id and run.finishing]
@@ -250,19 +249,19 @@ def speaks_to_the_deaf(state: State, fact: Input, now_ms: int) -> tuple[State, C
     return after, commands
 
 
-def raises(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def raises(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if isinstance(fact, PollFailed):
         raise KeyError(fact.request)
     return step(state, fact, now_ms)
 
 
-def starts_nothing(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def starts_nothing(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if _at_the_end(state):
         return step(state, fact, now_ms)
     return step(state, replace(fact, issues=()) if isinstance(fact, Polled) else fact, now_ms)
 
 
-def never_unblocks(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def never_unblocks(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if isinstance(fact, Refreshed):
         old = tuple(
             state.blocked[issue.id].issue if issue.id in state.blocked else issue for issue in fact.issues
@@ -275,7 +274,7 @@ def remembering() -> Broken:
     """Not a function of its arguments: it keeps silent now and then, by a count of its own."""
     calls = 0
 
-    def broken(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    def broken(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
         nonlocal calls
         calls += 1
         after, commands = step(state, fact, now_ms)
@@ -290,7 +289,7 @@ def remembering() -> Broken:
 def _resumes(change: Callable[[Resume], Resume]) -> Broken:
     """A step whose runs go on with something else than what an earlier one left."""
 
-    def broken(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+    def broken(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
         after, commands = step(state, fact, now_ms)
         told = (
             replace(each, resume=change(each.resume)) if isinstance(each, StartRun) and each.resume else each
@@ -305,7 +304,7 @@ def _anew(resume: Resume) -> Resume:
     return replace(resume, thread=replace(resume.thread, total_tokens=0) if resume.thread else None)
 
 
-def goes_on_and_starts_cold(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def goes_on_and_starts_cold(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     cold = tuple(
         replace(each, run_id=f"{each.run_id}+", resume=None)
@@ -315,33 +314,33 @@ def goes_on_and_starts_cold(state: State, fact: Input, now_ms: int) -> tuple[Sta
     return after, commands + cold
 
 
-def starts_while_paused(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def starts_while_paused(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if not state.paused or isinstance(fact, OperatorAsked):
         return step(state, fact, now_ms)
     after, commands = step(replace(state, paused=False), fact, now_ms)
     return replace(after, paused=True), commands
 
 
-def leaves_the_last_issues(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def leaves_the_last_issues(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if not _at_the_end(state):
         return step(state, fact, now_ms)
     return step(state, replace(fact, issues=()) if isinstance(fact, Polled) else fact, now_ms)
 
 
-def gives_to_nobody_known(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def gives_to_nobody_known(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     told = (replace(each, agent="nobody") if isinstance(each, StartRun) else each for each in commands)
     return after, tuple(told)
 
 
-def starts_on_a_limited_agent(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def starts_on_a_limited_agent(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if not isinstance(fact, Refreshed):
         return step(state, fact, now_ms)
     after, commands = step(replace(state, limited={}), fact, now_ms)
     return replace(after, limited=state.limited), commands
 
 
-def forgets_a_limit(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def forgets_a_limit(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     return (replace(after, limited={}), commands) if isinstance(fact, RunEnded) else (after, commands)
 
@@ -350,7 +349,7 @@ def _of_another_agent(resume: Resume) -> Resume:
     return resume if resume.thread is None else replace(resume, thread=replace(resume.thread, agent="nobody"))
 
 
-def reviews_what_it_works_on(state: State, fact: Input, now_ms: int) -> tuple[State, Commands]:
+def reviews_what_it_works_on(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
     if not isinstance(fact, RunEnded):
         return after, commands

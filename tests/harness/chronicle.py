@@ -10,18 +10,17 @@ import msgspec
 from typing_extensions import override
 
 from harness.scheduling import Story, make_failure, make_issue
-from symphony.api.openapi import API
-from symphony.api.schema import schemas
+from symphony.api.documents import issue_document, state_document
+from symphony.api.history import History
+from symphony.api.models import Document, DroppedSkill, ListedSkill, SkillProblem, Skills
+from symphony.api.openapi import API, schemas
 from symphony.domain.failures import Category
 from symphony.domain.issue import EVERY_ISSUE, Issue, Selection
-from symphony.observability.documents import issue_document, state_document
-from symphony.observability.history import History
-from symphony.observability.masking import masked
-from symphony.observability.model import Document, DroppedSkill, ListedSkill, SkillProblem, Skills
-from symphony.scheduler.commands import Command
-from symphony.scheduler.inputs import Input, OutcomeKind
+from symphony.observability.logs import masked
+from symphony.scheduler.messages import Command, Event, OutcomeKind
 
 __all__ = ["SKILLS", "START", "Chronicle", "conforms", "populated", "sent"]
+
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SKILLS = Skills(
@@ -46,7 +45,7 @@ class Chronicle(Story):
         return START + timedelta(milliseconds=self.now) + self.jump
 
     @override
-    def _step(self, fact: Input) -> tuple[Command, ...]:
+    def _step(self, fact: Event) -> tuple[Command, ...]:
         before = self.state
         commands = super()._step(fact)
         self.history(before, fact, self.state, commands)

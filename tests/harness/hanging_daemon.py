@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from unittest.mock import patch
 
-from symphony.cli import main, serving
+from symphony.cli import serving
+from symphony.cli.main import main
 from symphony.scheduler import machine
-from symphony.scheduler.commands import Command
-from symphony.scheduler.inputs import Input
 from symphony.scheduler.machine import Step
+from symphony.scheduler.messages import Command, Event
 from symphony.scheduler.state import State
 
 __all__ = ["hanging_at"]
@@ -21,7 +21,7 @@ __all__ = ["hanging_at"]
 def hanging_at(file: Path) -> Step:
     """The scheduler's step until the file is there."""
 
-    def hanging_step(state: State, fact: Input, now_ms: int) -> tuple[State, tuple[Command, ...]]:
+    def hanging_step(state: State, fact: Event, now_ms: int) -> tuple[State, tuple[Command, ...]]:
         if file.exists():
             file.rename(file.with_suffix(".hangs"))
             while True:

@@ -19,8 +19,6 @@ from symphony.journal.model import HealthState, SettingRecord
 from symphony.journal.reader import open_reader
 from symphony.journal.store import Journal
 
-__all__: list[str] = []
-
 
 def _say(**facts: Any) -> None:
     sys.stdout.write(json.dumps(facts) + "\n")

@@ -20,7 +20,7 @@ from symphony.journal.model import (
 )
 from symphony.journal.store import Backlog, Journal, open_journal
 from symphony.processes.base import Identity
-from symphony.scheduler.inputs import ClaimKind, Resume, ResumeReason, Thread
+from symphony.scheduler.messages import ClaimKind, Resume, ResumeReason, Thread
 
 __all__ = [
     "NOW",
@@ -35,6 +35,7 @@ __all__ = [
     "skills_note",
     "written",
 ]
+
 
 NOW = 1_700_000_000_000
 OWNER = Identity(boot_id="boot", pid=42, started=12.5)

@@ -5,23 +5,23 @@ from dataclasses import replace
 from typing import assert_never
 
 from symphony.journal.model import (
-    ClaimGone,
     ClaimRecord,
+    ClaimReleased,
     CommentRecord,
     DayRecord,
     EventRecord,
     IssueSpent,
     Record,
-    Remembered,
-    ResultGone,
+    RecoveredState,
     ResultRecord,
+    ResultReleased,
     RunRecord,
     SettingRecord,
     SkillsNote,
     SkillsRecord,
 )
-from symphony.journal.recorder import Keeper
-from symphony.scheduler.inputs import Spent
+from symphony.journal.recorder import StepRecorder
+from symphony.scheduler.messages import Spent
 
 __all__ = ["Ledger", "check_present"]
 
@@ -50,11 +50,11 @@ class Ledger:
         match record:
             case ClaimRecord():
                 self.claims[record.issue.id] = record
-            case ClaimGone():
+            case ClaimReleased():
                 self.claims.pop(record.issue_id, None)
             case ResultRecord():
                 self.results[record.result.issue.id] = record
-            case ResultGone():
+            case ResultReleased():
                 self.results.pop(record.issue_id, None)
             case RunRecord():
                 self.runs[record.run_id] = record
@@ -86,9 +86,9 @@ class Ledger:
         """The runs without an end."""
         return tuple(run for run in self.runs.values() if run.ended_wall_ms is None)
 
-    def remembered(self) -> Remembered:
+    def remembered(self) -> RecoveredState:
         """What a start would be told."""
-        return Remembered(
+        return RecoveredState(
             claims=tuple(self.claims.values()),
             live_runs=self.live,
             spent=dict(self.spent),
@@ -99,14 +99,14 @@ class Ledger:
         )
 
 
-def check_present(keeper: Keeper, ledger: Ledger, *, now_ms: int, wall_ms: int) -> None:
+def check_present(keeper: StepRecorder, ledger: Ledger, *, now_ms: int, wall_ms: int) -> None:
     """A file that is begun anew now is told what the former one would have told a start."""
     anew = Ledger()
     anew.take(keeper.present(now_ms=now_ms, wall_ms=wall_ms) or ())
     assert _timeless(anew.remembered()) == _timeless(ledger.remembered())
 
 
-def _timeless(remembered: Remembered) -> object:
+def _timeless(remembered: RecoveredState) -> object:
     claims = {claim.issue.id: replace(claim, since_wall_ms=0) for claim in remembered.claims}
     days = dict(list(remembered.days.items())[-1:])
     spent = {issue_id: spent for issue_id, spent in remembered.spent.items() if spent != Spent()}

@@ -14,11 +14,10 @@ from symphony.agents.acp.session import AcpSession
 from symphony.agents.base import AgentError, AgentSession, Briefing, SessionRequest
 from symphony.agents.claude.session import ClaudeSession
 from symphony.agents.codex.session import CodexSession
-from symphony.agents.events import AgentEvent
-from symphony.agents.queue import EventQueue
+from symphony.agents.events import AgentEvent, EventQueue
 from symphony.config.settings import AcpSettings, ClaudeSettings, CodexSettings
 from symphony.domain.tools import ToolResult, ToolSpec
-from symphony.scheduler.inputs import Thread
+from symphony.scheduler.messages import Thread
 
 if TYPE_CHECKING:
     from symphony.agents.process import AgentProcess
@@ -36,6 +35,7 @@ __all__ = [
     "the_end",
     "turn",
 ]
+
 
 Frame = dict[str, Any]
 Agent = Callable[[Frame], Iterable[bytes]]

@@ -7,8 +7,7 @@ from typing_extensions import override
 
 from harness.scheduling import Story
 from symphony.domain.issue import Issue
-from symphony.scheduler.commands import Command
-from symphony.scheduler.inputs import Input
+from symphony.scheduler.messages import Command, Event
 from symphony.scheduler.state import State
 
 __all__ = ["ObservedStory"]
@@ -19,7 +18,7 @@ class ObservedStory(Story):
 
     def __init__(
         self,
-        observer: Callable[[State, Input, State, tuple[Command, ...]], None],
+        observer: Callable[[State, Event, State, tuple[Command, ...]], None],
         *issues: Issue,
         **settings: Any,
     ) -> None:
@@ -27,7 +26,7 @@ class ObservedStory(Story):
         self._observer = observer
 
     @override
-    def _step(self, fact: Input) -> tuple[Command, ...]:
+    def _step(self, fact: Event) -> tuple[Command, ...]:
         before = self.state
         commands = super()._step(fact)
         self._observer(before, fact, self.state, commands)

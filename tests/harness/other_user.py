@@ -11,6 +11,7 @@ from harness.project import Project, scripted
 
 __all__ = ["NOBODY", "as_ordinary_user"]
 
+
 NOBODY = 65_534
 
 
@@ -42,7 +43,7 @@ def _search_path() -> str:
 def _runs(python: str) -> bool:
     try:
         done = subprocess.run(
-            [python, "-c", "import symphony.cli.run, msgspec"],
+            [python, "-c", "import symphony.cli.commands.run, msgspec"],
             env={"PYTHONPATH": _search_path()},
             user=NOBODY,
             capture_output=True,

@@ -9,9 +9,10 @@ from rich.console import RenderableType
 
 from harness.chronicle import Chronicle
 from symphony.cli.documents import KnownIssue, Status
-from symphony.cli.status_view import console_for, show
+from symphony.cli.render.status import console_for, print_blocks
 
 __all__ = ["DAEMON", "NOW", "busy", "drawn", "known", "merged", "of_files", "status_of"]
+
 
 NOW = "2026-03-01T12:00:00Z"
 DAEMON = {
@@ -28,7 +29,7 @@ def drawn(picture: RenderableType, *, width: int, terminal: bool = False) -> str
     """What is printed at this width."""
     out = io.StringIO()
     colours = {"force_terminal": True, "color_system": "standard"} if terminal else {}
-    show(console_for(file=out, width=width, **colours), picture)
+    print_blocks(console_for(file=out, width=width, **colours), picture)
     return out.getvalue()
 
 

@@ -31,10 +31,11 @@ from kit.speakers import scripted_acp, scripted_claude
 from symphony.agents.base import AgentBackend, AgentSession, Capabilities
 from symphony.agents.events import AgentEvent
 from symphony.agents.registry import create_backend
-from symphony.config.agents import AGENT_SECTIONS, NamedAgent
+from symphony.config.settings import AGENT_SECTIONS, NamedAgent
 from symphony.testing.scripted_agent import command
 
 __all__ = ["COMMENT", "PLAYERS", "Act", "Player"]
+
 
 _HANG = "echo begun > begun; sleep 600"
 ActKind = Literal["say", "skill", "run", "tool", "approve", "ask", "fail", "exit", "hang"]

@@ -19,7 +19,7 @@ import psutil
 from click.testing import CliRunner
 
 import symphony
-from symphony.cli import main
+from symphony.cli.main import main
 
 __all__ = [
     "SKILL",
@@ -32,6 +32,7 @@ __all__ = [
     "scripted",
     "until",
 ]
+
 
 T = TypeVar("T")
 

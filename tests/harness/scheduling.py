@@ -7,41 +7,40 @@ from typing import Any, Self, TypeVar
 
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue
-from symphony.scheduler.commands import (
+from symphony.scheduler.machine import step
+from symphony.scheduler.messages import (
+    AgentReported,
+    AnswersRead,
     Command,
+    Event,
     Exit,
     FetchCandidates,
     Notify,
-    ReadAnswers,
-    RefreshIssues,
-    SetTimer,
-    StartRun,
-)
-from symphony.scheduler.inputs import (
-    AgentReported,
-    AnswersRead,
-    Input,
     Outcome,
     OutcomeKind,
     Polled,
     PollFailed,
+    ReadAnswers,
     Recovered,
     Refreshed,
     RefreshFailed,
+    RefreshIssues,
     Remark,
     RunEnded,
     RunReport,
     RunStage,
     SchedulerSettings,
+    SetTimer,
+    StartRun,
     Timer,
     TimerFired,
     TurnEnded,
     WorkspaceRef,
 )
-from symphony.scheduler.machine import step
 from symphony.scheduler.state import State, initial
 
 __all__ = ["ACTIVE", "Story", "make_failure", "make_issue", "make_settings"]
+
 
 C = TypeVar("C")
 
@@ -89,7 +88,7 @@ class Story:
         self.board: dict[str, Issue] = {issue.id: issue for issue in issues}
         self.slow = False
         self.told: list[Command] = []
-        self.inputs: list[tuple[int, Input]] = []
+        self.inputs: list[tuple[int, Event]] = []
         self.polls: list[FetchCandidates] = []
         self.refreshes: list[RefreshIssues] = []
         self.reads: list[ReadAnswers] = []
@@ -100,14 +99,14 @@ class Story:
 
     # --- telling -----------------------------------------------------------------------------------------
 
-    def tell(self, fact: Input) -> tuple[Command, ...]:
+    def tell(self, fact: Event) -> tuple[Command, ...]:
         """Feed one fact; returns what the scheduler said to this one."""
         commands = self._step(fact)
         if not self.slow:
             self.answer()
         return commands
 
-    def _step(self, fact: Input) -> tuple[Command, ...]:
+    def _step(self, fact: Event) -> tuple[Command, ...]:
         self.inputs.append((self.now, fact))
         self.state, commands = step(self.state, fact, self.now)
         for command in commands:

@@ -12,16 +12,15 @@ from anyio import to_thread
 from harness.project import Project
 from symphony.cli.serving import open_store
 from symphony.daemon.service import Observer, Service
-from symphony.daemon.state_dir import StateDirectory
-from symphony.daemon.state_place import instance_of
+from symphony.daemon.state_dir import StateDirectory, instance_of
 from symphony.processes.local import LocalHost
 from symphony.scheduler import machine
-from symphony.scheduler.commands import Command
-from symphony.scheduler.inputs import Input, RunEnded
 from symphony.scheduler.machine import Step
+from symphony.scheduler.messages import Command, Event, RunEnded
 from symphony.scheduler.state import Running, State
 
 __all__ = ["DEADLINE_S", "Served", "Watcher", "make_service", "move", "serving"]
+
 
 DEADLINE_S = 30.0
 F = TypeVar("F")
@@ -31,13 +30,13 @@ F = TypeVar("F")
 class Watcher:
     """An observer: all facts, commands and states so far, and a way to wait for one of them."""
 
-    facts: list[Input] = field(default_factory=list)
+    facts: list[Event] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
     states: list[State] = field(default_factory=list)
     then: list[tuple[type, Callable[[], None]]] = field(default_factory=list)
     changed: anyio.Event = field(default_factory=anyio.Event)
 
-    def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
         del before
         self.facts.append(fact)
         self.commands += commands

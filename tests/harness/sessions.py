@@ -9,13 +9,14 @@ from typing import Any, Self
 from uuid import uuid4
 
 import symphony
-from symphony.agents.base import AgentSession, AskOwnSkills, Briefing, SessionRequest, Surroundings
+from symphony.agents.base import AgentSession, AskOwnSkills, BackendContext, Briefing, SessionRequest
 from symphony.agents.events import AgentEvent
 from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.processes.base import Identity
 from symphony.processes.local import LocalHost
 
 __all__ = ["COMMENT", "SOURCE", "SessionBench", "briefed", "git", "make_repository"]
+
 
 SOURCE = Path(symphony.__file__).parents[1]
 _BRIEFING = frozenset(each.name for each in fields(Briefing))
@@ -94,7 +95,7 @@ class SessionBench:
         self.calls.append((name, dict(arguments)))
         return ToolResult.of({"ok": True, "echo": dict(arguments)})
 
-    def surroundings(self, **changes: Any) -> Surroundings:
+    def surroundings(self, **changes: Any) -> BackendContext:
         """What a backend is made with; `secret_names` are of the request, unless somebody says otherwise."""
         values: dict[str, Any] = {
             "host": self.host,
@@ -103,7 +104,7 @@ class SessionBench:
             "homes": self.top / "homes",
             "grace_ms": self.grace_ms,
         }
-        return Surroundings(**{**values, **changes})
+        return BackendContext(**{**values, **changes})
 
     def request(self, **changes: Any) -> SessionRequest:
         """A request; `changes` are of it or of its briefing."""

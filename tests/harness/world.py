@@ -7,15 +7,19 @@ from typing_extensions import override
 from harness.scheduling import Story, make_settings
 from kit.simulator import Referee
 from symphony.domain.issue import Issue
-from symphony.scheduler import budgets
-from symphony.scheduler.commands import Command, FetchCandidates, RefreshIssues, StartRun, StopRun
-from symphony.scheduler.inputs import (
-    Input,
+from symphony.scheduler import policy
+from symphony.scheduler.messages import (
+    Command,
+    Event,
+    FetchCandidates,
     OperatorAsked,
     Polled,
     PollFailed,
     RefreshFailed,
+    RefreshIssues,
     SettingsChanged,
+    StartRun,
+    StopRun,
     Timer,
     TimerKind,
     Verb,
@@ -25,11 +29,11 @@ from symphony.scheduler.state import Drain, State
 __all__ = ["World"]
 
 
-def _judge(before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+def _judge(before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
     """What holds beside the referee's rules: of pauses, of budgets, and of bad weather."""
     started = [command.issue for command in commands if isinstance(command, StartRun)]
     assert not (started and after.paused), "started in a pause"
-    assert not any(budgets.used(after, issue) for issue in started), "started without a budget"
+    assert not any(policy.used(after, issue) for issue in started), "started without a budget"
     if isinstance(fact, Polled | PollFailed | RefreshFailed):
         assert _claimed(before) <= _claimed(after), "released because something was not told"
         assert not any(isinstance(command, StopRun) for command in commands), "stopped for the same"
@@ -55,7 +59,7 @@ class World(Story):
         return self._referee.books.live
 
     @override
-    def _step(self, fact: Input) -> tuple[Command, ...]:
+    def _step(self, fact: Event) -> tuple[Command, ...]:
         self.inputs.append((self.now, fact))
         before = self.state
         commands = self._referee.tell(fact, self.now)

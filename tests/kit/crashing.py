@@ -14,14 +14,12 @@ from pathlib import Path
 
 import anyio
 
-from symphony.config.document import Workflow, WorkflowFile
-from symphony.config.store import WorkflowStore
+from symphony.config.loader import Workflow, WorkflowFile, WorkflowStore
 from symphony.daemon.admission import admit
-from symphony.daemon.bound import redaction_for
+from symphony.daemon.context import redaction_for
 from symphony.daemon.service import Service
 from symphony.daemon.shutdown import serve_until_signalled
-from symphony.daemon.state_dir import StateDirectory
-from symphony.daemon.state_place import instance_of, locate
+from symphony.daemon.state_dir import StateDirectory, instance_of, locate
 from symphony.domain.failures import SymphonyError
 from symphony.domain.fault_points import FaultPoint
 from symphony.observability.logs import configure

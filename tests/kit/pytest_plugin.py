@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kit.model_server import ModelServer
+from kit.model_server import Scenario as ModelScenario
+from kit.simulator import Result, Scenario
+from symphony.scheduler.machine import Step
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from datetime import timedelta
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
     from symphony.scheduler.machine import Step
 
 __all__ = ["Simulations", "symphony_model_server", "symphony_simulation"]
+
 
 _SECTION = "symphony simulation"
 

@@ -46,23 +46,23 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
-from symphony.config.agents import AGENT_SECTIONS
-from symphony.config.document import Stamp, WorkflowFile, parse_workflow
-from symphony.daemon.bound import Bound
+from symphony.config.loader import Stamp, WorkflowFile, parse_workflow
+from symphony.config.settings import AGENT_SECTIONS
 from symphony.daemon.clock import Timers
+from symphony.daemon.comments import IssueComments, SkillComments
+from symphony.daemon.context import RuntimeContext
 from symphony.daemon.effects import Effects
-from symphony.daemon.notes import Notes
-from symphony.daemon.skill_comments import SkillComments
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.fault_points import FaultPoint
 from symphony.domain.issue import Issue
 from symphony.domain.redaction import Redaction
 from symphony.scheduler import machine
-from symphony.scheduler.inputs import (
+from symphony.scheduler.machine import Step
+from symphony.scheduler.messages import (
     DayBegan,
     DrainAsked,
-    Input,
+    Event,
     OperatorAsked,
     RunEnded,
     SettingsChanged,
@@ -71,7 +71,6 @@ from symphony.scheduler.inputs import (
     WorkflowRejected,
     WorkspaceRef,
 )
-from symphony.scheduler.machine import Step
 from symphony.scheduler.policy import Eligible, eligible
 from symphony.scheduler.state import Drain, State, initial
 from symphony.trackers.base import Comment, TrackerError
@@ -90,6 +89,7 @@ if TYPE_CHECKING:
     from symphony.workspaces.manager import WorkspaceManager
 
 __all__ = ["World", "live_through"]
+
 
 _STATES = ("Todo", "In Progress", "In Review", "Done", "Cancelled")
 _SETTLES_S = 12 * 3_600
@@ -216,7 +216,7 @@ class World:
         """What the scheduler of the present daemon knows."""
         return self.referee.state
 
-    def tell(self, fact: Input) -> None:
+    def tell(self, fact: Event) -> None:
         """Tell the daemon that serves, if one does."""
         if self.daemon is not None:
             self.daemon.post(fact)
@@ -390,9 +390,9 @@ class _Daemon:
         self.world = world
         self.life = life
         self.is_alive = True
-        self._give, self._inbox = anyio.create_memory_object_stream[Input](float("inf"))
+        self._give, self._inbox = anyio.create_memory_object_stream[Event](float("inf"))
 
-    def post(self, fact: Input) -> None:
+    def post(self, fact: Event) -> None:
         """Into the mailbox; dropped once the daemon is dead."""
         if self.is_alive:
             self._give.send_nowait(fact)
@@ -407,7 +407,7 @@ class _Daemon:
                     if world.crashes.reach(point):
                         return
                 memory.begin(self.life)
-                notes = Notes(memory.known_comments, remember=self._commented)
+                notes = IssueComments(memory.known_comments, remember=self._commented)
                 timers = Timers(self.post, now_ms=_now_ms)
                 self._effects = Effects(
                     bound=self._bound(),
@@ -434,7 +434,7 @@ class _Daemon:
                 async for fact in self._inbox:
                     self._take(fact)
 
-    def _take(self, fact: Input) -> None:
+    def _take(self, fact: Event) -> None:
         """One step, what is kept of it, and what is begun because of it; the daemon may die in between."""
         world, reach = self.world, self.world.crashes.reach
         if not self.is_alive or reach(StepPoint.HEARD):
@@ -474,7 +474,7 @@ class _Daemon:
         if self.is_alive:
             self.world.memory.commented(issue_id, kind, fingerprint)
 
-    def _bound(self) -> Bound:
+    def _bound(self) -> RuntimeContext:
         world = self.world
         front = "tracker: {kind: memory}\nagent: {skills: {enabled: false}}"
         data = f"---\n{front}\n---\nWork on {{{{ issue.identifier }}}}.\n".encode()
@@ -484,7 +484,7 @@ class _Daemon:
         named = workflow.agents["codex"]
         names = ("codex", "claude", "gemini", "aider")
         backend = cast("AgentBackend", _Backend(self))
-        return Bound(
+        return RuntimeContext(
             workflow=workflow,
             active_states=("Todo", "In Progress"),
             terminal_states=("Done", "Cancelled"),

@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 
 from symphony import __version__
-from symphony.cli import main
-from symphony.cli.lazy import HELP_NAMES
+from symphony.cli.main import HELP_NAMES, main
 
 __all__ = ["PAGE", "page"]
+
 
 PAGE = Path(__file__).parents[2] / "docs" / "man" / "symphony.1"
 _WIDTH = 100

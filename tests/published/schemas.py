@@ -7,18 +7,18 @@ from typing import Any
 
 import jsonschema
 
-from symphony.api.openapi import API
-from symphony.api.schema import IN_DEFS, schemas
+from symphony.api import models
+from symphony.api.openapi import API, IN_DEFS, schemas
 from symphony.cli import documents
-from symphony.observability import model
 
 __all__ = ["COMMANDS", "FOLDER", "conforms_to", "fields", "published"]
+
 
 _CHOICES = ("oneOf", "anyOf", "allOf")
 
 FOLDER = Path(__file__).parents[2] / "docs" / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-COMMANDS: Mapping[str, tuple[type[model.Document], ...]] = {
+COMMANDS: Mapping[str, tuple[type[models.Document], ...]] = {
     "check": (documents.CheckedWorkflow,),
     "clean": (documents.Cleaned,),
     "comment": (documents.IssueCommented,),
@@ -32,9 +32,9 @@ COMMANDS: Mapping[str, tuple[type[model.Document], ...]] = {
     "issue-show": (documents.BoardIssueShown,),
     "logs": (documents.LoggedEvent, documents.LoggedBegin, documents.LoggedEnd),
     "move": (documents.IssueMoved,),
-    "order": (model.Verb,),
+    "order": (models.Verb,),
     "prompt": (documents.PrintedPrompt,),
-    "refresh": (model.Refresh,),
+    "refresh": (models.Refresh,),
     "replay": (documents.Replayed,),
     "service-status": (documents.ServiceState,),
     "skills-check": (documents.SkillProblems,),
@@ -65,7 +65,7 @@ def published() -> Mapping[Path, str]:
     return {FOLDER / f"{name}.schema.json": f"{json.dumps(one, indent=1)}\n" for name, one in found.items()}
 
 
-def _of(*kinds: type[model.Document]) -> dict[str, Any]:
+def _of(*kinds: type[models.Document]) -> dict[str, Any]:
     refs = [{"$ref": IN_DEFS.format(name=kind.__name__)} for kind in kinds]
     return {"$schema": DIALECT, **(refs[0] if len(refs) == 1 else {"oneOf": refs}), "$defs": schemas(*kinds)}
 

@@ -5,14 +5,9 @@ from pathlib import Path
 import pytest
 
 from harness.broken_steps import doubles_a_run
-from kit.simulator import (
-    InvariantBrokenError,
-    judge,
-    run_schedule,
-    write,
-)
+from kit.simulator import InvariantBrokenError, judge, run_schedule, write
 from symphony.replay import RecordingError, read_recording
-from symphony.scheduler.inputs import ClaimKind, Recovered
+from symphony.scheduler.messages import ClaimKind, Recovered
 
 REPLAYS = sorted((Path(__file__).parent / "replays").glob("*.json"))
 

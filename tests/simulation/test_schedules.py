@@ -26,12 +26,12 @@ from harness.scheduling import make_failure, make_issue, make_settings
 from harness.world import World
 from symphony.domain.failures import Blame, Failure
 from symphony.domain.issue import Blocker
-from symphony.scheduler.inputs import (
+from symphony.scheduler.messages import (
     AgentReported,
     ClaimKind,
     DayBegan,
     DrainAsked,
-    Input,
+    Event,
     OperatorAsked,
     Outcome,
     OutcomeKind,
@@ -58,7 +58,7 @@ from symphony.scheduler.inputs import (
     WorkflowRejected,
     WorkspaceRef,
 )
-from symphony.scheduler.verbs import refusal
+from symphony.scheduler.operator import refusal
 
 T = TypeVar("T")
 
@@ -133,12 +133,12 @@ class Schedules(RuleBasedStateMachine):
     @initialize(options=_SETTINGS, count=st.integers(min_value=0, max_value=len(IDS)), at_work=st.booleans())
     def a_daemon(self, options: dict[str, Any], count: int, *, at_work: bool) -> None:
         self.world = World(*(make_issue(key, labels=("x",)) for key in IDS[:count]), **options)
-        self.answers: list[Input] = []
+        self.answers: list[Event] = []
         if at_work:
             self.the_daemon_recovers(frozenset())
             self.world.answer()
 
-    def _answer(self, fact: Input) -> None:
+    def _answer(self, fact: Event) -> None:
         self.answers.append(fact)
         self.world.tell(fact)
 
@@ -326,7 +326,7 @@ class Schedules(RuleBasedStateMachine):
     @rule(number=_ANY, text=st.text(max_size=3), outcome=_OUTCOMES, failure=_FAILURES)
     def nonsense_is_told(self, number: int, text: str, outcome: Outcome, failure: Failure) -> None:
         odd = make_issue(text, identifier=text, title=text, state=text)
-        facts: list[Input] = [
+        facts: list[Event] = [
             Polled(request=-number, issues=(odd,)),
             PollFailed(request=-number, failure=failure),
             Refreshed(request=-number, issues=(odd, odd)),

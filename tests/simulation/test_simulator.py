@@ -23,8 +23,7 @@ from kit.simulator import (
     simulate,
 )
 from symphony.domain.failures import Category
-from symphony.scheduler.commands import StartRun
-from symphony.scheduler.inputs import OutcomeKind, RunEnded
+from symphony.scheduler.messages import OutcomeKind, RunEnded, StartRun
 
 STORM = Scenario(issues=40, slots=3, profile=PROFILES["storm"], poll_interval_ms=300_000)
 

@@ -10,9 +10,9 @@ import click
 import pytest
 
 import settings_page
-from symphony.cli import main
-from symphony.config.document import read_workflow_file
-from symphony.config.keys import KEYS
+from symphony.cli.main import main
+from symphony.config.loader import read_workflow_file
+from symphony.config.settings import KEYS
 from symphony.daemon.admission import admit
 from symphony.domain.failures import Category
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 import pytest
 
-from symphony.cli import main
 from symphony.cli.failures import ExitCode
-from symphony.config.keys import KEYS
+from symphony.cli.main import main
+from symphony.config.settings import KEYS
 from symphony.domain.failures import Category
 
 ROOT = Path(__file__).parents[2]

@@ -4,9 +4,8 @@ from kit.simulator.recording import write
 from kit.simulator.schedules import run_schedule
 from symphony.domain.redaction import Redaction
 from symphony.replay import RecordingError, header_line, read_recording, replay, step_line
-from symphony.scheduler.commands import Command
-from symphony.scheduler.inputs import Input
 from symphony.scheduler.machine import step
+from symphony.scheduler.messages import Command, Event
 from symphony.scheduler.state import State
 
 PLAIN = Redaction()
@@ -39,7 +38,7 @@ def test_recordings_of_the_simulator_are_read_too_and_hold_nothing_to_compare() 
 
 
 def test_another_decision_is_a_difference_and_a_crash_changes_nothing() -> None:
-    def forgetful(state: State, fact: Input, now_ms: int) -> tuple[State, tuple[Command, ...]]:
+    def forgetful(state: State, fact: Event, now_ms: int) -> tuple[State, tuple[Command, ...]]:
         after, commands = step(state, fact, now_ms)
         if len(commands) > 1:
             raise ValueError("too much")

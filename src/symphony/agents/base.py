@@ -1,37 +1,45 @@
 """The session interface that every agent backend implements (specification 10; AG22)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from symphony.agents.events import AgentEvent
+import anyio
+from anyio import to_thread
+
+from symphony.agents.events import AgentEvent, redact
 from symphony.agents.isolation import Isolation
 from symphony.config.settings import AgentSection
-from symphony.domain.failures import Category, Failure, SymphonyError
+from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.processes.base import Host, Identity
-from symphony.scheduler.inputs import Thread
+from symphony.scheduler.messages import Thread
 
 __all__ = [
     "AgentBackend",
     "AgentError",
     "AgentSession",
     "AskOwnSkills",
+    "BackendContext",
     "Briefing",
     "Capabilities",
     "OwnSkillRoots",
     "Preflight",
     "Program",
-    "Remark",
-    "Remarks",
     "SessionRequest",
-    "Surroundings",
+    "SettingIssue",
+    "SettingIssues",
     "ToolRunner",
+    "assemble",
     "cannot_tell",
+    "in_front",
+    "resolve_workspace",
+    "silence_limit",
 ]
+
 
 ToolRunner = Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]]
 AskOwnSkills = Callable[[], Awaitable[frozenset[Path] | None]]
@@ -72,7 +80,7 @@ class Capabilities:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class BackendContext:
     """What every backend is made with.
 
     Attributes:
@@ -208,7 +216,7 @@ class Preflight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remark:
+class SettingIssue:
     """One remark on one key: a phrase that follows the key's name, and what to do about it."""
 
     key: str
@@ -217,7 +225,7 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remarks:
+class SettingIssues:
     """What a person should know about the settings of an agent before anything runs.
 
     Attributes:
@@ -226,9 +234,9 @@ class Remarks:
         doubtful: what the agent will probably refuse, or None.
     """
 
-    wrong: tuple[Remark, ...] = ()
-    unguarded: Remark | None = None
-    doubtful: Remark | None = None
+    wrong: tuple[SettingIssue, ...] = ()
+    unguarded: SettingIssue | None = None
+    doubtful: SettingIssue | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,21 +273,21 @@ class AgentBackend(ABC):
     settings_type: ClassVar[type[AgentSection]]
     client_tools: ClassVar[bool] = True
 
-    def __init__(self, *, settings: Any, around: Surroundings, name: str) -> None:
+    def __init__(self, *, settings: Any, around: BackendContext, name: str) -> None:
         self.settings = settings
         self.around = around
         self.name = name
 
     @classmethod
-    def judge(cls, settings: Any, *, isolated: bool) -> Remarks:
+    def judge(cls, settings: Any, *, isolated: bool) -> SettingIssues:
         """Judge settings that are well-formed; pure. `isolated`: `workspace.isolation` encloses sessions.
 
         Unless a subclass knows better, nothing but an isolation is between its sessions and this machine.
         """
         del settings
         problem = "runs without a sandbox of ours, as the user of the daemon"
-        remark = Remark(key="command", problem=problem, hint="set workspace.isolation: bwrap")
-        return Remarks(unguarded=None if isolated else remark)
+        remark = SettingIssue(key="command", problem=problem, hint="set workspace.isolation: bwrap")
+        return SettingIssues(unguarded=None if isolated else remark)
 
     @classmethod
     def program(cls, settings: Any, section: str) -> Program | None:
@@ -314,3 +322,77 @@ class AgentBackend(ABC):
         Raises:
             AgentError: the agent did not start or did not answer in time.
         """
+
+
+# The workspace of a session, judged before an agent is started in it (AG5).
+
+
+async def resolve_workspace(cwd: Path) -> Path:
+    """The workspace without links, checked to be a directory, since an agent may accept anything.
+
+    Raises:
+        AgentError: `invalid_workspace_cwd`.
+    """
+    return await to_thread.run_sync(_resolved, cwd)
+
+
+def _resolved(cwd: Path) -> Path:
+    try:
+        resolved = cwd.resolve(strict=True)
+        if cwd.is_absolute() and resolved.is_dir():
+            return resolved
+    except OSError as error:
+        raise AgentError(_invalid_cwd(cwd)) from error
+    raise AgentError(_invalid_cwd(cwd))
+
+
+def _invalid_cwd(cwd: Path) -> Failure:
+    return Failure(
+        category=Category.INVALID_WORKSPACE_CWD,
+        blame=Blame.WORKSPACE,
+        message=redact(f"the workspace {cwd} is not an existing directory with an absolute path"),
+    )
+
+
+# How long an agent may be silent within a turn (AG9).
+
+
+_OVERSLEPT_S = 10.0
+
+
+@contextmanager
+def silence_limit(limit_ms: int) -> Iterator[None]:
+    """Bound one read of the agent's output: any output is a sign of life, so each read begins anew.
+
+    A limit that is noticed far too late says that the machine slept, not that the agent was silent: the read
+    is given up, and nothing is raised.
+
+    Raises:
+        AgentError: `turn_timeout`.
+    """
+    deadline = anyio.current_time() + limit_ms / 1000
+    with anyio.move_on_at(deadline) as silence:
+        yield
+    if silence.cancelled_caught and anyio.current_time() - deadline < _OVERSLEPT_S:
+        message = f"the agent has been silent for {limit_ms} ms"
+        raise AgentError(Failure(category=Category.TURN_TIMEOUT, blame=Blame.AGENT, message=message))
+
+
+# The system-level text that we add to an agent's own (DESIGN 9): its optional parts, in their order.
+
+
+def assemble(*, skills_block: str | None) -> str | None:
+    """The envelope: the parts that exist, a blank line between two of them; null when there is none.
+
+    Null means that nothing at all is sent, so that an agent without skills sees the same bytes as one whose
+    skills are switched off.
+    """
+    parts = [part for part in (skills_block,) if part is not None and part.strip()]
+    return "\n\n".join(parts) or None
+
+
+def in_front(envelope: str | None, prompt: str) -> str:
+    """The prompt with the envelope before it: the way that every agent takes, system-level text or not."""
+    if envelope is None:
+        return prompt
+    return f"<system-context>\n{envelope}\n</system-context>\n\n{prompt}"

@@ -24,12 +24,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-from symphony.agents.base import AgentError, Surroundings
-from symphony.domain.disk import is_full, make_room
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.processes.processes import RUN_ID_VARIABLE
+from symphony.agents.base import AgentError, BackendContext
+from symphony.domain.failures import Blame, Category, Failure, is_full, make_room
+from symphony.processes.table import RUN_ID_VARIABLE
 
 __all__ = ["KEYS", "at_home", "child_environment", "foreign_keys", "private_home", "temp_directory"]
+
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ftp_proxy")
 _NAMES = frozenset(
@@ -96,7 +96,7 @@ def foreign_keys(own: Collection[str]) -> frozenset[str]:
 # --- homes of the daemon's own ---------------------------------------------------------------------------
 
 
-def private_home(around: Surroundings, name: str, *, outside_temp: bool = False) -> Path:
+def private_home(around: BackendContext, name: str, *, outside_temp: bool = False) -> Path:
     """The home of the agent called `name`, made for this user alone (mode 0700) if need be; blocking.
 
     `outside_temp` is for agents that refuse a home below the temp directory, which of theirs is ours too.

@@ -17,12 +17,13 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 
+from symphony.agents.events import redact
 from symphony.agents.isolation import Isolation
-from symphony.agents.redaction import redact
 from symphony.processes.base import Host, HostProcess, Identity
-from symphony.processes.processes import RUN_ID_VARIABLE
+from symphony.processes.table import RUN_ID_VARIABLE
 
 __all__ = ["AgentProcess", "Launch", "shell_argv"]
+
 
 Sink = Callable[[bytes], None]
 

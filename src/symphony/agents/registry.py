@@ -9,11 +9,10 @@ from typing import Final
 from typing_extensions import override
 
 from symphony.adapters import Adapters
-from symphony.agents.base import AgentBackend, AgentError, Remarks, Surroundings
-from symphony.agents.enclosed import EnclosedBackend
-from symphony.config.agents import AGENT_SECTIONS, AgentKinds, NamedAgent
+from symphony.agents.base import AgentBackend, AgentError, BackendContext, SettingIssues
+from symphony.agents.sandbox import EnclosedBackend
 from symphony.config.errors import did_you_mean_one_of
-from symphony.config.settings import AgentSection
+from symphony.config.settings import AGENT_SECTIONS, AgentKinds, AgentSection, NamedAgent
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 
 __all__ = ["AGENTS", "SECTIONS", "agent_kind", "create_backend", "remarks"]
@@ -76,7 +75,7 @@ class _Sections(Mapping[str, type[AgentSection]]):
 SECTIONS: Final[AgentKinds] = _Sections()
 
 
-def remarks(agent: NamedAgent, *, isolated: bool) -> Remarks:
+def remarks(agent: NamedAgent, *, isolated: bool) -> SettingIssues:
     """What a person should know about the settings of an agent before anything runs.
 
     Raises:
@@ -90,7 +89,7 @@ def remarks(agent: NamedAgent, *, isolated: bool) -> Remarks:
         raise AGENTS.broken(agent.kind, "does not judge its settings", error) from error
 
 
-def create_backend(agent: NamedAgent, around: Surroundings) -> AgentBackend:
+def create_backend(agent: NamedAgent, around: BackendContext) -> AgentBackend:
     """The backend of an agent; makes nothing on disk.
 
     Raises:

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 
-from symphony.api.answers import RefusedError
+from symphony.api.http import RefusedError
 
 __all__ = ["CONTROL", "Access", "is_loopback"]
+
 
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _OWN_SITE = frozenset({"same-origin", "none"})

@@ -19,23 +19,27 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from symphony.api import port
 from symphony.api.access import Access
-from symphony.api.answers import SECURITY_HEADERS, RefusedError, answer, encoded, refusal
-from symphony.api.openapi import description
-from symphony.api.port import (
-    ISSUE_VERBS,
-    OWN_VERBS,
-    HookDeniedError,
-    Hooks,
-    Operator,
-    UnavailableError,
+from symphony.api.history import utc_now
+from symphony.api.http import (
+    SECURITY_HEADERS,
+    RefusedError,
+    answer,
+    answer_text,
+    check_head,
+    delivered,
+    empty_object,
+    encoded,
+    identifier,
+    refusal,
+    selection,
 )
-from symphony.api.requests import answer_text, check_head, delivered, empty_object, identifier, selection
+from symphony.api.models import Delivered, Health, Issue, Prompt, Verb, utc_text
+from symphony.api.openapi import description
+from symphony.api.port import ISSUE_VERBS, OWN_VERBS, HookDeniedError, Hooks, Operator, UnavailableError
 from symphony.domain.failures import SymphonyError
-from symphony.observability.history import utc_now
-from symphony.observability.model import Delivered, Health, Issue, Prompt, Verb
-from symphony.observability.moments import utc_text
 
 __all__ = ["HEALTH_PATH", "create_app"]
+
 
 HEALTH_PATH = "/healthz"
 HOOKS_PATH = "/webhooks/"

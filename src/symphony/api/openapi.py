@@ -1,12 +1,14 @@
 """The description of the API for machines: OpenAPI 3.1, built from the types of the documents."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
-from symphony.api.port import ISSUE_VERBS, OWN_VERBS
-from symphony.api.schema import schemas
-from symphony.observability.model import (
+import msgspec
+from msgspec import UNSET, structs
+
+from symphony.api.documents import CODES
+from symphony.api.models import (
     Answer,
     Description,
     Document,
@@ -19,9 +21,36 @@ from symphony.observability.model import (
     Trigger,
     Verb,
 )
-from symphony.observability.waiting import CODES
+from symphony.api.port import ISSUE_VERBS, OWN_VERBS
 
-__all__ = ["API", "description"]
+__all__ = ["API", "IN_DEFS", "description", "schemas"]
+
+
+# JSON Schema of documents, made of their types.
+
+
+IN_DEFS: Final = "#/$defs/{name}"
+
+
+def schemas(*kinds: type[Document], ref: str = IN_DEFS) -> dict[str, Any]:
+    """The schemas of these documents and of their parts by name; they refer to each other by `ref`.
+
+    A field is required unless it may be unset: one with another default is for readers, and is always sent.
+    """
+    _, found = msgspec.json.schema_components(kinds, ref_template=ref)
+    for kind in _all_kinds(Document):
+        if kind.__name__ in found:
+            tag, fields = kind.__struct_config__.tag_field, structs.fields(kind)
+            names = [field.encode_name for field in fields if field.default is not UNSET]
+            found[kind.__name__]["required"] = names if tag is None else [tag, *names]
+    return found
+
+
+def _all_kinds(kind: type[Document]) -> Iterator[type[Document]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _all_kinds(one)
+
 
 _JSON = "application/json"
 _REF: Final = "#/components/schemas/{name}"

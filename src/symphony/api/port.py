@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from symphony.api.models import Issue, Prompt, Refresh, State, Verb
 from symphony.domain.issue import EVERY_ISSUE, Selection
-from symphony.observability.model import Issue, Prompt, Refresh, State, Verb
 
 __all__ = [
     "ISSUE_VERBS",
@@ -18,6 +18,7 @@ __all__ = [
     "RefusedError",
     "UnavailableError",
 ]
+
 
 ISSUE_VERBS = ("stop", "retry", "unblock", "answer")
 """What may be asked of one issue."""

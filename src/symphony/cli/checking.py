@@ -17,39 +17,37 @@ import anyio
 from anyio import to_thread
 
 from symphony import skills
+from symphony.agents.backend import missing_program
 from symphony.agents.base import Program
-from symphony.agents.enclosed import missing_enclosure
-from symphony.agents.program import missing_program
 from symphony.agents.registry import AGENTS, agent_kind
+from symphony.agents.sandbox import missing_enclosure
 from symphony.cli.documents import CheckedWorkflow, WorkflowProblem
 from symphony.cli.failures import CommandError
-from symphony.cli.git import git
-from symphony.cli.uncommitted import unseen_changes, unseen_skills
-from symphony.config.agent_review import place_of
-from symphony.config.agents import NamedAgent
-from symphony.config.confidential import Secret
-from symphony.config.document import Judgement, Workflow, read_workflow_file
-from symphony.config.errors import WarningCode, WorkflowError, WorkflowWarning
-from symphony.config.review import Places
+from symphony.cli.repository import git, unseen_changes, unseen_skills
+from symphony.config.errors import SourceMap, WarningCode, WorkflowError, WorkflowWarning
+from symphony.config.loader import Judgement, Workflow, read_workflow_file
+from symphony.config.secrets import EXPOSED_HINT, Secret, SecretFileError, read_secrets
 from symphony.config.settings import (
     HooksSettings,
+    NamedAgent,
     Section,
     Settings,
     TrackerSettings,
     WorkspaceSettings,
 )
+from symphony.config.validation import place_of
 from symphony.daemon.admission import judge
-from symphony.daemon.bound import provider_redaction, redaction_for, skill_options
+from symphony.daemon.context import provider_redaction, redaction_for, skill_options
 from symphony.domain.failures import Failure, SymphonyError
 from symphony.domain.redaction import Redaction
 from symphony.processes.local import LocalHost
-from symphony.processes.secrets import EXPOSED_HINT, SecretFileError, read_secrets
-from symphony.skills.advice import with_advice
+from symphony.skills.lint import with_advice
 from symphony.trackers.registry import with_default_states
 from symphony.workspaces.delivery import whereabouts
 from symphony.workspaces.manager import SUBMODULES_HINT, WorkspaceManager
 
 __all__ = ["examine"]
+
 
 _SHOWN = 3
 _GIT_TIMEOUT_S = 10
@@ -230,7 +228,7 @@ def _unread_files(workflow: Path) -> Iterator[WorkflowWarning]:
         )
 
 
-def _skills(settings: Settings, places: Places) -> Iterator[WorkflowWarning | WorkflowProblem]:
+def _skills(settings: Settings, places: SourceMap) -> Iterator[WorkflowWarning | WorkflowProblem]:
     """Skills that no session will see, and skills that are malformed."""
     if advice := unseen_skills(settings):
         yield WorkflowWarning(
@@ -242,7 +240,7 @@ def _skills(settings: Settings, places: Places) -> Iterator[WorkflowWarning | Wo
     yield from _skill_problems(settings)
 
 
-def _unpopulated(settings: Settings, places: Places) -> Iterator[WorkflowWarning]:
+def _unpopulated(settings: Settings, places: SourceMap) -> Iterator[WorkflowWarning]:
     """What a clone does not bring along of a local repository; says nothing where git does not answer."""
     repo, branch = settings.workspace.repo, settings.workspace.base_branch or "HEAD"
     if repo is None or not Path(repo).is_dir():
@@ -291,7 +289,7 @@ def _skill_problems(settings: Settings) -> Iterator[WorkflowProblem]:
             )
 
 
-def _unseen_changes(settings: Settings, workflow: Path, places: Places) -> Iterator[WorkflowWarning]:
+def _unseen_changes(settings: Settings, workflow: Path, places: SourceMap) -> Iterator[WorkflowWarning]:
     """Edits that sessions will not see."""
     if changed := unseen_changes(settings, workflow):
         more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
@@ -303,7 +301,7 @@ def _unseen_changes(settings: Settings, workflow: Path, places: Places) -> Itera
         )
 
 
-def _delivery(workspace: WorkspaceSettings, places: Places) -> Iterator[WorkflowWarning]:
+def _delivery(workspace: WorkspaceSettings, places: SourceMap) -> Iterator[WorkflowWarning]:
     """Settings with which finished work would not get where people look; no network is used."""
     found = whereabouts(workspace, "symphony/ISSUE", pushed=workspace.push == "origin")
     where = places.where(("workspace", "push" if workspace.push == "origin" else "repo"))

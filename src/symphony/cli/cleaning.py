@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal
@@ -18,20 +18,77 @@ from anyio import to_thread
 
 from symphony.cli.client import Client, reach
 from symphony.cli.documents import Cleaned, CleanedItem
-from symphony.cli.journal_place import journal_of
-from symphony.cli.journal_trim import trim_journal
-from symphony.cli.leftovers import Kept, kept_workspaces, occupant, size_of
+from symphony.cli.journal import journal_of
 from symphony.cli.serving import open_store
-from symphony.daemon.bound import Bound, bind
+from symphony.cli.stale_workspaces import Kept, kept_workspaces, occupant, size_of
+from symphony.config.secrets import read_secrets
+from symphony.daemon.context import RuntimeContext, build_context
 from symphony.daemon.retention import Limits, remove_surplus, surplus_files
-from symphony.daemon.state_dir import StateDirectory
-from symphony.daemon.state_place import locate
+from symphony.daemon.state_dir import StateDirectory, locate
 from symphony.domain.failures import SymphonyError
+from symphony.journal.model import HealthState, TrimResult, UnusableError
+from symphony.journal.reader import checkup, open_reader
+from symphony.journal.store import open_journal
 from symphony.processes.local import LocalHost
-from symphony.processes.secrets import read_secrets
-from symphony.workspaces.tidying import reason_to_stay
+from symphony.workspaces.manager import reason_to_stay
 
-__all__ = ["GONE", "clean_up"]
+__all__ = ["GONE", "JournalTrim", "clean_up", "trim_journal"]
+
+
+# The journal as `symphony clean` sees it, while no daemon writes to it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalTrim:
+    """How many ended runs went, or would go, and by how many bytes the file shrank; `failure` is one line.
+
+    `everything` is foretold by a dry run: no ended run would stay.
+    """
+
+    runs: int = 0
+    everything: bool = False
+    bytes: int | None = None
+    failure: str | None = None
+
+
+def trim_journal(journal: Path, limits: Limits, *, dry_run: bool) -> JournalTrim | None:
+    """Trim it to the limits; null where there is none. One that is not sound is left as it is.
+
+    A dry run counts what goes by age and number; how much goes by size is only known afterwards.
+    """
+    found = checkup(journal)
+    if not found.present:
+        return None
+    if found.failure is not None:
+        return JournalTrim(failure=found.failure.message)
+    if not dry_run:
+        return anyio.run(partial(_trim, journal, limits))
+    try:
+        with open_reader(journal) as reader:
+            runs = len(reader.overdue(limits.of_journal, now_wall_ms=_now_ms()))
+            ended = len(reader.overdue(replace(limits, max_runs=0).of_journal, now_wall_ms=_now_ms()))
+            return JournalTrim(runs=runs, everything=runs == ended > 0)
+    except UnusableError as error:
+        return JournalTrim(failure=error.failure.message)
+
+
+async def _trim(path: Path, limits: Limits) -> JournalTrim:
+    journal = await open_journal(path, now_wall_ms=_now_ms)
+    try:
+        trimmed: TrimResult = await journal.trim(limits.of_journal)
+        health = journal.health
+    finally:
+        await journal.close()
+    if health.state is not HealthState.OK:
+        return JournalTrim(
+            failure="it cannot be written" if health.failure is None else health.failure.message
+        )
+    return JournalTrim(runs=trimmed.runs, bytes=trimmed.bytes)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
 
 GONE: Final = frozenset({"removed", "would_remove"})
 """Outcomes of what was removed, or would be."""
@@ -41,7 +98,7 @@ GONE: Final = frozenset({"removed", "would_remove"})
 class _Job:
     """What is to be cleaned and how; `live` are the runs of a daemon, `pid` is null where there is none."""
 
-    bound: Bound
+    bound: RuntimeContext
     state_dir: StateDirectory
     journal: Path
     environment: Mapping[str, str]
@@ -75,7 +132,7 @@ def clean_up(
             starts at this very moment.
     """
     environment = read_secrets(environment).environment
-    bound = bind(
+    bound = build_context(
         open_store(workflow, environment, acknowledged=True).current(),
         host=LocalHost(),
         environment=environment,

@@ -8,17 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from msgspec import Meta, field
 
-from symphony.observability.model import (
-    Agent,
-    Count,
-    Document,
-    Issue,
-    Moment,
-    Positive,
-    Prompt,
-    Skills,
-    State,
-)
+from symphony.api.models import Agent, Count, Document, Issue, Moment, Positive, Prompt, Skills, State
 
 
 def _is(description: str) -> Meta:

@@ -3,14 +3,19 @@
 0 ok, 1 failure, 2 usage, 3 configuration invalid, 4 authentication, 5 daemon unreachable.
 """
 
+import shlex
+import shutil
+import sys
 from enum import IntEnum
+from pathlib import Path
 
 import click
 
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.domain.plain import one_line
+from symphony.domain.redaction import one_line
 
-__all__ = ["CommandError", "ExitCode", "exit_code", "report", "warn"]
+__all__ = ["CommandError", "ExitCode", "exit_code", "program", "report", "warn"]
+
 
 _MAX_CHARS = 4_000
 _UNAUTHORISED = 401  # of a tracker: the credential is not taken
@@ -84,3 +89,14 @@ def _say(message: str, hint: str | None) -> None:
     click.echo(f"error: {one_line(message, _MAX_CHARS)}", err=True)
     if hint is not None:
         click.echo(f"hint: {one_line(hint, _MAX_CHARS)}", err=True)
+
+
+# How the program itself is called.
+
+
+def program() -> str:
+    """How a person calls this program again: by its name, or by its path where PATH does not lead there."""
+    called = Path(sys.argv[0])
+    if shutil.which("symphony") is not None or called.name != "symphony":
+        return "symphony"
+    return shlex.quote(str(called.absolute()))

@@ -19,32 +19,40 @@ from anyio import to_thread
 from msgspec import structs
 
 from symphony import __version__
+from symphony.api import models
+from symphony.api.documents import WaitingReason, issue_document, state_document, waiting
+from symphony.api.history import History
 from symphony.cli.serving import open_store
-from symphony.daemon.bound import Bound, bind, redaction_for, scheduler_settings
+from symphony.config.secrets import read_secrets
 from symphony.daemon.clock import monotonic_ms
-from symphony.daemon.memory import first_input, past_runs
-from symphony.daemon.preview import preview, prompt_document
+from symphony.daemon.context import RuntimeContext, build_context, redaction_for, scheduler_settings
+from symphony.daemon.operator import preview, prompt_document
+from symphony.daemon.recovery import first_input, past_runs
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.issue import EVERY_ISSUE, Issue, Selection, normalise_state
-from symphony.journal.model import Remembered, RunRecord, UnusableError
+from symphony.journal.model import RecoveredState, RunRecord, UnusableError
 from symphony.journal.reader import open_reader
-from symphony.observability import model
-from symphony.observability.documents import issue_document, state_document
-from symphony.observability.history import History
-from symphony.observability.logs import configure
-from symphony.observability.masking import masked
-from symphony.observability.waiting import Reason, waiting
+from symphony.observability.logs import configure, masked
 from symphony.processes.local import LocalHost
-from symphony.processes.secrets import read_secrets
 from symphony.revision import commit
-from symphony.scheduler import choice, policy, verbs
-from symphony.scheduler.commands import Command, FetchCandidates, RefreshIssues
-from symphony.scheduler.inputs import Input, Polled, PollFailed, Refreshed, RefreshFailed, WorkspaceRef
+from symphony.scheduler import operator, policy
 from symphony.scheduler.machine import step
+from symphony.scheduler.messages import (
+    Command,
+    Event,
+    FetchCandidates,
+    Polled,
+    PollFailed,
+    Refreshed,
+    RefreshFailed,
+    RefreshIssues,
+    WorkspaceRef,
+)
 from symphony.scheduler.state import State, initial
 from symphony.trackers.base import skipped_by
 
 __all__ = ["Offline", "open_offline"]
+
 
 _T = TypeVar("_T")
 
@@ -73,27 +81,27 @@ def open_offline(
     environment = read_secrets(environment).environment
     loaded = open_store(workflow, environment, acknowledged=True).current()
     configure(stream=sys.stderr, level="error", redaction=redaction_for(loaded, environment))
-    remembered = Remembered() if journal is None or not begins else _remembered(journal)
-    return Offline(bind(loaded, host=LocalHost(), environment=environment), remembered, journal)
+    remembered = RecoveredState() if journal is None or not begins else _remembered(journal)
+    return Offline(build_context(loaded, host=LocalHost(), environment=environment), remembered, journal)
 
 
-def _remembered(journal: Path) -> Remembered:
+def _remembered(journal: Path) -> RecoveredState:
     try:
         with open_reader(journal) as reader:
             return reader.remembered()
     except UnusableError:
-        return Remembered()
+        return RecoveredState()
 
 
 @dataclass(frozen=True, slots=True)
 class Offline:
     """Answers for one workflow from its files; every answer asks the tracker anew."""
 
-    bound: Bound
-    remembered: Remembered
+    bound: RuntimeContext
+    remembered: RecoveredState
     journal: Path | None = None
 
-    async def state(self, only: Selection = EVERY_ISSUE) -> model.State:
+    async def state(self, only: Selection = EVERY_ISSUE) -> models.State:
         """The document of `/api/v1/state`, with rows of those issues only."""
         state, now_ms, now = await self._look()
         document = state_document(
@@ -105,7 +113,7 @@ class Offline:
             only=only,
             reasons=_offline_reasons,
         )
-        shown: model.State = masked(document, self.bound.redaction.text)
+        shown: models.State = masked(document, self.bound.redaction.text)
         return structs.replace(
             shown,
             health=structs.replace(shown.health, status="stopped", polls=0),
@@ -115,7 +123,7 @@ class Offline:
             commit=await to_thread.run_sync(commit),
         )
 
-    async def issue(self, identifier: str) -> model.Issue | None:
+    async def issue(self, identifier: str) -> models.Issue | None:
         """The document of `/api/v1/<identifier>`; `None` for unknown issues.
 
         One that is no candidate is `inactive`, with the reason of `policy`.
@@ -138,12 +146,12 @@ class Offline:
         )
         if document is not None and document.waiting is not None and found is not None:
             given = document.waiting.reason
-            told = _offline_reason(found, Reason(given.code, given.message), known)
-            waits = model.Waiting(reason=model.Reason(code=told.code, message=told.message))
+            told = _offline_reason(found, WaitingReason(given.code, given.message), known)
+            waits = models.Waiting(reason=models.Reason(code=told.code, message=told.message))
             active = policy.in_active_state(found, state.settings)
             status = document.status if active else "inactive"
             document = structs.replace(document, waiting=waits, status=status)
-        shown: model.Issue | None = masked(document, self.bound.redaction.text)
+        shown: models.Issue | None = masked(document, self.bound.redaction.text)
         return shown
 
     async def inactive(self, identifier: str) -> tuple[str, str] | None:
@@ -156,11 +164,11 @@ class Offline:
         found = await self._find(identifier, state)
         if found is None:
             return None
-        if policy.standing(found, state.settings) is policy.Standing.ACTIVE:
+        if policy.tracker_status(found, state.settings) is policy.TrackerStatus.ACTIVE:
             return f"nothing was done for {identifier} so far", f"`symphony explain {identifier}` tells why"
-        return verbs.not_active(found, state.settings)
+        return operator.not_active(found, state.settings)
 
-    async def prompt(self, identifier: str) -> model.Prompt | None:
+    async def prompt(self, identifier: str) -> models.Prompt | None:
         """The document of `/api/v1/<identifier>/prompt` for a first dispatch; `None` for unknown issues.
 
         Raises:
@@ -170,10 +178,10 @@ class Offline:
         found = await self._find(identifier, state)
         if found is None:
             return None
-        seen = await preview(self.bound, found, None, agent=choice.choose(state, found))
+        seen = await preview(self.bound, found, None, agent=policy.choose(state, found))
         document = prompt_document(seen, source="files", redaction=self.bound.redaction)
-        if policy.standing(found, state.settings) is not policy.Standing.ACTIVE:
-            message, hint = verbs.not_active(found, state.settings)
+        if policy.tracker_status(found, state.settings) is not policy.TrackerStatus.ACTIVE:
+            message, hint = operator.not_active(found, state.settings)
             standing = self.bound.redaction.text(f"{message}; {hint}")
             document = structs.replace(document, note="; ".join(filter(None, (standing, document.note))))
         return document
@@ -187,7 +195,7 @@ class Offline:
     async def _look(self) -> tuple[State, int, datetime]:
         """The state that a daemon would have after its first poll, and its moment on both clocks."""
         settings, now_ms, now = scheduler_settings(self.bound), monotonic_ms(), datetime.now(UTC)
-        fact: Input = first_input(
+        fact: Event = first_input(
             self.remembered,
             settings,
             now_ms=now_ms,
@@ -204,7 +212,7 @@ class Offline:
             asked.sort(key=lambda one: isinstance(one, FetchCandidates))
             fact = await self._answer(asked.pop(0), state)
 
-    async def _answer(self, command: Command, state: State) -> Input:
+    async def _answer(self, command: Command, state: State) -> Event:
         """The answer to one of the questions that the way to the first poll leaves open."""
         match command:
             case FetchCandidates(request=request):
@@ -217,14 +225,14 @@ class Offline:
             case _:
                 raise AssertionError("the scheduler asks nothing else")
 
-    async def _refresh(self, request: int, ids: frozenset[str]) -> Input:
+    async def _refresh(self, request: int, ids: frozenset[str]) -> Event:
         try:
             found = await _bounded(lambda: self.bound.tracker.fetch_issues_by_ids(ids))
         except SymphonyError:
             return RefreshFailed(request=request, failure=_NOT_ASKED)  # the poll says what is wrong
         return Refreshed(request=request, issues=tuple(found))
 
-    async def _poll(self, request: int) -> Input:
+    async def _poll(self, request: int) -> Event:
         try:
             issues = await _bounded(
                 lambda: self.bound.tracker.fetch_issues_by_states(self.bound.active_states)
@@ -275,20 +283,22 @@ def _without_ended(state: State) -> State:
     return replace(state, retrying=active)
 
 
-def _offline_reasons(state: State) -> Iterator[tuple[Issue, Reason]]:
+def _offline_reasons(state: State) -> Iterator[tuple[Issue, WaitingReason]]:
     for issue, reason in waiting(state):
         yield issue, _offline_reason(issue, reason, state)
 
 
-def _offline_reason(issue: Issue, reason: Reason, state: State) -> Reason:
+def _offline_reason(issue: Issue, reason: WaitingReason, state: State) -> WaitingReason:
     """A reason that does not say that the issue starts; who would have to queue is told so."""
     if reason.code not in {"starting", "deferred"}:
         return reason
     if issue.id not in state.picks:
         ahead = (normalise_state(state.candidates[one].state) for one in state.picks)
         if shortage := policy.slot_shortage(issue, state, picked=Counter(ahead)):
-            return Reason(shortage.code.value, f"others would start before it, and then {shortage.message}")
-    return Reason("starting", _WOULD_START)
+            return WaitingReason(
+                shortage.code.value, f"others would start before it, and then {shortage.message}"
+            )
+    return WaitingReason("starting", _WOULD_START)
 
 
 async def _bounded(ask: Callable[[], Coroutine[Any, Any, _T]]) -> _T:

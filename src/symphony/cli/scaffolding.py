@@ -27,6 +27,7 @@ __all__ = [
     "scalar",
 ]
 
+
 _PLAIN = re.compile(r"[A-Za-z_/][\w./+-]*|~/[\w./+-]*|https?://[\w./-]+(?::\d+)?[\w./-]*", re.ASCII)
 _SCP = re.compile(r"(?:[^@/\s]+@)?([^:/@\s]+):([^\s]+)")
 

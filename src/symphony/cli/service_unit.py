@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Final
 
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.config.document import Judgement, Workflow, WorkflowFile, read_workflow_file
 from symphony.config.errors import WorkflowError
-from symphony.config.resolve import STATE_DIR_VARIABLE
+from symphony.config.loader import Judgement, Workflow, WorkflowFile, read_workflow_file
+from symphony.config.secrets import SECRET_ENDINGS, STATE_DIR_VARIABLE, called_like_a_secret
 from symphony.config.settings import Settings
 from symphony.daemon.admission import judge
 from symphony.domain.failures import Category, SymphonyError
-from symphony.processes.secrets import SECRET_ENDINGS, called_like_a_secret
 from symphony.trackers.registry import tracker_kind
 
 __all__ = [
@@ -43,6 +42,7 @@ __all__ = [
     "template",
     "workflow_of",
 ]
+
 
 ACCOUNT: Final = "symphony"
 _MARK: Final = "# Written by `symphony service install"

@@ -10,30 +10,26 @@ from typing import TextIO
 import anyio
 import structlog
 
-from symphony.cli.uncommitted import unseen_skills
-from symphony.config.document import Workflow, WorkflowFile
+from symphony.cli.repository import unseen_skills
+from symphony.cli.summary import Tally
+from symphony.config.loader import Workflow, WorkflowFile, WorkflowStore
+from symphony.config.secrets import EXPOSED_HINT, Secrets, read_secrets
 from symphony.config.settings import Settings
-from symphony.config.store import WorkflowStore
 from symphony.daemon.admission import admit
-from symphony.daemon.bound import redaction_for
-from symphony.daemon.known_places import remember
-from symphony.daemon.notify import Notifier, without_manager
+from symphony.daemon.context import redaction_for
+from symphony.daemon.sd_notify import Notifier, without_manager
 from symphony.daemon.service import Observer, Service
 from symphony.daemon.shutdown import serve_until_signalled
-from symphony.daemon.state_dir import StateDirectory
-from symphony.daemon.state_place import instance_of, locate
-from symphony.observability.logs import configure
-from symphony.observability.sinks import LogFile
-from symphony.observability.tally import Tally
+from symphony.daemon.state_dir import StateDirectory, instance_of, locate, remember
+from symphony.observability.logs import LogFile, configure
 from symphony.processes import subreaper
 from symphony.processes.local import LocalHost
-from symphony.processes.secrets import EXPOSED_HINT, Secrets, read_secrets
-from symphony.scheduler.commands import Command
-from symphony.scheduler.inputs import Input, SettingsChanged
 from symphony.scheduler.machine import Step, step
+from symphony.scheduler.messages import Command, Event, SettingsChanged
 from symphony.scheduler.state import State
 
 __all__ = ["open_store", "serve"]
+
 
 _log = structlog.get_logger(__name__)
 _COMMIT_HINT = "sessions see what is committed on that branch: git add the skills and commit them there"
@@ -143,7 +139,7 @@ def _deciding(path: Path | None, store: WorkflowStore, environment: Mapping[str,
     if path is None:
         yield step
         return
-    from symphony.cli.recorder import recording_to  # loads the test kit, which a daemon does not need
+    from symphony.cli.commands.replay import recording_to  # loads the test kit, which a daemon does not need
 
     with recording_to(path, lambda: redaction_for(store.current(), environment)) as recorder:
         yield recorder.step
@@ -171,7 +167,7 @@ class _Log:
             redaction=redaction_for(self.store.current(), self.environment),
         )
 
-    def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
         del before, after, commands
         if isinstance(fact, SettingsChanged):
             self.open()

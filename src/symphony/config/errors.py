@@ -2,23 +2,36 @@
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from symphony.config.settings import NamedAgent, Section, Settings
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 
 __all__ = [
+    "FrontMatter",
+    "Judge",
+    "Location",
+    "ProblemCollector",
+    "SourceMap",
     "WarningCode",
     "WorkflowError",
     "WorkflowWarning",
     "config_failure",
     "did_you_mean",
     "did_you_mean_one_of",
+    "dotted",
     "one_of",
+    "phrase",
     "quoted",
 ]
+
 
 _MAX_QUOTED: Final = 60
 
@@ -117,3 +130,179 @@ def quoted(text: str) -> str:
     """Text of the file for a one-line message: in double quotes, escaped, and not too long."""
     shown = text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}..."
     return json.dumps(shown, ensure_ascii=False)
+
+
+# What a look at a front matter finds: failures and warnings, each at the line of its key.
+
+
+Location = tuple[str | int, ...]
+"""The keys and list indices that lead to a value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceMap:
+    """Where the keys of a file stand, line and column; `first_line` is where its front matter begins."""
+
+    path: Path
+    positions: Mapping[Location, tuple[int, int]]
+    first_line: int
+
+    def line(self, location: Location) -> int:
+        """Line of a key, or of the nearest enclosing key that is in the file."""
+        while location:
+            if location in self.positions:
+                return self.positions[location][0]
+            location = location[:-1]
+        return self.first_line
+
+    def where(self, location: Location) -> str:
+        """`path:line` of a key, as `line` finds it."""
+        return f"{self.path}:{self.line(location)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontMatter:
+    """The root map of a file, which may hold secrets; `present` is false where the file has none."""
+
+    places: SourceMap
+    value: Mapping[str, Any] = field(repr=False)
+    present: bool = True
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.places.path
+
+
+@dataclass(slots=True, kw_only=True)
+class ProblemCollector:
+    """Collects what is wrong (`failures`) and what is odd (`warnings`) while a front matter is looked at.
+
+    `sections` holds those sections that are sound in themselves, so that a mistake in one of them does not
+    hide what an adapter has to say about another; `remains` holds the others without their wrong keys, the
+    defaults in their place, and `told` which keys of those the file has. `agents` are those that an issue may
+    be given to, as far as they can be told. `settings` is there only where nothing is wrong at all.
+    """
+
+    source: FrontMatter
+    sections: dict[str, Section] = field(default_factory=dict)
+    remains: dict[str, Section] = field(default_factory=dict)
+    told: dict[str, frozenset[str]] = field(default_factory=dict)
+    agents: dict[str, NamedAgent] = field(default_factory=dict)
+    settings: Settings | None = None
+    warnings: list[WorkflowWarning] = field(default_factory=list)
+    _failures: list[tuple[int, Failure]] = field(default_factory=list)
+
+    @property
+    def places(self) -> SourceMap:
+        """Where the keys stand."""
+        return self.source.places
+
+    @property
+    def failures(self) -> list[Failure]:
+        """What is wrong, in the order of the file."""
+        return [failure for _, failure in sorted(self._failures, key=lambda entry: entry[0])]
+
+    def fail(
+        self,
+        location: Location,
+        problem: str,
+        *,
+        category: Category = Category.INVALID_WORKFLOW_CONFIG,
+        hint: str | None = None,
+    ) -> None:
+        """Record that the key at `location` has a `problem`, a phrase that follows the key's name."""
+        failure = config_failure(
+            f"{dotted(location)} {problem}",
+            category=category,
+            where=self.places.where(location),
+            hint=hint,
+        )
+        self._failures.append((self.places.line(location), failure))
+
+    def add(self, location: Location, failure: Failure) -> None:
+        """Record a failure that somebody else has worded, at the line of its key."""
+        placed = replace(failure, where=self.places.where(location))
+        self._failures.append((self.places.line(location), placed))
+
+    def fail_each(self, error: ValidationError, at: Location = (), *, but: Location | None = None) -> None:
+        """Record everything that pydantic found wrong below `at`, except for the mistake at `but`."""
+        for problem in error.errors(include_url=False):
+            if problem["loc"] != but:
+                text, hint = phrase(problem)
+                self.fail((*at, *problem["loc"]), text, hint=hint)
+
+    def fail_variable(self, name: str, problem: str) -> None:
+        """Record that an environment variable, which stands in no file, has a `problem`."""
+        self._failures.append((self.places.first_line, config_failure(f"{name} {problem}")))
+
+    def warn(self, location: Location, message: str, *, code: WarningCode, hint: str | None = None) -> None:
+        """Record something odd at `location`."""
+        where = self.places.where(location)
+        self.warnings.append(WorkflowWarning(code=code, message=message, where=where, hint=hint))
+
+
+Judge = Callable[[ProblemCollector], None]
+"""What a layer above has to say about the sections of a front matter: it adds to the review."""
+
+
+def dotted(location: Location) -> str:
+    """A location as people write it: `tracker.active_states[1]`."""
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+# --- pydantic's errors in our own words ------------------------------------------------------------------
+
+_EXPECTED: Final = {
+    "bool_type": ("true or false", "write true or false, without quotes"),
+    "dict_type": ("a map", "write its keys indented below it"),
+    "int_type": ("a whole number", "write digits only, without quotes"),
+    "is_instance_of": ("a path", "put the value in quotes"),
+    "model_type": ("a map", "write its keys indented below it"),
+    "string_type": ("text", "put the value in quotes"),
+    "tuple_type": ("a list", "write it as [first, second]"),
+}
+"""Per kind of type error: what the value must be, and how to write it."""
+
+_BOUNDS: Final = {
+    "greater_than": ("must be greater than {}", "gt"),
+    "greater_than_equal": ("must be {} or more", "ge"),
+    "less_than_equal": ("must be {} or less", "le"),
+}
+"""Per kind of bound: the phrase, and where pydantic keeps the number."""
+
+_KINDS: Final[tuple[tuple[type, str], ...]] = (
+    (bool, "true or false"),
+    (int, "a number"),
+    (float, "a decimal number"),
+    (str, "text"),
+    (list, "a list"),
+    (dict, "a map"),
+    (type(None), "nothing"),
+)
+"""What people call the values of YAML; bool stands first because it is an int."""
+
+
+def phrase(problem: ErrorDetails) -> tuple[str, str | None]:
+    """What follows the name of the key, and a hint; neither ever shows the value."""
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind in _EXPECTED:
+        expected, hint = _EXPECTED[kind]
+        found = problem["input"]
+        called = next((name for known, name in _KINDS if isinstance(found, known)), type(found).__name__)
+        return f"must be {expected}, not {called}", hint
+    if kind in _BOUNDS:
+        words, name = _BOUNDS[kind]
+        return words.format(context[name]), None
+    match kind:
+        case "missing":
+            return "is required", None
+        case "literal_error":
+            return f"must be one of {context['expected']}", None
+        case "value_error":
+            return str(context["error"]), None
+        case _:
+            return f"is not valid ({kind})", None

@@ -14,11 +14,13 @@ Durations end in `_ms`. A reload makes a new `Settings`.
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import reduce
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, cast
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, Union, cast, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
@@ -31,14 +33,17 @@ from pydantic_settings import (
 )
 from typing_extensions import override
 
-from symphony.config.confidential import masked
+from symphony.config.secrets import masked
 from symphony.domain.issue import normalise_label, normalise_state
 
 __all__ = [
+    "AGENT_SECTIONS",
+    "KEYS",
     "MAX_NUMBER",
     "NULL_KEYS",
     "OPAQUE_KEYS",
     "AcpSettings",
+    "AgentKinds",
     "AgentRule",
     "AgentSection",
     "AgentSettings",
@@ -47,6 +52,8 @@ __all__ = [
     "CodexSettings",
     "CommandSettings",
     "HooksSettings",
+    "Key",
+    "NamedAgent",
     "ObservabilitySettings",
     "PollingSettings",
     "Reload",
@@ -60,9 +67,16 @@ __all__ = [
     "Variables",
     "WorkerSettings",
     "WorkspaceSettings",
+    "asked_for",
+    "changed_keys",
+    "keys_of",
     "live",
+    "named_agent",
+    "sections",
     "session",
+    "value_of",
 ]
+
 
 MAX_NUMBER: Final = 2**53 - 1
 """The largest number that every reader of JSON takes for what it is; a clock cannot wait for more either."""
@@ -775,3 +789,166 @@ class Settings(_Given):
     worker: WorkerSettings = Field(default_factory=WorkerSettings)
     observability: ObservabilitySettings = Field(default_factory=ObservabilitySettings)
     retention: RetentionSettings = Field(default_factory=RetentionSettings)
+
+
+# Every key of the front matter as one table, made from the models: name, shape, default, reload class.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One key.
+
+    Attributes:
+        name: dotted, as people write it (`agent.max_turns`).
+        shape: what its value must be.
+        default: as it would stand in the file; `None` where leaving it out means nothing is set.
+        unset: what holds where there is no default, in words.
+        required: it has no default.
+        reload: when a change takes effect.
+        meaning: one line of Markdown, with links as docs/workflow-file.md has them.
+    """
+
+    name: str
+    shape: str
+    default: str | None
+    unset: str
+    required: bool
+    reload: Reload
+    meaning: str
+
+
+def sections(model: type[Section] | type[Settings]) -> Mapping[str, type[Section]]:
+    """The sections that a model holds, by their names."""
+    fields = model.model_fields.items()
+    return {
+        name: field.annotation
+        for name, field in fields
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+    }
+
+
+def keys_of(model: type[Section] | type[Settings], prefix: str = "") -> Iterator[Key]:
+    """The keys of a model and of the sections in it; those that it inherits come last."""
+    below = sections(model)
+    own = [name for name in model.__annotations__ if name in model.model_fields]
+    for name in dict.fromkeys((*own, *model.model_fields)):
+        if name in below:
+            yield from keys_of(below[name], f"{prefix}{name}.")
+        else:
+            yield _key(f"{prefix}{name}", model.model_fields[name])
+
+
+def _key(name: str, field: FieldInfo) -> Key:
+    told = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    shown, required = told.get("shown"), field.is_required()
+    default = None if required else _written(field.get_default(call_default_factory=True))
+    return Key(
+        name=name,
+        shape=_shape(field.annotation, field.metadata),
+        default=str(shown) if shown else default,
+        unset=str(told.get("unset", "none")),
+        required=required and not shown,
+        reload=Reload(str(told.get("reload", Reload.SESSION))),
+        meaning=field.description or "",
+    )
+
+
+def _shape(annotation: Any, marks: Sequence[object]) -> str:
+    """The outermost mark, as an alias may carry one that another alias overrides; choices by their names."""
+    for mark in reversed(marks):
+        if isinstance(mark, Shape):
+            return mark.text
+    inside = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        return _shape(inside[0], inside[1:])
+    if get_origin(annotation) is Literal:
+        return ", ".join(f"`{value}`" for value in inside)
+    if get_origin(annotation) in {Union, UnionType}:
+        return _shape(inside[0], ())
+    return str(getattr(annotation, "__name__", annotation))
+
+
+def _written(value: object) -> str | None:
+    match value:
+        case None:
+            return None
+        case bool():
+            return str(value).lower()
+        case ():
+            return "[]"
+        case _:
+            return str(value)
+
+
+KEYS: Final[Mapping[str, Key]] = {key.name: key for key in keys_of(Settings)}
+"""In the order of the models."""
+
+
+def value_of(settings: Settings, name: str) -> Any:
+    """The value of a key by its dotted name."""
+    return reduce(getattr, name.split("."), settings)
+
+
+def changed_keys(before: Settings, after: Settings, reload: Reload) -> tuple[str, ...]:
+    """The keys of one reload class whose values differ."""
+    return tuple(
+        key.name
+        for key in KEYS.values()
+        if key.reload is reload and value_of(before, key.name) != value_of(after, key.name)
+    )
+
+
+# The agents of a workflow by name: kinds, and what `agents` calls by names of its own (DESIGN 11).
+#
+# A kind is a name too: its settings are its section. A named agent has the section of its kind as defaults,
+# and its own keys over them.
+
+
+AgentKinds = Mapping[str, type[AgentSection]]
+"""The kinds of agents that are installed, and the model of each one's section.
+
+To look a model up may import the package of the kind, which raises `SymphonyError` for one that is broken.
+"""
+
+AGENT_SECTIONS: Final[AgentKinds] = {
+    name: model for name, model in sections(Settings).items() if issubclass(model, AgentSection)
+}
+"""Those whose sections are part of `Settings`, which takes no look at their packages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedAgent:
+    """One agent that an issue may be given to; `settings` are of its `kind`, and `own` names its own keys."""
+
+    name: str
+    kind: str
+    settings: AgentSection
+    own: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+
+    @property
+    def section(self) -> str:
+        """Where its keys are written: `codex`, or `agents.fast`."""
+        return self.name if self.name == self.kind else f"agents.{self.name}"
+
+
+def named_agent(name: str, values: Mapping[str, Any], base: AgentSection) -> NamedAgent:
+    """One of `agents`: its own values over those of its kind's section.
+
+    Raises:
+        pydantic.ValidationError: a value is wrong, which the review of the file tells before.
+    """
+    judged = type(base).model_validate(values)
+    own = {key: getattr(judged, key) for key in judged.model_fields_set}
+    settings = base.model_copy(update=own)
+    return NamedAgent(name=name, kind=values["kind"], settings=settings, own=frozenset(own))
+
+
+def asked_for(agent: AgentSettings) -> tuple[str, ...]:
+    """The names of those that some issue may be given to: the default first, once each."""
+
+    def names() -> Iterator[str | None]:
+        yield from (agent.kind, agent.fallback)
+        for rule in agent.rules:
+            yield from (rule.use, rule.fallback)
+
+    return tuple(dict.fromkeys(name for name in names() if name is not None))

@@ -9,28 +9,29 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from symphony.agents.base import Remarks
+from symphony.agents.base import SettingIssues
 from symphony.agents.registry import SECTIONS, agent_kind, remarks
-from symphony.config.agent_review import place_of
-from symphony.config.agents import NamedAgent
-from symphony.config.confidential import resolve_secret
-from symphony.config.document import Judgement, Workflow, WorkflowFile, judge_workflow
 from symphony.config.errors import (
+    Location,
+    ProblemCollector,
     WarningCode,
     WorkflowError,
     WorkflowWarning,
     did_you_mean,
+    dotted,
     quoted,
 )
-from symphony.config.resolve import STATE_DIR_VARIABLE, reference_name
-from symphony.config.review import Location, Review, dotted
+from symphony.config.loader import Judgement, Workflow, WorkflowFile, judge_workflow
+from symphony.config.secrets import STATE_DIR_VARIABLE, reference_name, resolve_secret
 from symphony.config.settings import (
     CommandSettings,
+    NamedAgent,
     TrackerSettings,
     WorkerSettings,
     WorkspaceSettings,
 )
-from symphony.daemon.state_place import locate
+from symphony.config.validation import place_of
+from symphony.daemon.state_dir import locate
 from symphony.domain.failures import Category, SymphonyError
 from symphony.domain.issue import normalise_state
 from symphony.trackers.base import TrackerConfigError
@@ -43,6 +44,7 @@ from symphony.trackers.registry import (
 )
 
 __all__ = ["ACKNOWLEDGEMENT", "admit", "judge"]
+
 
 ACKNOWLEDGEMENT = "--i-understand-that-this-will-be-running-without-the-usual-guardrails"
 """The option by which a person takes responsibility for sessions without a sandbox (CL5)."""
@@ -143,7 +145,7 @@ def _unknown_tools(
             )
 
 
-def _judge_tracker(review: Review, *, environment: Mapping[str, str]) -> None:
+def _judge_tracker(review: ProblemCollector, *, environment: Mapping[str, str]) -> None:
     tracker = review.sections.get("tracker")
     if not isinstance(tracker, TrackerSettings) or tracker.kind not in TRACKERS.names:
         return
@@ -173,7 +175,7 @@ def _judge_tracker(review: Review, *, environment: Mapping[str, str]) -> None:
         _judge_moves(review, filled)
 
 
-def _judge_moves(review: Review, tracker: TrackerSettings) -> None:
+def _judge_moves(review: ProblemCollector, tracker: TrackerSettings) -> None:
     """A move must not end what it is for: runs stop where it is not active, claims where it is terminal."""
     active = {normalise_state(state) for state in tracker.active_states or ()}
     terminal = {normalise_state(state) for state in tracker.terminal_states or ()}
@@ -187,7 +189,7 @@ def _judge_moves(review: Review, tracker: TrackerSettings) -> None:
 
 
 def _judge_webhooks(
-    review: Review, tracker: TrackerSettings, kind: TrackerKind, environment: Mapping[str, str]
+    review: ProblemCollector, tracker: TrackerSettings, kind: TrackerKind, environment: Mapping[str, str]
 ) -> None:
     secret = tracker.webhook_secret
     if secret is None:
@@ -203,7 +205,7 @@ def _judge_webhooks(
         review.fail(location, "has no secret", category=Category.MISSING_TRACKER_SECRET, hint=hint)
 
 
-def _judge_worker(review: Review) -> None:
+def _judge_worker(review: ProblemCollector) -> None:
     """Running on this machine what was meant for another one is no way out (SW3)."""
     worker = review.sections.get("worker")
     if isinstance(worker, WorkerSettings) and worker.ssh_hosts:
@@ -214,7 +216,7 @@ def _judge_worker(review: Review) -> None:
         )
 
 
-def _judge_isolation(review: Review) -> None:
+def _judge_isolation(review: ProblemCollector) -> None:
     """A network that nothing closes would be taken for a closed one."""
     workspace = review.sections.get("workspace")
     if isinstance(workspace, WorkspaceSettings) and (workspace.isolation, workspace.network) == (
@@ -225,7 +227,7 @@ def _judge_isolation(review: Review) -> None:
         review.fail(("workspace", "network"), "is closed, and nothing closes it", hint=hint)
 
 
-def _judge_agents(review: Review, *, acknowledged: bool | None) -> None:
+def _judge_agents(review: ProblemCollector, *, acknowledged: bool | None) -> None:
     """Every agent that an issue may be given to, so that none is met first at night."""
     workspace = review.sections.get("workspace")
     isolated = isinstance(workspace, WorkspaceSettings) and workspace.isolation != "none"
@@ -241,7 +243,9 @@ def _judge_agents(review: Review, *, acknowledged: bool | None) -> None:
             _judge_agent(review, agent, found, acknowledged=acknowledged)
 
 
-def _judge_agent(review: Review, agent: NamedAgent, found: Remarks, *, acknowledged: bool | None) -> None:
+def _judge_agent(
+    review: ProblemCollector, agent: NamedAgent, found: SettingIssues, *, acknowledged: bool | None
+) -> None:
     def place(key: str) -> Location:
         return place_of(agent, key, review.places)
 
@@ -261,7 +265,7 @@ def _judge_agent(review: Review, agent: NamedAgent, found: Remarks, *, acknowled
         review.fail(location, problem, category=Category.INVALID_WORKFLOW_CONFIG, hint=hint)
 
 
-def _judge_budget(review: Review) -> None:
+def _judge_budget(review: ProblemCollector) -> None:
     """An agent that costs money needs a limit that ends it; a one-shot command tells of no tokens."""
     if review.settings is None or review.failures:
         return
@@ -280,5 +284,5 @@ def _judge_budget(review: Review) -> None:
             review.warn(("agent", "budget"), message, code=WarningCode.NO_BUDGET, hint=hint)
 
 
-def _warn(review: Review, location: Location, problem: str, code: WarningCode, hint: str) -> None:
+def _warn(review: ProblemCollector, location: Location, problem: str, code: WarningCode, hint: str) -> None:
     review.warn(location, f"{dotted(location)} {problem}", code=code, hint=hint)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import anyio
 
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.scheduler.commands import SetTimer
-from symphony.scheduler.inputs import Timer, TimerFired
+from symphony.scheduler.messages import SetTimer, Timer, TimerFired
 
 __all__ = ["Timers", "check_wall_clock", "monotonic_ms"]
+
 
 _FOREVER_S = 86_400.0
 _EARLIEST_MS = 1_704_067_200_000  # 2024-01-01: nobody ran this program before

@@ -4,8 +4,9 @@ Every effect answers the scheduler or logs; none lets an exception out, because 
 the daemon down.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import assert_never
 from weakref import WeakValueDictionary
@@ -15,55 +16,176 @@ import structlog
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
-from symphony.daemon.answers import Answers
-from symphony.daemon.bound import Bound, comment_severity
 from symphony.daemon.clock import Timers
-from symphony.daemon.moves import Moves
-from symphony.daemon.notes import Notes
-from symphony.daemon.skill_comments import SkillComments
+from symphony.daemon.comments import Answers, IssueComments, SkillComments
+from symphony.daemon.context import RuntimeContext, comment_severity
 from symphony.daemon.state_dir import StateDirectory
 from symphony.daemon.worker import OnAgent, OnConversation, OnSkills, Worker
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.fault_points import FaultPoint
-from symphony.domain.issue import Issue
-from symphony.scheduler.commands import (
+from symphony.domain.issue import Issue, normalise_state
+from symphony.scheduler.messages import (
+    AnswersRead,
+    AnswersUnread,
     CleanWorkspace,
     Command,
     ContinueRun,
+    Event,
     Exit,
     FetchCandidates,
     FinishRun,
     MoveIssue,
+    MoveReason,
     Notify,
-    PostNote,
-    PushBranch,
-    ReadAnswers,
-    RefreshIssues,
-    SetTimer,
-    StartRun,
-    StopRun,
-)
-from symphony.scheduler.inputs import (
-    AnswersRead,
-    AnswersUnread,
-    Input,
     Outcome,
     OutcomeKind,
     Polled,
     PollFailed,
+    PostNote,
+    PushBranch,
     Pushed,
+    ReadAnswers,
     Refreshed,
     RefreshFailed,
+    RefreshIssues,
     RunEnded,
+    SetTimer,
+    StartRun,
+    StopRun,
     WakeAsked,
 )
 from symphony.skills import SkillSet
-from symphony.trackers.base import TrackerError, skipped_by
+from symphony.trackers.base import MovingCapability, TrackerError, not_moved, skipped_by
 from symphony.workspaces.model import WorkspaceRecord
 
-__all__ = ["Effects"]
+__all__ = ["Effects", "Moves"]
 
+
+# Moves of the daemon's own, `tracker.on_start` and `tracker.on_block`, made beside the work.
+#
+# A move is made only where the issue is still where the decision saw it, and the tracker's own answer says
+# whether it happened. One that fails is told once per issue and state, until one to there succeeds. Which
+# moves are asked for says `scheduler.moves`.
+
+
+_TIMEOUT_S = 60.0
+_MAX_TOLD = 1_024
 _log = structlog.get_logger(__name__)
+
+
+class Moves:
+    """One move of an issue at a time; the newest that was asked for is the one that counts.
+
+    Args:
+        wake: called when an issue was moved back that waits for it.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._wanted: dict[str, MoveIssue] = {}
+        self._locks: dict[str, anyio.Lock] = {}
+        self._told: dict[tuple[str, str], str] = {}
+
+    def ask(self, command: MoveIssue) -> None:
+        """Note that this is the move which counts from now on."""
+        self._wanted[command.issue.id] = command
+
+    def forget(self, issue_id: str) -> None:
+        """A run starts: what was asked for before, and is not made yet, is not wanted any more."""
+        self._wanted.pop(issue_id, None)
+
+    def run_ended(self, issue_id: str) -> None:
+        """A move for the start of a run that is over comes too late."""
+        wanted = self._wanted.get(issue_id)
+        if wanted is not None and wanted.reason is MoveReason.START:
+            del self._wanted[issue_id]
+
+    async def make(self, bound: RuntimeContext, command: MoveIssue) -> None:
+        """Carry out a move that was asked for; never raises."""
+        issue_id = command.issue.id
+        lock = self._locks.setdefault(issue_id, anyio.Lock())
+        try:
+            async with lock:
+                await self._make(bound, command)
+        finally:
+            if self._wanted.get(issue_id) is command:
+                del self._wanted[issue_id]
+            if not lock.locked():  # a waiting one owns it by now
+                self._locks.pop(issue_id, None)
+
+    async def _make(self, bound: RuntimeContext, command: MoveIssue) -> None:
+        issue = command.issue
+        facts = {"issue_id": issue.id, "issue_identifier": issue.identifier, "state": command.state}
+        try:
+            with anyio.fail_after(_TIMEOUT_S):
+                before = await self._moved(bound, command)
+        except Exception as error:  # noqa: BLE001 - a move is never worth a run
+            failure = bound.redaction.failure(_failure(error))
+            self._tell(command, failure)
+            return
+        if before is None:
+            _log.debug("move_skipped", **facts)
+            return
+        self._told.pop((issue.id, command.state), None)
+        _log.info("issue_moved", before=before, reason=command.reason.value, **facts)
+        if command.reason is MoveReason.BACK:
+            self._wake()
+
+    async def _moved(self, bound: RuntimeContext, command: MoveIssue) -> str | None:
+        """The state before the move; null where it was not to be made any more."""
+        tracker = bound.tracker
+        if not isinstance(tracker, MovingCapability):
+            raise TrackerError(_cannot(bound.settings.tracker.kind))
+        found = await tracker.fetch_issues_by_ids([command.issue.id])
+        if not found or self._wanted.get(command.issue.id) is not command:
+            return None
+        before = found[0].state
+        if normalise_state(before) not in command.only_from:
+            return None
+        after = await tracker.move_issue(command.issue.id, command.state)
+        if normalise_state(after) != normalise_state(command.state):
+            kind = bound.settings.tracker.kind
+            raise not_moved(kind, command.issue.identifier, wanted=command.state, found=after)
+        return before
+
+    def _tell(self, command: MoveIssue, failure: Failure) -> None:
+        issue, key = command.issue, (command.issue.id, command.state)
+        facts = {"issue_id": issue.id, "issue_identifier": issue.identifier}
+        again = self._told.get(key) == failure.message
+        if not again and len(self._told) >= _MAX_TOLD:
+            with suppress(StopIteration):
+                del self._told[next(iter(self._told))]
+        self._told[key] = failure.message
+        _log.log(
+            logging.DEBUG if again else logging.WARNING,
+            "move_failed",
+            state=command.state,
+            reason=failure.line,
+            hint=failure.hint,
+            **facts,
+        )
+
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, SymphonyError):
+        return error.failure
+    slow = isinstance(error, TimeoutError)
+    return Failure(
+        category=Category.TRACKER_REQUEST,
+        blame=Blame.TRACKER,
+        message=f"not moved within {_TIMEOUT_S:g} s" if slow else f"internal error: {error!r}",
+        hint="move the issue by hand; the work goes on",
+    )
+
+
+def _cannot(kind: str) -> Failure:
+    return Failure(
+        category=Category.INVALID_TRACKER_CONFIG,
+        blame=Blame.CONFIG,
+        message=f"a tracker of kind {kind} does not move issues",
+        retryable=False,
+        hint="leave out tracker.on_start and tracker.on_block",
+    )
 
 
 class Effects:
@@ -72,17 +194,17 @@ class Effects:
     def __init__(
         self,
         *,
-        bound: Bound,
+        bound: RuntimeContext,
         state_dir: StateDirectory,
         tasks: TaskGroup,
         timers: Timers,
-        post: Callable[[Input], None],
+        post: Callable[[Event], None],
         before_poll: Callable[[], Awaitable[None]],
         on_exit: Callable[[], None],
         on_skills: OnSkills,
         on_agent: OnAgent,
         on_conversation: OnConversation,
-        notes: Notes,
+        notes: IssueComments,
         skill_comments: SkillComments,
         now_ms: Callable[[], int],
     ) -> None:

@@ -32,13 +32,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from symphony.api.access import CONTROL, Access, is_loopback
 from symphony.api.app import create_app
+from symphony.api.http import MAX_HEAD_BYTES
 from symphony.api.port import Hooks, Operator
-from symphony.api.requests import MAX_HEAD_BYTES
-from symphony.daemon.state_dir import StateDirectory
-from symphony.daemon.token import operator_token
+from symphony.daemon.state_dir import StateDirectory, operator_token
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 
-__all__ = ["NOTE_NAME", "Doors", "open_doors", "reachable", "somebody_answers"]
+__all__ = ["NOTE_NAME", "Listeners", "open_doors", "reachable", "somebody_answers"]
+
 
 NOTE_NAME: Final = "control.json"
 MAX_CONNECTIONS = 64
@@ -62,7 +62,7 @@ async def reachable(
     environment: Mapping[str, str],
     workflow: Path | None = None,
     hooks: Hooks | None = None,
-) -> AsyncIterator["Doors"]:
+) -> AsyncIterator["Listeners"]:
     """Open the doors and answer on them while the body runs. Called under the instance lock.
 
     Raises:
@@ -101,7 +101,7 @@ async def reachable(
 
 
 def _servers(
-    doors: "Doors", operator: Operator, access: Access, hooks: Hooks | None
+    doors: "Listeners", operator: Operator, access: Access, hooks: Hooks | None
 ) -> Iterator[tuple[uvicorn.Server, socket.socket]]:
     """One for each way in; `access` is the rule of the TCP one, which alone has hooks."""
     if doors.control is not None:
@@ -212,7 +212,7 @@ def _logs() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Listeners:
     """Listening sockets. `control` is null where no Unix socket can be made, `tcp` where none is wanted."""
 
     control: socket.socket | None
@@ -232,7 +232,7 @@ def open_doors(
     port: int | None,
     environment: Mapping[str, str],
     workflow: Path | None = None,
-) -> Iterator[Doors]:
+) -> Iterator[Listeners]:
     """Bind what is wanted and write the note; everything is gone at the end. Called under the instance lock.
 
     `workflow` is whom the note names, so that a client of another one does not take the daemon for its own.
@@ -243,7 +243,7 @@ def open_doors(
     with ExitStack() as stack:
         tcp = None if port is None else stack.enter_context(_listen_tcp(host, port))
         control, path = _listen_control(state_dir, environment, stack)
-        doors = Doors(control=control, tcp=tcp)
+        doors = Listeners(control=control, tcp=tcp)
         _write_note(
             state_dir,
             {

@@ -3,7 +3,9 @@
 The tracker is never asked for a snapshot: while it hangs, people still see what runs and why the rest waits.
 """
 
+import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache, partial
 
@@ -12,27 +14,254 @@ from anyio import CapacityLimiter, to_thread
 from msgspec import structs
 
 from symphony import __version__
+from symphony.api import models
+from symphony.api.documents import agent_of_choice, issue_document, state_document
+from symphony.api.history import History, utc_now
+from symphony.api.models import Prompt, utc_text
 from symphony.api.port import RefusedError, UnavailableError
-from symphony.daemon.bound import Bound
-from symphony.daemon.orders import Order, Orders
-from symphony.daemon.preview import preview, prompt_document
+from symphony.daemon import briefing
+from symphony.daemon.context import RuntimeContext
+from symphony.daemon.skills import RunCatalog, skills_foreseen
 from symphony.domain.failures import SymphonyError
 from symphony.domain.issue import EVERY_ISSUE, Issue, Selection
-from symphony.domain.redaction import Redaction
+from symphony.domain.redaction import Redaction, one_line
 from symphony.journal.model import Health, RunRecord
-from symphony.observability import model
-from symphony.observability.documents import issue_document, state_document
-from symphony.observability.history import History, utc_now
-from symphony.observability.masking import masked
-from symphony.observability.moments import utc_text
+from symphony.observability.logs import masked
 from symphony.revision import commit
-from symphony.scheduler import choice
-from symphony.scheduler.commands import Command
-from symphony.scheduler.cycle import would_coalesce
-from symphony.scheduler.inputs import Input, Resume, Verb, WakeAsked
+from symphony.scheduler import policy
+from symphony.scheduler.messages import Command, Event, OperatorAsked, Resume, Verb, WakeAsked
+from symphony.scheduler.operator import Refusal, already, refusal
+from symphony.scheduler.polling import would_coalesce
 from symphony.scheduler.state import AgentChoice, Drain, State
 
-__all__ = ["ServiceOperator"]
+__all__ = ["Order", "Orders", "PromptPreview", "ServiceOperator", "preview", "prompt_document"]
+
+
+# What an operator orders: judged, put into the mailbox, and answered once the scheduler has taken it.
+#
+# So whoever looks after the answer sees what the order did. The verdict is that of `scheduler.verbs` on the
+# very state in which the order was taken: of two people who answer one question, one hears that it is too
+# late.
+
+
+TAKEN_S = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class Order:
+    """An order in the mailbox; `refused` and `already` are the verdict once it is `taken`."""
+
+    fact: OperatorAsked
+    taken: anyio.Event = field(default_factory=anyio.Event)
+    refused: Refusal | None = None
+    already: bool = False
+
+    def take(self, before: State) -> None:
+        """Judge it by the state in which the scheduler took it."""
+        self.refused = refusal(before, self.fact.verb, self.fact.issue_id, self.fact.text)
+        self.already = already(before, self.fact.verb)
+        self.taken.set()
+
+
+class Orders:
+    """Gives orders to one scheduler; the reader of its mailbox, `post`, calls `Order.take`."""
+
+    def __init__(self, post: Callable[[Order], None], *, taken_s: float = TAKEN_S) -> None:
+        self._post = post
+        self._taken_s = taken_s
+
+    async def give(self, state: State, verb: Verb, issue: Issue | None, text: str | None) -> tuple[str, bool]:
+        """Have it done; what happens now, in one line, and whether anything changed.
+
+        An order that is still in the mailbox after a while counts as taken: it will be.
+
+        Raises:
+            RefusedError: it does not fit the present state.
+        """
+        issue_id = None if issue is None else issue.id
+        refused = refusal(state, verb, issue_id, text)
+        settled = already(state, verb)
+        if refused is None and not settled:
+            order = Order(OperatorAsked(verb=verb, issue_id=issue_id, text=text))
+            self._post(order)
+            with anyio.move_on_after(self._taken_s):
+                await order.taken.wait()
+            refused, settled = order.refused, order.already
+        if refused is not None:
+            raise RefusedError(refused.code, refused.message, hint=refused.hint or _hint(refused.code, issue))
+        return (_ALREADY[verb], False) if settled else (_WORDS[verb](state, issue_id or ""), True)
+
+
+# --- words -----------------------------------------------------------------------------------------------
+
+
+def _stopped(state: State, issue_id: str) -> str:
+    what = "the run is being stopped" if issue_id in state.running else "it is not tried again by itself"
+    return f"{what}; the issue stays blocked until somebody has it retried"
+
+
+def _tried(state: State, _: str) -> str:
+    if state.paused:
+        return "it is tried once the daemon is resumed"
+    return "it is tried now, or as soon as a slot is free"
+
+
+def _unblocked(state: State, issue_id: str) -> str:
+    return f"its budget counts anew, and {_tried(state, issue_id)}"
+
+
+def _answered(state: State, issue_id: str) -> str:
+    blocked = state.blocked.get(issue_id)
+    goes_on = blocked is not None and blocked.resume is not None and blocked.resume.thread is not None
+    how = "the agent gets the answer in the same conversation" if goes_on else "the next attempt is told it"
+    return f"{how}; {_tried(state, issue_id)}"
+
+
+def _paused(state: State, _: str) -> str:
+    return f"nothing new is started until `symphony resume`; {_agents(state)}"
+
+
+def _resumed(*_: object) -> str:
+    return "issues are started again"
+
+
+def _drained(state: State, _: str) -> str:
+    if not state.running:
+        return "nothing is running, so the daemon ends now"
+    return f"nothing new is started; the daemon ends after the present turns ({len(state.running)} running)"
+
+
+def _agents(state: State) -> str:
+    count = len(state.running)
+    if not count:
+        return "none is running"
+    return f"{count} running agent{'' if count == 1 else 's'} may go on"
+
+
+_WORDS: dict[Verb, Callable[[State, str], str]] = {
+    Verb.STOP: _stopped,
+    Verb.RETRY: _tried,
+    Verb.UNBLOCK: _unblocked,
+    Verb.ANSWER: _answered,
+    Verb.PAUSE: _paused,
+    Verb.RESUME: _resumed,
+    Verb.DRAIN: _drained,
+}
+
+_ALREADY = {
+    Verb.PAUSE: "the daemon is paused already",
+    Verb.RESUME: "the daemon is not paused",
+    Verb.DRAIN: "the daemon is shutting down already",
+}
+
+_HINTS = {
+    "running": "`symphony stop {}` ends its run",
+    "empty_answer": 'say something: symphony answer {} "…"',
+}
+
+
+def _hint(code: str, issue: Issue | None) -> str:
+    """What to do instead of what was refused."""
+    name = "" if issue is None else shlex.quote(one_line(issue.identifier))
+    fallback = (
+        "`symphony status` tells how the daemon is" if issue is None else "`symphony explain {}` tells why"
+    )
+    return _HINTS.get(code, fallback).format(name)
+
+
+# Exactly what a dispatch would send now, told without a dispatch.
+#
+# Nothing is made, fetched, posted or started. What hooks would still change in a workspace is not seen
+# ahead.
+
+
+_GOES_ON = (
+    "the session goes on with its thread; should the agent have forgotten it, or the workspace be gone, the "
+    "whole prompt is sent instead"
+)
+_IN_FRONT = "{agent} takes no system-level text: the envelope stands in front of its first prompt"
+_MASKED = "what looks like a secret is masked here; a session gets the texts as they are"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptPreview:
+    """The two texts of a session's start, and where its skills came from.
+
+    Attributes:
+        issue_identifier: whose session it would be.
+        attempt: as the template would see it (PR3).
+        envelope: the system-level text; null where nothing at all is sent.
+        prompt: of the first turn.
+        catalog: the skills that are listed and dropped, and what is wrong with files.
+        note: why skills are missing that a dispatch might find, and how the texts travel; one line, or null.
+        agent: who would get them.
+    """
+
+    issue_identifier: str
+    attempt: int | None
+    envelope: str | None
+    prompt: str
+    catalog: RunCatalog
+    note: str | None = None
+    agent: AgentChoice
+
+
+async def preview(
+    bound: RuntimeContext,
+    issue: Issue,
+    attempt: int | None,
+    resume: Resume | None = None,
+    *,
+    agent: AgentChoice,
+) -> PromptPreview:
+    """The texts that a run of an agent started now would get, made by the functions that a run uses.
+
+    With `resume`, those of a run that goes on with what an earlier one began.
+
+    Raises:
+        SymphonyError: what would fail the run as well: the workspace's place, the repository, the template.
+    """
+    capabilities = bound.agent(agent.name).capabilities
+    catalog, note = await skills_foreseen(bound, issue, agent.name)
+    prompt = await briefing.prompt(bound, issue, attempt, resume)
+    envelope = briefing.envelope(catalog)
+    notes = [note]
+    if resume is not None and resume.thread is not None and capabilities.resume:
+        prompt = briefing.resumed_prompt(resume, prompt)
+        notes.append(_GOES_ON)
+    if envelope is not None and not capabilities.system_block_at_start:
+        notes.append(_IN_FRONT.format(agent=agent.name))
+    return PromptPreview(
+        issue_identifier=issue.identifier,
+        attempt=attempt,
+        envelope=envelope,
+        prompt=prompt,
+        catalog=catalog,
+        note="; ".join(filter(None, notes)) or None,
+        agent=agent,
+    )
+
+
+def prompt_document(seen: PromptPreview, *, source: str, redaction: Redaction) -> Prompt:
+    """The preview as a document (DESIGN 11a); `source` is `daemon`, or `files` where none runs.
+
+    The two texts are as they would be sent, but for secrets; where one is masked the note says so.
+    """
+    envelope = None if seen.envelope is None else redaction.verbatim(seen.envelope)
+    prompt = redaction.verbatim(seen.prompt)
+    exact = (envelope, prompt) == (seen.envelope, seen.prompt)
+    notes = [seen.note, None if exact else _MASKED]
+    return Prompt(
+        issue_identifier=redaction.text(seen.issue_identifier),
+        source=source,
+        attempt=seen.attempt,
+        agent=agent_of_choice(seen.agent),
+        envelope=envelope,
+        prompt=prompt,
+        skills=masked(seen.catalog.skills, redaction.text),
+        note=redaction.text("; ".join(filter(None, notes))) or None,
+    )
+
 
 SNAPSHOT_TIMEOUT_S = 15.0
 PREVIEW_TIMEOUT_S = 60.0
@@ -55,8 +284,8 @@ class ServiceOperator:
         *,
         state: Callable[[], State | None],
         history: History,
-        bound: Callable[[], Bound | None],
-        post: Callable[[Input | Order], None],
+        bound: Callable[[], RuntimeContext | None],
+        post: Callable[[Event | Order], None],
         now_ms: Callable[[], int],
         now: Callable[[], datetime] = utc_now,
         journal_health: Callable[[], Health | None] = lambda: None,
@@ -80,7 +309,7 @@ class ServiceOperator:
         self._mask = _Mask()
         self._orders = Orders(post)
 
-    def __call__(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
         """See that a refresh was taken."""
         del before, after, commands
         if isinstance(fact, WakeAsked) and fact.reason == _REASON:
@@ -88,7 +317,7 @@ class ServiceOperator:
 
     # --- questions ---------------------------------------------------------------------------------------
 
-    async def state(self, only: Selection = EVERY_ISSUE) -> model.State:
+    async def state(self, only: Selection = EVERY_ISSUE) -> models.State:
         """See `web.port.Operator`."""
         state, bound = self._ready()
         build = partial(self._build, state, self._now_ms(), self._now(), self._journal_health(), bound, only)
@@ -105,9 +334,9 @@ class ServiceOperator:
         now_ms: int,
         now: datetime,
         journal: Health | None,
-        bound: Bound,
+        bound: RuntimeContext,
         only: Selection,
-    ) -> model.State:
+    ) -> models.State:
         document = state_document(
             state,
             self._history,
@@ -117,10 +346,10 @@ class ServiceOperator:
             workspace=bound.settings.workspace,
             only=only,
         )
-        shown: model.State = masked(document, self._mask.of(bound.redaction))
+        shown: models.State = masked(document, self._mask.of(bound.redaction))
         return structs.replace(shown, version=__version__, commit=commit())
 
-    async def issue(self, identifier: str) -> model.Issue | None:
+    async def issue(self, identifier: str) -> models.Issue | None:
         """See `web.port.Operator`."""
         runs = await to_thread.run_sync(self._runs, identifier)
         state, bound = self._ready()
@@ -134,10 +363,10 @@ class ServiceOperator:
             runs=runs,
             workspace=bound.settings.workspace,
         )
-        shown: model.Issue | None = masked(document, bound.redaction.text)
+        shown: models.Issue | None = masked(document, bound.redaction.text)
         return shown
 
-    async def prompt(self, identifier: str) -> model.Prompt | None:
+    async def prompt(self, identifier: str) -> models.Prompt | None:
         """See `web.port.Operator`."""
         state, bound = self._ready()
         found = _find(state, identifier)
@@ -157,7 +386,7 @@ class ServiceOperator:
             message = f"no prompt within {self._preview_timeout_s:g} s: the workspace or the disk is slow"
             raise UnavailableError("snapshot_timeout", message) from None
 
-    def refresh(self) -> model.Refresh:
+    def refresh(self) -> models.Refresh:
         """See `web.port.Operator`. A burst of requests puts one fact into the mailbox."""
         state = self._current()
         if state is None or state.drain is not Drain.NO:
@@ -167,14 +396,14 @@ class ServiceOperator:
         if not self._asked:
             self._asked = True
             self._post(WakeAsked(reason=_REASON, by_operator=True))
-        return model.Refresh(
+        return models.Refresh(
             queued=True,
             coalesced=coalesced,
             requested_at=utc_text(self._now()),
             operations=("poll", "reconcile"),
         )
 
-    async def act(self, verb: str, identifier: str | None, text: str | None = None) -> model.Verb | None:
+    async def act(self, verb: str, identifier: str | None, text: str | None = None) -> models.Verb | None:
         """See `web.port.Operator`."""
         state, bound = self._current(), self._bound()
         if state is None or bound is None or state.drain is Drain.EXITED:
@@ -192,7 +421,7 @@ class ServiceOperator:
             mask = bound.redaction.text
             hint = None if error.hint is None else mask(error.hint)
             raise RefusedError(error.code, mask(error.message), hint=hint) from None
-        return model.Verb(
+        return models.Verb(
             verb=verb,
             issue_identifier=identifier,
             changed=changed,
@@ -200,7 +429,7 @@ class ServiceOperator:
             requested_at=utc_text(asked_at),
         )
 
-    def _ready(self) -> tuple[State, Bound]:
+    def _ready(self) -> tuple[State, RuntimeContext]:
         state, bound = self._current(), self._bound()
         if state is None or bound is None:
             raise UnavailableError("snapshot_unavailable", "the daemon is starting")
@@ -228,7 +457,7 @@ def _plan(state: State, issue: Issue) -> tuple[AgentChoice, Resume | None]:
     if run := state.running.get(issue.id):
         return run.agent, run.resume
     entry = state.retrying.get(issue.id) or state.blocked.get(issue.id)
-    return choice.plan(state, issue, entry.resume if entry else None)
+    return policy.plan(state, issue, entry.resume if entry else None)
 
 
 def _named(state: State, identifier: str) -> Issue | None:

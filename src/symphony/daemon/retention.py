@@ -16,9 +16,10 @@ from anyio import to_thread
 
 from symphony.config.settings import RetentionSettings
 from symphony.daemon.state_dir import StateDirectory
-from symphony.journal.model import Retention, Trimmed
+from symphony.journal.model import Retention, TrimResult
 
 __all__ = ["Limits", "Surplus", "keep_bounded", "remove_surplus", "surplus_files", "surplus_threads"]
+
 
 _HOUR_S: Final = 3_600.0
 _DAY_S: Final = 86_400
@@ -154,7 +155,7 @@ def remove_surplus(found: Sequence[Surplus]) -> tuple[Surplus, ...]:
 
 async def keep_bounded(
     state_dir: StateDirectory,
-    trim: Callable[[Retention], Awaitable[Trimmed]],
+    trim: Callable[[Retention], Awaitable[TrimResult]],
     kept: Callable[[], tuple[RetentionSettings, frozenset[str]]],
     every_s: float = _HOUR_S,
     needed: Callable[[], frozenset[str]] = frozenset,
@@ -189,7 +190,7 @@ async def _once(
     state_dir: StateDirectory,
     limits: Limits,
     live: frozenset[str],
-    trim: Callable[[Retention], Awaitable[Trimmed]],
+    trim: Callable[[Retention], Awaitable[TrimResult]],
     alive_now: Callable[[], frozenset[str]],
 ) -> None:
     seen = await to_thread.run_sync(lambda: surplus_files(state_dir, limits, live=live))

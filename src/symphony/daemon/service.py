@@ -8,63 +8,98 @@ The loop never awaits while deciding: it takes a fact, steps the scheduler and h
 import math
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 import anyio
 import structlog
 from anyio import create_memory_object_stream, to_thread
 
-from symphony.config.document import Workflow
-from symphony.config.keys import changed_keys
-from symphony.config.settings import Reload, RetentionSettings
-from symphony.config.store import Rejected, Reloaded, WorkflowStore
-from symphony.daemon.agents import ask_agents, changed_agents
-from symphony.daemon.bound import Bound, bind, scheduler_settings
+from symphony.api.history import History
+from symphony.api.models import Skills
+from symphony.config.loader import Rejected, Reloaded, Workflow, WorkflowStore
+from symphony.config.settings import Reload, RetentionSettings, changed_keys
 from symphony.daemon.clock import Timers, check_wall_clock, monotonic_ms
+from symphony.daemon.comments import SkillComments
+from symphony.daemon.context import (
+    RuntimeContext,
+    ask_agents,
+    build_context,
+    changed_agents,
+    scheduler_settings,
+)
 from symphony.daemon.effects import Effects
-from symphony.daemon.hints import heed
-from symphony.daemon.hooks import Webhooks
 from symphony.daemon.http_server import reachable
-from symphony.daemon.instance_lock import InstanceLock
-from symphony.daemon.memory import JOURNAL_FILE, Memory, past_runs, remembering, wall_ms
-from symphony.daemon.notify import Notifier
-from symphony.daemon.observer import Observer
-from symphony.daemon.operator import ServiceOperator
-from symphony.daemon.orders import Order
-from symphony.daemon.recovery import glance, left_workspaces, reap_predecessor, refuse_beside_another
+from symphony.daemon.operator import Order, ServiceOperator
+from symphony.daemon.recovery import (
+    JOURNAL_FILE,
+    JournalWriter,
+    left_workspaces,
+    past_runs,
+    reap_predecessor,
+    refuse_beside_another,
+    remembering,
+    scan_orphans,
+    wall_ms,
+)
 from symphony.daemon.retention import keep_bounded
-from symphony.daemon.skill_comments import SkillComments
-from symphony.daemon.state_dir import StateDirectory, StateDirectoryError
+from symphony.daemon.sd_notify import Notifier
+from symphony.daemon.state_dir import InstanceLock, StateDirectory, StateDirectoryError
+from symphony.daemon.webhooks import Webhooks
 from symphony.domain.failures import Category, Failure, SymphonyError
 from symphony.domain.fault_points import Fault, FaultPoint, no_fault
-from symphony.observability.history import History
-from symphony.observability.model import Skills
 from symphony.processes.base import Host
-from symphony.scheduler.commands import Command
-from symphony.scheduler.inputs import (
+from symphony.scheduler.blocks import threads_in_use
+from symphony.scheduler.machine import Step, over, step
+from symphony.scheduler.messages import (
+    Command,
     DayBegan,
     DrainAsked,
-    Input,
+    Event,
     SettingsChanged,
     StopAsked,
     WakeAsked,
     WorkflowRejected,
 )
-from symphony.scheduler.machine import Step, over, step
 from symphony.scheduler.state import Drain, State, initial
-from symphony.scheduler.threads import threads_in_use
 
-__all__ = ["Observer", "Service"]
+__all__ = ["Observer", "Service", "on_change"]
+
+
+# Hints that something changed: acted on while they come, and never needed.
+
+
+_log = structlog.get_logger(__name__)
+
+
+async def on_change(what: str, changes: AsyncIterator[None], act: Callable[[], Awaitable[None]]) -> None:
+    """Act on hints about `what`; where they fail, polling goes on without them."""
+    try:
+        async for _ in changes:
+            await act()
+    except Exception as error:  # noqa: BLE001 - inotify limits, odd file systems: hints are not needed
+        _log.warning("watch_failed", what=what, reason=str(error) or type(error).__name__)
+
+
+# Who may watch the decisions: the protocol of everything that shows or remembers them.
+
+
+class Observer(Protocol):
+    """Sees every step after it was taken, one that failed as one that changed nothing; must not block."""
+
+    def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
+        """One step."""
+        ...
+
 
 _RECHECK_S = 1.0
 _ORPHANS_S = 1.0
 _LAST_SWEEPS = 20
 _LOCK_LOOKS = 3
 _REFUSED_AGAIN_MS = 30_000
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +140,13 @@ class Service:
         self._port = port
         self._now_ms = now_ms
         self._wall_ms = wall_ms
-        self._memory: Memory | None = None
+        self._memory: JournalWriter | None = None
         self._fault = fault
-        self._put, self._inbox = create_memory_object_stream[Input | Order | None](math.inf)
+        self._put, self._inbox = create_memory_object_stream[Event | Order | None](math.inf)
         self._timers = Timers(self.post, now_ms)
         self._exit = anyio.Event()
         self._starting: anyio.CancelScope | None = None
-        self._bound: Bound | None = None
+        self._bound: RuntimeContext | None = None
         self._effects: Effects | None = None
         self._rebound = anyio.Event()
         self._reloading = anyio.Lock()
@@ -133,7 +168,7 @@ class Service:
 
     # --- asked from outside ------------------------------------------------------------------------------
 
-    def post(self, item: Input | Order | None) -> None:
+    def post(self, item: Event | Order | None) -> None:
         """Put a fact or an order into the mailbox, or None for a turn of the loop; dropped after the end."""
         try:
             self._put.send_nowait(item)
@@ -173,7 +208,7 @@ class Service:
         with self._put, self._inbox, self._locked() as lock:
             self._fault(FaultPoint.LOCKED)
             await refuse_beside_another(self._state_dir, self._host, lock)
-            first = await glance(self._host)
+            first = await scan_orphans(self._host)
             opened = remembering(
                 self._state_dir.path,
                 owner=self._host.identify(os.getpid()),
@@ -214,17 +249,17 @@ class Service:
     def _masked(self, text: str) -> str:
         return text if self._bound is None else self._bound.redaction.text(text)
 
-    def _bind(self, workflow: Workflow) -> Bound:
-        return bind(workflow, host=self._host, environment=self._environment, fault=self._fault)
+    def _bind(self, workflow: Workflow) -> RuntimeContext:
+        return build_context(workflow, host=self._host, environment=self._environment, fault=self._fault)
 
-    async def _check(self, bound: Bound) -> None:
+    async def _check(self, bound: RuntimeContext) -> None:
         """What must hold before the first dispatch (SC1, CF6)."""
         _warn(bound.workflow)
         await bound.workspaces.check_root()
         await bound.workspaces.check_repository()
         await ask_agents(bound, bound.agents)
 
-    async def _serve(self, bound: Bound, memory: Memory, lock: InstanceLock) -> None:
+    async def _serve(self, bound: RuntimeContext, memory: JournalWriter, lock: InstanceLock) -> None:
         self._bound = bound
         self._observers = (memory, *self._observers)
 
@@ -285,7 +320,7 @@ class Service:
         if failure is not None:
             raise SymphonyError(failure)
 
-    async def _decide(self, bound: Bound, memory: Memory) -> None:
+    async def _decide(self, bound: RuntimeContext, memory: JournalWriter) -> None:
         settings = scheduler_settings(bound)
         state = initial(settings, epoch=secrets.token_hex(4))
         self.state = state
@@ -300,7 +335,7 @@ class Service:
                 state = self._take(before, item)
             self._notifier.turned(state)
 
-    def _take(self, before: State, fact: Input) -> State:
+    def _take(self, before: State, fact: Event) -> State:
         """One step. A bug in it costs this one fact and a log line, never the daemon and what it watches."""
         assert self._effects is not None  # noqa: S101 - made before the loop starts
         try:
@@ -317,7 +352,7 @@ class Service:
             self.post(DrainAsked())
         return after
 
-    def _show(self, before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+    def _show(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
         for observer in self._observers:
             try:
                 observer(before, fact, after, commands)
@@ -382,7 +417,7 @@ class Service:
 
     async def _watch_workflow(self) -> None:
         """A hint that arrives early; the recheck is what can be relied on (CF8)."""
-        await heed("workflow", self._store.changes(), self._reload)
+        await on_change("workflow", self._store.changes(), self._reload)
 
     async def _recheck_workflow(self) -> None:
         while True:
@@ -443,11 +478,11 @@ class Service:
                 await rebound.wait()
                 group.cancel_scope.cancel()
 
-    async def _wake_on_changes(self, watched: Bound) -> None:
+    async def _wake_on_changes(self, watched: RuntimeContext) -> None:
         async def wake() -> None:
             self.post(WakeAsked(reason="tracker_changed"))
 
-        await heed("tracker", watched.tracker.changes(), wake)
+        await on_change("tracker", watched.tracker.changes(), wake)
 
 
 def _warn(workflow: Workflow) -> None:

@@ -19,6 +19,7 @@ from symphony.domain.failures import SymphonyError
 
 __all__ = ["serve_until_signalled"]
 
+
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _log = structlog.get_logger(__name__)
 
@@ -33,7 +34,7 @@ async def serve_until_signalled(service: Service, last: bool = False) -> None:  
         SymphonyError: as `Service.run`.
     """
     refused: SymphonyError | None = None
-    ears = _Ears(service)
+    ears = _SignalHandlers(service)
     with _heard(ears, last=last):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ears.reload)
@@ -46,7 +47,7 @@ async def serve_until_signalled(service: Service, last: bool = False) -> None:  
         raise refused
 
 
-class _Ears:
+class _SignalHandlers:
     """What each signal asks of the service. However many come, what was asked once is not asked again."""
 
     def __init__(self, service: Service) -> None:
@@ -73,7 +74,7 @@ class _Ears:
 
 
 @contextmanager
-def _heard(ears: _Ears, *, last: bool) -> Iterator[None]:
+def _heard(ears: _SignalHandlers, *, last: bool) -> Iterator[None]:
     # asyncio itself: a signal handler is called outside of any task, and anyio's receiver leaves the gap.
     loop = asyncio.get_running_loop()
     before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}

@@ -12,7 +12,7 @@ any await, and it answers with exactly one `RunEnded` when none of its processes
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import structlog
@@ -23,34 +23,227 @@ from symphony.agents.events import (
     AgentEvent,
     InputRequired,
     ItemStarted,
+    RunStats,
     SessionStarted,
     Text,
+    Tokens,
     TurnEnded,
     TurnStatus,
 )
-from symphony.config.prompts import continuation_prompt
-from symphony.config.template import issue_too_long
+from symphony.api.models import Skills
+from symphony.config.template import continuation_prompt, issue_too_long
 from symphony.daemon import briefing
-from symphony.daemon.bound import Bound
-from symphony.daemon.pulse import Pulse
-from symphony.daemon.session_skills import SessionSkills
+from symphony.daemon.briefing import SessionSkills
+from symphony.daemon.context import RuntimeContext
 from symphony.daemon.state_dir import StateDirectory
-from symphony.daemon.turn_ends import kind_of, needs_person, turn_failure
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.fault_points import FaultPoint
 from symphony.domain.issue import Issue
+from symphony.domain.redaction import Redaction
 from symphony.domain.tools import ToolResult
-from symphony.observability.model import Skills
 from symphony.processes.base import Identity
-from symphony.scheduler.commands import ContinueRun, FinishReason, FinishRun, StartRun
-from symphony.scheduler.inputs import Delivered, Input, Outcome, OutcomeKind, RunEnded, RunStage, Thread
-from symphony.scheduler.inputs import TurnEnded as TurnDone
+from symphony.scheduler.messages import (
+    AgentReported,
+    ContinueRun,
+    Delivered,
+    Event,
+    FinishReason,
+    FinishRun,
+    Outcome,
+    OutcomeKind,
+    RunEnded,
+    RunReport,
+    RunStage,
+    StartRun,
+    Thread,
+)
+from symphony.scheduler.messages import TurnEnded as TurnDone
 from symphony.skills import SkillSet
-from symphony.workspaces.changes import Changes
 from symphony.workspaces.delivery import delivery_failure
-from symphony.workspaces.model import Delivery, ProgressMark, Workspace, vanished
+from symphony.workspaces.model import Changes, Delivery, ProgressMark, Workspace, vanished
 
-__all__ = ["OnAgent", "OnConversation", "OnSkills", "Worker"]
+__all__ = [
+    "INTERVAL_S",
+    "OnAgent",
+    "OnConversation",
+    "OnSkills",
+    "ProgressReporter",
+    "Worker",
+    "kind_of",
+    "needs_person",
+    "turn_failure",
+]
+
+
+# From the end of a turn to the end of a run: which failure it is, and how the run is said to have ended.
+
+
+_INPUT_CATEGORIES = frozenset({Category.TURN_INPUT_REQUIRED, Category.APPROVAL_REQUIRED})
+_TIMEOUTS = frozenset({Category.TURN_TIMEOUT, Category.RESPONSE_TIMEOUT})
+
+
+def kind_of(failure: Failure) -> OutcomeKind:
+    """How a run ended that failed like this."""
+    if failure.category in _INPUT_CATEGORIES:
+        return OutcomeKind.INPUT_REQUIRED
+    return OutcomeKind.TIMED_OUT if failure.category in _TIMEOUTS else OutcomeKind.FAILED
+
+
+def needs_person(event: InputRequired, section: str) -> Failure:
+    """Why a person is asked; `section` is where the agent's settings are written."""
+    return Failure(
+        category=Category.APPROVAL_REQUIRED if event.approval else Category.TURN_INPUT_REQUIRED,
+        blame=Blame.AGENT,
+        message=f"the agent needs a person: {event.reason}",
+        retryable=False,
+        hint=f"say in the issue's description how to do without it, or change {section}.on_approval"
+        if event.approval
+        else "write the answer as a comment on the issue",
+    )
+
+
+def turn_failure(last: AgentEvent | None) -> Failure:
+    """What is wrong with a turn that neither completed nor told a failure."""
+    interrupted = isinstance(last, TurnEnded) and last.status is TurnStatus.INTERRUPTED
+    return Failure(
+        category=Category.TURN_CANCELLED if interrupted else Category.TURN_FAILED,
+        blame=Blame.AGENT,
+        message="the turn was interrupted" if interrupted else "the turn ended without a result",
+    )
+
+
+# Folds the stream of a run and reports it: at once at milestones, else every 250 ms (DESIGN 4).
+#
+# What came too soon after the last report is reported when its time has come, also if nothing follows: the
+# last word before a long silence is the one that people want to read.
+
+
+INTERVAL_S: Final = 0.25
+# A piece of work that begins may be followed by minutes of silence, so it is told at once.
+_MILESTONES = (ItemStarted, TurnEnded, InputRequired)
+# A drain lets turns end, so it must know of them; delivery may take minutes.
+_TOLD_AT_ONCE = frozenset([RunStage.STREAMING_TURN, RunStage.FINISHING])
+
+
+class ProgressReporter:
+    """Between the agent's stream, which may be fast, and the scheduler, which must not be flooded.
+
+    `run` reports what is new while it runs; what must be told in time is reported without it.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        post: Callable[[Event], None],
+        redaction: Redaction,
+        *,
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._run_id = run_id
+        self._post = post
+        self._interval_s = interval_s
+        self._progress = RunStats(redaction=redaction)
+        self._pid: int | None = None
+        self._stage = RunStage.PREPARING_WORKSPACE
+        self._workspace_path: str | None = None
+        self._branch: str | None = None
+        self._tool_calls = 0
+        self._told_limits: Mapping[str, Any] | None = None
+        self._is_due = False
+        self._news = anyio.Event()
+        self._milestone = anyio.Event()
+
+    async def run(self) -> None:
+        """Report what is new, until cancelled. What one read brought makes one report."""
+        while True:
+            await self._news.wait()
+            self._news, self._milestone = anyio.Event(), anyio.Event()
+            if self._is_due:
+                self.beat()
+                with anyio.move_on_after(self._interval_s):
+                    await self._milestone.wait()
+
+    def place(self, workspace_path: str, branch: str | None) -> None:
+        """The workspace exists."""
+        self._workspace_path, self._branch = workspace_path, branch
+        self._note()
+
+    def resumes(self, thread: Thread) -> None:
+        """The session goes on with a thread: what it had used before is not counted again."""
+        self._progress.resumes(
+            Tokens(
+                input_tokens=thread.input_tokens,
+                output_tokens=thread.output_tokens,
+                total_tokens=thread.total_tokens,
+            )
+        )
+
+    def launched(self, pid: int) -> None:
+        """The agent process exists; 0 for an agent that starts one with each turn."""
+        self._pid = pid or None
+        self._note()
+
+    def stage(self, stage: RunStage) -> None:
+        """The attempt entered a stage."""
+        if stage is not self._stage:
+            self._stage = stage
+            if stage in _TOLD_AT_ONCE:
+                self.beat()
+            else:
+                self._note()
+
+    def new_turn(self) -> None:
+        """A continuation turn begins: tool calls are counted per turn."""
+        self._tool_calls = 0
+
+    def tool_begins(self) -> None:
+        """The session calls a tool of ours; told first, as the effect may be seen before the end."""
+        self._tool_calls += 1
+        self.beat()
+
+    def feel(self, event: AgentEvent) -> None:
+        """Take one event of the agent."""
+        self._progress.add(event)
+        self._note()
+        if isinstance(event, _MILESTONES):
+            self._milestone.set()
+
+    def end(self) -> None:
+        """Report what is not reported yet."""
+        if self._is_due:
+            self.beat()
+
+    def _note(self) -> None:
+        self._is_due = True
+        self._news.set()
+
+    def beat(self) -> None:
+        """Report now."""
+        self._is_due = False
+        self._post(AgentReported(run_id=self._run_id, report=self._report()))
+
+    def _report(self) -> RunReport:
+        now = self._progress.snapshot()
+        limits = now.rate_limits if now.rate_limits is not self._told_limits else None
+        self._told_limits = now.rate_limits
+        return RunReport(
+            stage=self._stage,
+            workspace_path=self._workspace_path,
+            branch=self._branch,
+            session_id=now.session_id,
+            thread_id=now.thread_id,
+            pid=self._pid,
+            turn_count=now.turn_count,
+            signs=now.events,
+            tool_calls=self._tool_calls,
+            last_event=now.last_event,
+            last_message=now.last_message,
+            input_tokens=now.tokens.input_tokens,
+            output_tokens=now.tokens.output_tokens,
+            total_tokens=now.tokens.total_tokens,
+            rate_limits=limits,
+        )
+
 
 OnSkills = Callable[[str, str, Skills], None]
 """Told of an issue's id, a run's id and the skills of the run, and again when it was seen to read one."""
@@ -81,9 +274,9 @@ class Worker:
         self,
         command: StartRun,
         *,
-        bound: Bound,
+        bound: RuntimeContext,
         state_dir: StateDirectory,
-        post: Callable[[Input], None],
+        post: Callable[[Event], None],
         report_skills: Callable[[Issue, SkillSet], Awaitable[None]],
         on_skills: OnSkills,
         on_agent: OnAgent,
@@ -97,7 +290,7 @@ class Worker:
         self._report_skills = report_skills
         self._on_agent = on_agent
         self._on_conversation = on_conversation
-        self._pulse = Pulse(command.run_id, post, bound.redaction)
+        self._pulse = ProgressReporter(command.run_id, post, bound.redaction)
         self._scope = anyio.CancelScope()
         self._closing = anyio.CancelScope(shield=True)
         self._hurried = self._ending = False

@@ -4,10 +4,14 @@ The tree is flat on purpose. `Failure` is the value; `SymphonyError` carries one
 unwind. Each layer converts foreign exceptions at its border with `raise ... from`.
 """
 
+import errno
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-__all__ = ["Blame", "Category", "Failure", "SymphonyError"]
+import msgspec
+
+__all__ = ["UNREADABLE", "Blame", "Category", "Failure", "SymphonyError", "is_full", "make_room"]
 
 
 class Blame(StrEnum):
@@ -128,3 +132,29 @@ class SymphonyError(Exception):
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.line)
         self.failure = failure
+
+
+# What reading JSON of others can raise, whatever they sent.
+
+
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""It is no JSON or of another shape, no UTF-8, or nested without end."""
+
+
+# A disk that is full, which no permission and no setting mends.
+
+
+_NUMBERS: Final = {errno.ENOSPC, errno.EDQUOT}
+_WORDS: Final = ("no space left on device", "disk quota exceeded")
+
+
+def is_full(error: BaseException | str) -> bool:
+    """Whether an error, or what a program said of one, means that there is no room left."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _NUMBERS
+    return any(words in str(error).lower() for words in _WORDS)
+
+
+def make_room(place: object) -> str:
+    """The hint for a full disk; `place` is a path on it."""
+    return f"make room on the filesystem of {place}; `symphony clean --dry-run` shows what old runs have left"

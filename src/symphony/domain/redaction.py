@@ -19,9 +19,68 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from symphony.domain.failures import Failure
-from symphony.domain.plain import MAX_CHARS, one_line, plain
 
-__all__ = ["MASK", "SHAPES_ONLY", "Redaction", "holds_credential", "mask_credentials"]
+__all__ = [
+    "MASK",
+    "MAX_CHARS",
+    "SHAPES_ONLY",
+    "Redaction",
+    "fence",
+    "holds_credential",
+    "mask_credentials",
+    "one_line",
+    "plain",
+]
+
+
+# Text of others without what steers a terminal: escape sequences, control and bidi characters.
+#
+# Pure. What is shown anywhere passes here, because agents, hooks, git and trackers write what they like.
+
+
+MAX_CHARS = 1_000
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
+_BREAKS = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+")
+_BLANKS = re.compile(r"[ \t\n]+")
+
+
+def plain(text: str) -> str:
+    """The text with its lines and tabs, each run of other control characters one blank."""
+    if text.isprintable():  # holds for most lines, and then none of the patterns finds anything
+        return text
+    return _CONTROL.sub(" ", _BREAKS.sub("\n", _ESCAPES.sub("", text)))
+
+
+def one_line(text: str, limit: int = MAX_CHARS) -> str:
+    """`plain` on one line, blanks joined, at most `limit` characters; what was cut ends in `…`."""
+    flat = _BLANKS.sub(" ", plain(text[: limit * 8])).strip()
+    return flat if len(flat) <= limit and len(text) <= limit * 8 else flat[: limit - 1] + "…"
+
+
+# Words of others in a prompt or a comment, kept apart from our own: a fence that they cannot close.
+#
+# Whoever may write an issue writes to the agent. A fence does not make a model deaf to what stands in it,
+# but the prompt can say what stands there, and nothing in there can pretend to be the prompt. In a comment
+# nothing in there is a mention, a picture, a link or markup.
+
+
+_BACKTICKS: Final = re.compile("`+")
+
+
+def fence(text: object) -> str:
+    """The text in a block of Markdown whose fence is longer than every run of backticks in it.
+
+    Line breaks are made uniform; null and blank text give nothing. The Liquid filter `fence` is this.
+    """
+    lines = [] if text is None else str(text).strip().splitlines()
+    if not lines:
+        return ""
+    inside = "\n".join(lines)
+    longest = max((len(run) for run in _BACKTICKS.findall(inside)), default=0)
+    border = "`" * max(3, longest + 1)
+    return f"{border}text\n{inside}\n{border}"
+
 
 MASK = "***"
 _MIN_SECRET_CHARS = 6

@@ -20,31 +20,37 @@ from pathlib import Path
 from typing import TypeVar, assert_never
 
 from symphony.domain.failures import Failure
-from symphony.journal.codec import CodecError, column, decode, encode, restored
 from symphony.journal.model import (
     FAULTS,
-    ClaimGone,
     ClaimRecord,
+    ClaimReleased,
+    CodecError,
     CommentRecord,
     DamagedError,
     DayRecord,
     EventRecord,
     IssueSpent,
     Record,
-    Remembered,
-    ResultGone,
+    RecoveredState,
     ResultRecord,
+    ResultReleased,
+    Retention,
     RunRecord,
     SettingRecord,
     SkillsNote,
     SkillsRecord,
+    TrimResult,
     UnusableError,
+    column,
+    decode,
+    encode,
     failure_of,
     is_damage,
     notice,
+    restored,
     unusable,
 )
-from symphony.scheduler.inputs import Spent
+from symphony.scheduler.messages import Spent
 
 __all__ = [
     "APPLICATION_ID",
@@ -61,8 +67,11 @@ __all__ = [
     "load",
     "missing_table",
     "open_database",
+    "overdue",
+    "trim_steps",
     "typed",
 ]
+
 
 _T = TypeVar("_T")
 Row = tuple[str | int | float | None, ...]
@@ -171,11 +180,11 @@ def _statements(record: Record, now_wall_ms: int) -> list[Statement]:  # noqa: C
     match record:
         case ClaimRecord(issue=issue):
             made = [("REPLACE INTO claims VALUES (?, ?)", _row(issue.id, encode(record)))]
-        case ClaimGone(issue_id=issue_id):
+        case ClaimReleased(issue_id=issue_id):
             made = [("DELETE FROM claims WHERE issue_id = ?", _row(issue_id))]
         case ResultRecord(result=result):
             made = [("REPLACE INTO results VALUES (?, ?)", _row(result.issue.id, encode(record)))]
-        case ResultGone(issue_id=issue_id):
+        case ResultReleased(issue_id=issue_id):
             made = [("DELETE FROM results WHERE issue_id = ?", _row(issue_id))]
         case RunRecord() as run:
             row = _row(
@@ -225,7 +234,7 @@ def typed(kind: type[_T], row: Sequence[object]) -> _T:
     return restored(dict(zip(names, row, strict=True)), kind)
 
 
-def load(connection: sqlite3.Connection, *, drop: bool) -> tuple[Remembered, tuple[Failure, ...]]:
+def load(connection: sqlite3.Connection, *, drop: bool) -> tuple[RecoveredState, tuple[Failure, ...]]:
     """What a start needs, and a notice per table with rows that do not decode.
 
     Such a row costs itself alone. `drop` deletes it, because a claim that cannot be read must not come back
@@ -254,7 +263,7 @@ def load(connection: sqlite3.Connection, *, drop: bool) -> tuple[Remembered, tup
     alive = "WHERE ended_wall_ms IS NULL ORDER BY started_wall_ms, run_id"
     columns = "issue_id, kind, comment_id, fingerprint, at_wall_ms"
     unsaid_first = "ORDER BY said, at_wall_ms DESC LIMIT 4096"
-    remembered = Remembered(
+    remembered = RecoveredState(
         claims=taken("claims", "record", partial(decode, kind=ClaimRecord)),
         results=taken("results", "record", partial(decode, kind=ResultRecord)),
         live_runs=taken("runs", "record", partial(decode, kind=RunRecord), alive),
@@ -510,7 +519,7 @@ class Database:
         path: Path,
         connection: sqlite3.Connection,
         *,
-        remembered: Remembered,
+        remembered: RecoveredState,
         notices: tuple[Failure, ...],
     ) -> None:
         self.connection = connection
@@ -592,3 +601,115 @@ def _scope(row: Row) -> Scope:
     """The run that an event counts for, or its issue where there is no run."""
     _, identifier, run_id, *_ = row
     return ("issue", str(identifier)) if run_id is None else ("run", str(run_id))
+
+
+# What history is too much, and its removal in small steps, between which other things are written.
+
+
+_RUNS_PER_STEP = 20
+_EVENTS_PER_STEP = 1_000
+_PAGES_PER_STEP = 256
+
+_OVERDUE = """
+SELECT run_id FROM runs WHERE ended_wall_ms IS NOT NULL AND (
+    ended_wall_ms < ?1 OR run_id NOT IN (
+        SELECT run_id FROM runs WHERE ended_wall_ms IS NOT NULL ORDER BY ended_wall_ms DESC, run_id LIMIT ?2
+    )
+) ORDER BY ended_wall_ms, run_id
+"""
+_OLDEST = """
+SELECT run_id FROM runs WHERE ended_wall_ms IS NOT NULL ORDER BY ended_wall_ms, run_id LIMIT ?
+"""
+_LOOSE = """
+DELETE FROM events WHERE id IN (
+    SELECT id FROM events WHERE at_wall_ms < ?
+    AND (run_id IS NULL OR run_id NOT IN (SELECT run_id FROM runs)) LIMIT ?
+)
+"""
+_OLDEST_LOOSE = """
+DELETE FROM events WHERE id IN (
+    SELECT id FROM events WHERE run_id IS NULL OR run_id NOT IN (SELECT run_id FROM runs) ORDER BY id LIMIT ?
+)
+"""
+_AGED = (
+    "DELETE FROM comments WHERE at_wall_ms < ? AND issue_id NOT IN (SELECT issue_id FROM claims)",
+    "DELETE FROM skills_notes WHERE at_wall_ms < ? AND issue_id NOT IN (SELECT issue_id FROM claims)",
+    "DELETE FROM spent WHERE at_wall_ms < ? AND issue_id NOT IN (SELECT issue_id FROM claims)",
+    "DELETE FROM skill_runs WHERE at_wall_ms < ? AND run_id NOT IN (SELECT run_id FROM runs)",
+)
+_OF_RUN = ("events", "skill_runs", "runs")
+
+
+def overdue(connection: sqlite3.Connection, policy: Retention, *, now_wall_ms: int) -> tuple[str, ...]:
+    """The ended runs that are too old or too many, the oldest first."""
+    bounds = (now_wall_ms - policy.max_age_ms, policy.max_runs)
+    return tuple(str(run_id) for (run_id,) in connection.execute(_OVERDUE, bounds))
+
+
+def _used_bytes(connection: sqlite3.Connection) -> int:
+    """What the file holds, without the pages that are free."""
+    pages, free, size = (_number(connection, name) for name in ("page_count", "freelist_count", "page_size"))
+    return (pages - free) * size
+
+
+def _number(connection: sqlite3.Connection, pragma: str) -> int:
+    return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
+
+
+def trim_steps(
+    connection: sqlite3.Connection, policy: Retention, *, now_wall_ms: int
+) -> Iterator[TrimResult]:
+    """Drop what is too much; each step is a transaction of a few milliseconds, and tells what it dropped.
+
+    Raises:
+        sqlite3.Error: a step could not be written; those before it are.
+    """
+    before = _number(connection, "page_count")
+    oldest = now_wall_ms - policy.max_age_ms
+    names = overdue(connection, policy, now_wall_ms=now_wall_ms)
+    for place in range(0, len(names), _RUNS_PER_STEP):
+        chosen = names[place : place + _RUNS_PER_STEP]
+        yield TrimResult(runs=len(chosen), events=_drop(connection, chosen))
+    while dropped := connection.execute(_LOOSE, (oldest, _EVENTS_PER_STEP)).rowcount:
+        yield TrimResult(events=dropped)
+    for sql in _AGED:
+        connection.execute(sql, (oldest,))
+        yield TrimResult()
+    day = datetime.fromtimestamp(max(oldest, 0) / 1000, UTC).date().isoformat()
+    connection.execute("DELETE FROM days WHERE day < ?", (day,))
+    while _used_bytes(connection) > policy.max_bytes:  # the oldest runs, then the oldest loose events
+        chosen = tuple(str(run_id) for (run_id,) in connection.execute(_OLDEST, (_RUNS_PER_STEP,)))
+        if chosen:
+            yield TrimResult(runs=len(chosen), events=_drop(connection, chosen))
+        elif dropped := connection.execute(_OLDEST_LOOSE, (_EVENTS_PER_STEP,)).rowcount:
+            yield TrimResult(events=dropped)
+        else:
+            break
+    free = _number(connection, "freelist_count")
+    while free:  # return free pages to the disk, a megabyte at a time
+        connection.execute(f"PRAGMA incremental_vacuum({_PAGES_PER_STEP})").fetchall()
+        left = _number(connection, "freelist_count")
+        if left >= free:
+            break
+        free = left
+        yield TrimResult()
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    freed = (before - _number(connection, "page_count")) * _number(connection, "page_size")
+    yield TrimResult(bytes=max(freed, 0))
+
+
+def _drop(connection: sqlite3.Connection, run_ids: tuple[str, ...]) -> int:
+    """Forget runs with all that belongs to them; the number of their events."""
+    rows = [(run_id,) for run_id in run_ids]
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        dropped = [
+            connection.executemany(f"DELETE FROM {table} WHERE run_id = ?", rows).rowcount  # noqa: S608 - names of ours
+            for table in _OF_RUN
+        ]
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return dropped[0]

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from symphony.domain.failures import Failure
-from symphony.journal.codec import CodecError, column, decode, restored
 from symphony.journal.database import (
     APPLICATION_ID,
     ASIDE,
@@ -25,26 +24,31 @@ from symphony.journal.database import (
     companions,
     load,
     missing_table,
+    overdue,
     typed,
 )
 from symphony.journal.model import (
     ANEW,
     FAULTS,
     ClaimRecord,
+    CodecError,
     CommentRecord,
     EventRecord,
-    Remembered,
+    RecoveredState,
     ResultRecord,
     Retention,
     RunRecord,
     UnusableError,
+    column,
+    decode,
     failure_of,
     is_damage,
+    restored,
     unreadable,
 )
-from symphony.journal.retention import overdue
 
 __all__ = ["Checkup", "JournalReader", "NumberedEvent", "SkillReport", "checkup", "open_reader"]
+
 
 _BUSY_S = 1.0
 _T = TypeVar("_T")
@@ -144,7 +148,7 @@ class JournalReader:
         """What the runs of issues came to, as far as it is remembered."""
         return self._records("SELECT record FROM results", (), ResultRecord)
 
-    def remembered(self) -> Remembered:
+    def remembered(self) -> RecoveredState:
         """What the next daemon would begin with."""
         with self.told():
             return load(self.connection, drop=False)[0]

@@ -16,25 +16,27 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar, assert_never
 
 from symphony.journal.model import (
-    ClaimGone,
     ClaimRecord,
+    ClaimReleased,
     DayRecord,
     EventRecord,
     IssueSpent,
     Record,
-    Remembered,
-    ResultGone,
+    RecoveredState,
     ResultRecord,
+    ResultReleased,
     RunRecord,
     SettingRecord,
 )
 from symphony.processes.base import Identity
-from symphony.scheduler import policy, threads
-from symphony.scheduler.commands import Command, Notify
-from symphony.scheduler.inputs import (
+from symphony.scheduler import blocks, policy
+from symphony.scheduler.messages import (
+    SILENT,
     AgentReported,
     ClaimKind,
-    Input,
+    Command,
+    Event,
+    Notify,
     Recovered,
     RecoveredClaim,
     Result,
@@ -42,14 +44,15 @@ from symphony.scheduler.inputs import (
     RunEnded,
     RunReport,
     RunStage,
+    SchedulerSettings,
     Spent,
     WorkspaceRef,
+    words,
 )
-from symphony.scheduler.notices import SILENT, words
-from symphony.scheduler.settings import SchedulerSettings
 from symphony.scheduler.state import AgentChoice, Blocked, Entry, Retry, Running, State
 
-__all__ = ["EXEMPT", "INTERRUPTED", "PAUSED", "Keeper", "Start", "recovered"]
+__all__ = ["EXEMPT", "INTERRUPTED", "PAUSED", "Start", "StepRecorder", "recovered"]
+
 
 V = TypeVar("V")
 
@@ -75,7 +78,7 @@ class Now:
         return self.wall_ms - self.ms + moment_ms
 
 
-class Keeper:
+class StepRecorder:
     """Sees every step of one daemon's life.
 
     Args:
@@ -117,7 +120,7 @@ class Keeper:
     def step(
         self,
         before: State,
-        fact: Input,
+        fact: Event,
         after: State,
         commands: tuple[Command, ...],
         *,
@@ -151,7 +154,7 @@ class Keeper:
     def _records(
         self,
         before: State,
-        fact: Input,
+        fact: Event,
         after: State,
         commands: tuple[Command, ...],
         now: Now,
@@ -184,7 +187,7 @@ class Keeper:
             yield row
         if new is None:
             if old is not None:
-                yield ClaimGone(issue_id=issue_id)
+                yield ClaimReleased(issue_id=issue_id)
         elif old is None or _essence(old) != _essence(new):
             yield _claim_record(new, self._owner, now)
 
@@ -381,7 +384,7 @@ def _results(before: State, after: State, now: Now) -> Iterator[Record]:
     for issue_id in sorted(_changed(before.results, after.results)):
         result, was = after.results.get(issue_id), before.results.get(issue_id)
         if result is None:
-            yield ResultGone(issue_id=issue_id)
+            yield ResultReleased(issue_id=issue_id)
         elif was is None or replace(was, pushing=result.pushing) != result:
             yield ResultRecord(result=replace(result, pushing=False), ended_wall_ms=now.wall(result.ended_ms))
 
@@ -423,7 +426,7 @@ class Start:
 
 
 def recovered(
-    remembered: Remembered, start: Start, *, workspaces: tuple[WorkspaceRef, ...] = ()
+    remembered: RecoveredState, start: Start, *, workspaces: tuple[WorkspaceRef, ...] = ()
 ) -> Recovered:
     """The first input of a daemon that starts now; `workspaces` are those that were found on disk."""
     live = {run.run_id: run for run in remembered.live_runs}
@@ -497,7 +500,7 @@ def _resume(record: ClaimRecord, run: RunRecord | None) -> Resume:
             output_tokens=run.output_tokens,
             total_tokens=run.total_tokens,
         )
-    return threads.interrupted(
+    return blocks.interrupted(
         Running(
             run_id=record.run_id or "",
             issue=record.issue,

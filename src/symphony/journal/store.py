@@ -17,11 +17,11 @@ from anyio import to_thread
 
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue
-from symphony.journal.database import Batch, Database, open_database
+from symphony.journal.database import Batch, Database, open_database, trim_steps
 from symphony.journal.model import (
     FAULTS,
-    ClaimGone,
     ClaimRecord,
+    ClaimReleased,
     CommentRecord,
     DayRecord,
     EventRecord,
@@ -29,24 +29,24 @@ from symphony.journal.model import (
     HealthState,
     IssueSpent,
     Record,
-    Remembered,
-    ResultGone,
+    RecoveredState,
     ResultRecord,
+    ResultReleased,
     Retention,
     RunRecord,
     SettingRecord,
     SkillsNote,
     SkillsRecord,
-    Trimmed,
+    TrimResult,
     UnusableError,
     failure_of,
     notice,
     stays_open,
 )
-from symphony.journal.retention import trim_steps
-from symphony.scheduler.inputs import Result
+from symphony.scheduler.messages import Result
 
 __all__ = ["MAX_EVENT_CHARS", "MAX_HISTORY", "Backlog", "Journal", "key_of", "open_journal"]
+
 
 _FIRST_BUSY_MS = 2_000
 _LATER_BUSY_MS = 100
@@ -67,9 +67,9 @@ _T = TypeVar("_T")
 def key_of(record: Record) -> Key:
     """What the record is about; of two with the same key only the newer one matters."""
     match record:
-        case ClaimRecord(issue=Issue(id=issue_id)) | ClaimGone(issue_id=issue_id):
+        case ClaimRecord(issue=Issue(id=issue_id)) | ClaimReleased(issue_id=issue_id):
             key: Key = ("claim", issue_id)
-        case ResultRecord(result=Result(issue=Issue(id=issue_id))) | ResultGone(issue_id=issue_id):
+        case ResultRecord(result=Result(issue=Issue(id=issue_id))) | ResultReleased(issue_id=issue_id):
             key = ("result", issue_id)
         case RunRecord() | SkillsRecord():
             key = (type(record).__name__, record.run_id)
@@ -211,7 +211,7 @@ class Journal:
         self._something = anyio.Event()
         self._closed = False
         self.health = Health(state=HealthState.OK)
-        self.remembered = Remembered()
+        self.remembered = RecoveredState()
 
     async def begin(self) -> None:
         """Open the file, and remember what a predecessor left in it."""
@@ -258,24 +258,24 @@ class Journal:
             if not self._closed:
                 await self._write()
 
-    async def trim(self, policy: Retention) -> Trimmed:
+    async def trim(self, policy: Retention) -> TrimResult:
         """Drop the history that is too much, in small steps between which puts are written.
 
         Nothing is dropped while the file cannot be used; an empty result also stands for a trim that failed.
         """
         if (database := self._database) is None:
-            return Trimmed()
+            return TrimResult()
         steps = trim_steps(database.connection, policy, now_wall_ms=self._now_wall_ms())
-        dropped = Trimmed()
+        dropped = TrimResult()
         while True:
             async with self._writing:
                 if self._closed or self._database is not database:
-                    return Trimmed()
+                    return TrimResult()
                 try:
                     step = await self._in_thread(partial(next, steps, None))
                 except FAULTS as error:
                     self._failed(error)
-                    return Trimmed()
+                    return TrimResult()
             if step is None:
                 return dropped
             dropped += step

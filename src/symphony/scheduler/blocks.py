@@ -3,30 +3,199 @@
 import shlex
 from dataclasses import replace
 
+from symphony.domain.counts import added
 from symphony.domain.failures import Category, Failure
-from symphony.domain.fence import fence
-from symphony.domain.issue import Issue
-from symphony.domain.plain import one_line, plain
-from symphony.scheduler import budgets, moves, policy, threads
-from symphony.scheduler.claims import Trigger
-from symphony.scheduler.commands import CleanWorkspace, PostNote
-from symphony.scheduler.inputs import Resume, Timer, TimerKind, WorkspaceRef
-from symphony.scheduler.policy import Standing
-from symphony.scheduler.state import Blocked, Drain, Retry, Running
-from symphony.scheduler.work import Work
+from symphony.domain.issue import Issue, normalise_state
+from symphony.domain.redaction import fence, one_line, plain
+from symphony.scheduler import policy
+from symphony.scheduler.messages import (
+    CleanWorkspace,
+    MoveIssue,
+    MoveReason,
+    PostNote,
+    Resume,
+    ResumeReason,
+    SchedulerSettings,
+    Thread,
+    Timer,
+    TimerKind,
+    WorkspaceRef,
+)
+from symphony.scheduler.policy import TrackerStatus
+from symphony.scheduler.state import Blocked, Drain, Retry, Running, State, Transition, Trigger
 
 __all__ = [
+    "after_failure",
     "answerable",
+    "answered",
+    "at_rest",
+    "back",
     "block",
     "clean_and_release",
     "forgive",
     "go_on",
+    "interrupted",
     "lift_budgets",
     "note",
+    "on_block",
     "on_blocked_refreshed",
+    "on_start",
+    "put_back",
     "release",
+    "rests",
+    "same_request",
     "tell",
+    "thread_of",
+    "threads_in_use",
 ]
+
+
+# What an interrupted run hands on: its conversation, and an answer not heard yet (AG23, TK4).
+
+
+def thread_of(run: Running) -> Thread | None:
+    """The conversation of a run with its totals so far, or null where it has none to go on with.
+
+    The pump counts what this run used; on the thread of an earlier run that comes on top of what was known.
+    """
+    report, known = run.report, run.resume.thread if run.resume else None
+    if report.thread_id is None:
+        return known
+    base = Thread(thread_id="", begun=False)
+    if known is not None and known.thread_id == report.thread_id:
+        base = known
+    return Thread(
+        thread_id=report.thread_id,
+        agent=run.agent.name,
+        input_tokens=added(base.input_tokens, report.input_tokens),
+        output_tokens=added(base.output_tokens, report.output_tokens),
+        total_tokens=added(base.total_tokens, report.total_tokens),
+        begun=base.begun or report.turn_count > 0,
+    )
+
+
+def threads_in_use(state: State) -> frozenset[str]:
+    """The conversations that a claim may still go on with, so that nobody throws them away."""
+    going = [thread_of(run) for run in state.running.values()]
+    waiting = [entry.resume for entry in state.retrying.values()]
+    waiting += [entry.resume for entry in state.blocked.values()]
+    threads = [*going, *(resume.thread for resume in waiting if resume is not None)]
+    return frozenset(thread.thread_id for thread in threads if thread is not None)
+
+
+def _answer_of(run: Running) -> Resume | None:
+    resume = run.resume
+    return resume if resume is not None and resume.reason is ResumeReason.ANSWERED else None
+
+
+def interrupted(run: Running) -> Resume:
+    """How a run goes on that was ended by no fault of its own.
+
+    An answer travels again until a turn began that carries it, and for ever where there is no conversation
+    that could remember it.
+    """
+    thread, answer = thread_of(run), _answer_of(run)
+    if answer is not None and (run.report.turn_count == 0 or thread is None):
+        return replace(answer, thread=thread)
+    return Resume(reason=ResumeReason.INTERRUPTED, thread=thread)
+
+
+def after_failure(run: Running) -> Resume | None:
+    """What the attempt after a failed one knows: it starts cold, with an answer that a person gave.
+
+    A conversation that failed before its first turn cannot be gone on with, so it is dropped here too.
+    """
+    if run.resume is not None and run.report.turn_count == 0:
+        return replace(run.resume, thread=None)
+    answer = _answer_of(run)
+    return replace(answer, thread=None) if answer else None
+
+
+def put_back(blocked: Blocked) -> Resume:
+    """How a blocked issue goes on without an answer."""
+    return blocked.resume or Resume(reason=ResumeReason.INTERRUPTED)
+
+
+def answered(blocked: Blocked, text: str) -> Resume:
+    """How a blocked issue goes on with a person's answer."""
+    return Resume(
+        reason=ResumeReason.ANSWERED,
+        thread=blocked.resume.thread if blocked.resume else None,
+        question=blocked.question or blocked.failure.message,
+        answer=text,
+    )
+
+
+# States that the daemon itself moves issues to: `tracker.on_start` and `tracker.on_block`.
+#
+# A move is asked for and not waited for: it is carried out beside the work, and the next look at the issue
+# tells whether it was made. So a tracker that is slow or refuses delays nothing, and nothing is decided on
+# a move that did not happen.
+#
+# - `on_start` is an active state. An issue is moved there when a run of it starts, if it is not there.
+# - `on_block` may be any state that is not terminal. In an active one the block is as ever. Outside of them
+#   the issue *rests*: it stays blocked and is shown, instead of being released for having left the
+#   active states.
+# - A move to `on_block` is never "a change by a person" that unblocks: neither ours, nor one of a person.
+# - What rests goes on when a person moves it to an active state, or by `answer`, `retry`, `unblock`, or a
+#   budget that is there again: then it is looked at, moved back from where it rests, to `on_start` or else
+#   the first of the active states, and goes on when a look says that it is there. Other changes do nothing
+#   meanwhile: who edits the text of a blocked issue is often not done yet.
+
+
+def on_start(work: Transition, issue: Issue) -> None:
+    """A run of the issue starts."""
+    _move(
+        work, issue, work.state.settings.on_start, MoveReason.START, frozenset({normalise_state(issue.state)})
+    )
+
+
+def on_block(work: Transition, issue: Issue) -> None:
+    """The issue waits for a person; one that somebody took out of the active states stays where it is."""
+    settings = work.state.settings
+    _move(work, issue, settings.on_block, MoveReason.BLOCK, settings.active_states - settings.terminal_states)
+
+
+def back(work: Transition, issue: Issue) -> None:
+    """The issue rests and shall go on."""
+    _move(
+        work,
+        issue,
+        work.state.settings.on_return,
+        MoveReason.BACK,
+        frozenset({normalise_state(issue.state)}),
+    )
+
+
+def _move(
+    work: Transition, issue: Issue, state: str | None, reason: MoveReason, only_from: frozenset[str]
+) -> None:
+    if state is not None and normalise_state(state) != normalise_state(issue.state):
+        work.emit(MoveIssue(issue=issue, state=state, reason=reason, only_from=only_from))
+
+
+def at_rest(issue: Issue, settings: SchedulerSettings) -> bool:
+    """Whether the issue is in `on_block`, and that is no active state."""
+    return _is_on_block(issue, settings) and policy.tracker_status(issue, settings) is TrackerStatus.INACTIVE
+
+
+def rests(settings: SchedulerSettings) -> bool:
+    """Whether blocked issues are taken out of the active states."""
+    state = normalise_state(settings.on_block or "")
+    return state != "" and state not in settings.active_states - settings.terminal_states
+
+
+def same_request(before: Issue, after: Issue, settings: SchedulerSettings) -> bool:
+    """As `policy.same_request`, but that a move to `on_block` is no change."""
+    if _is_on_block(after, settings):
+        before = replace(before, state=after.state)
+    return policy.same_request(before, after)
+
+
+def _is_on_block(issue: Issue, settings: SchedulerSettings) -> bool:
+    wanted = settings.on_block
+    return wanted is not None and normalise_state(issue.state) == normalise_state(wanted)
+
 
 LONGEST_QUESTION = 4_000
 _QUESTIONS = frozenset({Category.TURN_INPUT_REQUIRED, Category.APPROVAL_REQUIRED})
@@ -36,7 +205,7 @@ _QUESTIONS = frozenset({Category.TURN_INPUT_REQUIRED, Category.APPROVAL_REQUIRED
 
 
 def block(
-    work: Work,
+    work: Transition,
     issue: Issue,
     failure: Failure,
     *,
@@ -59,7 +228,7 @@ def block(
         settled=settled,
         attempt=held.attempt if held else None,
         question=asked,
-        resume=threads.interrupted(held) if isinstance(held, Running) else held.resume if held else None,
+        resume=interrupted(held) if isinstance(held, Running) else held.resume if held else None,
         run_id=held.run_id if isinstance(held, Running) else None,
     )
     if not work.claim(issue, Trigger.BLOCK, blocked):
@@ -70,10 +239,10 @@ def block(
         work.update(wanted=work.state.wanted | {issue.id})
     work.notify("error", "issue_blocked", issue, reason=failure.line, hint=failure.hint)
     tell(work, blocked)
-    moves.on_block(work, issue)
+    on_block(work, issue)
 
 
-def tell(work: Work, blocked: Blocked) -> None:
+def tell(work: Transition, blocked: Blocked) -> None:
     """Say on the issue itself why it is blocked; the same words again change nothing (TR11)."""
     work.emit(note(blocked))
 
@@ -94,7 +263,7 @@ def answerable(failure: Failure, question: str | None) -> bool:
     return question is not None or failure.category in _QUESTIONS
 
 
-def _path(work: Work, issue_id: str, held: Running | Retry | None) -> str | None:
+def _path(work: Transition, issue_id: str, held: Running | Retry | None) -> str | None:
     if isinstance(held, Running):
         return held.report.workspace_path
     if held is not None:
@@ -122,20 +291,20 @@ def _note(issue: Issue, failure: Failure, question: str | None) -> str:
 # --- and back to work ------------------------------------------------------------------------------------
 
 
-def go_on(work: Work, blocked: Blocked, resume: Resume | None, *, reason: str) -> None:
+def go_on(work: Transition, blocked: Blocked, resume: Resume | None, *, reason: str) -> None:
     """Put a blocked issue back to work at once, as the attempt that it was.
 
     One that may rest in `on_block`, out of the active states, is looked at first and stays blocked until it
     is seen in an active state: a run would be stopped, and a retry released, for its state.
     """
-    if moves.rests(work.state.settings):
+    if rests(work.state.settings):
         work.set_blocked(replace(blocked, resume=resume, returning=reason))
         work.update(wanted=work.state.wanted | {blocked.issue.id})
     else:
         _try_again(work, blocked, resume, reason=reason)
 
 
-def _try_again(work: Work, blocked: Blocked, resume: Resume | None, *, reason: str) -> None:
+def _try_again(work: Transition, blocked: Blocked, resume: Resume | None, *, reason: str) -> None:
     issue = blocked.issue
     retry = Retry(
         issue=issue,
@@ -151,49 +320,49 @@ def _try_again(work: Work, blocked: Blocked, resume: Resume | None, *, reason: s
         work.notify("info", "issue_unblocked", issue, reason=reason)
 
 
-def lift_budgets(work: Work) -> None:
+def lift_budgets(work: Transition) -> None:
     """Let go on what was blocked by a budget that is used up no more: a new day, or a raised limit."""
     for blocked in tuple(work.state.blocked.values()):
         category = blocked.failure.category
         if category is Category.BUDGET_ISSUE:
-            left = budgets.issue_used(work.state, blocked.issue) is None
+            left = policy.issue_used(work.state, blocked.issue) is None
         else:
-            left = category is Category.BUDGET_DAY and budgets.day_used(work.state, blocked.issue) is None
+            left = category is Category.BUDGET_DAY and policy.day_used(work.state, blocked.issue) is None
         if left:
-            go_on(work, blocked, threads.put_back(blocked), reason="there is budget again")
+            go_on(work, blocked, put_back(blocked), reason="there is budget again")
 
 
-def forgive(work: Work, blocked: Blocked) -> None:
+def forgive(work: Transition, blocked: Blocked) -> None:
     """A person wants the issue worked on: count its budget anew, and let it pass that of today."""
-    budgets.forget(work, blocked.issue.id)
+    policy.forget(work, blocked.issue.id)
     if blocked.failure.category is Category.BUDGET_DAY:
         work.update(exempt=work.state.exempt | {blocked.issue.id})
 
 
-def on_blocked_refreshed(work: Work, blocked: Blocked, issue: Issue | None) -> None:
+def on_blocked_refreshed(work: Transition, blocked: Blocked, issue: Issue | None) -> None:
     """Release a blocked issue that ended, left, or was changed by somebody (SM4, RT5).
 
     A move to `on_block` changes nothing, whoever made it; while the issue rests there, only a move does.
     """
     settings = work.state.settings
-    if issue is not None and moves.at_rest(issue, settings):
+    if issue is not None and at_rest(issue, settings):
         work.set_blocked(replace(blocked, issue=issue, settled=True))
         if blocked.returning is not None:
-            moves.back(work, issue)
+            back(work, issue)
         return
-    changed = issue is not None and blocked.settled and not moves.same_request(blocked.issue, issue, settings)
+    changed = issue is not None and blocked.settled and not same_request(blocked.issue, issue, settings)
     if changed and blocked.returning is None:
         forgive(work, blocked)
-    match policy.standing(issue, settings):
-        case Standing.TERMINAL:
+    match policy.tracker_status(issue, settings):
+        case TrackerStatus.TERMINAL:
             clean_and_release(work, blocked.issue, blocked.workspace_path)
-        case Standing.ACTIVE if issue is not None:
+        case TrackerStatus.ACTIVE if issue is not None:
             _on_active(work, blocked, issue, changed=changed)
         case _:
             release(work, blocked.issue, path=blocked.workspace_path)
 
 
-def _on_active(work: Work, blocked: Blocked, issue: Issue, *, changed: bool) -> None:
+def _on_active(work: Transition, blocked: Blocked, issue: Issue, *, changed: bool) -> None:
     if blocked.returning is not None:
         _try_again(work, replace(blocked, issue=issue), blocked.resume, reason=blocked.returning)
     elif changed:
@@ -209,7 +378,7 @@ def _on_active(work: Work, blocked: Blocked, issue: Issue, *, changed: bool) -> 
 # --- given up --------------------------------------------------------------------------------------------
 
 
-def release(work: Work, issue: Issue, *, path: str | None) -> None:
+def release(work: Transition, issue: Issue, *, path: str | None) -> None:
     """Give the claim up and keep the workspace, remembering it so that it is cleaned once the issue ends."""
     if not work.claim(issue, Trigger.RELEASE):
         return
@@ -220,10 +389,10 @@ def release(work: Work, issue: Issue, *, path: str | None) -> None:
     work.notify("info", "claim_released", issue, state=issue.state)
 
 
-def clean_and_release(work: Work, issue: Issue, path: str | None) -> None:
+def clean_and_release(work: Transition, issue: Issue, path: str | None) -> None:
     """Give the claim of an ended issue up and remove its workspace; what it blocked may start now (SC12)."""
     release(work, issue, path=None)
-    budgets.forget(work, issue.id)
+    policy.forget(work, issue.id)
     work.emit(CleanWorkspace(issue_id=issue.id, identifier=issue.identifier, path=path))
     if any(
         issue.id == blocker.id for other in work.state.candidates.values() for blocker in other.blocked_by

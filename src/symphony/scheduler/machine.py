@@ -12,34 +12,25 @@ Who may hold a claim, and how it changes hands, stands in the table of `claims`.
 from collections.abc import Callable
 from typing import assert_never
 
+from symphony.domain.counts import added
+from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue
-from symphony.scheduler import (
-    answers,
-    blocks,
-    cycle,
-    departure,
-    endings,
-    limits,
-    policy,
-    recovery,
-    results,
-    retries,
-    runs,
-    verbs,
-)
-from symphony.scheduler.commands import Command
-from symphony.scheduler.inputs import (
+from symphony.scheduler import blocks, operator, policy, polling, results, runs
+from symphony.scheduler.messages import (
     AgentReported,
     AnswersRead,
     AnswersUnread,
+    ClaimKind,
+    Command,
     DayBegan,
     DrainAsked,
-    Input,
+    Event,
     OperatorAsked,
     Polled,
     PollFailed,
     Pushed,
     Recovered,
+    RecoveredClaim,
     Refreshed,
     RefreshFailed,
     RunEnded,
@@ -54,54 +45,164 @@ from symphony.scheduler.inputs import (
     WorkflowRejected,
 )
 from symphony.scheduler.policy import Eligible, ReasonCode
-from symphony.scheduler.state import Cycle, State, Weather
-from symphony.scheduler.work import Work
+from symphony.scheduler.state import (
+    Blocked,
+    CircuitBreaker,
+    Claim,
+    Cycle,
+    Retry,
+    State,
+    Transition,
+    Trigger,
+    claim_of,
+)
 
-__all__ = ["Step", "idle", "over", "step"]
+__all__ = ["Step", "idle", "on_recovered", "over", "step"]
 
-Step = Callable[[State, Input, int], tuple[State, tuple[Command, ...]]]
+
+# What a predecessor left: its claims come back as claims, and nobody else starts their issues (RT9, FL1).
+#
+# What ran goes on as a retry that is due at once, with the conversation it had. What is told is judged,
+# never trusted: of two claims on one issue the first holds, and a claim that is held already stays as it
+# is.
+
+
+_LOST = Failure(
+    category=Category.JOURNAL,
+    blame=Blame.HOST,
+    message="it waited for a person before the restart, and the reason is lost",
+    retryable=False,
+    hint="change the issue, or run `symphony unblock`",
+)
+
+
+def on_recovered(work: Transition, fact: Recovered) -> None:
+    """Take over what is told, then begin the first cycle (SC1, SC2).
+
+    Workspaces of issues that are claimed are not left over, whenever somebody says so.
+    """
+    paths = {ref.issue_id: ref.path for ref in fact.workspaces}
+    for claim in fact.claims:
+        _recover_claim(work, claim, claim.workspace_path or paths.get(claim.issue.id))
+    results.recover(work, fact.results)
+    _recover_spending(work, fact)
+    state = work.state
+    claimed = {*state.running, *state.retrying, *state.blocked}
+    parked = {ref.issue_id: ref for ref in fact.workspaces if ref.issue_id not in claimed}
+    work.update(parked=parked, parked_ms=None)
+    polling.wake(work)
+
+
+def _recover_claim(work: Transition, claim: RecoveredClaim, path: str | None) -> None:
+    issue = claim.issue
+    work.update(picks=work.state.picks - {issue.id})
+    if claim_of(work.state, issue.id) is not Claim.UNCLAIMED:
+        work.notify("warning", "claim_not_recovered", issue, kind=claim.kind.value, reason="it is claimed")
+        return
+    if claim.kind is ClaimKind.BLOCKED:
+        _recover_block(work, claim, path)
+    else:
+        _recover_retry(work, claim, path)
+    work.notify("info", "claim_recovered", issue, kind=claim.kind.value, attempt=claim.attempt)
+
+
+def _recover_block(work: Transition, claim: RecoveredClaim, path: str | None) -> None:
+    """A block counts as looked at: whatever was changed while nobody was there lifts it (RT5).
+
+    It is as old as it was. It is told once more, as the predecessor may have ended before it was; a comment
+    that stands is left.
+    """
+    blocked = Blocked(
+        issue=claim.issue,
+        failure=claim.failure or _LOST,
+        blocked_ms=min(claim.since_ms, work.now_ms),
+        workspace_path=path,
+        settled=True,
+        attempt=claim.attempt,
+        question=claim.question,
+        resume=claim.resume,
+        run_id=claim.run_id,
+    )
+    work.claim(claim.issue, Trigger.BLOCK, blocked)
+    if claim.failure is not None:
+        blocks.tell(work, blocked)
+
+
+def _recover_retry(work: Transition, claim: RecoveredClaim, path: str | None) -> None:
+    waited = claim.kind is ClaimKind.RETRYING
+    retry = Retry(
+        issue=claim.issue,
+        attempt=claim.attempt or 1,
+        due_ms=max(claim.due_ms, work.now_ms) if waited else work.now_ms,
+        error=claim.error,
+        idle_attempts=claim.idle_attempts,
+        workspace_path=path,
+        failures=claim.failures,
+        hopeless=claim.hopeless,
+        runs=claim.runs,
+        resume=claim.resume,
+    )
+    work.claim(claim.issue, Trigger.RECOVER, retry)
+    work.await_retry(claim.issue.id, retry.due_ms)
+
+
+def _recover_spending(work: Transition, fact: Recovered) -> None:
+    """What was used up before. What this daemon counted by itself is newer, so it stays."""
+    state = work.state
+    work.update(spent={**fact.spent, **state.spent}, paused=state.paused or fact.paused)
+    if fact.paused:
+        work.notify("warning", "still_paused", hint="`symphony resume` has issues started again")
+    if state.day is None:
+        work.update(
+            day=fact.day,
+            day_tokens=added(fact.day_tokens, state.day_tokens),
+            exempt=state.exempt | fact.exempt,
+        )
+
+
+Step = Callable[[State, Event, int], tuple[State, tuple[Command, ...]]]
 """How a daemon decides: `step`, or something around it that listens."""
 
 _MAKES_ROOM = (Polled, Refreshed, RefreshFailed, RunEnded, SettingsChanged, OperatorAsked, DayBegan)
 
 
-def step(state: State, fact: Input, now_ms: int) -> tuple[State, tuple[Command, ...]]:
+def step(state: State, fact: Event, now_ms: int) -> tuple[State, tuple[Command, ...]]:
     """The state after one fact, and what to do about it. Never raises for any input.
 
     A timer that was armed anew, or is armed no more, does nothing when it fires (RT1, SC4).
     """
     if isinstance(fact, TimerFired) and state.timers.get(fact.timer) != fact.token:
         return state, ()
-    work = Work(state, now_ms)
-    _take(work, fact)
+    work = Transition(state, now_ms)
+    _handle(work, fact)
     if isinstance(fact, _MAKES_ROOM):
-        cycle.fill_slots(work)
+        polling.fill_slots(work)
     if work.state.poll_again and work.state.cycle is Cycle.IDLE:
-        cycle.begin(work)
-    cycle.send_wanted(work)
-    departure.leave(work)
+        polling.begin(work)
+    polling.send_wanted(work)
+    runs.leave(work)
     return work.state, tuple(work.commands)
 
 
-def _take(work: Work, fact: Input) -> None:  # noqa: C901, PLR0912 - one line per kind of fact
+def _handle(work: Transition, fact: Event) -> None:  # noqa: C901, PLR0912 - one line per kind of fact
     match fact:
         case Recovered():
-            recovery.on_recovered(work, fact)
+            on_recovered(work, fact)
         case SettingsChanged():
             _on_settings(work, fact.settings)
         case WorkflowRejected():
             work.update(hold=fact.failure)
             work.notify("error", "workflow_rejected", reason=fact.failure.line, hint=fact.failure.hint)
         case WakeAsked():
-            cycle.wake(work, by_operator=fact.by_operator)
+            polling.wake(work, by_operator=fact.by_operator)
         case Polled():
-            cycle.on_polled(work, fact)
+            polling.on_polled(work, fact)
         case PollFailed():
-            cycle.on_poll_failed(work, fact)
+            polling.on_poll_failed(work, fact)
         case Refreshed():
-            cycle.on_refreshed(work, fact)
+            polling.on_refreshed(work, fact)
         case RefreshFailed():
-            cycle.on_refresh_failed(work, fact)
+            polling.on_refresh_failed(work, fact)
         case AgentReported() | TurnEnded() | RunEnded():
             _on_run(work, fact)
         case Pushed():
@@ -113,22 +214,22 @@ def _take(work: Work, fact: Input) -> None:  # noqa: C901, PLR0912 - one line pe
             if fact.timer not in work.state.timers:
                 _on_timer(work, fact.timer)
         case OperatorAsked():
-            verbs.act(work, fact)
+            operator.act(work, fact)
         case AnswersRead():
-            answers.on_read(work, fact)
+            polling.on_read(work, fact)
         case AnswersUnread():
-            answers.on_unread(work, fact)
+            polling.on_unread(work, fact)
         case DayBegan():
             _on_day(work, fact.day)
         case DrainAsked():
-            departure.drain(work)
+            runs.drain(work)
         case StopAsked():
-            departure.stop_all(work)
+            runs.stop_all(work)
         case _:
             assert_never(fact)
 
 
-def _on_run(work: Work, fact: AgentReported | TurnEnded | RunEnded) -> None:
+def _on_run(work: Transition, fact: AgentReported | TurnEnded | RunEnded) -> None:
     run = work.run_by_id(fact.run_id)
     if run is None:
         work.notify("debug", "unknown_run", run_id=fact.run_id, input=type(fact).__name__)
@@ -139,17 +240,17 @@ def _on_run(work: Work, fact: AgentReported | TurnEnded | RunEnded) -> None:
         case TurnEnded():
             runs.on_turn_ended(work, run, fact)
         case RunEnded():
-            endings.on_run_ended(work, run, fact.outcome)
+            runs.on_run_ended(work, run, fact.outcome)
         case _:
             assert_never(fact)
 
 
-def _on_timer(work: Work, timer: Timer) -> None:  # noqa: C901 - one line per kind of timer
+def _on_timer(work: Transition, timer: Timer) -> None:  # noqa: C901 - one line per kind of timer
     match timer.kind:
         case TimerKind.POLL:
-            cycle.begin(work)
+            polling.begin(work)
         case TimerKind.RETRY:
-            retries.on_due(work, timer.id)
+            runs.on_due(work, timer.id)
         case TimerKind.STALL:
             if run := work.run_by_id(timer.id):
                 runs.judge_silence(work, run)
@@ -157,11 +258,11 @@ def _on_timer(work: Work, timer: Timer) -> None:  # noqa: C901 - one line per ki
             if run := work.run_by_id(timer.id):
                 runs.on_settled(work, run)
         case TimerKind.DRAIN:
-            departure.stop_all(work)
+            runs.stop_all(work)
         case TimerKind.LIMIT:
-            limits.on_over(work, timer.id)
-            retries.fire_due(work)
-            cycle.fill_slots(work)
+            policy.on_over(work, timer.id)
+            runs.fire_due(work)
+            polling.fill_slots(work)
         case TimerKind.PUSH:
             results.on_push_due(work, timer.id)
         case TimerKind.QUIET:
@@ -170,14 +271,14 @@ def _on_timer(work: Work, timer: Timer) -> None:  # noqa: C901 - one line per ki
             assert_never(timer.kind)
 
 
-def _on_settings(work: Work, settings: SchedulerSettings) -> None:
+def _on_settings(work: Transition, settings: SchedulerSettings) -> None:
     """Live settings hold at once; the limits that count from now are counted again (CF8, CF10).
 
     They may name another tracker or another credential, so the weather is forgotten. A file that was mended
     is polled for at once: somebody is waiting for it. Who fits a raised budget goes on.
     """
     before, mended = work.state.settings, work.state.hold is not None
-    work.update(settings=settings, hold=None, quiet_until_ms=None, weather=Weather())
+    work.update(settings=settings, hold=None, quiet_until_ms=None, weather=CircuitBreaker())
     work.clear_timer(Timer(TimerKind.QUIET))
     for run in tuple(work.state.running.values()):
         name = run.agent.name
@@ -189,10 +290,10 @@ def _on_settings(work: Work, settings: SchedulerSettings) -> None:
         work.set_timer(Timer(TimerKind.POLL), due_ms)
     blocks.lift_budgets(work)
     if mended:
-        cycle.wake(work)
+        polling.wake(work)
 
 
-def _on_day(work: Work, day: str) -> None:
+def _on_day(work: Transition, day: str) -> None:
     """A new day, a new budget; the first that is named is the one we are in.
 
     After a clock that was set back nothing is given again: what was used counts on the day that it is now.
@@ -243,4 +344,4 @@ def _may_start(issue: Issue, state: State) -> bool:
     verdict = policy.eligible(issue, state)
     if isinstance(verdict, Eligible):
         return True
-    return verdict.code is ReasonCode.AGENT_LIMITED and limits.hopeful(state)
+    return verdict.code is ReasonCode.AGENT_LIMITED and policy.hopeful(state)

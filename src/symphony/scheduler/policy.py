@@ -6,36 +6,256 @@ there is no second wording anywhere.
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 from enum import StrEnum
 
+from symphony.domain.counts import added
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue, is_routable, normalise_state
-from symphony.scheduler import budgets, choice
-from symphony.scheduler.inputs import ResumeReason, SchedulerSettings
-from symphony.scheduler.state import Drain, Retry, Running, State
+from symphony.scheduler.messages import (
+    Outcome,
+    Resume,
+    ResumeReason,
+    Rule,
+    RunReport,
+    SchedulerSettings,
+    Spent,
+    Timer,
+    TimerKind,
+)
+from symphony.scheduler.state import AgentChoice, Drain, Limited, Retry, Running, Spender, State, Transition
 
 __all__ = [
+    "LIMITS",
+    "LONGEST_LIMIT_MS",
+    "MOST_REMEMBERED",
     "Eligible",
     "Ineligible",
     "ReasonCode",
-    "Standing",
+    "TrackerStatus",
     "attempt",
     "attempt_facts",
     "attempt_words",
     "backoff_ms",
+    "choose",
+    "count",
     "counts_as_idle",
+    "day_used",
     "eligible",
+    "forget",
     "given_up",
+    "hopeful",
     "in_active_state",
+    "is_limited",
+    "issue_used",
+    "learn",
+    "lift",
+    "limit_words",
+    "on_over",
+    "plan",
     "retry_words",
     "same_request",
     "slot_shortage",
     "sort_key",
-    "standing",
+    "thread_agent",
+    "tokens_used",
+    "tracker_status",
     "unfit",
+    "used",
+    "waits_until",
 ]
+
+
+# What an issue and a day may use up before a person is asked (`agent.budget`).
+#
+# Tokens and turns are counted as the pump reports them. The tokens of an issue are judged at once, in mid-
+# turn; its turns, and the day, at the end of the turn and at each start.
+
+
+MOST_REMEMBERED = 10_000
+_NOTHING = Spent()
+
+
+def count(work: Transition, run: Running, report: RunReport) -> None:
+    """Book what a run used since its last report; beyond the bound, issues of long ago are forgotten.
+
+    Whose report uses up the day is told, as any agent's word counts for all issues.
+    """
+    tokens = max(report.total_tokens - run.report.total_tokens, 0)
+    turns = max(report.turn_count - run.report.turn_count, 0)
+    if not tokens and not turns:
+        return
+    spent = dict(work.state.spent)
+    before = spent.pop(run.issue.id, _NOTHING)
+    spent[run.issue.id] = Spent(tokens=added(before.tokens, tokens), turns=added(before.turns, turns))
+    if len(spent) > MOST_REMEMBERED:
+        del spent[next(iter(spent))]
+    day_before, limit = work.state.day_tokens, work.state.settings.max_tokens_per_day
+    day_after = added(day_before, tokens)
+    work.update(spent=spent, day_tokens=day_after)
+    if limit is not None and day_before < limit <= day_after:
+        spender = Spender(issue=run.issue.identifier, agent=run.agent.name, tokens=report.total_tokens)
+        work.update(day_spender=spender)
+        work.notify(
+            "warning",
+            "day_budget_used",
+            run.issue,
+            run_id=run.run_id,
+            agent=spender.agent,
+            tokens=spender.tokens,
+            day_tokens=day_after,
+            limit=limit,
+        )
+
+
+def forget(work: Transition, issue_id: str) -> None:
+    """Count an issue anew."""
+    if issue_id in work.state.spent:
+        work.update(spent={key: spent for key, spent in work.state.spent.items() if key != issue_id})
+
+
+def _failure(category: Category, what: str, used: int, limit: int, key: str, hint: str) -> Failure:
+    unit = "turns" if "turns" in key else "tokens"
+    return Failure(
+        category=category,
+        blame=Blame.AGENT,
+        message=f"{what} is used up: {used:,} of {limit:,} {unit} (agent.budget.{key})",
+        retryable=False,
+        hint=hint,
+    )
+
+
+def tokens_used(state: State, issue: Issue) -> Failure | None:
+    """Why the tokens of an issue are used up, or null while some are left."""
+    limit, spent = state.settings.max_tokens_per_issue, state.spent.get(issue.id, _NOTHING)
+    if limit is None or spent.tokens < limit:
+        return None
+    what, hint = "the token budget of this issue", _raise_or_unblock(issue)
+    return _failure(Category.BUDGET_ISSUE, what, spent.tokens, limit, "max_tokens_per_issue", hint)
+
+
+def _turns_used(state: State, issue: Issue) -> Failure | None:
+    limit, spent = state.settings.max_turns_per_issue, state.spent.get(issue.id, _NOTHING)
+    if limit is None or spent.turns < limit:
+        return None
+    what, hint = "the turn budget of this issue", _raise_or_unblock(issue)
+    return _failure(Category.BUDGET_ISSUE, what, spent.turns, limit, "max_turns_per_issue", hint)
+
+
+def _raise_or_unblock(issue: Issue) -> str:
+    return (
+        f"run `symphony unblock {issue.identifier}`, raise the budget in WORKFLOW.md, or change the issue's "
+        "state, labels, title or description"
+    )
+
+
+def issue_used(state: State, issue: Issue) -> Failure | None:
+    """Why the budget of an issue is used up, or null while some is left."""
+    return tokens_used(state, issue) or _turns_used(state, issue)
+
+
+def day_used(state: State, issue: Issue) -> Failure | None:
+    """Why the budget of the day is used up for an issue, or null."""
+    limit = state.settings.max_tokens_per_day
+    if limit is None or state.day_tokens < limit or issue.id in state.exempt:
+        return None
+    hint = f"wait for the next day (UTC), raise the budget, or run `symphony unblock {issue.identifier}`"
+    what, spender = "the token budget of today", state.day_spender
+    failure = _failure(Category.BUDGET_DAY, what, state.day_tokens, limit, "max_tokens_per_day", hint)
+    if spender is None:
+        return failure
+    by = f"the last of it by {spender.issue} (agent {spender.agent}), whose run used {spender.tokens:,}"
+    return replace(failure, message=f"{failure.message}; {by}")
+
+
+def used(state: State, issue: Issue) -> Failure | None:
+    """Why an issue may use up no more, or null."""
+    return issue_used(state, issue) or day_used(state, issue)
+
+
+# Which agent an issue is given to, judged whenever a run starts (`agent.rules`).
+#
+# The first rule that fits the issue names the agent, else it is the default. A conversation that its agent
+# can go on with keeps it, though it be the fallback. While the agent is limited its fallback takes over.
+# Where nobody is left the issue waits: a session that is known to fail is not started.
+
+
+LIMITS = frozenset({Category.AGENT_RATE_LIMITED, Category.AGENT_USAGE_LIMIT})
+"""Ends of runs that say nothing about the issue, and something about every run of the agent."""
+
+_WORDS = {Category.AGENT_RATE_LIMITED: "rate limited", Category.AGENT_USAGE_LIMIT: "out of credit"}
+
+
+def is_limited(state: State, agent: str) -> bool:
+    """Whether sessions of the agent would fail now, as far as anybody knows."""
+    limited = state.limited.get(agent)
+    return limited is not None and limited.until_ms is not None
+
+
+def limit_words(state: State, agent: str) -> str:
+    """What is the matter with a limited agent: `claude is out of credit`."""
+    return f"{agent} is {_WORDS.get(state.limited[agent].failure.category, 'limited')}"
+
+
+def _fits(rule: Rule, issue: Issue) -> bool:
+    labels = {label.strip().lower() for label in issue.labels}
+    return rule.label in {None, *labels} and rule.state in {None, normalise_state(issue.state)}
+
+
+def _asked(settings: SchedulerSettings, issue: Issue) -> tuple[str, str | None, str]:
+    """Who is asked for, by name; its fallback; and why."""
+    for index, rule in enumerate(settings.rules):
+        if _fits(rule, issue):
+            told = (("label", rule.label), ("state", rule.state))
+            why = " and ".join(f"{what} {value!r}" for what, value in told if value is not None)
+            fallback = settings.fallback if rule.fallback is None else rule.fallback
+            return rule.use, fallback if fallback != rule.use else None, f"agent.rules[{index}]: {why}"
+    return settings.agent, settings.fallback, "the default (agent.kind)"
+
+
+def choose(state: State, issue: Issue, thread_agent: str | None = None) -> AgentChoice:
+    """The agent that a run of the issue would get now; `thread_agent` has a conversation to go on with.
+
+    One that is limited is chosen only where nobody can take its place: then the issue waits for it.
+    """
+    name, fallback, why = _asked(state.settings, issue)
+    chosen = AgentChoice(name=name, reason=why)
+    if fallback is not None:
+        if is_limited(state, name) and not is_limited(state, fallback):
+            reason = f"{limit_words(state, name)}; it would be the agent by {why}"
+            chosen = AgentChoice(name=fallback, reason=reason, instead_of=name)
+        elif thread_agent == fallback and not is_limited(state, fallback):
+            reason = f"it goes on with its conversation; {name} would be the agent by {why}"
+            chosen = AgentChoice(name=fallback, reason=reason, instead_of=name)
+    facts = state.settings.facts(chosen.name)
+    return replace(chosen, kind=facts.kind, model=facts.model)
+
+
+def waits_until(state: State, issue: Issue, thread_agent: str | None = None) -> int | None:
+    """Until when nobody may take the issue, as whoever might is limited; null where somebody may."""
+    if not is_limited(state, choose(state, issue, thread_agent).name):
+        return None
+    name, fallback, _ = _asked(state.settings, issue)
+    held = (limited for agent, limited in state.limited.items() if agent in {name, fallback})
+    return min(limited.until_ms for limited in held if limited.until_ms is not None)
+
+
+def thread_agent(resume: Resume | None) -> str | None:
+    """The agent of the conversation that an issue would go on with."""
+    return resume.thread.agent if resume is not None and resume.thread is not None else None
+
+
+def plan(state: State, issue: Issue, resume: Resume | None) -> tuple[AgentChoice, Resume | None]:
+    """Who runs an issue now, and with what: the conversation of another agent is left behind.
+
+    An answer of a person is not: it travels in the first prompt then.
+    """
+    chosen = choose(state, issue, thread_agent(resume))
+    if resume is not None and thread_agent(resume) not in {None, chosen.name}:
+        resume = replace(resume, thread=None)
+    return chosen, resume
+
 
 CONTINUATION_DELAY_MS = 1_000
 _FIRST_BACKOFF_MS = 10_000
@@ -44,7 +264,7 @@ _UNRANKED = 5
 _RANKS = range(1, 5)
 
 
-class Standing(StrEnum):
+class TrackerStatus(StrEnum):
     """What an issue's present snapshot means for work on it (SC12)."""
 
     ACTIVE = "active"
@@ -95,15 +315,15 @@ def in_active_state(issue: Issue, settings: SchedulerSettings) -> bool:
     return state in settings.active_states and state not in settings.terminal_states
 
 
-def standing(issue: Issue | None, settings: SchedulerSettings) -> Standing:
+def tracker_status(issue: Issue | None, settings: SchedulerSettings) -> TrackerStatus:
     """Where a refreshed issue stands, in the order of tests of SC12; null is one that is gone."""
     if issue is None:
-        return Standing.MISSING
+        return TrackerStatus.MISSING
     if normalise_state(issue.state) in settings.terminal_states:
-        return Standing.TERMINAL
+        return TrackerStatus.TERMINAL
     if not is_routable(issue, settings.required_labels):
-        return Standing.UNROUTABLE
-    return Standing.ACTIVE if in_active_state(issue, settings) else Standing.INACTIVE
+        return TrackerStatus.UNROUTABLE
+    return TrackerStatus.ACTIVE if in_active_state(issue, settings) else TrackerStatus.INACTIVE
 
 
 def sort_key(issue: Issue) -> tuple[int, bool, float, str, str]:
@@ -242,15 +462,15 @@ def unfit(issue: Issue, settings: SchedulerSettings) -> Ineligible | None:
     empty = [name for name in _REQUIRED if not getattr(issue, name).strip()]
     if empty:
         return Ineligible(ReasonCode.INCOMPLETE, f"the tracker gave no {', '.join(empty)}")
-    match standing(issue, settings):
-        case Standing.TERMINAL:
+    match tracker_status(issue, settings):
+        case TrackerStatus.TERMINAL:
             return Ineligible(ReasonCode.TERMINAL, f"state {issue.state!r} is terminal")
-        case Standing.UNROUTABLE if not issue.dispatchable:
+        case TrackerStatus.UNROUTABLE if not issue.dispatchable:
             reason = issue.not_dispatchable_reason or "the tracker marks it as not dispatchable"
             return Ineligible(ReasonCode.NOT_DISPATCHABLE, reason)
-        case Standing.UNROUTABLE:
+        case TrackerStatus.UNROUTABLE:
             return Ineligible(ReasonCode.LABEL_MISSING, _missing_labels(issue, settings.required_labels))
-        case Standing.INACTIVE:
+        case TrackerStatus.INACTIVE:
             return Ineligible(ReasonCode.INACTIVE, f"state {issue.state!r} is not active")
         case _:
             return None
@@ -285,7 +505,7 @@ def _closed(state: State) -> Ineligible | None:
 
 
 def _out_of_budget(issue: Issue, state: State) -> Ineligible | None:
-    used = budgets.day_used(state, issue)
+    used = day_used(state, issue)
     return Ineligible(ReasonCode.DAY_BUDGET, used.message) if used else None
 
 
@@ -293,10 +513,10 @@ def _without_agent(issue: Issue, state: State) -> Ineligible | None:
     if not state.limited:
         return None
     retry = state.retrying.get(issue.id)
-    of_thread = choice.thread_agent(retry.resume) if retry else None
-    if choice.waits_until(state, issue, of_thread) is None:
+    of_thread = thread_agent(retry.resume) if retry else None
+    if waits_until(state, issue, of_thread) is None:
         return None
-    words = choice.limit_words(state, choice.choose(state, issue, of_thread).name)
+    words = limit_words(state, choose(state, issue, of_thread).name)
     return Ineligible(ReasonCode.AGENT_LIMITED, f"the agent {words}, and no other may take its place now")
 
 
@@ -317,4 +537,81 @@ def eligible(
         or slot_shortage(issue, state, picked=picked)
         or _twin(issue, state)
         or Eligible()
+    )
+
+
+# Agents that are rate limited or out of credit: how long nobody is given to them.
+#
+# One run says it for all: what it met, every other session of that agent would meet. It waits as long as
+# the agent told, else a minute (rate) or a quarter of an hour (credit), doubled for each time in a row up
+# to an hour, after which one more try is worth its cost. A run of it that ends in any other way after a
+# turn shows that it answers again. None of this survives the daemon: a new one looks for itself.
+
+
+LONGEST_LIMIT_MS = 3_600_000
+_FIRST_WAIT_MS = {Category.AGENT_RATE_LIMITED: 60_000, Category.AGENT_USAGE_LIMIT: 900_000}
+
+
+def learn(work: Transition, run: Running, outcome: Outcome) -> None:
+    """Take from the end of a run whether its agent is limited."""
+    failure = outcome.failure
+    if failure is not None and failure.category in LIMITS:
+        _limit(work, run, failure)
+    elif run.report.turn_count > 0 and not is_limited(work.state, run.agent.name):
+        _forget(work, run.agent.name)
+
+
+def _limit(work: Transition, run: Running, failure: Failure) -> None:
+    """Runs that began before the limit was known end for the same reason, which is no other time."""
+    name = run.agent.name
+    known = work.state.limited.get(name)
+    again = known is not None and known.until_ms is None
+    times = 1 if known is None else known.times + int(again)
+    until_ms = work.now_ms + wait_ms(failure, times)
+    if known is not None and known.until_ms is not None:
+        until_ms = max(until_ms, known.until_ms)
+    work.update(
+        limited={**work.state.limited, name: Limited(until_ms=until_ms, failure=failure, times=times)}
+    )
+    work.set_timer(Timer(TimerKind.LIMIT, name), until_ms)
+    if known is None or again:
+        delay_ms = until_ms - work.now_ms
+        work.notify("warning", "agent_limited", agent=name, reason=failure.line, delay_ms=delay_ms)
+
+
+def wait_ms(failure: Failure, times: int) -> int:
+    """How long nobody is given to an agent that ended a run like this for the `times`-th time in a row."""
+    doubled = 2 ** min(times - 1, _MAX_EXPONENT)
+    own_ms = int(_FIRST_WAIT_MS[failure.category] * doubled)
+    asked_ms = own_ms if failure.retry_after_ms is None else failure.retry_after_ms
+    return min(max(asked_ms, 0), LONGEST_LIMIT_MS)
+
+
+def on_over(work: Transition, name: str) -> None:
+    """The time is over: issues are given to the agent again."""
+    over = replace(work.state.limited[name], until_ms=None)
+    work.update(limited={**work.state.limited, name: over})
+    work.notify("info", "agent_recovered", agent=name, reason="it is tried again")
+
+
+def lift(work: Transition, issue: Issue) -> None:
+    """A person wants the issue tried: whoever it would be given to is asked, limited or not."""
+    chosen = choose(work.state, issue)
+    for name in {chosen.name, chosen.instead_of or chosen.name}:
+        if is_limited(work.state, name):
+            work.clear_timer(Timer(TimerKind.LIMIT, name))
+            on_over(work, name)
+
+
+def _forget(work: Transition, name: str) -> None:
+    if name in work.state.limited:
+        work.update(limited={key: held for key, held in work.state.limited.items() if key != name})
+
+
+def hopeful(state: State) -> bool:
+    """Whether `run --once` waits for an agent: it told of a limit that passes, and not too often in a row."""
+    most = state.settings.max_attempts_without_progress
+    return any(
+        held.until_ms is not None and held.failure.retryable and held.times < most
+        for held in state.limited.values()
     )

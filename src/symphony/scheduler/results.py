@@ -15,16 +15,22 @@ from dataclasses import replace
 
 from symphony.domain.counts import added
 from symphony.domain.failures import Category, Failure
-from symphony.domain.fence import fence
 from symphony.domain.issue import Issue
-from symphony.domain.plain import one_line
+from symphony.domain.redaction import fence, one_line
 from symphony.scheduler import policy
-from symphony.scheduler.claims import Claim, claim_of
-from symphony.scheduler.commands import PostNote, PushBranch
-from symphony.scheduler.inputs import Delivered, Outcome, Pushed, Result, ResultStatus, Timer, TimerKind
-from symphony.scheduler.policy import Standing
-from symphony.scheduler.state import Drain, Running, State
-from symphony.scheduler.work import Work
+from symphony.scheduler.messages import (
+    Delivered,
+    Outcome,
+    PostNote,
+    PushBranch,
+    Pushed,
+    Result,
+    ResultStatus,
+    Timer,
+    TimerKind,
+)
+from symphony.scheduler.policy import TrackerStatus
+from symphony.scheduler.state import Claim, Drain, Running, State, Transition, claim_of
 
 __all__ = [
     "MOST_REMEMBERED",
@@ -40,17 +46,18 @@ __all__ = [
     "watched",
 ]
 
+
 MOST_REMEMBERED = 1_000
 _MOST_AT_A_WAKE = 50
 _FIRST_PUSH_MS = 30_000
 _LONGEST_PUSH_MS = 1_800_000
 _MAX_EXPONENT = 6
 _STATUS = {
-    Standing.ACTIVE: ResultStatus.OPEN,
-    Standing.INACTIVE: ResultStatus.READY,
-    Standing.UNROUTABLE: ResultStatus.READY,
-    Standing.TERMINAL: ResultStatus.ENDED,
-    Standing.MISSING: ResultStatus.GONE,
+    TrackerStatus.ACTIVE: ResultStatus.OPEN,
+    TrackerStatus.INACTIVE: ResultStatus.READY,
+    TrackerStatus.UNROUTABLE: ResultStatus.READY,
+    TrackerStatus.TERMINAL: ResultStatus.ENDED,
+    TrackerStatus.MISSING: ResultStatus.GONE,
 }
 
 
@@ -92,14 +99,14 @@ def changed(state: State) -> frozenset[str]:
         for key, result in state.results.items()
         if result.status is not ResultStatus.OPEN
         and key in state.candidates
-        and policy.standing(state.candidates[key], state.settings) is Standing.ACTIVE
+        and policy.tracker_status(state.candidates[key], state.settings) is TrackerStatus.ACTIVE
     )
 
 
 # --- what comes in ---------------------------------------------------------------------------------------
 
 
-def record(work: Work, run: Running, outcome: Outcome) -> None:
+def record(work: Transition, run: Running, outcome: Outcome) -> None:
     """Add a run that has just ended."""
     issue, report = replace(run.issue, description=None), run.report
     before = work.state.results.get(issue.id) or Result(issue=issue)
@@ -130,12 +137,12 @@ def record(work: Work, run: Running, outcome: Outcome) -> None:
         _tell_undelivered(work, issue, outcome.failure)
 
 
-def settle(work: Work, issue_id: str, issue: Issue | None) -> None:
+def settle(work: Transition, issue_id: str, issue: Issue | None) -> None:
     """Judge the result of an issue that was just seen as it is, or that the tracker does not find."""
     before = work.state.results.get(issue_id)
     if before is None or claim_of(work.state, issue_id) is not Claim.UNCLAIMED:
         return
-    status = _STATUS[policy.standing(issue, work.state.settings)]
+    status = _STATUS[policy.tracker_status(issue, work.state.settings)]
     now = before.issue if issue is None else replace(issue, description=None)
     after = replace(before, status=status, issue=now)
     if before.status is ResultStatus.READY and status is not ResultStatus.READY:
@@ -154,7 +161,7 @@ def settle(work: Work, issue_id: str, issue: Issue | None) -> None:
         _tell_ready(work, after)
 
 
-def recover(work: Work, results: tuple[Result, ...]) -> None:
+def recover(work: Transition, results: tuple[Result, ...]) -> None:
     """Take over what a predecessor knew; what is ready is told once more, as the word may not be out."""
     for told in results[-MOST_REMEMBERED:]:
         issue_id = told.issue.id
@@ -169,7 +176,7 @@ def recover(work: Work, results: tuple[Result, ...]) -> None:
         _await_push(work, result, delay_ms=0)
 
 
-def _tell_ready(work: Work, result: Result) -> None:
+def _tell_ready(work: Transition, result: Result) -> None:
     delivered = result.delivered
     assert delivered is not None  # noqa: S101 - a result without is worthless by now
     state, branch, commits = result.issue.state, delivered.branch, delivered.commits
@@ -189,7 +196,7 @@ def _is_worthless(result: Result) -> bool:
     return result.status is ResultStatus.GONE and result.delivered.push_failure is None
 
 
-def _keep(work: Work, result: Result) -> None:
+def _keep(work: Transition, result: Result) -> None:
     results = {**work.state.results, result.issue.id: result}
     work.update(results=results)
     if len(results) > MOST_REMEMBERED:
@@ -199,7 +206,7 @@ def _keep(work: Work, result: Result) -> None:
         _drop(work, oldest.issue.id)
 
 
-def _drop(work: Work, issue_id: str) -> None:
+def _drop(work: Transition, issue_id: str) -> None:
     work.clear_timer(Timer(TimerKind.PUSH, issue_id))
     work.update(results={key: result for key, result in work.state.results.items() if key != issue_id})
 
@@ -211,7 +218,7 @@ def _sum(one: float | None, other: float | None) -> float | None:
 # --- pushes ----------------------------------------------------------------------------------------------
 
 
-def on_push_due(work: Work, issue_id: str) -> None:
+def on_push_due(work: Transition, issue_id: str) -> None:
     """Try a push again that failed. A run that is under way pushes at its own end."""
     result = work.state.results.get(issue_id)
     if result is None or result.delivered is None or issue_id in work.state.running:
@@ -222,7 +229,7 @@ def on_push_due(work: Work, issue_id: str) -> None:
         work.emit(PushBranch(issue_id=issue_id, branch=delivered.branch, head=delivered.head))
 
 
-def on_pushed(work: Work, fact: Pushed) -> None:
+def on_pushed(work: Transition, fact: Pushed) -> None:
     """Take over how a push went; one of another commit than the newest means nothing."""
     result = work.state.results.get(fact.issue_id)
     if result is None or result.delivered is None or result.delivered.head != fact.head or not result.pushing:
@@ -240,7 +247,7 @@ def on_pushed(work: Work, fact: Pushed) -> None:
         _comment(work, result)
 
 
-def _await_push(work: Work, result: Result, *, delay_ms: int | None = None) -> None:
+def _await_push(work: Transition, result: Result, *, delay_ms: int | None = None) -> None:
     """Set when the push is tried again that failed.
 
     One that will not mend by itself waits for the next delivery or start. On the way out nobody waits, as the
@@ -258,7 +265,7 @@ def _await_push(work: Work, result: Result, *, delay_ms: int | None = None) -> N
     work.set_timer(timer, work.now_ms + delay_ms)
 
 
-def _tell_push(work: Work, result: Result) -> None:
+def _tell_push(work: Transition, result: Result) -> None:
     delivered = result.delivered
     if delivered is not None and delivered.push_failure is not None:
         failure = delivered.push_failure
@@ -277,14 +284,14 @@ def _tell_push(work: Work, result: Result) -> None:
 # --- words on the issue ----------------------------------------------------------------------------------
 
 
-def _comment(work: Work, result: Result) -> None:
+def _comment(work: Transition, result: Result) -> None:
     """Say on the issue where its work is, unless its agent did; the same words again change nothing."""
     if work.state.settings.comment_on_delivery and not result.commented and result.delivered is not None:
         body = _note(result.issue, result.delivered)
         work.emit(PostNote(issue=result.issue, kind="delivery", body=body))
 
 
-def _tell_undelivered(work: Work, issue: Issue, failure: Failure) -> None:
+def _tell_undelivered(work: Transition, issue: Issue, failure: Failure) -> None:
     """Say on the issue that its work is nowhere else; a later delivery takes the place of these words."""
     if work.state.settings.comment_on_delivery:
         reason = fence(one_line(failure.message))

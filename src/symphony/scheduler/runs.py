@@ -5,57 +5,71 @@ A run ends in exactly one `RunEnded`; until then it keeps slot and claim, whatev
 
 from dataclasses import replace
 
-from symphony.domain.counts import within
-from symphony.domain.failures import Failure
+from symphony.domain.counts import added, within
+from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue
-from symphony.scheduler import budgets, choice, moves, policy
-from symphony.scheduler.claims import Trigger
-from symphony.scheduler.commands import (
+from symphony.scheduler import blocks, policy, results
+from symphony.scheduler.messages import (
     ContinueRun,
+    Exit,
     FinishReason,
     FinishRun,
+    Outcome,
+    OutcomeKind,
+    Resume,
+    RunReport,
+    RunStage,
     StartRun,
     StopReason,
     StopRun,
-)
-from symphony.scheduler.inputs import (
-    RunReport,
-    RunStage,
     Timer,
     TimerKind,
     TurnEnded,
 )
-from symphony.scheduler.policy import Standing
-from symphony.scheduler.state import Drain, Retry, Running
-from symphony.scheduler.work import Work
+from symphony.scheduler.policy import Eligible, ReasonCode, TrackerStatus
+from symphony.scheduler.state import Drain, Retry, Running, Totals, Transition, Trigger
 
 __all__ = [
+    "NO_SLOT_ERROR",
+    "drain",
+    "end_of_pause",
     "finish",
+    "fire_due",
     "forgive_sleep",
     "judge_silence",
+    "leave",
+    "make_due",
+    "no_progress",
     "on_agent_report",
+    "on_due",
+    "on_refreshed",
+    "on_run_ended",
     "on_running_refreshed",
     "on_settled",
     "on_turn_ended",
+    "requeue",
     "start",
     "stop",
+    "stop_all",
+    "stopped_by_operator",
 ]
+
 
 SETTLE_MS = 30_000
 OVERSLEPT_MS = 10_000
 _AGENT_STAGES = frozenset({RunStage.LAUNCHING_AGENT, RunStage.STREAMING_TURN})
 _STOP_FOR = {
-    Standing.TERMINAL: StopReason.TERMINAL,
-    Standing.INACTIVE: StopReason.INACTIVE,
-    Standing.UNROUTABLE: StopReason.UNROUTABLE,
-    Standing.MISSING: StopReason.MISSING,
+    TrackerStatus.TERMINAL: StopReason.TERMINAL,
+    TrackerStatus.INACTIVE: StopReason.INACTIVE,
+    TrackerStatus.UNROUTABLE: StopReason.UNROUTABLE,
+    TrackerStatus.MISSING: StopReason.MISSING,
 }
 
 
-def start(work: Work, issue: Issue, *, retry: Retry | None = None) -> None:
+def start(work: Transition, issue: Issue, *, retry: Retry | None = None) -> None:
     """Start a run attempt; the caller has judged the issue eligible on a fresh snapshot (SC9, SC10)."""
     attempt = retry.attempt if retry else None
-    agent, resume = choice.plan(work.state, issue, retry.resume if retry else None)
+    agent, resume = policy.plan(work.state, issue, retry.resume if retry else None)
     run = Running(
         run_id=f"{work.state.epoch}-{work.number()}",
         issue=issue,
@@ -74,7 +88,7 @@ def start(work: Work, issue: Issue, *, retry: Retry | None = None) -> None:
     work.clear_timer(Timer(TimerKind.RETRY, issue.id))
     work.unpark(issue.id)
     work.emit(StartRun(run_id=run.run_id, issue=issue, attempt=attempt, resume=resume, agent=agent.name))
-    moves.on_start(work, issue)
+    blocks.on_start(work, issue)
     work.notify(
         "info",
         "run_started",
@@ -87,7 +101,7 @@ def start(work: Work, issue: Issue, *, retry: Retry | None = None) -> None:
     )
 
 
-def _known_path(work: Work, issue_id: str) -> str | None:
+def _known_path(work: Transition, issue_id: str) -> str | None:
     """The workspace of an earlier attempt: a run that ends before it has one must not forget it (RT7)."""
     if retry := work.state.retrying.get(issue_id):
         return retry.workspace_path
@@ -95,7 +109,7 @@ def _known_path(work: Work, issue_id: str) -> str | None:
     return parked.path if parked else None
 
 
-def stop(work: Work, run: Running, reason: StopReason) -> None:
+def stop(work: Transition, run: Running, reason: StopReason) -> None:
     """Ask a run to stop in mid-turn; its end decides what follows (SC13)."""
     if run.stopping is not None:
         return
@@ -104,7 +118,7 @@ def stop(work: Work, run: Running, reason: StopReason) -> None:
         work.notify("info", "run_stopping", run.issue, run_id=run.run_id, reason=reason.value)
 
 
-def finish(work: Work, run: Running, reason: FinishReason, failure: Failure | None = None) -> None:
+def finish(work: Transition, run: Running, reason: FinishReason, failure: Failure | None = None) -> None:
     """Give a run that waits between turns no further turn (AG8); one that is being stopped hears nothing."""
     if run.stopping is not None:
         return
@@ -115,13 +129,13 @@ def finish(work: Work, run: Running, reason: FinishReason, failure: Failure | No
 # --- while it runs ---------------------------------------------------------------------------------------
 
 
-def on_agent_report(work: Work, run: Running, report: RunReport) -> None:
+def on_agent_report(work: Transition, run: Running, report: RunReport) -> None:
     """Take over what the pump folded; the silence clock starts when the agent does (SC11).
 
     An issue that used up its tokens is stopped in mid-turn, as the rest of a turn may cost any number.
     """
     report = _within_bounds(report)
-    budgets.count(work, run, report)
+    policy.count(work, run, report)
     alive = report.signs != run.report.signs or report.stage is not run.report.stage
     entered = report.stage in _AGENT_STAGES and report.stage is not run.report.stage
     path = report.workspace_path or run.report.workspace_path
@@ -137,7 +151,7 @@ def on_agent_report(work: Work, run: Running, report: RunReport) -> None:
     if entered:
         arm_silence(work, run, since_ms=work.now_ms)
     in_turn = not run.awaiting and not run.finishing and report.stage is not RunStage.FINISHING
-    if in_turn and budgets.tokens_used(work.state, run.issue):
+    if in_turn and policy.tokens_used(work.state, run.issue):
         stop(work, run, StopReason.BUDGET)
 
 
@@ -155,14 +169,14 @@ def _within_bounds(report: RunReport) -> RunReport:
     )
 
 
-def arm_silence(work: Work, run: Running, *, since_ms: int) -> None:
+def arm_silence(work: Transition, run: Running, *, since_ms: int) -> None:
     """Set the stall timer of a run so that it fires at the first moment that exceeds its agent's limit."""
     limit = work.state.settings.facts(run.agent.name).stall_timeout_ms
     if limit > 0:
         work.set_timer(Timer(TimerKind.STALL, run.run_id), since_ms + limit + 1)
 
 
-def judge_silence(work: Work, run: Running) -> None:
+def judge_silence(work: Transition, run: Running) -> None:
     """Stop a run whose agent has been silent for longer than the limit (strictly), else look again."""
     limit = work.state.settings.facts(run.agent.name).stall_timeout_ms
     if limit <= 0 or run.stopping or run.finishing or run.report.stage is RunStage.FINISHING:
@@ -176,7 +190,7 @@ def judge_silence(work: Work, run: Running) -> None:
         arm_silence(work, run, since_ms=heard)
 
 
-def forgive_sleep(work: Work, late_ms: int) -> None:
+def forgive_sleep(work: Transition, late_ms: int) -> None:
     """After a timer that came far too late, count every silence anew (SC11).
 
     The machine was suspended or the daemon stopped: agents had no chance to speak, or to be heard.
@@ -193,7 +207,7 @@ def forgive_sleep(work: Work, late_ms: int) -> None:
             work.set_timer(Timer(TimerKind.SETTLE, run.run_id), work.now_ms + SETTLE_MS)
 
 
-def on_turn_ended(work: Work, run: Running, ended: TurnEnded) -> None:
+def on_turn_ended(work: Transition, run: Running, ended: TurnEnded) -> None:
     """A turn completed: ask the tracker before deciding on the next one (SM5, AG8).
 
     Turns in a row that left no trace are counted; one of which that is unknown changes nothing.
@@ -210,14 +224,14 @@ def on_turn_ended(work: Work, run: Running, ended: TurnEnded) -> None:
         work.update(wanted=work.state.wanted | {run.issue.id})
 
 
-def on_running_refreshed(work: Work, run: Running, issue: Issue | None) -> None:
+def on_running_refreshed(work: Transition, run: Running, issue: Issue | None) -> None:
     """Apply a fresh snapshot to a run (SC12); between turns it also decides on the next one (AG8)."""
     if run.stopping or run.finishing:
         return
-    standing = policy.standing(issue, work.state.settings)
+    standing = policy.tracker_status(issue, work.state.settings)
     run = replace(run, issue=issue or run.issue)
     work.set_running(run)
-    if standing is Standing.ACTIVE:
+    if standing is TrackerStatus.ACTIVE:
         _go_on(work, run)
     elif run.awaiting:
         finish(work, run, FinishReason.INACTIVE)
@@ -229,13 +243,13 @@ def on_running_refreshed(work: Work, run: Running, issue: Issue | None) -> None:
         work.set_timer(Timer(TimerKind.SETTLE, run.run_id), work.now_ms + SETTLE_MS)
 
 
-def _go_on(work: Work, run: Running) -> None:
+def _go_on(work: Transition, run: Running) -> None:
     run = replace(run, settling=False)
     most_idle = work.state.settings.max_turns_without_progress
     work.clear_timer(Timer(TimerKind.SETTLE, run.run_id))
     if not run.awaiting:
         work.set_running(run)
-    elif budgets.used(work.state, run.issue):
+    elif policy.used(work.state, run.issue):
         finish(work, run, FinishReason.BUDGET)
     elif run.turn >= run.max_turns:
         finish(work, run, FinishReason.MAX_TURNS)
@@ -248,9 +262,382 @@ def _go_on(work: Work, run: Running) -> None:
         work.emit(ContinueRun(run_id=run.run_id, issue=run.issue, turn=run.turn))
 
 
-def on_settled(work: Work, run: Running) -> None:
+def on_settled(work: Transition, run: Running) -> None:
     """The grace for a session that moved its own issue is over; judge by the last snapshot."""
-    standing = policy.standing(run.issue, work.state.settings)
+    standing = policy.tracker_status(run.issue, work.state.settings)
     if run.settling and not run.awaiting and not run.finishing:
         reason = _STOP_FOR.get(standing, StopReason.MISSING)
         stop(work, run, reason)
+
+
+# The end of a run attempt: account for it, then retry, block or release its claim (SM4, SM7, RT2-RT5).
+
+
+def on_run_ended(work: Transition, run: Running, outcome: Outcome) -> None:
+    """Account for the run, then decide on its claim; on the way out a successor gets it (SM4, RT2-RT5)."""
+    _account(work, run)
+    results.record(work, run, outcome)
+    policy.learn(work, run, outcome)
+    work.clear_timer(Timer(TimerKind.STALL, run.run_id))
+    work.clear_timer(Timer(TimerKind.SETTLE, run.run_id))
+    work.notify(
+        "info" if outcome.kind is OutcomeKind.SUCCEEDED else "warning",
+        "run_ended",
+        run.issue,
+        run_id=run.run_id,
+        session_id=run.report.session_id or "n/a",
+        outcome=outcome.kind.value,
+        reason=outcome.failure.line if outcome.failure else (run.stopping or run.finishing or None),
+        hint=outcome.failure.hint if outcome.failure else None,
+        turns=run.report.turn_count,
+        commits=outcome.commits,
+        agent=run.agent.name,
+        agent_reason=run.agent.reason,
+    )
+    if run.stopping is StopReason.TERMINAL:
+        blocks.clean_and_release(work, run.issue, run.report.workspace_path)
+    elif run.stopping in {StopReason.INACTIVE, StopReason.UNROUTABLE, StopReason.MISSING}:
+        blocks.release(work, run.issue, path=run.report.workspace_path)
+    else:
+        _decide_next(work, run, outcome)
+    results.settle(work, run.issue.id, None if run.stopping is StopReason.MISSING else run.issue)
+
+
+def _account(work: Transition, run: Running) -> None:
+    totals, report = work.state.totals, run.report
+    spent = 0 if run.agent_ms is None else work.now_ms - run.agent_ms
+    work.update(
+        totals=Totals(
+            input_tokens=added(totals.input_tokens, report.input_tokens),
+            output_tokens=added(totals.output_tokens, report.output_tokens),
+            total_tokens=added(totals.total_tokens, report.total_tokens),
+            running_ms=totals.running_ms + spent,
+        )
+    )
+
+
+def _decide_next(work: Transition, run: Running, outcome: Outcome) -> None:
+    failure = _failure_of(run, outcome, work.state.settings.facts(run.agent.name).section)
+    if failure is not None and outcome.kind is OutcomeKind.INPUT_REQUIRED:
+        blocks.block(work, run.issue, failure, held=run, question=outcome.question)
+    elif run.stopping is StopReason.OPERATOR:
+        blocks.block(work, run.issue, stopped_by_operator(run.issue), held=run)
+    elif run.stopping is StopReason.BUDGET or run.finishing is FinishReason.BUDGET:
+        _out_of_budget(work, run, outcome)
+    elif _interrupted(run, outcome):
+        _go_on_later(work, run, outcome)
+    elif failure is None:
+        if outcome.kind is OutcomeKind.SUCCEEDED:
+            work.update(completed=work.state.completed | {run.issue.id})
+        idle = _idle_attempts(run, outcome, None)
+        _queue(work, run, attempt=1, delay_ms=policy.CONTINUATION_DELAY_MS, idle=idle)
+    elif failure.category is Category.WORKSPACE_VANISHED and run.failures == 0:
+        _queue_anew(work, run, failure)
+    elif failure.category in policy.LIMITS:
+        _after_limit(work, run, outcome, failure)
+    else:
+        _after_failure(work, run, outcome, failure)
+
+
+def _after_failure(work: Transition, run: Running, outcome: Outcome, failure: Failure) -> None:
+    """Try again later, or ask a person. Whom only the tracker failed goes on with its conversation (AG8)."""
+    if failure.category is Category.ISSUE_TOO_LONG:
+        blocks.block(work, run.issue, failure, held=run)
+        return
+    idle = _idle_attempts(run, outcome, failure)
+    if idle >= work.state.settings.max_attempts_without_progress:
+        blocks.block(work, run.issue, no_progress(run.issue, idle, failure), held=run)
+        return
+    attempt = (run.attempt or 0) + 1
+    cap = work.state.settings.max_retry_backoff_ms
+    delay = max(policy.backoff_ms(attempt, cap), failure.retry_after_ms or 0)
+    blameless = run.finishing is FinishReason.REFRESH_FAILED
+    resume = blocks.interrupted(run) if blameless else blocks.after_failure(run)
+    _queue(work, run, attempt=attempt, delay_ms=delay, idle=idle, failure=failure, resume=resume)
+
+
+def _queue_anew(work: Transition, run: Running, failure: Failure) -> None:
+    """The same attempt begins anew, as nobody knows that the agent is to blame; a second time it counts."""
+    attempt, idle = run.attempt or 1, run.idle_attempts
+    delay = policy.backoff_ms(1, work.state.settings.max_retry_backoff_ms)
+    resume = blocks.after_failure(run)
+    _queue(work, run, attempt=attempt, delay_ms=delay, idle=idle, failure=failure, resume=resume)
+
+
+def _after_limit(work: Transition, run: Running, outcome: Outcome, failure: Failure) -> None:
+    """The fallback takes over at once; without one the issue waits until its agent may be asked again."""
+    idle = _idle_attempts(run, outcome, failure)
+    attempt, resume = (run.attempt or 0) + 1, blocks.after_failure(run)
+    until_ms = policy.waits_until(work.state, run.issue, policy.thread_agent(resume))
+    if until_ms is None:
+        delay_ms, takes_over = policy.CONTINUATION_DELAY_MS, True
+    else:
+        backoff_ms = policy.backoff_ms(attempt, work.state.settings.max_retry_backoff_ms)
+        delay_ms, takes_over = max(backoff_ms, until_ms - work.now_ms), False
+    _queue(
+        work,
+        run,
+        attempt=attempt,
+        delay_ms=delay_ms,
+        idle=idle,
+        failure=failure,
+        resume=resume,
+        blameless=takes_over,
+    )
+
+
+def _out_of_budget(work: Transition, run: Running, outcome: Outcome) -> None:
+    """The budget that ended the run is judged anew, as somebody may have raised it since."""
+    failure = policy.used(work.state, run.issue)
+    if failure is None:
+        _go_on_later(work, run, outcome)
+    else:
+        blocks.block(work, run.issue, failure, held=run)
+
+
+def _interrupted(run: Running, outcome: Outcome) -> bool:
+    """Whether the run was ended by our own end, and not by anything of its own."""
+    asked_to_end = run.finishing is FinishReason.DRAINING and outcome.clean
+    return asked_to_end or run.stopping is StopReason.DRAINING
+
+
+def _go_on_later(work: Transition, run: Running, outcome: Outcome) -> None:
+    """The same attempt goes on as soon as somebody can take it up; nothing counts against the issue."""
+    retry = Retry(
+        issue=run.issue,
+        attempt=run.attempt or 1,
+        due_ms=work.now_ms,
+        error=None,
+        idle_attempts=0 if outcome.progress else run.idle_attempts,
+        workspace_path=run.report.workspace_path,
+        failures=run.failures,
+        runs=run.runs - 1,
+        resume=blocks.interrupted(run),
+    )
+    if work.claim(run.issue, Trigger.RETRY, retry):
+        work.await_retry(run.issue.id, work.now_ms)
+        facts = policy.attempt_facts(retry, work.state.settings)
+        work.notify("info", "run_interrupted", run.issue, run_id=run.run_id, **facts)
+
+
+def _idle_attempts(run: Running, outcome: Outcome, failure: Failure | None) -> int:
+    """Attempts in a row that left nothing behind (RT5).
+
+    Where nobody can tell, the attempt neither counts nor forgives, unless no agent was there to do anything.
+    """
+    if outcome.progress:
+        return 0
+    unknown = outcome.progress is None and run.agent_ms is not None
+    return run.idle_attempts + int(not unknown and policy.counts_as_idle(failure))
+
+
+def _failure_of(run: Running, outcome: Outcome, section: str) -> Failure | None:
+    if run.stopping is StopReason.STALLED and outcome.kind is not OutcomeKind.INPUT_REQUIRED:
+        return Failure(
+            category=Category.STALLED,
+            blame=Blame.AGENT,
+            message=f"the agent gave no sign of life within {section}.stall_timeout_ms",
+        )
+    if outcome.clean:
+        return None
+    return outcome.failure or Failure(
+        category=Category.INTERNAL, blame=Blame.HOST, message=f"the run ended as {outcome.kind.value}"
+    )
+
+
+def no_progress(issue: Issue, attempts: int, last: Failure | None = None) -> Failure:
+    """Why an issue is tried no more whose attempts leave nothing behind (RT5)."""
+    tail = f"; the last one ended with {last.line}" if last else ""
+    return Failure(
+        category=Category.NO_PROGRESS,
+        blame=Blame.AGENT,
+        message=f"{attempts} attempts left neither a new commit nor a changed tree{tail}",
+        retryable=False,
+        hint=(
+            "change the issue's state, labels, title or description to have it tried again, "
+            f"or run `symphony unblock {issue.identifier}`"
+        ),
+    )
+
+
+def stopped_by_operator(issue: Issue) -> Failure:
+    """Why an issue is worked on no more that an operator stopped."""
+    return Failure(
+        category=Category.STOPPED_BY_OPERATOR,
+        blame=Blame.HOST,
+        message="an operator stopped it",
+        retryable=False,
+        hint=f"run `symphony retry {issue.identifier}` or `symphony unblock {issue.identifier}`",
+    )
+
+
+def _queue(
+    work: Transition,
+    run: Running,
+    *,
+    attempt: int,
+    delay_ms: int,
+    idle: int,
+    failure: Failure | None = None,
+    resume: Resume | None = None,
+    blameless: bool = False,
+) -> None:
+    """Wait for the next attempt; `blameless` means that another agent takes over, so nothing is counted."""
+    issue, error = run.issue, failure.line if failure else None
+    due_ms = work.now_ms + delay_ms
+    retry = Retry(
+        issue=issue,
+        attempt=attempt,
+        due_ms=due_ms,
+        error=error,
+        idle_attempts=idle,
+        workspace_path=run.report.workspace_path,
+        failures=run.failures + int(not blameless) if failure else 0,
+        hopeless=failure is not None and not failure.retryable and not blameless,
+        runs=run.runs,
+        resume=resume,
+    )
+    if work.claim(issue, Trigger.RETRY, retry):
+        work.await_retry(issue.id, due_ms)
+        if error:
+            facts = policy.attempt_facts(retry, work.state.settings)
+            work.notify("info", "run_retrying", issue, **facts, delay_ms=delay_ms, reason=error)
+
+
+# A retry comes due: it meets a fresh snapshot, and starts, waits, blocks or goes (RT6, RT7).
+
+
+NO_SLOT_ERROR = "no available orchestrator slots"
+
+
+def on_due(work: Transition, issue_id: str) -> None:
+    """The timer fired: ask for a fresh snapshot, unless we are on the way out."""
+    retry = work.state.retrying.get(issue_id)
+    if retry is not None and work.state.drain is Drain.NO:
+        work.set_retry(replace(retry, firing=True))
+        work.update(wanted=work.state.wanted | {issue_id})
+
+
+def make_due(work: Transition, retry: Retry) -> None:
+    """Have a waiting claim come due now, unless it is due already."""
+    if not retry.firing:
+        work.set_retry(replace(retry, due_ms=work.now_ms))
+        work.await_retry(retry.issue.id, work.now_ms)
+
+
+def end_of_pause(work: Transition) -> None:
+    """Have those come due that only waited for the daemon to be resumed."""
+    for retry in tuple(work.state.retrying.values()):
+        if retry.due_ms <= work.now_ms:
+            make_due(work, retry)
+
+
+def fire_due(work: Transition) -> None:
+    """Have all that are due by now asked about together, so that they start in the order of dispatch."""
+    for retry in tuple(work.state.retrying.values()):
+        if retry.due_ms <= work.now_ms and not retry.firing:
+            work.clear_timer(Timer(TimerKind.RETRY, retry.issue.id))
+            on_due(work, retry.issue.id)
+
+
+def requeue(work: Transition, retry: Retry, error: str, *, failure: Failure | None = None) -> None:
+    """Put a due retry back with the next attempt number and the failure formula (RT6)."""
+    attempt = retry.attempt + 1
+    delay_ms = policy.backoff_ms(attempt, work.state.settings.max_retry_backoff_ms)
+    due_ms = work.now_ms + delay_ms
+    entry = replace(retry, attempt=attempt, due_ms=due_ms, error=error, firing=False)
+    if failure is not None:
+        entry = replace(entry, failures=retry.failures + 1, hopeless=not failure.retryable)
+    if work.claim(retry.issue, Trigger.RETRY, entry):
+        work.await_retry(retry.issue.id, due_ms)
+        facts = policy.attempt_facts(entry, work.state.settings)
+        work.notify("info", "run_retrying", retry.issue, **facts, delay_ms=delay_ms, reason=error)
+
+
+def on_refreshed(work: Transition, retry: Retry, issue: Issue | None) -> None:
+    """A due retry meets a fresh snapshot: clean, release, block, wait or start (RT6)."""
+    settings, path = work.state.settings, retry.workspace_path
+    if work.state.drain is not Drain.NO:
+        return
+    match policy.tracker_status(issue, settings):
+        case TrackerStatus.TERMINAL:
+            blocks.clean_and_release(work, retry.issue, path)
+        case TrackerStatus.ACTIVE if issue is not None:
+            _start_retry(work, replace(retry, issue=issue))
+        case _:
+            blocks.release(work, retry.issue, path=path)
+
+
+def _start_retry(work: Transition, retry: Retry) -> None:
+    """A start that its budget does not allow blocks instead, whatever else is in the way."""
+    if retry.idle_attempts >= work.state.settings.max_attempts_without_progress:
+        idle = no_progress(retry.issue, retry.idle_attempts)
+        blocks.block(work, retry.issue, idle, held=retry)
+    elif used := policy.used(work.state, retry.issue):
+        blocks.block(work, retry.issue, used, held=retry)
+    else:
+        _start_or_wait(work, retry)
+
+
+def _start_or_wait(work: Transition, retry: Retry) -> None:
+    """Start a due retry if nothing but its own claim is in the way; the attempt counts only against slots.
+
+    One that waits for the end of a pause stays due, so that it starts at once when the daemon is resumed. One
+    whose agent is limited comes due when that is over.
+    """
+    verdict = policy.eligible(retry.issue, work.state, own_claim=True)
+    if isinstance(verdict, Eligible):
+        start(work, retry.issue, retry=retry)
+    elif verdict.code in {ReasonCode.NO_SLOT, ReasonCode.NO_STATE_SLOT}:
+        requeue(work, retry, NO_SLOT_ERROR)
+    elif verdict.code is ReasonCode.AGENT_LIMITED:
+        until_ms = policy.waits_until(work.state, retry.issue, policy.thread_agent(retry.resume))
+        due_ms = max(until_ms or 0, work.now_ms)
+        work.set_retry(replace(retry, firing=False, due_ms=due_ms))
+        work.await_retry(retry.issue.id, due_ms)
+    else:
+        again_ms = work.now_ms + work.state.settings.poll_interval_ms
+        due_ms = retry.due_ms if verdict.code is ReasonCode.PAUSED else again_ms
+        work.set_retry(replace(retry, firing=False, due_ms=due_ms))
+        work.await_retry(retry.issue.id, again_ms)
+
+
+# The way out: what runs comes to an end, what is claimed is left to a successor (SC16, CL6).
+
+
+_DRAIN = Timer(TimerKind.DRAIN)
+
+
+def drain(work: Transition, *, patient: bool = False) -> None:
+    """Let turns come to their end and start nothing; after `drain_timeout_ms` what still runs is stopped.
+
+    A patient drain, which an operator asks for, has no such end: a turn is bounded by its own limits. A
+    signal that comes after it sets one.
+    """
+    first = work.state.drain is Drain.NO
+    if first:
+        work.update(drain=Drain.DRAINING, picks=frozenset())
+        work.notify("info", "draining", running=len(work.state.running))
+    if not patient and work.state.drain is Drain.DRAINING and _DRAIN not in work.state.timers:
+        work.set_timer(_DRAIN, work.now_ms + work.state.settings.drain_timeout_ms)
+    if first:
+        for run in tuple(work.state.running.values()):
+            if run.awaiting:
+                finish(work, run, FinishReason.DRAINING)
+            elif run.report.stage not in {RunStage.STREAMING_TURN, RunStage.FINISHING}:
+                stop(work, run, StopReason.DRAINING)
+
+
+def stop_all(work: Transition) -> None:
+    """End everything now."""
+    if work.state.drain is Drain.NO:
+        work.update(drain=Drain.DRAINING)
+    for run in tuple(work.state.running.values()):
+        stop(work, run, StopReason.DRAINING)
+
+
+def leave(work: Transition) -> None:
+    """Say goodbye once, when nothing runs any more."""
+    if work.state.drain is Drain.DRAINING and not work.state.running:
+        work.update(drain=Drain.EXITED)
+        work.emit(Exit())

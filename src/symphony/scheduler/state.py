@@ -1,28 +1,37 @@
 """What the scheduler knows: immutable values, replaced as a whole by each step (DM15-DM18)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, assert_never
 
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue
-from symphony.scheduler.commands import FinishReason, StopReason
-from symphony.scheduler.inputs import (
+from symphony.scheduler.messages import (
+    Command,
+    FinishReason,
+    Notify,
     Remark,
     Result,
+    ResultStatus,
     Resume,
     RunReport,
     RunStage,
     SchedulerSettings,
+    SetTimer,
     Spent,
+    StopReason,
     Timer,
+    TimerKind,
     WorkspaceRef,
 )
 
 __all__ = [
+    "TRANSITIONS",
     "AgentChoice",
     "Blocked",
+    "CircuitBreaker",
+    "Claim",
     "Cycle",
     "Drain",
     "Entry",
@@ -33,8 +42,11 @@ __all__ = [
     "Running",
     "State",
     "Totals",
-    "Weather",
+    "Transition",
+    "Trigger",
+    "claim_of",
     "initial",
+    "move",
 ]
 
 
@@ -200,7 +212,7 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weather:
+class CircuitBreaker:
     """How the tracker answers: `failures` questions in a row that went wrong, since when.
 
     `counted_ms` is when the last of them was counted: those of one burst count once. The circuit is open
@@ -273,7 +285,7 @@ class State:
     day_tokens: int = 0
     day_spender: Spender | None = None
     exempt: frozenset[str] = frozenset()
-    weather: Weather = field(default_factory=Weather)
+    weather: CircuitBreaker = field(default_factory=CircuitBreaker)
     rate_limits: Mapping[str, Any] | None = None
     limited: Mapping[str, Limited] = field(default_factory=dict)
 
@@ -281,3 +293,202 @@ class State:
 def initial(settings: SchedulerSettings, *, epoch: str) -> State:
     """The state before the first input."""
     return State(settings=settings, epoch=epoch)
+
+
+# Claims: who holds an issue, and the only way a claim may change hands.
+#
+# The table is the rule; `move` is its interpreter and the only code that touches the three claim maps.
+#
+#     An issue is Unclaimed until a run starts for it. A run that is asked to stop keeps slot and claim
+#     until its end arrives, because its processes may still be alive. After its end the claim waits for
+#     a retry, waits for a person (Blocked), or is released. A pair that is not in the table leaves the
+#     state as it is, and the caller gets null (SM1-SM3).
+
+
+class Claim(StrEnum):
+    """The states of a claim (SM1)."""
+
+    UNCLAIMED = "unclaimed"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    RETRYING = "retrying"
+    BLOCKED = "blocked"
+
+
+class Trigger(StrEnum):
+    """What changes a claim."""
+
+    RECOVER = "recover"
+    START = "start"
+    STOP = "stop"
+    RETRY = "retry"
+    BLOCK = "block"
+    RELEASE = "release"
+
+
+TRANSITIONS: Mapping[tuple[Claim, Trigger], Claim] = {
+    (Claim.UNCLAIMED, Trigger.START): Claim.RUNNING,
+    (Claim.UNCLAIMED, Trigger.RECOVER): Claim.RETRYING,
+    (Claim.UNCLAIMED, Trigger.BLOCK): Claim.BLOCKED,
+    (Claim.RUNNING, Trigger.STOP): Claim.STOPPING,
+    (Claim.RUNNING, Trigger.RETRY): Claim.RETRYING,
+    (Claim.RUNNING, Trigger.BLOCK): Claim.BLOCKED,
+    (Claim.RUNNING, Trigger.RELEASE): Claim.UNCLAIMED,
+    (Claim.STOPPING, Trigger.RETRY): Claim.RETRYING,
+    (Claim.STOPPING, Trigger.BLOCK): Claim.BLOCKED,
+    (Claim.STOPPING, Trigger.RELEASE): Claim.UNCLAIMED,
+    (Claim.RETRYING, Trigger.START): Claim.RUNNING,
+    (Claim.RETRYING, Trigger.RETRY): Claim.RETRYING,
+    (Claim.RETRYING, Trigger.BLOCK): Claim.BLOCKED,
+    (Claim.RETRYING, Trigger.RELEASE): Claim.UNCLAIMED,
+    (Claim.BLOCKED, Trigger.RETRY): Claim.RETRYING,
+    (Claim.BLOCKED, Trigger.RELEASE): Claim.UNCLAIMED,
+}
+
+
+def claim_of(state: State, issue_id: str) -> Claim:
+    """The claim on an issue."""
+    if run := state.running.get(issue_id):
+        return Claim.RUNNING if run.stopping is None else Claim.STOPPING
+    if issue_id in state.retrying:
+        return Claim.RETRYING
+    return Claim.BLOCKED if issue_id in state.blocked else Claim.UNCLAIMED
+
+
+def _fits(target: Claim, entry: Entry | None) -> bool:
+    match entry:
+        case Running():
+            return target is (Claim.RUNNING if entry.stopping is None else Claim.STOPPING)
+        case Retry():
+            return target is Claim.RETRYING
+        case Blocked():
+            return target is Claim.BLOCKED
+        case None:
+            return target is Claim.UNCLAIMED
+        case _:
+            assert_never(entry)
+
+
+def move(state: State, issue_id: str, trigger: Trigger, entry: Entry | None = None) -> State | None:
+    """The state after the claim changed hands, or null when the table has no such transition."""
+    target = TRANSITIONS.get((claim_of(state, issue_id), trigger))
+    if target is None or not _fits(target, entry):
+        return None
+    running, retrying, blocked = dict(state.running), dict(state.retrying), dict(state.blocked)
+    if not isinstance(entry, Running):
+        running.pop(issue_id, None)
+    retrying.pop(issue_id, None)
+    blocked.pop(issue_id, None)
+    match entry:
+        case Running():
+            running[issue_id] = entry
+        case Retry():
+            retrying[issue_id] = entry
+        case Blocked():
+            blocked[issue_id] = entry
+    return replace(state, running=running, retrying=retrying, blocked=blocked)
+
+
+# One step in progress: the state being replaced and the commands collected so far.
+
+
+class Transition:
+    """Mutable only within one `step`; every change is made on a copy of the state."""
+
+    __slots__ = ("commands", "now_ms", "state")
+
+    def __init__(self, state: State, now_ms: int) -> None:
+        self.state = state
+        self.now_ms = now_ms
+        self.commands: list[Command] = []
+
+    def emit(self, command: Command) -> None:
+        """Add a command."""
+        self.commands.append(command)
+
+    def update(self, **changes: Any) -> None:
+        """Replace fields of the state."""
+        self.state = replace(self.state, **changes)
+
+    def number(self) -> int:
+        """The next serial number."""
+        self.update(serial=self.state.serial + 1)
+        return self.state.serial
+
+    def notify(self, level: str, event: str, issue: Issue | None = None, **fields: Any) -> None:
+        """Add a log line."""
+        self.emit(
+            Notify(
+                level=level,
+                event=event,
+                issue_id=issue.id if issue else None,
+                issue_identifier=issue.identifier if issue else None,
+                fields=fields,
+            )
+        )
+
+    def set_timer(self, timer: Timer, due_ms: int) -> None:
+        """Arm a timer; an earlier arming of the same one becomes stale."""
+        token = self.state.serial + 1
+        self.update(
+            serial=token,
+            timers={**self.state.timers, timer: token},
+            dues={**self.state.dues, timer: due_ms},
+        )
+        self.emit(SetTimer(timer=timer, token=token, due_ms=due_ms))
+
+    def clear_timer(self, timer: Timer) -> None:
+        """Make a timer stale."""
+        if timer in self.state.timers:
+            timers, dues = dict(self.state.timers), dict(self.state.dues)
+            del timers[timer]
+            dues.pop(timer, None)
+            self.update(timers=timers, dues=dues)
+
+    def await_retry(self, issue_id: str, due_ms: int) -> None:
+        """Wake a waiting claim then; on the way out nobody waits any more, as the successor will."""
+        if self.state.drain is Drain.NO:
+            self.set_timer(Timer(TimerKind.RETRY, issue_id), due_ms)
+
+    def unpark(self, issue_id: str) -> None:
+        """The workspace of an issue belongs to its claim again."""
+        if issue_id in self.state.parked:
+            self.update(parked={key: ref for key, ref in self.state.parked.items() if key != issue_id})
+
+    def late_ms(self, timer: Timer) -> int:
+        """By how much an armed timer is overdue; 0 where it is not."""
+        return max(self.now_ms - self.state.dues.get(timer, self.now_ms), 0)
+
+    def claim(self, issue: Issue, trigger: Trigger, entry: Entry | None = None) -> bool:
+        """Change the claim on an issue by the table; an illegal change is reported and changes nothing."""
+        moved = move(self.state, issue.id, trigger, entry)
+        if moved is None:
+            self.notify("error", "claim_transition_refused", issue, trigger=trigger.value)
+            return False
+        self.state = moved
+        if entry is not None:
+            self._reopen(issue.id)
+        return True
+
+    def _reopen(self, issue_id: str) -> None:
+        """Work that was ready for review is not while its issue is claimed."""
+        result = self.state.results.get(issue_id)
+        if result is not None and result.status is not ResultStatus.OPEN:
+            result = replace(result, status=ResultStatus.OPEN)
+            self.update(results={**self.state.results, issue_id: result})
+
+    def set_running(self, run: Running) -> None:
+        """Replace a running entry without a change of claim."""
+        self.update(running={**self.state.running, run.issue.id: run})
+
+    def set_retry(self, retry: Retry) -> None:
+        """Replace a retry entry without a change of claim."""
+        self.update(retrying={**self.state.retrying, retry.issue.id: retry})
+
+    def set_blocked(self, blocked: Blocked) -> None:
+        """Replace a blocked entry without a change of claim."""
+        self.update(blocked={**self.state.blocked, blocked.issue.id: blocked})
+
+    def run_by_id(self, run_id: str) -> Running | None:
+        """The live run with this id."""
+        return next((run for run in self.state.running.values() if run.run_id == run_id), None)

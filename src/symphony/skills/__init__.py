@@ -8,10 +8,18 @@ for it, and nothing in here raises because of what a file holds.
     comment = comment_body(skill_set.problems)
 """
 
-from symphony.skills.activate import Activation, Activations, ActivationStatus, Source, sources_of
-from symphony.skills.catalog import Block, Dropped, DropReason, render, render_found
+from symphony.skills.activate import (
+    MAX_FOUND,
+    Activation,
+    Activations,
+    ActivationStatus,
+    Offer,
+    Source,
+    sources_of,
+)
+from symphony.skills.catalog import Block, Dropped, DropReason, Native, render, render_found, settle
 from symphony.skills.digest import digests, digests_of
-from symphony.skills.loader import load
+from symphony.skills.loader import anchored, load
 from symphony.skills.model import (
     ACTIVATE_TOOL,
     DEFAULT_PATH,
@@ -30,11 +38,8 @@ from symphony.skills.model import (
     SkillSet,
     Validation,
 )
-from symphony.skills.native import Native, settle
-from symphony.skills.offer import MAX_FOUND, Offer
 from symphony.skills.report import Named, comment_body, named_problems, resolved_body
 from symphony.skills.search import Hit, search
-from symphony.skills.sources import anchored
 
 __all__ = [
     "ACTIVATE_TOOL",

@@ -8,11 +8,12 @@ from contextlib import closing
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from symphony.skills import beneath
+from symphony.skills import loader
+from symphony.skills.loader import anchored
 from symphony.skills.model import Problem, Skill, SkillOptions
-from symphony.skills.sources import anchored
 
 __all__ = ["MAX_FILE_BYTES", "MAX_TOTAL_BYTES", "digests", "digests_of"]
+
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 MAX_TOTAL_BYTES: Final = 32 * 1024 * 1024
@@ -34,7 +35,7 @@ def digests(workspace: Path, paths: Iterable[str]) -> dict[str, str]:
         for path in dict.fromkeys(paths):
             try:
                 read, digest = _digest(shelf, path, min(room, MAX_FILE_BYTES))
-            except (OSError, ValueError, beneath.OutsideWorkspaceError):
+            except (OSError, ValueError, loader.OutsideWorkspaceError):
                 continue
             room -= read
             if digest is not None:
@@ -72,17 +73,17 @@ class _Shelf:
         """A descriptor, as `beneath.open_file`."""
         root = self._root(parts[:-2])
         if len(parts) == 1:
-            return beneath.open_file(self._anchor, root, parts)
-        directory = beneath.open_child(self._anchor, root, parts[:-1])
+            return loader.open_file(self._anchor, root, parts)
+        directory = loader.open_child(self._anchor, root, parts[:-1])
         try:
-            return beneath.open_file(self._anchor, directory, parts)
+            return loader.open_file(self._anchor, directory, parts)
         finally:
             os.close(directory)
 
     def _root(self, parts: tuple[str, ...]) -> int:
         if parts != self._parts:
             self.close()
-            self._descriptor = beneath.open_directory(self._anchor, parts)
+            self._descriptor = loader.open_directory(self._anchor, parts)
             self._parts = parts
         return self._descriptor
 

@@ -1,9 +1,13 @@
 """The vocabulary of skills: what a skill is, what can be wrong with one, and what a caller chooses."""
 
+import re
+import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -13,11 +17,14 @@ __all__ = [
     "DEFAULT_PRIORITY",
     "DEFAULT_USER_PATH",
     "FILE_NAME",
+    "MAX_FIELD",
+    "MEANINGS",
     "SEARCH_TOOL",
     "ActivationMode",
     "Code",
     "Format",
     "Incomplete",
+    "Meaning",
     "Problem",
     "Root",
     "Scope",
@@ -27,7 +34,108 @@ __all__ = [
     "SkillOptions",
     "SkillSet",
     "Validation",
+    "clean",
+    "escape",
+    "escape_xml",
+    "is_name",
+    "is_plain",
+    "is_visible",
+    "one_line",
+    "problem",
+    "shorten",
 ]
+
+
+# Makes text that a repository wrote safe to show in one line of a prompt.
+
+
+MAX_FIELD: Final = 1_024
+
+# Control characters other than white space; what is invisible and only steers the display (bidirectional
+# marks, fillers, tags, soft hyphen, zero-width space); surrogates, non-characters. The joiners of Indic and
+# Arabic scripts and of emoji carry text and stay, as do visible ones such as the Arabic number sign.
+_SILENT: Final = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f"
+    "\u202a-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufdd0-\ufdef\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
+    + "".join(f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0x10000, 0x110000, 0x10000))
+    + "]+"
+)
+# A joiner or variation selector shapes the character before it, in emoji two do; a longer run hides words.
+_SHAPING: Final = "\u200c\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef"
+_SHAPING_RUN: Final = re.compile(f"([{_SHAPING}]{{2}})[{_SHAPING}]+")
+_BLANKS: Final = re.compile(r"\s+")
+_TAG: Final = re.compile(r"<(?=[^\W\d_]|[/!])")
+
+# Shown, and yet not to be seen: what shapes its neighbour, Mongolian selectors, the blank of Braille, and a
+# note without a head.
+_UNSEEN: Final = re.compile(f"[{_SHAPING}\u180b-\u180f\u2800\U0001d159]")
+_POSES_AS_OURS: Final = re.compile(r" — |\((?:directory|file): |&lt;")
+# What at the beginning of an item of a list begins a heading, a quotation, a table, a fence, another list, a
+# line, or the definition of a link.
+_OPENS_A_BLOCK: Final = re.compile(
+    r"[#>|]|```|~~~|[-+*](?:\s|\Z)|\d{1,9}[.)](?:\s|\Z)|(?:[-*_]\s*){3,}\Z|\[[^\]]*\]:"
+)
+_XML: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"})
+
+
+def one_line(text: str) -> str:
+    """At most 1,024 characters on one line, without what only steers the display, and without tags.
+
+    Text of every script stays intact. A longer text ends in an ellipsis; it is shortened before `<` is
+    escaped, so that no escape is ever cut.
+    """
+    return escape(shorten(clean(text), MAX_FIELD))
+
+
+def clean(text: str) -> str:
+    """The text on one line, without what only steers the display."""
+    if text.isascii() and text.isprintable():  # as most are: nothing but spaces could be too much
+        return " ".join(text.split())
+    return _BLANKS.sub(" ", _SHAPING_RUN.sub(r"\1", _SILENT.sub("", text))).strip()
+
+
+def shorten(line: str, limit: int) -> str:
+    """At most `limit` characters of a line; one that is cut ends in an ellipsis."""
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def escape(line: str) -> str:
+    """The line with every `<` written out that could begin a tag."""
+    return _TAG.sub("&lt;", line) if "<" in line else line
+
+
+def escape_xml(line: str) -> str:
+    """The line as the content of an XML element or attribute."""
+    return line.translate(_XML)
+
+
+def is_visible(text: str) -> bool:
+    """Whether anything of the text can be seen."""
+    if text.isascii() and text.isprintable():  # as most are
+        return bool(text.strip())
+    return any(unicodedata.category(one)[0] in "LNPS" for one in _UNSEEN.sub("", _SILENT.sub("", text)))
+
+
+def is_plain(text: str) -> bool:
+    """Whether a line shows the text so that it can be told apart from any other; `<` may be escaped."""
+    return (
+        clean(text) == text
+        and is_visible(text)
+        and not _UNSEEN.search(text)
+        and not _POSES_AS_OURS.search(text)
+    )
+
+
+def is_name(text: str) -> bool:
+    """Whether the text can be the name of an entry: plain, no path, and not the beginning of a block."""
+    return (
+        is_plain(text)
+        and not any(one in text for one in "/\\")
+        and text not in {".", ".."}
+        and not _OPENS_A_BLOCK.match(text)
+    )
+
 
 DEFAULT_PATH: Final = ".symphony/skills"
 DEFAULT_USER_PATH: Final = "~/.symphony/skills"
@@ -84,7 +192,7 @@ class Incomplete(StrEnum):
 
 
 class Code(StrEnum):
-    """Every problem by its stable name; `symphony.skills.codes` says what each one means."""
+    """Every problem by its stable name; `symphony.skills.model` says what each one means."""
 
     NOT_REGULAR_FILE = "not_regular_file"
     OUTSIDE_WORKSPACE = "outside_workspace"
@@ -264,3 +372,139 @@ class SkillOptions:
         if self.user_path is None:
             return ()
         return (self.user_path,) if isinstance(self.user_path, str) else self.user_path
+
+
+# What each code means: one fixed sentence, one fixed hint, and its severity unless a rule says otherwise.
+
+
+class Meaning(NamedTuple):
+    """The fixed words of a code; short, because twenty of them share one comment."""
+
+    severity: Severity
+    message: str
+    hint: str
+
+
+_FIRST_LINE: Final = "Start the file with a `---` line; nothing may stand before it, not even a blank line."
+_NAME_IT: Final = (
+    "Add `name:` with the name of the directory. Codex takes that of the directory; so do we with"
+    " `name_fallback: true`."
+)
+_RENAME: Final = "Use lower-case letters, digits and single hyphens, 64 characters at most."
+
+_ERRORS: Final = {
+    Code.NOT_REGULAR_FILE: ("SKILL.md is not a regular file.", "Replace it by a plain file."),
+    Code.OUTSIDE_WORKSPACE: (
+        "The path leads out of the workspace.",
+        "Keep skills, and what links point to, inside the repository.",
+    ),
+    Code.UNREADABLE: ("The file or directory cannot be read.", "Check its permissions."),
+    Code.NOT_UTF8: ("The front matter is not UTF-8.", "Save the file as UTF-8."),
+    Code.MISSING_FRONT_MATTER: ("There is no front matter.", _FIRST_LINE),
+    Code.UNCLOSED_FRONT_MATTER: ("The front matter is not closed.", "End it with a `---` line."),
+    Code.FRONT_MATTER_TOO_LARGE: (
+        "The front matter is too large.",
+        "Keep it under 64 KiB and 2,000 values; long text belongs below it.",
+    ),
+    Code.INVALID_YAML: (
+        "The front matter is not valid YAML.",
+        "Quote values that hold a colon, indent with blanks, give each key once.",
+    ),
+    Code.TOO_DEEP: ("The front matter is nested too deeply.", "Keep it under 20 levels."),
+    Code.ALIAS_NOT_ALLOWED: ("The front matter uses a YAML alias.", "Write the value out."),
+    Code.NOT_A_MAPPING: ("The front matter is not a map.", "Write `name:` and `description:` lines."),
+    Code.MISSING_NAME: ("`name` is missing.", _NAME_IT),
+    Code.INVALID_NAME: ("`name` cannot be used as a name.", _RENAME),
+    Code.INVALID_DIRECTORY: (
+        "The directory's name cannot be shown so that the file is found.",
+        "Rename it to the skill's name.",
+    ),
+    Code.MISSING_DESCRIPTION: ("`description` is missing or empty.", "Say in a line what the skill is for."),
+    Code.DUPLICATE_NAME: (
+        "`name` is already taken by another directory.",
+        "Give each skill a name of its own.",
+    ),
+    Code.LIMIT_EXCEEDED: ("There are too many entries.", "Keep at most 2,000 skills in one directory."),
+    Code.STRAY_FILE: (
+        "SKILL.md lies beside the directories of skills and is not loaded.",
+        "Move it into a directory of its own, or delete it.",
+    ),
+}
+_WARNINGS: Final = {
+    Code.NAME_DIR_MISMATCH: ("`name` differs from the directory's name.", "Make them equal."),
+    Code.NAME_CHARSET: ("`name` has unusual characters.", _RENAME),
+    Code.NAME_TOO_LONG: ("`name` is longer than 64 characters.", _RENAME),
+    Code.DESCRIPTION_TOO_LONG: (
+        "`description` is longer than 1,024 characters.",
+        "Shorten it; details belong below the front matter.",
+    ),
+    Code.REPAIRED_YAML: (
+        "The front matter was not valid YAML; it could be repaired.",
+        "Put quotes around the value, or mend the line that is named here.",
+    ),
+    Code.BOM: ("The file starts with a byte-order mark.", "Save it without one."),
+    Code.BAD_OPTIONAL_FIELD: ("An optional field has an unusual type or length.", "Correct or remove it."),
+    Code.LOWERCASE_FILENAME: ("The file is not loaded because of its name.", "Rename it to SKILL.md."),
+    Code.MISSING_DIRECTORY: ("The configured skills path does not exist.", "Create it, or correct the path."),
+    Code.NOT_A_DIRECTORY: ("The skills path is not a directory.", "Name a directory of skills."),
+    Code.NO_SKILLS: (
+        "The configured skills path holds no skill.",
+        "Put directories with a SKILL.md there, or correct the path.",
+    ),
+    Code.NESTED_TOO_DEEP: (
+        "The skill is nested too deeply and is not loaded.",
+        "Move its directory directly below the skills path, or name the one above it in `extra_paths`.",
+    ),
+    Code.FLAT_FILE: (
+        "A file that lies beside the directories of skills is not loaded.",
+        "Move it to SKILL.md in a directory of its name; `symphony skills import` does so.",
+    ),
+    Code.UNFILLED: (
+        "A text that `symphony skills new` wrote still has to be filled in.",
+        "Say in `description` what the skill does, and in `when_to_use` when it applies.",
+    ),
+    Code.UNKNOWN_SKILL: ("The configuration names a skill that is not there.", "Correct or remove the name."),
+}
+_INFOS: Final = {
+    Code.MISSING_WHEN_TO_USE: (
+        "`when_to_use` is missing; the description stands in.",
+        "Add one line that says when the skill applies.",
+    ),
+}
+
+MEANINGS: Final[Mapping[Code, Meaning]] = MappingProxyType(
+    {
+        code: Meaning(severity, *words)
+        for severity, table in (
+            (Severity.ERROR, _ERRORS),
+            (Severity.WARNING, _WARNINGS),
+            (Severity.INFO, _INFOS),
+        )
+        for code, words in table.items()
+    }
+)
+
+
+def problem(
+    code: Code,
+    path: str,
+    place: tuple[int, int] | None = None,
+    *,
+    severity: Severity | None = None,
+    message: str | None = None,
+    hint: str | None = None,
+    scope: Scope = Scope.PROJECT,
+) -> Problem:
+    """A problem with the fixed words of its code; `message` and `hint` replace them where more is known."""
+    meaning = MEANINGS[code]
+    line, column = (None, None) if place is None else place
+    return Problem(
+        path=path,
+        severity=severity or meaning.severity,
+        code=code,
+        line=line,
+        column=column,
+        message=message or meaning.message,
+        hint=hint or meaning.hint,
+        scope=scope,
+    )

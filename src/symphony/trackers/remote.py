@@ -17,26 +17,26 @@ from symphony.config.settings import TrackerSettings
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue, normalise_state
 from symphony.domain.tools import ToolResult, ToolSpec
-from symphony.trackers import issue_tools
-from symphony.trackers.base import Comment, Sighting, TrackerError
+from symphony.trackers import tools
+from symphony.trackers.base import AccountInfo, Comment, TrackerError, not_moved
 from symphony.trackers.comments import agent_comment, agent_comment_key, defused
+from symphony.trackers.fields import Listing
 from symphony.trackers.http import (
     SHARED,
-    Dialect,
     Flow,
-    Governors,
     Http,
     Purpose,
+    RateLimiters,
+    ServiceProfile,
     Traffic,
     Transport,
     wall_ms,
 )
-from symphony.trackers.reading import Listing
 from symphony.trackers.registry import Place, States, TrackerKind
 from symphony.trackers.webhooks import Scheme
-from symphony.trackers.wording import not_moved
 
 __all__ = ["Access", "Flows", "RemoteConfig", "RemoteKind", "RemoteTracker"]
+
 
 _LOG = structlog.get_logger(__name__)
 _C = TypeVar("_C", bound="RemoteConfig")
@@ -79,7 +79,7 @@ class Flows(Protocol):
         ...
 
     @property
-    def dialect(self) -> Dialect:
+    def dialect(self) -> ServiceProfile:
         """What is particular to the service."""
         ...
 
@@ -111,7 +111,7 @@ class Flows(Protocol):
         """Give an issue another state, and return the state that was read back."""
         ...
 
-    def look(self) -> Flow[Sighting]:
+    def look(self) -> Flow[AccountInfo]:
         """Who we are there, what is in scope, and which states there are; for `symphony tracker check`."""
         ...
 
@@ -155,7 +155,7 @@ class RemoteKind(TrackerKind, Generic[_C]):
         environment: Mapping[str, str],
         *,
         transport: Transport | None = None,
-        governors: Governors = SHARED,
+        governors: RateLimiters = SHARED,
         now_ms: Callable[[], int] = wall_ms,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> "RemoteTracker":
@@ -245,7 +245,7 @@ class RemoteTracker:
 
     def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
         """`issue_move` and `issue_comment`, then the tools of the adapter."""
-        return (*issue_tools.SPECS, *self.flows.tools())
+        return (*tools.SPECS, *self.flows.tools())
 
     async def execute_agent_tool(
         self, name: str, arguments: Mapping[str, Any], *, issue: Issue
@@ -256,9 +256,9 @@ class RemoteTracker:
             return ToolResult.error(f"there is no tool {name[:80]!r}", supportedTools=known)
         try:
             match name:
-                case issue_tools.MOVE:
+                case tools.MOVE:
                     return await self._agent_moves(arguments, issue)
-                case issue_tools.COMMENT:
+                case tools.COMMENT:
                     return await self._agent_comments(arguments, issue)
                 case _:
                     flow = self.flows.call(name, arguments, issue=issue)
@@ -269,7 +269,7 @@ class RemoteTracker:
             return ToolResult.error(f"the tool failed: {type(error).__name__}")
 
     async def _agent_moves(self, arguments: Mapping[str, Any], issue: Issue) -> ToolResult:
-        problem = issue_tools.argument_problem(arguments, state=issue_tools.MAX_STATE_CHARS)
+        problem = tools.argument_problem(arguments, state=tools.MAX_STATE_CHARS)
         if problem is not None:
             return ToolResult.error(problem)
         state = await self._moved(issue.id, arguments["state"].strip(), purpose=Purpose.TOOL)
@@ -277,7 +277,7 @@ class RemoteTracker:
 
     async def _agent_comments(self, arguments: Mapping[str, Any], issue: Issue) -> ToolResult:
         """Write a new comment, unless it is the one whose writing was not answered and it stands there."""
-        problem = issue_tools.argument_problem(arguments, body=issue_tools.MAX_COMMENT_CHARS)
+        problem = tools.argument_problem(arguments, body=tools.MAX_COMMENT_CHARS)
         if problem is not None:
             return ToolResult.error(problem)
         body = arguments["body"]
@@ -354,7 +354,7 @@ class RemoteTracker:
             raise not_moved(self.flows.dialect.service, issue_id, wanted=state, found=found)
         return found
 
-    async def look(self) -> Sighting:
+    async def look(self) -> AccountInfo:
         """Who we are there and what there is. Raises `TrackerError`."""
         return await self.http.run(self.flows.look(), purpose=Purpose.REFRESH)
 

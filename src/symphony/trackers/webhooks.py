@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from symphony.domain.decoding import UNREADABLE
+from symphony.domain.failures import UNREADABLE
 from symphony.trackers.comments import is_marked
-from symphony.trackers.reading import items, mapping, text, whole
+from symphony.trackers.fields import items, mapping, text, whole
 
 __all__ = [
     "ASANA",
@@ -31,6 +31,7 @@ __all__ = [
     "Said",
     "Scheme",
 ]
+
 
 Headers = Mapping[str, str]
 """Names in lower case."""

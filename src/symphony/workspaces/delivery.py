@@ -21,28 +21,33 @@ import structlog
 from anyio import to_thread
 
 from symphony.config.settings import WorkspaceSettings
-from symphony.domain.disk import is_full, make_room
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.workspaces.changes import NUMSTAT, Changes, parse_numstat
+from symphony.domain.failures import Blame, Category, Failure, is_full, make_room
 from symphony.workspaces.files import drop
-from symphony.workspaces.git import Git, GitError, without_credentials
+from symphony.workspaces.git import (
+    Git,
+    GitError,
+    RefSnapshot,
+    Shadow,
+    glance,
+    open_shadow,
+    read_ref,
+    without_credentials,
+)
 from symphony.workspaces.layout import Layout, resolve
 from symphony.workspaces.mirror import Mirror
-from symphony.workspaces.model import Delivery
-from symphony.workspaces.refs import read_ref
-from symphony.workspaces.remote import Login, apart
-from symphony.workspaces.shadow import Glance, Shadow, glance, open_shadow
+from symphony.workspaces.model import NUMSTAT, Changes, Delivery, Login, apart, parse_numstat
 
 __all__ = [
-    "Courier",
-    "Parcel",
-    "Whereabouts",
+    "BranchLocation",
+    "DeliverySource",
+    "Publisher",
     "delivery_failure",
     "local_repository",
     "mirror_of",
     "push_failure",
     "whereabouts",
 ]
+
 
 _PUSH = ("push", "--quiet", "--no-verify", "--no-follow-tags", "--no-signed", "--recurse-submodules=no")
 _PROBED = "refs/heads/symphony/doctor"  # named in dry runs only
@@ -53,7 +58,7 @@ _FETCH = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-m
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whereabouts:
+class BranchLocation:
     """Where a person finds a delivered branch.
 
     `place` is a repository: a path or an address without credentials. `fetch` is the command that brings the
@@ -64,7 +69,7 @@ class Whereabouts:
     fetch: str | None
 
 
-def whereabouts(settings: WorkspaceSettings, branch: str, *, pushed: bool) -> Whereabouts | None:
+def whereabouts(settings: WorkspaceSettings, branch: str, *, pushed: bool) -> BranchLocation | None:
     """Where a branch that was delivered with these settings is; `None` where hooks populate workspaces.
 
     `pushed` says whether `origin` has it. Looks at no branch, so it can be told of one to come.
@@ -73,14 +78,14 @@ def whereabouts(settings: WorkspaceSettings, branch: str, *, pushed: bool) -> Wh
     if repository is None:
         return None
     if local_repository(repository) is not None:
-        return Whereabouts(place=repository, fetch=None)
+        return BranchLocation(place=repository, fetch=None)
     if pushed:
-        return Whereabouts(
+        return BranchLocation(
             place=without_credentials(repository), fetch=f"git fetch origin {shlex.quote(branch)}"
         )
     mirror = str(mirror_of(settings))
     refspec = shlex.quote(f"{branch}:{branch}")
-    return Whereabouts(place=mirror, fetch=f"git fetch {shlex.quote(mirror)} {refspec}")
+    return BranchLocation(place=mirror, fetch=f"git fetch {shlex.quote(mirror)} {refspec}")
 
 
 def mirror_of(settings: WorkspaceSettings) -> Path:
@@ -93,7 +98,7 @@ def mirror_of(settings: WorkspaceSettings) -> Path:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parcel:
+class DeliverySource:
     """What is known of a workspace whose work is to be delivered."""
 
     path: Path
@@ -102,7 +107,7 @@ class Parcel:
     sealed: Mapping[str, str] | None
 
 
-class Courier:
+class Publisher:
     """Delivers from workspaces of one repository."""
 
     def __init__(self, git: Git, layout: Layout, mirror: Mirror, repository: str, *, push: bool) -> None:
@@ -113,7 +118,7 @@ class Courier:
         self._local = local_repository(repository)
         self._push = push
 
-    async def deliver(self, parcel: Parcel) -> Delivery:
+    async def deliver(self, parcel: DeliverySource) -> Delivery:
         """Deliver what is committed; what an agent or git did wrong is told in the `failure` and not raised.
 
         The modes of files in a workspace are left as they are: they can be part of the work.
@@ -132,7 +137,9 @@ class Courier:
             room = make_room(self._mirror.path.parent) if is_full(error) else _repair(parcel.path)
             return replace(nothing, failure=delivery_failure(str(error), hint=room))
 
-    async def _deliver(self, parcel: Parcel, seen: Glance, checked_out: str, nothing: Delivery) -> Delivery:
+    async def _deliver(
+        self, parcel: DeliverySource, seen: RefSnapshot, checked_out: str, nothing: Delivery
+    ) -> Delivery:
         async with open_shadow(
             self._git,
             self._staging,
@@ -158,7 +165,7 @@ class Courier:
         failure = await self.push(parcel.branch)
         return replace(delivery, pushed=failure is None, push_failure=failure)
 
-    async def _to_mirror(self, shadow: Shadow, parcel: Parcel, head: str) -> bool:
+    async def _to_mirror(self, shadow: Shadow, parcel: DeliverySource, head: str) -> bool:
         """Whether there is a branch to deliver; one without a commit of its own is not made."""
         ref = f"refs/heads/{parcel.branch}"
         there = await to_thread.run_sync(read_ref, self._mirror.path, ref)
@@ -169,7 +176,7 @@ class Courier:
             await self._git.isolated("-C", self._mirror.path, *_FETCH, shadow.git_dir, f"+{shadow.tip}:{ref}")
         return True
 
-    async def _count(self, parcel: Parcel, head: str) -> int:
+    async def _count(self, parcel: DeliverySource, head: str) -> int:
         """How far the branch is ahead of where it began, or of all that the repository has."""
         since = parcel.base_commit or "--remotes"
         counted = await self._git.isolated(
@@ -177,7 +184,7 @@ class Courier:
         )
         return int(counted)
 
-    async def _changes(self, parcel: Parcel, head: str) -> Changes | None:
+    async def _changes(self, parcel: DeliverySource, head: str) -> Changes | None:
         """What the branch changes since it began; `None` where that is not known."""
         if parcel.base_commit is None:
             return None
@@ -380,7 +387,7 @@ def local_repository(repository: str) -> Path | None:
     return path if path.is_absolute() else None
 
 
-async def _choose(shadow: Shadow, branch: str, seen: Glance, head: str) -> tuple[str, str | None]:
+async def _choose(shadow: Shadow, branch: str, seen: RefSnapshot, head: str) -> tuple[str, str | None]:
     """The commit that stands for the work, and what to tell people about the choice.
 
     Agents make branches of their own. As long as `HEAD` goes on from the issue's branch, it is the work.

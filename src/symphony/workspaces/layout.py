@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from symphony.domain.failures import Category
-from symphony.domain.ids import UnsafeKeyError, workspace_key
-from symphony.workspaces.model import WorkspaceError
-from symphony.workspaces.remote import apart
+from symphony.domain.issue import UnsafeKeyError, workspace_key
+from symphony.workspaces.model import WorkspaceError, apart
 
 __all__ = ["Layout", "check_key", "contained", "key_of", "record_name", "resolve", "unreadable"]
+
 
 _METADATA = ".symphony"
 # `.git` would make the root itself look like a repository to every git command below it.

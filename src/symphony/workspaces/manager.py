@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -17,29 +17,12 @@ from symphony.domain.fault_points import Fault, FaultPoint, no_fault
 from symphony.domain.issue import Issue
 from symphony.domain.redaction import SHAPES_ONLY, Redaction
 from symphony.processes.base import Host
-from symphony.workspaces.checkout import Checkout
-from symphony.workspaces.delivery import Courier, Parcel, local_repository, push_failure
-from symphony.workspaces.files import fingerprint, is_directory
-from symphony.workspaces.finding import Finder
-from symphony.workspaces.forecast import NOT_POPULATED, Forecast, Foresight
-from symphony.workspaces.git import NETWORK_TIMEOUT_MS, Git, GitError
-from symphony.workspaces.guard import Guard
-from symphony.workspaces.hooks import Hook, HookCall, HookRunner
-from symphony.workspaces.layout import Layout
-from symphony.workspaces.lfs import carry_objects
-from symphony.workspaces.locks import locked
-from symphony.workspaces.mirror import Mirror, base_of, without_logins
-from symphony.workspaces.model import (
-    Delivery,
-    ProgressMark,
-    Removal,
-    Workspace,
-    WorkspaceError,
-    WorkspaceRecord,
-    cannot_be_made,
-)
-from symphony.workspaces.pinned import Pinned, Pins
-from symphony.workspaces.places import (
+from symphony.workspaces.delivery import DeliverySource, Publisher, local_repository, push_failure
+from symphony.workspaces.directories import (
+    OWN_ROOT_HINT,
+    Entry,
+    Finder,
+    Tenant,
     begin,
     checked,
     clear_leftovers,
@@ -48,17 +31,174 @@ from symphony.workspaces.places import (
     examined,
     forget,
     is_whole,
+    move_in,
+    read_entries,
+    read_entry,
+    refuse_second,
     see_writable,
     take_back,
     try_writing,
 )
-from symphony.workspaces.records import Entry, read_entries, read_entry
-from symphony.workspaces.refs import common_dir
-from symphony.workspaces.remote import apart
-from symphony.workspaces.shadow import MAX_ENTRIES, glance, open_shadow
-from symphony.workspaces.tenants import OWN_ROOT_HINT, Tenant, move_in, refuse_second
+from symphony.workspaces.export import (
+    NOT_POPULATED,
+    PinnedFiles,
+    PinnedFilesStore,
+    Previewer,
+    WorkspacePreview,
+)
+from symphony.workspaces.files import fingerprint, is_directory, is_missing
+from symphony.workspaces.git import (
+    MAX_ENTRIES,
+    MAX_POINTER_BYTES,
+    NETWORK_TIMEOUT_MS,
+    Git,
+    GitError,
+    RefSnapshot,
+    Shadow,
+    all_refs,
+    carry_objects,
+    common_dir,
+    glance,
+    is_content_of,
+    locked,
+    open_shadow,
+)
+from symphony.workspaces.hooks import Hook, HookCall, HookRunner
+from symphony.workspaces.layout import Layout
+from symphony.workspaces.mirror import Checkout, Mirror, base_of, without_logins
+from symphony.workspaces.model import (
+    Delivery,
+    ProgressMark,
+    Removal,
+    Workspace,
+    WorkspaceError,
+    WorkspaceRecord,
+    apart,
+    cannot_be_made,
+)
 
-__all__ = ["SUBMODULES_HINT", "WorkspaceManager"]
+__all__ = ["SUBMODULES_HINT", "Guard", "WorkspaceManager", "reason_to_stay"]
+
+
+# Whether a workspace may be deleted: never while it holds work that is nowhere else.
+#
+# In doubt it is kept, and the reason is told.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """Judges workspaces of one root.
+
+    `mirror` is null for workspaces that hooks populated: there only their own tracking refs tell what a
+    remote has. Without `keep_dirty` uncommitted work may go; commits that are nowhere else never may.
+    """
+
+    git: Git
+    layout: Layout
+    mirror: Mirror | None
+    keep_dirty: bool
+
+    async def reason_to_keep(self, path: Path, sealed: Mapping[str, str] | None) -> str | None:
+        """Why the workspace must stay, in one line; null when nothing would be lost."""
+        seen = await to_thread.run_sync(glance, path, None)
+        if seen.problem is not None:
+            return await to_thread.run_sync(self._unusable, path, seen.problem)
+        try:
+            async with open_shadow(
+                self.git,
+                self.layout.staging,
+                path,
+                seen.head,
+                sealed=sealed,
+                objects=None if self.mirror is None else self.mirror.objects,
+            ) as shadow:
+                return await self._dirty(shadow, path) or await self._undelivered(shadow, seen)
+        except (GitError, OSError) as error:
+            return f"its repository cannot be inspected: {error}"
+
+    def _unusable(self, path: Path, problem: str) -> str | None:
+        """A directory that surely never was a repository holds nothing that we know how to keep."""
+        if self.mirror is None and is_missing(path / ".git"):
+            return None
+        return f"{problem}, so it cannot be told whether work would be lost"
+
+    async def _dirty(self, shadow: Shadow, path: Path) -> str | None:
+        if not self.keep_dirty:
+            return None
+        entries = [entry for entry in (await shadow.status()).split(b"\0") if entry]
+        in_lfs = bool(entries) and await to_thread.run_sync(is_directory, path / ".git/lfs")
+        if in_lfs:
+            entries = await self._without_pointers(shadow, path, entries)
+        if entries:
+            return f"{len(entries)} uncommitted or untracked file(s)"
+        if await shadow.submodules():
+            return "it has checked-out submodules, whose state cannot be inspected safely"
+        return None
+
+    async def _without_pointers(self, shadow: Shadow, path: Path, entries: list[bytes]) -> list[bytes]:
+        """The changes without files that are what a pointer of Git LFS says: no filter runs in a shadow."""
+        changed = {entry: entry.split(b" ", 8) for entry in entries if entry.startswith(b"1 .M ")}
+        pointers = await shadow.small_blobs((fields[7] for fields in changed.values()), MAX_POINTER_BYTES)
+
+        def unchanged(entry: bytes) -> bool:
+            fields = changed.get(entry)
+            if fields is None or fields[7] not in pointers:
+                return False
+            return is_content_of(pointers[fields[7]], path / fields[8].decode("utf-8", "surrogateescape"))
+
+        return await to_thread.run_sync(lambda: [entry for entry in entries if not unchanged(entry)])
+
+    async def _undelivered(self, shadow: Shadow, seen: RefSnapshot) -> str | None:
+        tips = {**seen.tips, **({"HEAD": seen.head} if seen.head else {})}
+        known = await to_thread.run_sync(self._known, seen)
+        for name, commit in tips.items():
+            if not await self._safe(shadow, commit, known):
+                return f"commits on {name.removeprefix('refs/heads/')} that were not delivered"
+        return None
+
+    def _known(self, seen: RefSnapshot) -> frozenset[str]:
+        """Commits that cannot be lost with the workspace."""
+        if self.mirror is None:
+            return frozenset(seen.remote_tips.values())
+        return frozenset(all_refs(self.mirror.path, "refs/").values())
+
+    async def _safe(self, shadow: Shadow, commit: str, known: frozenset[str]) -> bool:
+        return commit in known or await shadow.within(commit, known)
+
+
+# Why a workspace would have to stay, asked without removing or delivering anything.
+
+
+async def reason_to_stay(
+    path: Path,
+    *,
+    host: Host,
+    settings: WorkspaceSettings,
+    environment: Mapping[str, str],
+    secret_names: frozenset[str],
+) -> str | None:
+    """The line that `WorkspaceManager.remove` would give for keeping it; null when nothing would be lost.
+
+    A removal delivers committed work first, so what is kept here for that may go then.
+
+    Raises:
+        WorkspaceError: the path fails containment.
+    """
+    layout, path, entry, existed, foreign = await to_thread.run_sync(examined, path)
+    if foreign:
+        return foreign
+    if not existed or (entry is not None and not entry.ready):
+        return None
+    git = Git(host, environment, secret_names)
+    repo = None if entry is None else entry.repo
+    guard = Guard(
+        git=git,
+        layout=layout,
+        mirror=None if repo is None else Mirror(git, layout, repo),
+        keep_dirty=settings.keep_dirty,
+    )
+    return await guard.reason_to_keep(path, None if entry is None else entry.sealed)
+
 
 SUBMODULES_HINT = (
     "workspaces get their submodules by a hook: "
@@ -272,7 +412,7 @@ class WorkspaceManager:
     @asynccontextmanager
     async def foresee(
         self, identifier: str, paths: Sequence[str], *, base: bool = False
-    ) -> AsyncIterator[Foresight]:
+    ) -> AsyncIterator[WorkspacePreview]:
         """What an attempt would find in the issue's workspace, without making, fetching or changing anything.
 
         Of a workspace that is not there yet, `paths` (relative to it) are laid out in a private directory
@@ -288,16 +428,16 @@ class WorkspaceManager:
         entry = await to_thread.run_sync(read_entry, layout, key)
         whole = partial(is_whole, path, there, entry, populated=repo is not None)
         if not base and await to_thread.run_sync(self._finder.on_disk, whole):
-            yield Foresight(path=path, exists=True, tree=path)
+            yield WorkspacePreview(path=path, exists=True, tree=path)
         elif repo is None:
-            yield Foresight(path=path, exists=False, tree=None, note=NOT_POPULATED)
+            yield WorkspacePreview(path=path, exists=False, tree=None, note=NOT_POPULATED)
         else:
-            forecast = Forecast(self._git, self._mirror(layout, repo), repo, self._settings.base_branch)
+            forecast = Previewer(self._git, self._mirror(layout, repo), repo, self._settings.base_branch)
             pinned = partial(layout.pinned, paths=paths) if base else None
             async with forecast.lay_out(path, paths, pinned=pinned) as foresight:
                 yield foresight
 
-    async def pin(self, paths: Sequence[str]) -> Pinned:
+    async def pin(self, paths: Sequence[str]) -> PinnedFiles:
         """Files of the base branch in a place of their own (see `pinned`).
 
         Raises:
@@ -306,7 +446,7 @@ class WorkspaceManager:
         layout, repo = await to_thread.run_sync(self._finder.root), self._repo
         if repo is None:
             raise WorkspaceError.of(Category.WORKSPACE_REPOSITORY, "there is no workspace.repo")
-        return await Pins(
+        return await PinnedFilesStore(
             self._git, layout, self._mirror(layout, repo), repo, self._settings.base_branch
         ).pin(paths)
 
@@ -395,7 +535,9 @@ class WorkspaceManager:
             seen = await to_thread.run_sync(glance, path, None)
             return Delivery(branch=None, head=seen.head)
         courier = self._courier(layout, entry.repo)
-        parcel = Parcel(path=path, branch=entry.branch, base_commit=entry.base_commit, sealed=entry.sealed)
+        parcel = DeliverySource(
+            path=path, branch=entry.branch, base_commit=entry.base_commit, sealed=entry.sealed
+        )
         left = await to_thread.run_sync(self._carry, layout, entry.repo, path)
         delivery = await courier.deliver(parcel)
         return delivery if left is None else replace(delivery, warnings=(*delivery.warnings, left))
@@ -405,9 +547,9 @@ class WorkspaceManager:
         local = local_repository(repo)
         return carry_objects(path / ".git", (local and common_dir(local)) or layout.mirror(repo))
 
-    def _courier(self, layout: Layout, repo: str) -> Courier:
+    def _courier(self, layout: Layout, repo: str) -> Publisher:
         push = self._settings.push == "origin"
-        return Courier(self._git, layout, self._mirror(layout, repo), repo, push=push)
+        return Publisher(self._git, layout, self._mirror(layout, repo), repo, push=push)
 
     async def _reason_to_keep(self, layout: Layout, entry: Entry | None, path: Path) -> str | None:
         if entry is not None and not entry.ready:

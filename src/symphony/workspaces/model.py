@@ -1,23 +1,88 @@
 """The values that this layer hands out, and the one exception it raises."""
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
 
-from symphony.domain.disk import is_full, make_room
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.workspaces.changes import Changes
+from symphony.domain.failures import Blame, Category, Failure, SymphonyError, is_full, make_room
 
 __all__ = [
+    "NUMSTAT",
+    "Changes",
     "Delivery",
+    "FileChange",
+    "Login",
     "ProgressMark",
     "Removal",
     "Workspace",
     "WorkspaceError",
     "WorkspaceRecord",
+    "apart",
     "cannot_be_made",
     "invalid_cwd",
+    "parse_numstat",
     "vanished",
 ]
+
+
+# What changed between two commits, file by file, as `git diff --numstat` tells it.
+
+
+NUMSTAT: Final = ("--no-ext-diff", "--no-textconv", "--numstat", "-z")
+"""Options of `git diff` for `parse_numstat`; nothing that a repository names is run for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """One file; `path` is its new name. A binary file has 0 lines."""
+
+    path: str
+    insertions: int
+    deletions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """The changed files, in git's order."""
+
+    files: tuple[FileChange, ...] = ()
+
+    @property
+    def insertions(self) -> int:
+        """Lines added in all files."""
+        return sum(file.insertions for file in self.files)
+
+    @property
+    def deletions(self) -> int:
+        """Lines removed in all files."""
+        return sum(file.deletions for file in self.files)
+
+
+def parse_numstat(output: bytes) -> Changes:
+    """What `git diff --numstat -z` printed.
+
+    A file is `added TAB removed TAB path NUL`; a renamed one is `added TAB removed TAB NUL old NUL new NUL`.
+    What follows a record that is cut off is not counted.
+    """
+    records = iter(output.decode("utf-8", "backslashreplace").split("\0"))
+    files = []
+    for record in records:
+        added, separator, rest = record.partition("\t")
+        removed, tab, path = rest.partition("\t")
+        if not separator or not tab:
+            break
+        if not path:
+            _, path = next(records, ""), next(records, "")
+        files.append(FileChange(path=path, insertions=_lines(added), deletions=_lines(removed)))
+    return Changes(files=tuple(files))
+
+
+def _lines(count: str) -> int:
+    """The number that git printed, which is `-` for a binary file."""
+    return 0 if count == "-" else int(count)
 
 
 class WorkspaceError(SymphonyError):
@@ -138,3 +203,74 @@ def vanished(path: Path) -> Failure:
         message=f"the workspace {path} was deleted while the agent worked in it",
         hint="the next attempt makes it anew, from what was delivered before; see what cleans up there",
     )
+
+
+# The address of a repository, and the login that stood in it, kept apart.
+#
+# An address with a password would stand in configurations, records and command lines, which agents and
+# other users of the machine can read. So everything works with the address alone, and git is told the login
+# by a credential helper, for one command, one scheme and one host: what is redirected elsewhere takes no
+# login along. The login is in the environment of that git and of what git starts, as long as they run.
+
+
+_USER: Final = "SYMPHONY_REPO_USER"
+_PASSWORD: Final = "SYMPHONY_REPO_PASSWORD"  # noqa: S105 - the name of a variable
+_TOKEN_CHARS: Final = 20
+_HELPER: Final = (
+    f'!f() {{ test "$1" = get && printf \'username=%s\\npassword=%s\\n\' "${_USER}" "${_PASSWORD}"; }}; f'
+)
+# Up to the last @, as a password may hold one. With ssh the user belongs to the address, and a password is of
+# no use.
+_ADDRESS = re.compile(
+    r"(?i)(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<login>[^/?#]*)@(?P<host>[^@/?#]*)(?P<rest>.*)", re.DOTALL
+)
+_HOST = re.compile(r"[A-Za-z0-9.:\[\]_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who git is to one server; without a password git's own helpers are asked for it."""
+
+    server: str
+    user: str = field(repr=False)
+    password: str | None = field(repr=False)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What git is told on its command line, where nothing secret stands."""
+        key = f"credential.{self.server}"
+        if self.password is None:
+            return (f"--config-env={key}.username={_USER}",)
+        # The empty one lets no other helper answer first, or keep what ours says.
+        return ("-c", f"{key}.helper=", "-c", f"{key}.helper={_HELPER}")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that the options refer to."""
+        return {_USER: self.user, _PASSWORD: self.password or ""}
+
+    @property
+    def secrets(self) -> Iterator[str]:
+        """What must be shown nowhere; a long name is a token, as in `https://TOKEN:x-oauth-basic@host`."""
+        if self.password:
+            yield self.password
+        if len(self.user) >= _TOKEN_CHARS:
+            yield self.user
+
+
+def apart(address: str) -> tuple[str, Login | None]:
+    """The address without a login, and the login; an address of ssh keeps its user.
+
+    A login that git's protocol for credentials cannot express (with a line break) is left out.
+    """
+    found = _ADDRESS.fullmatch(address)
+    if found is None:
+        return address, None
+    scheme, host = found["scheme"], found["host"]
+    user, colon, password = found["login"].partition(":")
+    if scheme.lower() not in {"http", "https"}:
+        return f"{scheme}://{user}@{host}{found['rest']}", None
+    clean = f"{scheme}://{host}{found['rest']}"
+    login = Login(f"{scheme.lower()}://{host}", unquote(user), unquote(password) if colon else None)
+    told = f"{login.user}{login.password or ''}"
+    return clean, login if told.isprintable() and _HOST.fullmatch(host) else None

@@ -13,11 +13,16 @@ from pydantic import Field
 from typing_extensions import override
 
 from symphony.agents.backend import ProcessBackend, Start
-from symphony.agents.base import Capabilities, Preflight, SessionRequest, cannot_tell
+from symphony.agents.base import (
+    Capabilities,
+    Preflight,
+    SessionRequest,
+    cannot_tell,
+    resolve_workspace,
+    silence_limit,
+)
 from symphony.agents.events import AgentEvent, SessionStarted, Text, ToolCalled, TurnEnded, TurnStatus
-from symphony.agents.place import resolve_workspace
 from symphony.agents.process import AgentProcess
-from symphony.agents.silence import silence_limit
 from symphony.config.settings import AgentSection, session
 from symphony.domain.failures import Blame, Category, Failure
 

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from symphony.skills import SkillOptions, load
-from symphony.skills.parse import forget
+from symphony.skills.parser import forget
 
 PER_ROOT = 2_000
 WORDS = re.findall(

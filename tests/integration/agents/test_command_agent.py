@@ -16,16 +16,15 @@ import pytest
 from harness.real import require_bubblewrap
 from harness.secrets_probe import PROBE, TRACKER_SECRETS, plant
 from harness.sessions import briefed
-from symphony.agents.base import AgentError, Briefing, SessionRequest, Surroundings
+from symphony.agents.base import AgentError, BackendContext, Briefing, SessionRequest
 from symphony.agents.command import backend as backend_module
-from symphony.agents.command import papers as papers_module
+from symphony.agents.command import session as papers_module
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.command.session import CommandSession
 from symphony.agents.events import AgentEvent, SessionStarted, Text, TurnEnded, TurnStatus
 from symphony.agents.isolation import Isolation
 from symphony.agents.registry import create_backend
-from symphony.config.agents import NamedAgent
-from symphony.config.settings import CommandSettings
+from symphony.config.settings import CommandSettings, NamedAgent
 from symphony.domain.failures import Category, Failure
 from symphony.domain.tools import ToolResult
 from symphony.processes.base import Identity
@@ -57,8 +56,8 @@ class Bench:
     def workspace(self) -> Path:
         return self.root / "workspace"
 
-    def around(self) -> Surroundings:
-        return Surroundings(
+    def around(self) -> BackendContext:
+        return BackendContext(
             host=self.host,
             environ={"PATH": os.environ["PATH"], "HOME": str(self.root / "home"), **self.environ},
             secret_names=self.secret_names,

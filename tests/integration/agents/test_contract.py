@@ -20,19 +20,20 @@ from symphony import skills
 from symphony.agents.acp.profiles import PROFILES
 from symphony.agents.base import AgentError
 from symphony.agents.events import (
+    AgentEvent,
     ApprovalAnswered,
     InputRequired,
     ItemFinished,
     ItemStarted,
     Malformed,
+    RunStats,
     SessionStarted,
     Text,
     TurnEnded,
     TurnStatus,
 )
-from symphony.agents.fold import Progress
 from symphony.domain.failures import Category
-from symphony.scheduler.inputs import Thread
+from symphony.scheduler.messages import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -163,7 +164,7 @@ def with_a_skill(player: Player) -> str:
 
 async def test_tokens_are_counted_and_never_fall(talker: Player) -> None:
     assert talker.able.usage
-    progress, totals = Progress(), [0]
+    progress, totals = RunStats(), [0]
     async with talker.open() as session:
         for text in ("One.", "Two."):
             for event in await talker.play(session, Act("say", text)):

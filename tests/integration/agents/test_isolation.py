@@ -14,14 +14,14 @@ from anyio import to_thread
 
 from harness.real import require_bubblewrap
 from harness.sessions import SOURCE, git
+from integration.agents.conftest import Bench, RealBench
 from kit.model_server import edit_and_commit
-from symphony.agents.base import AgentError, Surroundings
+from symphony.agents.base import AgentError, BackendContext
 from symphony.agents.events import Text, TurnEnded, TurnStatus, Usage
 from symphony.agents.isolation import Isolation
 from symphony.agents.process import AgentProcess, Launch
 from symphony.agents.registry import create_backend
-from symphony.config.agents import NamedAgent
-from symphony.config.settings import CodexSettings
+from symphony.config.settings import CodexSettings, NamedAgent
 from symphony.domain.failures import Blame, Category
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ async def test_a_nested_sandbox_can_be_made(bench: Bench, bubblewrap: str) -> No
 def enclosed(bench: Bench, command: str, isolation: Isolation, **settings: Any) -> Any:
     """The backend as the daemon makes it."""
     section = CodexSettings(**{"command": command, "read_timeout_ms": 20_000, **settings})
-    around = Surroundings(
+    around = BackendContext(
         host=bench.host,
         environ=bench.environ,
         secret_names=frozenset(),

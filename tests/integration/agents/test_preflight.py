@@ -7,8 +7,9 @@ from uuid import uuid4
 
 import pytest
 
+from integration.agents.conftest import Bench
 from symphony.agents.base import AgentError
-from symphony.agents.codex.drift import ESSENTIAL, SCHEMAS
+from symphony.agents.codex.preflight import ESSENTIAL, SCHEMAS
 from symphony.domain.failures import Blame, Category
 
 if TYPE_CHECKING:

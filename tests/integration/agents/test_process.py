@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from integration.agents.conftest import Bench
 from symphony.agents.base import AgentError
 from symphony.agents.process import shell_argv
 from symphony.domain.failures import Category

@@ -16,10 +16,11 @@ import pytest
 from harness.acp import COMMENT, ENVELOPE, AcpBench
 from harness.acp_agents import DRIVEN, Driven, furnish, place
 from harness.real import require_acp
-from kit.model_server import HttpError, ModelServer, Scenario, say
+from kit.model_server import HttpError, ModelServer, Recorded, Scenario, say
 from symphony.agents.acp.profiles import PROFILES
 from symphony.agents.base import AgentError
 from symphony.agents.events import (
+    AgentEvent,
     ApprovalAnswered,
     InputRequired,
     ItemFinished,
@@ -32,7 +33,7 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.domain.failures import Category
-from symphony.scheduler.inputs import Thread
+from symphony.scheduler.messages import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -12,7 +12,7 @@ import pytest
 from harness.real import require_aider, require_bubblewrap
 from harness.sessions import briefed
 from kit.model_server import HttpError, ModelServer, say, unauthorized
-from symphony.agents.base import Briefing, SessionRequest, Surroundings
+from symphony.agents.base import BackendContext, Briefing, SessionRequest
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.command.profiles import PROFILES
 from symphony.agents.events import AgentEvent, Text, TurnEnded, TurnStatus
@@ -68,7 +68,7 @@ def backend(
         "TRACKER_TOKEN": "a-secret",
         "GEMINI_API_KEY": "a-key-of-another",
     }
-    around = Surroundings(
+    around = BackendContext(
         host=LocalHost(),
         environ=environ,
         secret_names=frozenset({"TRACKER_TOKEN"}),

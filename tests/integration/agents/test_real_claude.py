@@ -13,20 +13,11 @@ import pytest
 from harness.claude import COMMENT, ClaudeBench
 from harness.real import require_bubblewrap, require_claude
 from kit.claude_home import KEY, claude_home
-from kit.model_server import (
-    Cut,
-    Hang,
-    HttpError,
-    ModelServer,
-    Recorded,
-    Scenario,
-    api_error,
-    say,
-    tool,
-)
+from kit.model_server import Cut, Hang, HttpError, ModelServer, Recorded, Scenario, api_error, say, tool
 from symphony.agents.base import AgentError
 from symphony.agents.claude.backend import ATTACHMENTS
 from symphony.agents.events import (
+    AgentEvent,
     ApprovalAnswered,
     ContextCompacted,
     InputRequired,
@@ -41,7 +32,7 @@ from symphony.agents.events import (
 )
 from symphony.agents.isolation import Isolation
 from symphony.domain.failures import Category
-from symphony.scheduler.inputs import Thread
+from symphony.scheduler.messages import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -9,6 +9,7 @@ from uuid import uuid4
 import anyio
 import pytest
 
+from integration.agents.conftest import RealBench
 from kit.model_server import (
     Cut,
     Hang,
@@ -25,6 +26,7 @@ from kit.model_server import (
     usage_limit,
 )
 from symphony.agents.base import AgentError
+from symphony.agents.codex.session import CodexSession
 from symphony.agents.events import (
     AgentEvent,
     ApprovalAnswered,
@@ -32,16 +34,17 @@ from symphony.agents.events import (
     ItemFinished,
     ItemStarted,
     RateLimits,
+    RunStats,
     SessionStarted,
     Text,
+    Tokens,
     ToolCalled,
     TurnEnded,
     TurnStatus,
     Usage,
 )
-from symphony.agents.fold import Progress, Tokens
 from symphony.domain.failures import Category
-from symphony.scheduler.inputs import Thread
+from symphony.scheduler.messages import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -348,7 +351,7 @@ async def test_a_thread_is_gone_on_with_after_its_process_was_killed_in_mid_turn
     totals = [event.total_tokens for event in after if isinstance(event, Usage)]
     assert totals[0] == mark.total_tokens, "the old totals are told once more"
     assert totals[-1] == mark.total_tokens + 110, "and one answer of the model is added"
-    progress = Progress()
+    progress = RunStats()
     progress.resumes(
         Tokens(
             input_tokens=thread.input_tokens,

@@ -15,7 +15,7 @@ from harness.real import require_codex
 from harness.sessions import briefed
 from kit.codex_home import codex_home
 from kit.model_server import ModelServer, say, shell
-from symphony.agents.base import Briefing, SessionRequest, Surroundings
+from symphony.agents.base import BackendContext, Briefing, SessionRequest
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.events import Text, TurnEnded, TurnStatus
 from symphony.config.settings import CommandSettings
@@ -64,7 +64,7 @@ def workspace() -> Iterator[Path]:
 async def test_codex_exec_commits_in_its_sandbox(workspace: Path) -> None:
     codex = require_codex()
     with ModelServer({"work": (shell(COMMIT), say("Done."))}) as server, codex_home(server.base_url) as home:
-        around = Surroundings(
+        around = BackendContext(
             host=LocalHost(),
             environ={**home.env, "PATH": f"{codex.parent}:{home.env['PATH']}"},
             secret_names=frozenset(),

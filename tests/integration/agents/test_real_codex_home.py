@@ -9,17 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from integration.agents.conftest import RealBench
 from kit.model_server import HttpError, say, shell, tool
-from symphony.agents.base import Surroundings
+from symphony.agents.base import BackendContext
 from symphony.agents.codex.backend import CodexBackend
-from symphony.agents.events import (
-    AgentEvent,
-    ApprovalAnswered,
-    InputRequired,
-    Notice,
-    TurnEnded,
-    TurnStatus,
-)
+from symphony.agents.events import AgentEvent, ApprovalAnswered, InputRequired, Notice, TurnEnded, TurnStatus
 from symphony.config.settings import CodexSettings
 from symphony.domain.failures import Blame
 
@@ -51,7 +45,7 @@ def private(bench: RealBench, **settings: Any) -> CodexBackend:
         settings=CodexSettings(
             **{"command": bench.command, "read_timeout_ms": 20_000, "home": "private", **settings}
         ),
-        around=Surroundings(
+        around=BackendContext(
             host=bench.host,
             environ=bench.environ,
             secret_names=frozenset(),

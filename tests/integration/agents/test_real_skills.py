@@ -11,13 +11,15 @@ import pytest
 from anyio import CapacityLimiter, to_thread
 
 from harness.binding import FakeTracker
+from integration.agents.conftest import RealBench
 from kit.model_server import say, tool
-from symphony.agents.base import AskOwnSkills, Briefing
+from symphony.agents.base import AskOwnSkills, Briefing, assemble
 from symphony.agents.codex.backend import skill_roots
-from symphony.agents.envelope import assemble
+from symphony.agents.codex.session import CodexSession
 from symphony.agents.events import ContextCompacted, TurnEnded, TurnStatus
-from symphony.daemon.session_tools import SessionTools
+from symphony.daemon.skills import SessionTools
 from symphony.domain.issue import Issue
+from symphony.domain.tools import ToolResult
 from symphony.skills import ActivationMode, Native, Offer, SkillOptions, load, render, settle
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from kit.app_server_schema import AppServerSchema, violations
-from symphony.agents.codex import params
-from symphony.agents.codex.drift import SCHEMAS, TRIED, drift
-from symphony.agents.codex.policy import ANSWERED, REFUSED, Answer, OnApproval, Policy, decide, tool_answer
-from symphony.agents.wire.jsonrpc import Codec, ServerRequest
+from symphony.agents.codex import protocol
+from symphony.agents.codex.preflight import SCHEMAS, TRIED, drift
+from symphony.agents.codex.session import ANSWERED, REFUSED, Answer, OnApproval, Policy, decide, tool_answer
+from symphony.agents.wire import Codec, ServerRequest
 from symphony.config.settings import CodexSettings
 from symphony.domain.tools import ToolResult, ToolSpec
 
@@ -55,12 +55,12 @@ def schema(folder: Path) -> AppServerSchema:
     return AppServerSchema(folder)
 
 
-def sent(method: str, asked: params.Params) -> Any:
+def sent(method: str, asked: protocol.Params) -> Any:
     return json.loads(Codec().request(method, asked)[1])
 
 
-def thread(settings: CodexSettings, envelope: str | None = "text") -> params.Params:
-    return params.thread_start(
+def thread(settings: CodexSettings, envelope: str | None = "text") -> protocol.Params:
+    return protocol.thread_start(
         settings, cwd=CWD, envelope=envelope, tools=[TOOL], credentials=["OPENAI_API_KEY"]
     )
 
@@ -69,24 +69,26 @@ def thread(settings: CodexSettings, envelope: str | None = "text") -> params.Par
 @pytest.mark.parametrize(
     ("method", "asked"),
     [
-        ("initialize", params.initialize()),
+        ("initialize", protocol.initialize()),
         ("thread/start", thread(CodexSettings())),
         (
             "thread/start",
             thread(CodexSettings(effort="high", model="m", thread_sandbox="danger-full-access"), None),
         ),
-        ("turn/start", params.turn_start(CodexSettings(), thread_id="t", cwd=CWD, prompt="p")),
+        ("turn/start", protocol.turn_start(CodexSettings(), thread_id="t", cwd=CWD, prompt="p")),
         (
             "turn/start",
-            params.turn_start(CodexSettings(thread_sandbox="read-only"), thread_id="t", cwd=CWD, prompt="p"),
+            protocol.turn_start(
+                CodexSettings(thread_sandbox="read-only"), thread_id="t", cwd=CWD, prompt="p"
+            ),
         ),
         (
             "thread/resume",
-            params.thread_resume(CodexSettings(model="m"), thread_id="t", cwd=CWD, credentials=["K"]),
+            protocol.thread_resume(CodexSettings(model="m"), thread_id="t", cwd=CWD, credentials=["K"]),
         ),
         (
             "turn/start",
-            params.turn_start(CodexSettings(), thread_id="t", cwd=CWD, prompt="p", envelope="text"),
+            protocol.turn_start(CodexSettings(), thread_id="t", cwd=CWD, prompt="p", envelope="text"),
         ),
         ("turn/interrupt", {"threadId": "t", "turnId": "u"}),
         ("thread/name/set", {"threadId": "t", "name": "MT-1: try"}),
@@ -94,13 +96,13 @@ def thread(settings: CodexSettings, envelope: str | None = "text") -> params.Par
         ("model/list", {}),
         (
             "command/exec",
-            {"command": ["true"], "cwd": "/x", "sandboxPolicy": params.turn_sandbox(CodexSettings(), CWD)},
+            {"command": ["true"], "cwd": "/x", "sandboxPolicy": protocol.turn_sandbox(CodexSettings(), CWD)},
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_our_requests_are_valid_for_the_installed_version(
-    schema: AppServerSchema, method: str, asked: params.Params
+    schema: AppServerSchema, method: str, asked: protocol.Params
 ) -> None:
     assert schema.of_client(sent(method, asked)) == ()
 

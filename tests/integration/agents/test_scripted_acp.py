@@ -16,12 +16,14 @@ from kit.speakers import scripted_acp
 from symphony.agents.base import AgentError
 from symphony.agents.events import (
     Activity,
+    AgentEvent,
     ApprovalAnswered,
     InputRequired,
     ItemFinished,
     ItemStarted,
     Malformed,
     Notice,
+    RunStats,
     SessionStarted,
     Text,
     ToolCalled,
@@ -29,10 +31,9 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
-from symphony.agents.fold import Progress
 from symphony.agents.isolation import Isolation
 from symphony.domain.failures import Blame, Category
-from symphony.scheduler.inputs import Thread
+from symphony.scheduler.messages import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +99,7 @@ async def test_work_is_told_as_items(bench: AcpBench) -> None:
 
 
 async def test_tokens_count_per_turn_and_fold_into_a_sum(bench: AcpBench) -> None:
-    progress = Progress()
+    progress = RunStats()
     used = []
     async with bench.session() as session:
         for text in ("one", "two"):

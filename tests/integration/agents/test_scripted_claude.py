@@ -14,11 +14,13 @@ from kit.speakers import scripted_claude
 from symphony.agents.base import AgentError
 from symphony.agents.events import (
     Activity,
+    AgentEvent,
     ApprovalAnswered,
     InputRequired,
     ItemFinished,
     Malformed,
     Notice,
+    RunStats,
     SessionStarted,
     Text,
     ToolCalled,
@@ -26,12 +28,11 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
-from symphony.agents.fold import Progress
 from symphony.agents.isolation import Isolation
 from symphony.config.settings import ClaudeSettings
 from symphony.domain.failures import Blame, Category
 from symphony.domain.tools import ToolResult
-from symphony.scheduler.inputs import Thread
+from symphony.scheduler.messages import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -65,7 +66,7 @@ def of(kind: type[AgentEvent], events: Sequence[AgentEvent]) -> list[Any]:
 
 
 async def test_two_turns_run_on_one_process_and_each_token_counts_once(make: Make) -> None:
-    bench, progress = make(envelope="e" * 400), Progress()
+    bench, progress = make(envelope="e" * 400), RunStats()
     async with bench.session() as session:
         first = await bench.turn(session, bench.script({"write": "a.txt", "text": "a"}, {"commit": "add a"}))
         second = await bench.turn(session, bench.script({"say": "more"}))

@@ -5,14 +5,17 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from integration.agents.conftest import Bench
 from symphony.agents.base import AgentError
 from symphony.agents.events import (
     Activity,
+    AgentEvent,
     ApprovalAnswered,
     InputRequired,
     ItemFinished,
     Malformed,
     Notice,
+    RunStats,
     SessionStarted,
     Text,
     ToolCalled,
@@ -20,7 +23,6 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
-from symphony.agents.fold import Progress
 from symphony.domain.failures import Category
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ async def test_two_turns_run_on_one_process_and_one_thread(bench: Bench) -> None
 
 
 async def test_a_turn_folds_into_progress(bench: Bench) -> None:
-    progress = Progress()
+    progress = RunStats()
     async with bench.session(bench.scripted()) as session:
         for event in await bench.turn(session, bench.script({"say": "hello there"})):
             progress.add(event)

@@ -12,10 +12,11 @@ import pytest
 from harness.claude import COMMENT, ClaudeBench
 from harness.real import require_claude
 from harness.secrets_probe import PROBE, TRACKER_SECRETS, plant
+from integration.agents.conftest import Bench, RealBench
 from kit.claude_home import claude_home
 from kit.model_server import ModelServer, say, shell, tool
 from kit.speakers import scripted_claude
-from symphony.agents.base import Surroundings
+from symphony.agents.base import BackendContext
 from symphony.agents.codex.backend import CodexBackend
 from symphony.agents.events import ItemFinished, TurnEnded, TurnStatus
 from symphony.config.settings import CodexSettings
@@ -34,7 +35,7 @@ CODEX = frozenset({"OPENAI_API_KEY", "CODEX_API_KEY"})
 def backend(bench: Bench, command: str, **settings: object) -> CodexBackend:
     return CodexBackend(
         settings=CodexSettings.model_validate({"command": command, "read_timeout_ms": 20_000, **settings}),
-        around=Surroundings(
+        around=BackendContext(
             host=bench.host,
             environ=bench.environ,
             secret_names=TRACKER_SECRETS,

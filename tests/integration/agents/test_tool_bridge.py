@@ -21,11 +21,11 @@ from anyio.abc import SocketStream
 
 from harness.real import require_bubblewrap
 from harness.sessions import briefed
-from symphony.agents.base import AgentError, Briefing, SessionRequest, Surroundings
+from symphony.agents.base import AgentError, BackendContext, Briefing, SessionRequest
 from symphony.agents.events import ToolCalled
 from symphony.agents.isolation import Isolation
 from symphony.agents.mcp import relay
-from symphony.agents.mcp.bridge import Bridge, peer_pid, tool_bridge
+from symphony.agents.mcp.server import Bridge, peer_pid, tool_bridge
 from symphony.domain.failures import Category
 from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.processes.base import HostProcess, Identity
@@ -74,7 +74,7 @@ class Desk:
             stderr_path=self.directory / "stderr.log",
             on_spawned=self.spawned.append,
         )
-        around = Surroundings(
+        around = BackendContext(
             host=self.host,
             environ=environ or {},
             secret_names=frozenset(),

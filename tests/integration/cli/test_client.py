@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from harness.chronicle import populated, sent
-from symphony.cli.client import Client, RefusedError, reach
-from symphony.cli.control import Control, UnreachableError, absence, find_daemon
+from symphony.api.models import Agent, Prompt, Refresh, Skills, State
+from symphony.cli.client import Client, Control, RefusedError, UnreachableError, absence, find_daemon, reach
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.observability.model import Agent, Prompt, Refresh, Skills, State
 
 Handler = Callable[[socket.socket, str], None]
 

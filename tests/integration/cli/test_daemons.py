@@ -14,7 +14,7 @@ import pytest
 
 from harness.project import Project, until
 from published.schemas import conforms_to
-from symphony.daemon.known_places import FOLDER
+from symphony.daemon.state_dir import FOLDER
 
 
 class Host:

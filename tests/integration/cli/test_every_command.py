@@ -16,7 +16,7 @@ import pytest
 
 from harness.journalling import NOW, event, run, written
 from harness.project import Project
-from symphony.cli import main
+from symphony.cli.main import main
 
 _DEADLINE_S = 240  # sixty processes one after the other: seconds where nothing else runs
 _FORKS = """

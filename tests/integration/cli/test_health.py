@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from harness.project import Project
-from symphony.cli import health, main
+from symphony.cli.commands import health
+from symphony.cli.main import main
 
 SCHEMA = json.loads(
     (Path(__file__).parents[3] / "docs" / "schemas" / "health.schema.json").read_text(encoding="utf-8")

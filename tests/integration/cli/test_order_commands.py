@@ -13,13 +13,12 @@ from click.testing import CliRunner, Result
 from typing_extensions import override
 
 from published.schemas import conforms_to
+from symphony.api.models import Verb
 from symphony.api.port import MAX_ANSWER_CHARS
-from symphony.cli import drain as drain_module
-from symphony.cli import main
-from symphony.cli.client import RefusedError
-from symphony.cli.control import Control, unreachable
+from symphony.cli.client import Control, RefusedError, unreachable
+from symphony.cli.commands import steer as drain_module
 from symphony.cli.failures import CommandError
-from symphony.observability.model import Verb
+from symphony.cli.main import main
 
 ROOT = Path(__file__).parents[3]
 

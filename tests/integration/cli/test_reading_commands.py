@@ -19,16 +19,16 @@ from harness.journalling import claim, written
 from harness.pictures import NOW, busy, status_of
 from harness.project import Project
 from published.schemas import conforms_to
-from symphony.cli import main
-from symphony.cli.control import Control, UnreachableError, unreachable
+from symphony.api import documents
+from symphony.api.models import Refresh, State
+from symphony.cli.client import Control, UnreachableError, unreachable
+from symphony.cli.commands.status import CODES
 from symphony.cli.documents import Status
 from symphony.cli.facts import Facts
-from symphony.cli.status import CODES
+from symphony.cli.main import main
 from symphony.domain.issue import Selection
 from symphony.journal.model import ClaimRecord
-from symphony.observability import waiting
-from symphony.observability.model import Refresh, State
-from symphony.scheduler.inputs import ClaimKind
+from symphony.scheduler.messages import ClaimKind
 
 ROOT = Path(__file__).parents[3]
 LABEL = "labels: [agent]\n"
@@ -457,7 +457,7 @@ def test_what_makes_no_sense_is_a_usage_error(project: Project, arguments: list[
 
 
 def test_every_code_can_be_asked_for() -> None:
-    assert CODES == waiting.CODES
+    assert CODES == documents.CODES
 
 
 def test_a_large_board_without_a_daemon_is_counted_and_shown_in_part(project: Project) -> None:

@@ -17,8 +17,8 @@ from contract.desks import DESKS
 from contract.served import served
 from contract.vendor import Fault
 from harness.project import Project
-from symphony.cli import main
 from symphony.cli.failures import report
+from symphony.cli.main import main
 from symphony.domain.failures import SymphonyError
 
 ROOT = Path(__file__).parents[3]

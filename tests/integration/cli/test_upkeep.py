@@ -21,14 +21,13 @@ from click.testing import CliRunner
 
 from harness.journalling import NOW, claim, event, run, written
 from harness.project import SYMPHONY, Project, scripted
-from symphony.cli import main
 from symphony.cli.documents import CHECKS
-from symphony.daemon.state_dir import StateDirectory
-from symphony.daemon.state_place import instance_of
+from symphony.cli.main import main
+from symphony.daemon.state_dir import StateDirectory, instance_of
 from symphony.domain.failures import SymphonyError
 from symphony.journal.reader import open_reader
 from symphony.processes.local import LocalHost
-from symphony.processes.processes import INSTANCE_VARIABLE
+from symphony.processes.table import INSTANCE_VARIABLE
 
 ROOT = Path(__file__).parents[3]
 

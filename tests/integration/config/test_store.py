@@ -8,10 +8,9 @@ import anyio
 import pytest
 from watchfiles import Change
 
-from symphony.config.agents import AGENT_SECTIONS
-from symphony.config.document import Workflow, WorkflowFile, parse_workflow
 from symphony.config.errors import WorkflowError
-from symphony.config.store import Rejected, Reloaded, WorkflowStore
+from symphony.config.loader import Rejected, Reloaded, Workflow, WorkflowFile, WorkflowStore, parse_workflow
+from symphony.config.settings import AGENT_SECTIONS
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 
 Replace = Callable[[Path, str], None]

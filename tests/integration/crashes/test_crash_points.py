@@ -13,7 +13,7 @@ import pytest
 
 from harness.crashes import AFTERWARDS, table
 from harness.project import DEADLINE_S, Project, scripted
-from symphony.daemon.state_place import instance_of
+from symphony.daemon.state_dir import instance_of
 from symphony.domain.fault_points import FaultPoint
 from symphony.processes.local import LocalHost
 

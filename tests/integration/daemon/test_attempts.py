@@ -16,8 +16,7 @@ from harness.serving import move, serving
 from symphony.agents.base import Preflight, SessionRequest
 from symphony.agents.events import AgentEvent, SessionStarted, TurnEnded, TurnStatus
 from symphony.domain.failures import Category
-from symphony.scheduler.commands import CleanWorkspace, StartRun
-from symphony.scheduler.inputs import RunEnded, RunStage, SettingsChanged
+from symphony.scheduler.messages import CleanWorkspace, RunEnded, RunStage, SettingsChanged, StartRun
 
 pytestmark = pytest.mark.asyncio
 
@@ -60,7 +59,7 @@ class Listener(NoOwnSkills):
 @pytest.fixture
 def listener(monkeypatch: pytest.MonkeyPatch) -> Listener:
     made = Listener()
-    monkeypatch.setattr("symphony.daemon.bound.create_backend", lambda *_, **__: made)
+    monkeypatch.setattr("symphony.daemon.context.create_backend", lambda *_, **__: made)
     return made
 
 

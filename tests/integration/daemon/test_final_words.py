@@ -10,8 +10,7 @@ from harness.project import Project
 from harness.serving import move, serving
 from symphony.agents.base import Preflight, SessionRequest
 from symphony.agents.events import AgentEvent, RateLimits, SessionStarted, Text, Usage
-from symphony.scheduler.commands import StopReason, StopRun
-from symphony.scheduler.inputs import RunEnded
+from symphony.scheduler.messages import RunEnded, StopReason, StopRun
 
 pytestmark = pytest.mark.asyncio
 
@@ -63,7 +62,7 @@ async def test_what_the_agent_had_written_counts_although_its_issue_was_done_in_
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talker = Talker()
-    monkeypatch.setattr("symphony.daemon.bound.create_backend", lambda *_, **__: talker)
+    monkeypatch.setattr("symphony.daemon.context.create_backend", lambda *_, **__: talker)
     project.workflow()
     issue = project.issue("SYM-1")
     async with serving(project) as served:

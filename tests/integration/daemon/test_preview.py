@@ -12,14 +12,13 @@ from structlog.testing import capture_logs
 from harness.project import Project, scripted
 from harness.serving import serving
 from symphony.cli.serving import open_store
-from symphony.daemon.bound import Bound, bind
-from symphony.daemon.catalog import RunCatalog
-from symphony.daemon.preview import PromptPreview, preview
-from symphony.daemon.skill_source import skills_of_run
+from symphony.daemon.context import RuntimeContext, build_context
+from symphony.daemon.operator import PromptPreview, preview
+from symphony.daemon.skills import RunCatalog, skills_of_run
 from symphony.domain.failures import Category, SymphonyError
 from symphony.domain.issue import Issue
 from symphony.processes.local import LocalHost
-from symphony.scheduler.inputs import RunEnded
+from symphony.scheduler.messages import RunEnded
 from symphony.scheduler.state import AgentChoice
 from symphony.skills import Severity
 
@@ -62,13 +61,13 @@ def _files(root: Path) -> dict[str, int]:
     return {str(path): path.lstat().st_mtime_ns for path in root.rglob("*")}
 
 
-async def _bound(project: Project) -> Bound:
+async def _bound(project: Project) -> RuntimeContext:
     environment = project.env()
     store = await to_thread.run_sync(open_store, project.repo / "WORKFLOW.md", environment)
-    return bind(store.current(), host=LocalHost(), environment=environment)
+    return build_context(store.current(), host=LocalHost(), environment=environment)
 
 
-async def _issue(bound: Bound) -> Issue:
+async def _issue(bound: RuntimeContext) -> Issue:
     (issue,) = await bound.tracker.fetch_issues_by_ids(["SYM-1"])
     return issue
 
@@ -178,7 +177,7 @@ async def test_without_a_base_branch_there_is_no_catalog_and_no_replacement(proj
         }
     )
     workflow = replace(bound.workflow, settings=settings)
-    elsewhere = bind(workflow, host=LocalHost(), environment=project.env())
+    elsewhere = build_context(workflow, host=LocalHost(), environment=project.env())
     with capture_logs() as logs:
         catalog = await skills_of_run(elsewhere, workspace, "codex")
     assert catalog == RunCatalog()

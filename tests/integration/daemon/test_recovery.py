@@ -7,9 +7,9 @@ from contextlib import contextmanager
 import pytest
 from anyio import to_thread
 
-from symphony.daemon.recovery import glance, reap_predecessor
+from symphony.daemon.recovery import reap_predecessor, scan_orphans
 from symphony.processes.local import LocalHost
-from symphony.processes.processes import INSTANCE_VARIABLE
+from symphony.processes.table import INSTANCE_VARIABLE
 
 pytestmark = pytest.mark.asyncio
 
@@ -49,7 +49,7 @@ async def test_what_carries_our_mark_or_stands_in_the_journal_ends_and_nothing_e
         assert living(recorded)
         agent = host.identify(recorded.pid)
         assert agent is not None
-        assert await reap_predecessor(host, await glance(host), agents=[agent]) == 2
+        assert await reap_predecessor(host, await scan_orphans(host), agents=[agent]) == 2
         await to_thread.run_sync(marked.wait, 5)
         await to_thread.run_sync(recorded.wait, 5)
         assert living(other), "not ours to end"

@@ -10,11 +10,19 @@ from structlog.testing import capture_logs
 
 from harness.project import Project
 from harness.serving import Watcher, serving
-from symphony.config.store import WorkflowStore
+from symphony.config.loader import WorkflowStore
 from symphony.daemon import service
 from symphony.domain.failures import Category
-from symphony.scheduler.commands import FinishReason, FinishRun, StartRun
-from symphony.scheduler.inputs import Polled, RunEnded, RunStage, SettingsChanged, WorkflowRejected
+from symphony.scheduler.messages import (
+    FinishReason,
+    FinishRun,
+    Polled,
+    RunEnded,
+    RunStage,
+    SettingsChanged,
+    StartRun,
+    WorkflowRejected,
+)
 
 pytestmark = pytest.mark.asyncio
 

@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 
 from harness.project import Project
 from harness.serving import serving
-from symphony import skills
-from symphony.daemon import catalog, notes
-from symphony.scheduler.inputs import RunEnded
+from symphony import skills as all_skills
+from symphony.daemon import comments, skills
+from symphony.scheduler.messages import RunEnded
 from symphony.skills import SkillOptions, SkillSet
 from symphony.trackers.markdown import MarkdownTracker
 
@@ -66,7 +66,7 @@ async def test_a_tracker_that_hangs_at_a_comment_does_not_delay_the_run(
         await anyio.sleep_forever()
 
     monkeypatch.setattr(MarkdownTracker, "list_comments", hang)
-    monkeypatch.setattr(notes, "_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(comments, "_TIMEOUT_S", 60.0)
     await to_thread.run_sync(_setup, project)
     async with serving(project) as served:
         ended = await served.watcher.until_seen(RunEnded)
@@ -120,8 +120,8 @@ async def test_a_loader_that_fails_costs_the_list_and_turns_no_comment_into_reso
         gate.wait(30)
         return SkillSet(root=workspace)
 
-    monkeypatch.setattr(skills, "load", broken)
-    monkeypatch.setattr(catalog, "DEADLINE_S", 0.05)
+    monkeypatch.setattr(all_skills, "load", broken)
+    monkeypatch.setattr(skills, "LOAD_DEADLINE_S", 0.05)
     await to_thread.run_sync(lambda: project.issue("SYM-1", [*WORK, DONE]))
     outcomes, logs = await _run(project)
     assert outcomes == ["succeeded"]

@@ -13,33 +13,30 @@ from harness.project import Project, marked_processes, scripted
 from harness.scheduling import make_failure
 from harness.serving import DEADLINE_S, Watcher, make_service, serving
 from symphony.daemon import service
-from symphony.daemon.catalog import RunCatalog
-from symphony.daemon.skill_source import skills_of_run
+from symphony.daemon.skills import RunCatalog, skills_of_run
 from symphony.domain.failures import Blame, Category, SymphonyError
 from symphony.domain.issue import Issue
-from symphony.scheduler.commands import (
+from symphony.scheduler.machine import step
+from symphony.scheduler.messages import (
     CleanWorkspace,
     Command,
-    FinishReason,
-    FinishRun,
-    StartRun,
-    StopReason,
-    StopRun,
-)
-from symphony.scheduler.inputs import (
     DayBegan,
     DrainAsked,
-    Input,
+    Event,
+    FinishReason,
+    FinishRun,
     Polled,
     Recovered,
     RunEnded,
     RunStage,
     SettingsChanged,
+    StartRun,
+    StopReason,
+    StopRun,
     TurnEnded,
     WakeAsked,
     WorkflowRejected,
 )
-from symphony.scheduler.machine import step
 from symphony.scheduler.state import Cycle, State
 from symphony.trackers.markdown import MarkdownTracker
 from symphony.workspaces.manager import WorkspaceManager
@@ -264,7 +261,7 @@ async def test_a_crash_in_a_run_is_answered_once_and_costs_one_attempt(
             raise RuntimeError("a bug of ours")
         return await skills_of_run(*arguments)
 
-    monkeypatch.setattr("symphony.daemon.session_skills.skills_of_run", breaks_once)
+    monkeypatch.setattr("symphony.daemon.briefing.skills_of_run", breaks_once)
     project.workflow()
     project.issue("SYM-1", [*WORK, DONE])
     with capture_logs() as logs:
@@ -314,7 +311,7 @@ async def test_a_silent_agent_is_stopped_and_tried_again_and_leaves_nothing(proj
 
 
 async def test_an_observer_that_breaks_is_logged_and_the_work_goes_on(project: Project) -> None:
-    def broken(before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+    def broken(before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
         raise RuntimeError("cannot draw", before, fact, after, commands)
 
     project.workflow()
@@ -329,7 +326,7 @@ async def test_an_observer_that_breaks_is_logged_and_the_work_goes_on(project: P
 async def test_a_refresh_whose_step_failed_does_not_swallow_those_after_it(project: Project) -> None:
     failures = iter([RuntimeError("a bug")])
 
-    def breaks_once(state: State, fact: Input, now_ms: int) -> tuple[State, tuple[Command, ...]]:
+    def breaks_once(state: State, fact: Event, now_ms: int) -> tuple[State, tuple[Command, ...]]:
         if isinstance(fact, WakeAsked) and fact.reason == "operator":
             for failure in failures:
                 raise failure
@@ -376,7 +373,7 @@ async def test_a_workflow_file_that_cannot_be_watched_is_still_looked_at(
         raise RuntimeError("no watches left")
         yield
 
-    monkeypatch.setattr("symphony.config.store.WorkflowStore.changes", broken)
+    monkeypatch.setattr("symphony.config.loader.WorkflowStore.changes", broken)
     project.workflow()
     async with serving(project) as served:
         await served.watcher.until_seen(Polled)
@@ -458,7 +455,7 @@ async def test_with_once_a_workflow_that_breaks_is_a_failure(project: Project) -
     project.issue("SYM-1", [{"write": "WORKFLOW.md", "text": "nothing"}])
     workflow = project.repo / "WORKFLOW.md"
 
-    def breaks(before: State, fact: Input, after: State, commands: tuple[Command, ...]) -> None:
+    def breaks(before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
         del before, after, commands
         if isinstance(fact, TurnEnded):
             daemon.post(WorkflowRejected(failure=make_failure("broken", where=str(workflow))))

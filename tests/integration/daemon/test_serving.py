@@ -23,7 +23,7 @@ from symphony.daemon.http_server import reachable
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain.failures import Category, SymphonyError
 from symphony.domain.issue import Issue
-from symphony.scheduler.inputs import Polled, PollFailed, WakeAsked
+from symphony.scheduler.messages import Polled, PollFailed, WakeAsked
 from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import MarkdownTracker
 

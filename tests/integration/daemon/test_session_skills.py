@@ -12,10 +12,10 @@ from structlog.testing import capture_logs
 from harness.project import Project, scripted
 from harness.serving import serving
 from symphony.cli.serving import open_store
-from symphony.daemon.bound import bind
-from symphony.daemon.preview import PromptPreview, preview
+from symphony.daemon.context import build_context
+from symphony.daemon.operator import PromptPreview, preview
 from symphony.processes.local import LocalHost
-from symphony.scheduler.inputs import RunEnded
+from symphony.scheduler.messages import RunEnded
 from symphony.scheduler.state import AgentChoice
 
 pytestmark = pytest.mark.asyncio
@@ -65,7 +65,7 @@ async def run(
 async def _preview(project: Project) -> PromptPreview:
     environment = project.env()
     store = await to_thread.run_sync(open_store, project.repo / "WORKFLOW.md", environment)
-    bound = bind(store.current(), host=LocalHost(), environment=environment)
+    bound = build_context(store.current(), host=LocalHost(), environment=environment)
     (issue,) = await bound.tracker.fetch_issues_by_ids(["SYM-1"])
     return await preview(bound, issue, None, agent=AgentChoice())
 

@@ -19,7 +19,8 @@ from harness.serving import serving
 from symphony.agents.base import Briefing, Capabilities, Preflight, SessionRequest, cannot_tell
 from symphony.agents.events import AgentEvent, SessionStarted, TurnEnded, TurnStatus
 from symphony.domain.failures import Category, Failure
-from symphony.scheduler.inputs import RunEnded, SettingsChanged
+from symphony.domain.tools import ToolResult
+from symphony.scheduler.messages import RunEnded, SettingsChanged
 
 if TYPE_CHECKING:
     from symphony.domain.tools import ToolResult
@@ -66,7 +67,7 @@ class Listener(NoOwnSkills):
 @pytest.fixture
 def listener(monkeypatch: pytest.MonkeyPatch) -> Listener:
     made = Listener()
-    monkeypatch.setattr("symphony.daemon.bound.create_backend", lambda *_, **__: made)
+    monkeypatch.setattr("symphony.daemon.context.create_backend", lambda *_, **__: made)
     return made
 
 
@@ -181,7 +182,7 @@ async def test_a_session_goes_on_with_its_thread_or_starts_cold_where_the_agent_
     project: Project, monkeypatch: pytest.MonkeyPatch, *, forgotten: bool
 ) -> None:
     agent = Rememberer()
-    monkeypatch.setattr("symphony.daemon.bound.create_backend", lambda *_, **__: agent)
+    monkeypatch.setattr("symphony.daemon.context.create_backend", lambda *_, **__: agent)
     project.workflow()
     project.issue("SYM-1", text="The task itself.")
     async with serving(project) as first:

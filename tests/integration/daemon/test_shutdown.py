@@ -11,13 +11,12 @@ from structlog.testing import capture_logs
 from harness.project import Project
 from harness.serving import DEADLINE_S, Watcher, make_service
 from symphony.daemon.shutdown import serve_until_signalled
-from symphony.daemon.state_dir import StateDirectory
-from symphony.daemon.state_place import instance_of
+from symphony.daemon.state_dir import StateDirectory, instance_of
 from symphony.domain.failures import Category, SymphonyError
 from symphony.processes.local import LocalHost
-from symphony.scheduler.inputs import (
+from symphony.scheduler.messages import (
     DrainAsked,
-    Input,
+    Event,
     Polled,
     RunEnded,
     SettingsChanged,
@@ -64,7 +63,7 @@ async def test_a_second_signal_stops_what_the_first_one_let_run(project: Project
         watcher = await serve_and_signal(
             project, lambda seen: any(run.report.session_id for run in seen.running)
         )
-    kinds: list[type[Input]] = [type(fact) for fact in watcher.facts]
+    kinds: list[type[Event]] = [type(fact) for fact in watcher.facts]
     assert kinds.index(DrainAsked) < kinds.index(StopAsked) < kinds.index(RunEnded)
     assert watcher.outcomes == ["canceled"]
     told = [(line["signal"], line["now"]) for line in logs if line["event"] == "signal_received"]

@@ -21,8 +21,7 @@ from symphony.agents.events import (
     TurnStatus,
 )
 from symphony.domain.failures import Category
-from symphony.scheduler.commands import StopRun
-from symphony.scheduler.inputs import RunEnded
+from symphony.scheduler.messages import RunEnded, StopRun
 from symphony.workspaces.manager import WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
@@ -85,7 +84,7 @@ async def test_how_a_turn_ended_decides_how_its_run_ended(
     kind: str,
     category: Category,
 ) -> None:
-    monkeypatch.setattr("symphony.daemon.bound.create_backend", lambda *_, **__: OneTurn(last))
+    monkeypatch.setattr("symphony.daemon.context.create_backend", lambda *_, **__: OneTurn(last))
     project.workflow(agent={"max_retry_backoff_ms": 60_000})
     project.issue("SYM-1")
     async with serving(project) as served:
@@ -102,7 +101,7 @@ async def test_a_prompt_that_does_not_fit_the_model_is_a_matter_of_its_issue(
     """Where the agent did something first, it filled its context by itself."""
     agent = OneTurn(ended(TurnStatus.FAILED, Category.AGENT_CONTEXT_FULL))
     agent.first = ItemStarted(kind="command", summary="ls") if worked else None
-    monkeypatch.setattr("symphony.daemon.bound.create_backend", lambda *_, **__: agent)
+    monkeypatch.setattr("symphony.daemon.context.create_backend", lambda *_, **__: agent)
     project.workflow(agent={"max_retry_backoff_ms": 60_000})
     project.issue("SYM-1")
     async with serving(project) as served:
@@ -117,7 +116,7 @@ async def test_only_who_asks_for_an_approval_is_told_of_the_setting_for_approval
     project: Project, monkeypatch: pytest.MonkeyPatch, *, approval: bool
 ) -> None:
     asks = InputRequired(reason="well?", approval=approval)
-    monkeypatch.setattr("symphony.daemon.bound.create_backend", lambda *_, **__: OneTurn(asks))
+    monkeypatch.setattr("symphony.daemon.context.create_backend", lambda *_, **__: OneTurn(asks))
     project.workflow()
     project.issue("SYM-1")
     async with serving(project) as served:
@@ -147,7 +146,7 @@ async def test_a_stop_that_comes_while_an_asking_agent_ends_does_not_hide_that_i
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = AskingSlowly()
-    monkeypatch.setattr("symphony.daemon.bound.create_backend", lambda *_, **__: agent)
+    monkeypatch.setattr("symphony.daemon.context.create_backend", lambda *_, **__: agent)
     project.workflow()
     project.issue("SYM-1")
     async with serving(project) as served:
@@ -168,7 +167,7 @@ async def test_a_run_whose_work_could_not_be_delivered_for_a_fault_of_ours_is_no
         raise RuntimeError("a bug of ours")
 
     completed = OneTurn(ended(TurnStatus.COMPLETED))
-    monkeypatch.setattr("symphony.daemon.bound.create_backend", lambda *_, **__: completed)
+    monkeypatch.setattr("symphony.daemon.context.create_backend", lambda *_, **__: completed)
     monkeypatch.setattr(WorkspaceManager, "deliver", broken)
     project.workflow(agent={"max_turns": 1})
     project.issue("SYM-1")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.journalling import opened
-from symphony.journal.model import HealthState, Remembered
+from symphony.journal.model import HealthState, RecoveredState
 from symphony.journal.reader import open_reader
 
 
@@ -29,7 +29,7 @@ def counted_until_killed(path: Path, first: int, lines: int) -> int:
     return flushed
 
 
-async def remembered(path: Path) -> Remembered:
+async def remembered(path: Path) -> RecoveredState:
     journal = await opened(path)
     assert journal.health.state is HealthState.OK
     assert journal.take_notices() == ()

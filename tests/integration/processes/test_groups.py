@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from symphony.processes.groups import RunGroups, own_group
-from symphony.processes.processes import ProcessTable
+from symphony.processes.cgroups import RunGroups, own_group
+from symphony.processes.table import ProcessTable
 
 # A daemon in small, which joins the group first. What it starts loses mark, parents and session.
 _DAEMON = """
@@ -155,7 +155,7 @@ def test_a_group_is_not_taken_away_from_a_run_that_is_about_to_join_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups, root, now = RunGroups(tmp_path, "i"), tmp_path / "symphony-i", [1_000.0]
-    monkeypatch.setattr("symphony.processes.groups.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("symphony.processes.cgroups.time.monotonic", lambda: now[0])
     groups.enter("run-1", ["true"])
     groups.enter("run-2", ["true"])
     assert sorted(place.name for place in root.iterdir()) == ["run-1", "run-2"], "both were just started"

@@ -14,8 +14,8 @@ import pytest
 
 from symphony.processes.base import Identity
 from symphony.processes.local import LocalHost
-from symphony.processes.processes import ProcessTable
 from symphony.processes.subreaper import available
+from symphony.processes.table import ProcessTable
 
 _ENV = {"PATH": os.environ["PATH"]}
 # A daemon in small: it starts what it is told to, says the number, and stays.

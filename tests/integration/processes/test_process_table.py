@@ -5,7 +5,7 @@ from pathlib import Path
 
 import psutil
 
-from symphony.processes.processes import ProcessTable
+from symphony.processes.table import ProcessTable
 
 
 def test_identity_comes_from_boot_id_and_start_time() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from symphony.processes.procfs import ProcFs, Stat
+from symphony.processes.table import ProcFs, Stat
 
 MARK = "SYMPHONY_RUN_ID"
 

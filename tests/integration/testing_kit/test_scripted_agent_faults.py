@@ -8,8 +8,8 @@ import psutil
 import pytest
 
 from kit.raw_client import RawClient
+from symphony.testing.scripted_agent.protocol import GARBAGE
 from symphony.testing.scripted_agent.script import block
-from symphony.testing.scripted_agent.wire import GARBAGE
 
 Start = Callable[..., RawClient]
 

@@ -17,7 +17,7 @@ from harness.project import Project, until
 from harness.real import require_emulate
 from symphony.config.settings import TrackerSettings
 from symphony.trackers.comments import Outcome, upsert_comment
-from symphony.trackers.http import Governors
+from symphony.trackers.http import RateLimiters
 from symphony.trackers.remote import RemoteTracker
 
 pytestmark = pytest.mark.timeout(300)
@@ -50,7 +50,7 @@ def tracker_of(provider: dict[str, Any]) -> RemoteTracker:
     settings = TrackerSettings(
         kind="github", provider=provider, active_states=ACTIVE, terminal_states=TERMINAL
     )
-    return remote_kind("github").connect(settings, {"GITHUB_TOKEN": SECRET}, governors=Governors())
+    return remote_kind("github").connect(settings, {"GITHUB_TOKEN": SECRET}, governors=RateLimiters())
 
 
 def ask_for_what_is_not_there(github: EmulatedGithub) -> None:

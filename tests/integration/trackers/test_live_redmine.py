@@ -12,10 +12,10 @@ from harness.project import Project, until
 from harness.real import require_redmine
 from symphony.config.settings import TrackerSettings
 from symphony.domain.failures import Category
+from symphony.trackers import redmine as adapter
 from symphony.trackers.base import TrackerError
 from symphony.trackers.comments import Outcome, upsert_comment
-from symphony.trackers.http import Governors
-from symphony.trackers.redmine import flows
+from symphony.trackers.http import RateLimiters
 from symphony.trackers.remote import RemoteTracker
 
 pytestmark = pytest.mark.timeout(300)
@@ -41,7 +41,7 @@ def tracker_of(redmine: LiveRedmine, key: str, *, project: str | None = None) ->
         terminal_states=("Closed", "Rejected"),
     )
     transport = CheckedTransport()
-    return remote_kind("redmine").connect(settings, {}, transport=transport, governors=Governors())
+    return remote_kind("redmine").connect(settings, {}, transport=transport, governors=RateLimiters())
 
 
 async def failure_of(tracker: RemoteTracker) -> tuple[Category, int | None]:
@@ -83,7 +83,7 @@ async def test_issues_are_read_with_their_ranks_and_blockers(redmine: LiveRedmin
 async def test_many_issues_come_in_pages_and_what_did_not_change_is_not_sent_again(
     redmine: LiveRedmine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flows, "PAGE", 5)
+    monkeypatch.setattr(adapter, "PAGE", 5)
     tracker = tracker_of(redmine, redmine.account("Developer"))
     wanted = {redmine.issue(f"Issue {number}", description="words " * 50) for number in range(12)}
     assert {issue.id for issue in await tracker.fetch_issues_by_states(["New"])} == wanted

@@ -10,13 +10,21 @@ from anyio.abc import SocketAttribute, SocketStream
 
 from symphony.domain.failures import Category
 from symphony.trackers.base import TrackerError
-from symphony.trackers.http import Dialect, ExchangeError, Governors, Http, HttpxTransport, Purpose, Request
-from symphony.trackers.http.model import Answer, Flow
+from symphony.trackers.http import (
+    ExchangeError,
+    Http,
+    HttpxTransport,
+    Purpose,
+    RateLimiters,
+    Request,
+    ServiceProfile,
+)
+from symphony.trackers.http.exchange import Answer, Flow
 
 pytestmark = pytest.mark.asyncio
 
 SECRET = "secret-0123456789"
-SERVICE = Dialect(service="Service", secret="tracker.provider.token", scope="tracker.provider.repo")
+SERVICE = ServiceProfile(service="Service", secret="tracker.provider.token", scope="tracker.provider.repo")
 Handler = Callable[[SocketStream], Coroutine[Any, Any, None]]
 
 
@@ -65,7 +73,7 @@ def http(base: str, **limits: Any) -> Http:
         credential=SECRET,
         headers={"authorization": f"Bearer {SECRET}"},
         transport=HttpxTransport(**limits),
-        governors=Governors(),
+        governors=RateLimiters(),
         sleep=no_sleep,
     )
 

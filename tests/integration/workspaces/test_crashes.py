@@ -12,11 +12,10 @@ from symphony.domain.failures import Category
 from symphony.domain.fault_points import FaultPoint
 from symphony.domain.issue import Issue
 from symphony.processes.local import LocalHost
+from symphony.workspaces import directories
 from symphony.workspaces import manager as under_test
-from symphony.workspaces import places
-from symphony.workspaces.manager import WorkspaceManager
+from symphony.workspaces.manager import WorkspaceManager, reason_to_stay
 from symphony.workspaces.model import WorkspaceError
-from symphony.workspaces.tidying import reason_to_stay
 
 pytestmark = pytest.mark.asyncio
 
@@ -41,7 +40,7 @@ def unkempt(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What would take a step back does nothing, as in a process that is gone."""
     with monkeypatch.context() as patch:
         patch.setattr(under_test, "take_back", lambda *_, **__: None)
-        patch.setattr(places, "forget", lambda *_: None)
+        patch.setattr(directories, "forget", lambda *_: None)
         with pytest.raises(Killed):
             yield
 
@@ -197,7 +196,7 @@ async def test_a_workspace_that_cannot_be_read_is_refused_and_kept(
     def refuse(path: Path) -> bool:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(places, "is_empty", refuse)
+    monkeypatch.setattr(directories, "is_empty", refuse)
     with pytest.raises(
         WorkspaceError, match=r"workspace_prepare_failed: .* cannot be made: .*denied"
     ) as caught:

@@ -6,9 +6,8 @@ import pytest
 
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
-from symphony.workspaces.changes import Changes, FileChange
 from symphony.workspaces.manager import WorkspaceManager
-from symphony.workspaces.model import Delivery, Workspace
+from symphony.workspaces.model import Changes, Delivery, FileChange, Workspace
 
 pytestmark = pytest.mark.asyncio
 

@@ -8,7 +8,7 @@ from blockbuster import BlockBuster, blockbuster_ctx
 from symphony.config.settings import HooksSettings
 from symphony.domain.issue import Issue
 from symphony.processes.local import LocalHost
-from symphony.processes.processes import ProcessTable
+from symphony.processes.table import ProcessTable
 from symphony.workspaces.manager import WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
@@ -25,7 +25,7 @@ def strict_loop() -> Iterator[BlockBuster]:
     with blockbuster_ctx("symphony") as buster:
         buster.functions["os.read"].can_block_in("subprocess.py", "_execute_child")
         for function in buster.functions.values():
-            function.can_block_in("symphony/processes/processes.py", _PROCESS_TABLE)
+            function.can_block_in("symphony/processes/table.py", _PROCESS_TABLE)
         yield buster
 
 

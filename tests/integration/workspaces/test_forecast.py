@@ -8,7 +8,7 @@ from anyio import to_thread
 
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
-from symphony.workspaces import forecast, shelf
+from symphony.workspaces import export
 from symphony.workspaces.manager import WorkspaceManager
 from symphony.workspaces.model import WorkspaceError
 
@@ -182,7 +182,7 @@ async def test_of_a_remote_the_mirror_is_asked_and_nothing_fetched(
 
 async def test_what_hooks_will_fill_is_not_known_before(make_manager: Make, root: Path) -> None:
     async with make_manager().foresee("MT-1", SKILLS) as foresight:
-        assert (foresight.tree, foresight.note) == (None, forecast.NOT_POPULATED)
+        assert (foresight.tree, foresight.note) == (None, export.NOT_POPULATED)
     assert _names(root) is None
 
 
@@ -207,7 +207,7 @@ async def test_too_much_is_left_unseen_with_a_word(
     make_manager: Make, git: Git, repo: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     _commit(git, repo, {".symphony/skills/a/SKILL.md": "A", ".symphony/skills/b/SKILL.md": "B"})
-    monkeypatch.setattr(shelf, limit, 1)
+    monkeypatch.setattr(export, limit, 1)
     async with make_manager(repo=str(repo)).foresee("MT-1", SKILLS) as foresight:
         assert foresight.tree is None
         assert foresight.note is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from symphony.domain.issue import Issue
-from symphony.workspaces.lfs import carry_objects
+from symphony.workspaces.git import carry_objects
 from symphony.workspaces.manager import WorkspaceManager
 from symphony.workspaces.model import WorkspaceRecord
 

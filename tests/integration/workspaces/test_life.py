@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from symphony.config.settings import HooksSettings
 from symphony.domain.failures import Blame, Category
 from symphony.domain.issue import Issue
-from symphony.workspaces import places
+from symphony.workspaces import directories
 from symphony.workspaces.manager import WorkspaceManager
 from symphony.workspaces.model import Removal, Workspace, WorkspaceError, WorkspaceRecord
 
@@ -556,7 +556,7 @@ class TestRemoval:
             raise OSError(16, "Device or resource busy")
 
         with monkeypatch.context() as patch, capture_logs() as logs:
-            patch.setattr(places, "delete_tree", refuse)
+            patch.setattr(directories, "delete_tree", refuse)
             assert (await manager.remove(await _only(manager))).removed
 
         assert not made.path.exists()

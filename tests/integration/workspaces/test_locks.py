@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from symphony.domain.issue import Issue
-from symphony.workspaces.locks import Tenancy
+from symphony.workspaces.git import RootLease
 from symphony.workspaces.manager import WorkspaceManager
 from symphony.workspaces.model import WorkspaceError
 
@@ -115,24 +115,24 @@ async def test_nothing_is_cleared_where_a_workspace_only_points_to(
 
 async def test_who_comes_to_a_root_waits_until_the_one_who_is_alone_there_is_done(tmp_path: Path) -> None:
     path = tmp_path / "tenants"
-    first, second = Tenancy.at(path), Tenancy.at(path)
+    first, second = RootLease.at(path), RootLease.at(path)
     assert first is not None
     assert second is not None
     assert (first.alone, second.alone) == (True, False)
     first.settle()
     second.settle()
     del first
-    third = Tenancy.at(path)
+    third = RootLease.at(path)
     assert third is not None
     assert not third.alone
     del second, third
-    fourth = Tenancy.at(path)
+    fourth = RootLease.at(path)
     assert fourth is not None
     assert fourth.alone
 
 
 async def test_where_there_can_be_no_file_nobody_is_told_and_nobody_is_alone(tmp_path: Path) -> None:
-    assert Tenancy.at(tmp_path) is None
+    assert RootLease.at(tmp_path) is None
 
 
 async def test_a_record_that_was_half_written_goes_with_the_next_start(

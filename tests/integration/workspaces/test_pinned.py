@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
-from symphony.workspaces import pinned, shelf
+from symphony.workspaces import export
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.manager import WorkspaceManager
 from symphony.workspaces.model import WorkspaceError
@@ -181,7 +181,7 @@ async def test_too_much_is_refused_and_leaves_nothing(
     make_manager: Make, git: Git, repo: Path, root: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     _commit(git, repo, {FILE: "AA", ".symphony/skills/b/SKILL.md": "BB"})
-    monkeypatch.setattr(shelf, limit, 1)
+    monkeypatch.setattr(export, limit, 1)
     with pytest.raises(WorkspaceError) as refused:
         await make_manager(repo=str(repo)).pin(PATHS)
     assert refused.value.failure.category is Category.WORKSPACE_REPOSITORY
@@ -209,7 +209,7 @@ async def test_a_repository_that_does_not_answer_is_not_waited_for(
     _commit(git, repo, {FILE: "A"})
     manager = make_manager(repo=str(repo))
     await manager.pin(PATHS)
-    monkeypatch.setattr(pinned, "REFRESH_S", 0.01)
+    monkeypatch.setattr(export, "REFRESH_S", 0.01)
     monkeypatch.setattr("symphony.workspaces.mirror.Mirror.refresh", lambda _: anyio.sleep_forever())
     with capture_logs() as logs, anyio.fail_after(20):
         assert _texts((await manager.pin(PATHS)).root) == {FILE: "A"}

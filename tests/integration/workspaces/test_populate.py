@@ -242,7 +242,7 @@ async def test_a_tree_that_cannot_be_checked_out_leaves_nothing(
     git(repo, "branch", "evil", git(repo, "commit-tree", "-m", "evil", outer))
 
     usage = SimpleNamespace(free=free)
-    monkeypatch.setattr("symphony.workspaces.checkout.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("symphony.workspaces.mirror.shutil.disk_usage", lambda _: usage)
 
     failure = (await _fails(make_manager(repo=str(repo), base_branch="evil"), issue("MT-1"))).failure
 

@@ -14,10 +14,10 @@ from symphony.config.settings import HooksSettings, WorkspaceSettings
 from symphony.domain.failures import Blame, Category, SymphonyError
 from symphony.domain.issue import Issue
 from symphony.processes.local import LocalHost
+from symphony.workspaces.directories import Entry, read_entry, write_entry
+from symphony.workspaces.git import common_dir
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.manager import WorkspaceManager
-from symphony.workspaces.records import Entry, read_entry, write_entry
-from symphony.workspaces.refs import common_dir
 
 pytestmark = pytest.mark.anyio
 

@@ -30,6 +30,7 @@ from symphony.scheduler.machine import Step
 
 __all__ = ["main"]
 
+
 _PROGRAM = "PYTHONPATH=tests python -m kit.simulator"
 _EPILOG = """\b
 Examples:

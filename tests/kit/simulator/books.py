@@ -8,41 +8,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from symphony.domain.failures import Failure
-from symphony.scheduler.answers import together
-from symphony.scheduler.commands import (
-    Command,
-    ContinueRun,
-    Exit,
-    FetchCandidates,
-    FinishRun,
-    PushBranch,
-    ReadAnswers,
-    RefreshIssues,
-    SetTimer,
-    StartRun,
-    StopRun,
-)
-from symphony.scheduler.inputs import (
+from symphony.scheduler.messages import (
     AgentReported,
     AnswersRead,
     AnswersUnread,
+    Command,
+    ContinueRun,
     DrainAsked,
-    Input,
+    Event,
+    Exit,
+    FetchCandidates,
+    FinishRun,
     OperatorAsked,
     Polled,
     PollFailed,
+    PushBranch,
     Pushed,
+    ReadAnswers,
     Recovered,
     Refreshed,
     RefreshFailed,
+    RefreshIssues,
     RunEnded,
+    SetTimer,
+    StartRun,
     StopAsked,
+    StopRun,
     Timer,
     TimerFired,
     TurnEnded,
     Verb,
     WakeAsked,
 )
+from symphony.scheduler.polling import together
 from symphony.scheduler.state import State
 
 __all__ = ["Books", "Left", "Moment"]
@@ -115,7 +113,7 @@ class Books:
     reads: set[tuple[str, str]] = field(default_factory=set)
     taken: dict[str, set[str]] = field(default_factory=dict)
 
-    def hear(self, fact: Input, now_ms: int) -> bool:  # noqa: C901 - one line per kind of fact
+    def hear(self, fact: Event, now_ms: int) -> bool:  # noqa: C901 - one line per kind of fact
         """Book a fact before the scheduler hears it; false for one that belongs to nothing known."""
         match fact:
             case RunEnded():
@@ -188,7 +186,7 @@ class Books:
                 case _:
                     pass
 
-    def follow(self, before: State, fact: Input, after: State) -> None:  # noqa: C901 - one line per fact
+    def follow(self, before: State, fact: Event, after: State) -> None:  # noqa: C901 - one line per fact
         """Book what changed in what is used up, and who has heard what a person answered."""
         if after.spent is not before.spent and not isinstance(fact, Recovered):
             counted = dict(self.counted)
@@ -256,7 +254,7 @@ class Moment:
     number: int
     now_ms: int
     before: State
-    fact: Input
+    fact: Event
     after: State
     commands: tuple[Command, ...]
     books: Books

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Self
 
 from symphony.domain.fault_points import FaultPoint
-from symphony.scheduler.commands import (
+from symphony.scheduler.messages import (
     Command,
     ContinueRun,
     Exit,

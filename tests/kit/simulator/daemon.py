@@ -16,10 +16,12 @@ from kit.simulator.referee import Referee
 from kit.simulator.tracker import Act, Deliver, Tracker
 from kit.simulator.workers import Workers
 from symphony.domain.fault_points import FaultPoint
-from symphony.scheduler.commands import (
+from symphony.scheduler.messages import (
     CleanWorkspace,
     Command,
     ContinueRun,
+    DayBegan,
+    Event,
     Exit,
     FetchCandidates,
     FinishRun,
@@ -27,14 +29,18 @@ from symphony.scheduler.commands import (
     PushBranch,
     ReadAnswers,
     RefreshIssues,
+    SchedulerSettings,
     SetTimer,
     StartRun,
     StopRun,
+    Timer,
+    TimerFired,
+    WakeAsked,
 )
-from symphony.scheduler.inputs import DayBegan, Input, SchedulerSettings, Timer, TimerFired, WakeAsked
 from symphony.scheduler.state import State, initial
 
 __all__ = ["Daemon"]
+
 
 _STALE_TIMER = 0.1
 _ANNOUNCED_MS = 50
@@ -144,7 +150,7 @@ class Daemon:
 
     # --- what it hears and does --------------------------------------------------------------------------
 
-    def tell(self, fact: Input) -> None:
+    def tell(self, fact: Event) -> None:
         """Feed a fact to the scheduler, keep what it decides, and begin to carry it out."""
         if self.up_since_ms is None or self._crashes.reach(StepPoint.HEARD):
             return
@@ -163,7 +169,7 @@ class Daemon:
             if not self.up or (points and self._crashes.reach(points[1])):
                 return
 
-    def _tell_in(self, life: int, fact: Input) -> None:
+    def _tell_in(self, life: int, fact: Event) -> None:
         if life == self.life:
             self.tell(fact)
 

@@ -7,12 +7,12 @@ from kit.simulator.books import Moment
 from kit.simulator.rules import Broken, Rules
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue, normalise_state
-from symphony.scheduler.inputs import RunEnded, Timer, TimerKind
-from symphony.scheduler.limits import LONGEST_LIMIT_MS
-from symphony.scheduler.settings import SchedulerSettings
+from symphony.scheduler.messages import RunEnded, SchedulerSettings, Timer, TimerKind
+from symphony.scheduler.policy import LONGEST_LIMIT_MS
 from symphony.scheduler.state import State
 
 __all__ = ["RULES"]
+
 
 RULES = Rules()
 _invariant = RULES.invariant

@@ -12,13 +12,18 @@ from kit.simulator import giving, judged, lasting
 from kit.simulator.books import Moment
 from kit.simulator.rules import Broken, Invariant, Rules
 from symphony.domain.issue import Issue, normalise_state
-from symphony.scheduler.commands import CleanWorkspace, ContinueRun, Exit, FinishRun, Notify, StopRun
-from symphony.scheduler.inputs import (
+from symphony.scheduler.messages import (
+    CleanWorkspace,
+    ContinueRun,
+    Exit,
+    FinishRun,
+    Notify,
     Recovered,
     Refreshed,
     ResultStatus,
     RunStage,
     SettingsChanged,
+    StopRun,
     Timer,
     TimerFired,
     TimerKind,
@@ -27,6 +32,7 @@ from symphony.scheduler.policy import CONTINUATION_DELAY_MS
 from symphony.scheduler.state import Cycle, Drain, Running, State
 
 __all__ = ["ALL", "first_broken"]
+
 
 _POLL = Timer(TimerKind.POLL)
 _RULES = Rules()

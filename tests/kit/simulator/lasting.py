@@ -8,12 +8,20 @@ from collections.abc import Mapping
 
 from kit.simulator.books import Left, Moment
 from kit.simulator.rules import Broken, Rules
-from symphony.scheduler import threads
-from symphony.scheduler.commands import ContinueRun, StartRun
-from symphony.scheduler.inputs import AgentReported, AnswersRead, Recovered, RunStage, Spent
+from symphony.scheduler import blocks
+from symphony.scheduler.messages import (
+    AgentReported,
+    AnswersRead,
+    ContinueRun,
+    Recovered,
+    RunStage,
+    Spent,
+    StartRun,
+)
 from symphony.scheduler.state import Blocked, Retry, Running, State
 
 __all__ = ["RULES"]
+
 
 RULES = Rules()
 _invariant = RULES.invariant
@@ -60,7 +68,7 @@ def _not_taken_up(run: Running, retry: Retry | None, now_ms: int) -> str | None:
         return "it ran, and is not due"
     if retry.attempt != (run.attempt or 1):
         return f"it ran as attempt {run.attempt}, and goes on as {retry.attempt}"
-    wanted, found = threads.thread_of(run), retry.resume.thread if retry.resume else None
+    wanted, found = blocks.thread_of(run), retry.resume.thread if retry.resume else None
     return None if found == wanted else f"it goes on with {found} instead of {wanted}"
 
 

@@ -9,12 +9,13 @@ from kit.simulator.judged import LIVENESS
 from kit.simulator.operators import Operators
 from kit.simulator.referee import Referee
 from kit.simulator.tracker import Tracker
-from symphony.scheduler.inputs import DayBegan, RunEnded
+from symphony.scheduler.messages import DayBegan, RunEnded
 from symphony.scheduler.policy import Eligible, eligible
+from symphony.scheduler.polling import quiet_until
 from symphony.scheduler.state import Drain
-from symphony.scheduler.weather import quiet_until
 
 __all__ = ["Liveness"]
+
 
 _SLACK_MS = 10_000
 

@@ -14,6 +14,7 @@ from symphony.scheduler.machine import Step
 
 __all__ = ["Broken", "Mass", "share"]
 
+
 _CHUNK = 50
 _SHOWN = 3
 

@@ -14,38 +14,38 @@ from kit.simulator.books import Left
 from kit.simulator.dice import Dice
 from kit.simulator.profiles import JournalHabits
 from symphony.journal.model import (
-    ClaimGone,
     ClaimRecord,
+    ClaimReleased,
     CommentRecord,
     DayRecord,
     EventRecord,
     IssueSpent,
     Record,
-    Remembered,
-    ResultGone,
+    RecoveredState,
     ResultRecord,
+    ResultReleased,
     RunRecord,
     SettingRecord,
 )
-from symphony.journal.recorder import Keeper, Start, recovered
+from symphony.journal.recorder import Start, StepRecorder, recovered
 from symphony.journal.store import key_of
 from symphony.processes.base import Identity
-from symphony.scheduler.commands import Command
-from symphony.scheduler.inputs import Input, Recovered, SchedulerSettings, WorkspaceRef
+from symphony.scheduler.messages import Command, Event, Recovered, SchedulerSettings, WorkspaceRef
+from symphony.scheduler.polling import LONGEST_QUIET_MS
 from symphony.scheduler.state import State
-from symphony.scheduler.weather import LONGEST_QUIET_MS
 
 __all__ = ["Clock", "Forgetting", "Memory", "Recover", "day_of"]
+
 
 WRITTEN_AFTER_MS = 20
 _EPOCH_MS = 1_767_225_600_000  # 2026-01-01
 _MANY = 64
 _SHIFT_MS = (-6 * 3_600_000, 6 * 3_600_000)
 
-Recover = Callable[[Remembered, Start, tuple[WorkspaceRef, ...]], Recovered]
+Recover = Callable[[RecoveredState, Start, tuple[WorkspaceRef, ...]], Recovered]
 
 
-def _recover(remembered: Remembered, start: Start, workspaces: tuple[WorkspaceRef, ...]) -> Recovered:
+def _recover(remembered: RecoveredState, start: Start, workspaces: tuple[WorkspaceRef, ...]) -> Recovered:
     return recovered(remembered, start, workspaces=workspaces)
 
 
@@ -99,7 +99,7 @@ class _File:
     def write(self, put: _Put) -> None:
         for record in put.records:
             key = key_of(record)
-            gone = isinstance(record, ClaimGone | ResultGone) or (
+            gone = isinstance(record, ClaimReleased | ResultReleased) or (
                 isinstance(record, RunRecord) and record.ended_wall_ms is not None
             )
             if gone or (isinstance(record, SettingRecord) and record.value is None):
@@ -108,9 +108,9 @@ class _File:
                 self.held[key] = record
         self.left = put.left or self.left
 
-    def remembered(self) -> Remembered:
+    def remembered(self) -> RecoveredState:
         held = self.held.values()
-        return Remembered(
+        return RecoveredState(
             claims=tuple(one for one in held if isinstance(one, ClaimRecord)),
             results=tuple(one for one in held if isinstance(one, ResultRecord)),
             live_runs=tuple(one for one in held if isinstance(one, RunRecord)),
@@ -146,8 +146,8 @@ class Memory:
         self._full_until_ms = 0
         self._clock_set = False
         self._resting = False
-        self._remembered = Remembered()
-        self._keeper = Keeper(_owner(0))
+        self._remembered = RecoveredState()
+        self._keeper = StepRecorder(_owner(0))
         if habits.full_every_ms is not None:
             clock.after(dice.around(habits.full_every_ms), self._fill, habits.full_every_ms)
 
@@ -174,9 +174,9 @@ class Memory:
         self._remembered, self.left = self._file.remembered(), self._file.left
         if not self._resting and self._dice.chance(self._habits.lost):
             self._file = _File()
-            self._remembered, self.left = Remembered(), None
+            self._remembered, self.left = RecoveredState(), None
             self.lost = True
-        self._keeper = Keeper(_owner(life), left=self._remembered.live_runs)
+        self._keeper = StepRecorder(_owner(life), left=self._remembered.live_runs)
 
     def first_input(self, settings: SchedulerSettings, workspaces: tuple[WorkspaceRef, ...]) -> Recovered:
         """What the scheduler is told first."""
@@ -202,7 +202,7 @@ class Memory:
         return {(one.issue_id, one.kind): one.fingerprint for one in self._remembered.comments}
 
     def step(
-        self, before: State, fact: Input, after: State, commands: Sequence[Command], left: Callable[[], Left]
+        self, before: State, fact: Event, after: State, commands: Sequence[Command], left: Callable[[], Left]
     ) -> None:
         """Keep what one step leaves; `left` tells what a successor would have to know."""
         records: Sequence[Record] = self._keeper.step(

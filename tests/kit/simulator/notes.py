@@ -8,9 +8,10 @@ from kit.simulator.dice import Dice
 from kit.simulator.memory import Memory
 from kit.simulator.tracker import Tracker
 from symphony.domain.fault_points import FaultPoint
-from symphony.scheduler.commands import PostNote
+from symphony.scheduler.messages import PostNote
 
 __all__ = ["Notes"]
+
 
 _TAKES_MS = 100
 _UNDER_WAY = 0.5

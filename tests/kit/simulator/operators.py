@@ -11,7 +11,7 @@ from kit.simulator.memory import Memory
 from kit.simulator.orders import Orders
 from kit.simulator.profiles import OperatorHabits
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.scheduler.inputs import (
+from symphony.scheduler.messages import (
     DrainAsked,
     SchedulerSettings,
     SettingsChanged,
@@ -22,6 +22,7 @@ from symphony.scheduler.inputs import (
 from symphony.scheduler.state import Drain
 
 __all__ = ["Operators"]
+
 
 _BROKEN = Failure(
     category=Category.WORKFLOW_PARSE_ERROR, blame=Blame.CONFIG, message="not YAML", where="WORKFLOW.md:3"

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from kit.simulator.dice import Dice
-from symphony.scheduler.inputs import Input, OperatorAsked, Verb
+from symphony.scheduler.messages import Event, OperatorAsked, Verb
 from symphony.scheduler.state import State
 
 __all__ = ["Orders"]
+
 
 _VERBS = (
     Verb.STOP,
@@ -31,7 +32,7 @@ class Daemon(Protocol):
         """What it knows."""
         ...
 
-    def tell(self, fact: Input) -> None:
+    def tell(self, fact: Event) -> None:
         """Tell it something."""
         ...
 

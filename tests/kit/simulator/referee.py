@@ -8,14 +8,14 @@ from kit.simulator.invariants import first_broken
 from kit.simulator.judged import REPLAY, TOTAL
 from kit.simulator.rules import Invariant
 from symphony.scheduler import machine
-from symphony.scheduler.commands import Command, StartRun
-from symphony.scheduler.inputs import Input
 from symphony.scheduler.machine import Step
+from symphony.scheduler.messages import Command, Event, StartRun
 from symphony.scheduler.state import State
 
 __all__ = ["InvariantBrokenError", "Life", "Referee", "Told", "Violation"]
 
-Told = tuple[int, Input, tuple[Command, ...]]
+
+Told = tuple[int, Event, tuple[Command, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class Referee:
         self.books.forget_daemon()
         self.lives.append(Life(first=state, state=state))
 
-    def tell(self, fact: Input, now_ms: int) -> tuple[Command, ...]:
+    def tell(self, fact: Event, now_ms: int) -> tuple[Command, ...]:
         """One step of the present daemon; returns what it said.
 
         Raises:

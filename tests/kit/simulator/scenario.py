@@ -9,9 +9,10 @@ from kit.simulator.crash_points import CrashPoint
 from kit.simulator.profiles import PROFILES, Profile
 from kit.simulator.session import Session
 from symphony.domain.issue import Issue
-from symphony.scheduler.inputs import SchedulerSettings
+from symphony.scheduler.messages import SchedulerSettings
 
 __all__ = ["EPOCH", "Scenario", "days", "hours", "make_issue", "make_settings", "minutes"]
+
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _ACTIVE = frozenset({"todo", "in progress"})

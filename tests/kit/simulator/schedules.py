@@ -11,9 +11,10 @@ from kit.simulator.scenario import Scenario, make_issue, make_settings, minutes
 from kit.simulator.simulation import Parts, Simulation
 from symphony.scheduler import machine
 from symphony.scheduler.machine import Step
-from symphony.scheduler.settings import AgentFacts, Rule
+from symphony.scheduler.messages import AgentFacts, Rule
 
 __all__ = ["run_schedule", "schedule"]
+
 
 _NAMES = ("storm", "storm", "crashes", "crashes", "restless", "outage", "flaky", "busy", "calm")
 _RULES = (

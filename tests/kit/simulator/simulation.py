@@ -25,12 +25,13 @@ from kit.simulator.workers import Workers
 from symphony.domain.issue import normalise_state
 from symphony.scheduler import machine
 from symphony.scheduler.blocks import answerable
-from symphony.scheduler.inputs import DrainAsked, OperatorAsked, SettingsChanged, Verb, WakeAsked
 from symphony.scheduler.machine import Step
+from symphony.scheduler.messages import DrainAsked, OperatorAsked, SettingsChanged, Verb, WakeAsked
 from symphony.scheduler.policy import Eligible, eligible
 from symphony.scheduler.state import Drain
 
 __all__ = ["Parts", "Simulation", "simulate"]
+
 
 _ONE_DAY = days(1)
 _MINUTE_MS = 60_000

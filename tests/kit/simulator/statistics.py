@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from kit.simulator.books import Moment
-from symphony.scheduler.commands import FetchCandidates, Notify, RefreshIssues
-from symphony.scheduler.inputs import RunEnded
+from symphony.scheduler.messages import FetchCandidates, Notify, RefreshIssues, RunEnded
 
 __all__ = ["Statistics", "Tally"]
 

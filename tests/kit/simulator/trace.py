@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from kit.simulator.referee import Told
-from symphony.scheduler.commands import Command, RefreshIssues, StartRun
-from symphony.scheduler.inputs import Input, Polled, Refreshed, TimerFired
+from symphony.scheduler.messages import Command, Event, Polled, Refreshed, RefreshIssues, StartRun, TimerFired
 
 __all__ = ["concerning"]
 
@@ -23,7 +22,7 @@ def concerning(history: Iterable[Told], issue_id: str | None) -> Iterator[Told]:
             yield told
 
 
-def _concerns(fact: Input, commands: Iterable[Command], issue_id: str, runs: set[str]) -> bool:
+def _concerns(fact: Event, commands: Iterable[Command], issue_id: str, runs: set[str]) -> bool:
     run_id = getattr(fact, "run_id", None)
     if run_id is not None:
         return run_id in runs

@@ -9,13 +9,14 @@ from kit.simulator.dice import Dice
 from kit.simulator.profiles import TrackerHabits
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.issue import Issue, normalise_state
-from symphony.scheduler.commands import PostNote, ReadAnswers
-from symphony.scheduler.inputs import (
+from symphony.scheduler.messages import (
     AnswersRead,
     AnswersUnread,
-    Input,
+    Event,
     Polled,
     PollFailed,
+    PostNote,
+    ReadAnswers,
     Refreshed,
     RefreshFailed,
     Remark,
@@ -23,8 +24,9 @@ from symphony.scheduler.inputs import (
 
 __all__ = ["Act", "Deliver", "Tracker"]
 
+
 Act = Callable[[], None]
-Deliver = Callable[[Input], None]
+Deliver = Callable[[Event], None]
 
 
 class Tracker:
@@ -124,11 +126,11 @@ class Tracker:
         """Answer `RefreshIssues` in a while."""
         order = sorted(ids)
 
-        def found() -> Input:
+        def found() -> Event:
             issues = tuple(self.board[key] for key in order if key in self.board)
             return Refreshed(request=request, issues=self._doubled(issues))
 
-        def failed(failure: Failure) -> Input:
+        def failed(failure: Failure) -> Event:
             partial = failure.category is Category.TRACKER_RESPONSE and self._dice.chance(0.7)
             culprits = frozenset({self._dice.pick(order)}) if partial else frozenset[str]()
             return RefreshFailed(request=request, failure=failure, culprits=culprits)
@@ -139,7 +141,7 @@ class Tracker:
         """Answer `ReadAnswers` in a while; `ask` puts a question that does not stand there."""
         issue_id, question = asked.note.issue.id, asked.question
 
-        def found() -> Input:
+        def found() -> Event:
             answers = self.said_to(issue_id, asked.note.occasion)
             if answers is None:
                 ask()
@@ -152,7 +154,7 @@ class Tracker:
         )
 
     def _answer(
-        self, found: Callable[[], Input], failed: Callable[[Failure], Input], deliver: Deliver
+        self, found: Callable[[], Event], failed: Callable[[Failure], Event], deliver: Deliver
     ) -> None:
         dice, habits = self._dice, self.habits
         wait_ms = dice.between(habits.latency_ms)
@@ -169,7 +171,7 @@ class Tracker:
         else:
             self._clock.after(wait_ms, self._deliver_fresh, found, deliver)
 
-    def _deliver_fresh(self, found: Callable[[], Input], deliver: Deliver) -> None:
+    def _deliver_fresh(self, found: Callable[[], Event], deliver: Deliver) -> None:
         answer = found()
         deliver(answer)
         if self._dice.chance(self.habits.repeats):

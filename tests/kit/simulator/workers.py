@@ -16,22 +16,27 @@ from kit.simulator.tracker import Tracker
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.fault_points import FaultPoint
 from symphony.domain.issue import Issue
-from symphony.scheduler.commands import ContinueRun, FinishReason, FinishRun, PushBranch, StartRun
-from symphony.scheduler.inputs import (
+from symphony.scheduler.messages import (
     AgentReported,
+    ContinueRun,
     Delivered,
-    Input,
+    Event,
+    FinishReason,
+    FinishRun,
     Outcome,
     OutcomeKind,
+    PushBranch,
     Pushed,
     RunEnded,
     RunReport,
     RunStage,
+    StartRun,
     TurnEnded,
     WorkspaceRef,
 )
 
 __all__ = ["Disk", "Worker", "Workers"]
+
 
 _TURN_TIMEOUT_MS = 3_600_000
 _GRACE_MS = 2_000
@@ -79,10 +84,10 @@ class Workers:
         self._live: dict[str, Worker] = {}
         self._left: dict[str, Worker] = {}
 
-    def start(self, command: StartRun, tell: Callable[[Input], None]) -> None:
+    def start(self, command: StartRun, tell: Callable[[Event], None]) -> None:
         """Begin a run attempt; `tell` brings its facts to the daemon that asked for it."""
 
-        def tell_and_forget(fact: Input) -> None:
+        def tell_and_forget(fact: Event) -> None:
             if isinstance(fact, RunEnded):
                 self._live.pop(fact.run_id, None)
             tell(fact)
@@ -145,7 +150,7 @@ class Worker:
     """
 
     def __init__(
-        self, command: StartRun, session: Session, world: Workers, tell: Callable[[Input], None]
+        self, command: StartRun, session: Session, world: Workers, tell: Callable[[Event], None]
     ) -> None:
         self.agent = False
         self._command = command

@@ -21,12 +21,11 @@ from kit.speakers import acp_frames as frames
 from kit.speakers.tool_client import call_tool
 from symphony import __version__
 from symphony.testing.scripted_agent import USER_AGENT_NAME
-from symphony.testing.scripted_agent.faults import Faults, read_switches
-from symphony.testing.scripted_agent.program import live
+from symphony.testing.scripted_agent.protocol import Faults, Wire, live, read_switches, write_stdout
 from symphony.testing.scripted_agent.server import Server
-from symphony.testing.scripted_agent.wire import Wire, write_stdout
 
 __all__ = ["main"]
+
 
 _METHOD_NOT_FOUND = -32_601
 _INTERNAL = -32_603

@@ -17,12 +17,11 @@ from typing_extensions import override
 
 from kit.speakers import claude_frames as frames
 from kit.speakers.tool_client import call_tool
-from symphony.testing.scripted_agent.faults import Faults, read_switches
-from symphony.testing.scripted_agent.program import live
+from symphony.testing.scripted_agent.protocol import Faults, Wire, live, read_switches, write_stdout
 from symphony.testing.scripted_agent.server import Server
-from symphony.testing.scripted_agent.wire import Wire, write_stdout
 
 __all__ = ["main"]
+
 
 _VERSION = "2.1.197 (scripted agent; no model)"
 _OPENING = "opening"

@@ -8,16 +8,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from symphony.agents.acp import params
+from symphony.agents.acp import protocol
 from symphony.agents.acp.backend import AcpBackend, problems, unguarded
-from symphony.agents.acp.errors import AUTH_REQUIRED, in_words, manner, refused, turn_end
-from symphony.agents.acp.opening import Opened, choose, greet, open_session
-from symphony.agents.acp.policy import INVALID_PARAMS, METHOD_NOT_FOUND, decide, own_tool
 from symphony.agents.acp.profiles import PROFILES, Profile, command_of, profile_of
-from symphony.agents.acp.updates import Updates
-from symphony.agents.acp.usage import usage_in
-from symphony.agents.base import AgentError, Surroundings
-from symphony.agents.envelope import in_front
+from symphony.agents.acp.protocol import AUTH_REQUIRED, Updates, in_words, manner, refused, turn_end, usage_in
+from symphony.agents.acp.session import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Opened,
+    choose,
+    decide,
+    greet,
+    open_session,
+    own_tool,
+)
+from symphony.agents.base import AgentError, BackendContext, in_front
 from symphony.agents.events import (
     ApprovalAnswered,
     InputRequired,
@@ -29,9 +34,8 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.registry import create_backend
-from symphony.agents.wire.jsonrpc import Refusal, ServerRequest
-from symphony.config.agents import NamedAgent
-from symphony.config.settings import AcpSettings
+from symphony.agents.wire import Refusal, ServerRequest
+from symphony.config.settings import AcpSettings, NamedAgent
 from symphony.domain.failures import Blame, Category
 from symphony.processes.local import LocalHost
 
@@ -62,7 +66,7 @@ def refusal(message: str, *, code: int = -32603, method: str = "session/prompt",
 
 
 def backend(tmp_path: Path, environ: dict[str, str] | None = None, **values: Any) -> AcpBackend:
-    around = Surroundings(
+    around = BackendContext(
         host=LocalHost(), environ=environ or {}, secret_names=frozenset(), homes=tmp_path / "homes"
     )
     made = create_backend(NamedAgent(name="mine", kind="acp", settings=settings(**values)), around)
@@ -206,17 +210,17 @@ def test_sessions_that_nothing_holds_are_told(values: dict[str, str], key: str |
 
 
 def test_a_session_offers_servers_and_the_profiles_extras() -> None:
-    made = params.session(
+    made = protocol.session(
         cwd=Path("/ws"), servers=[("symphony", ["/bin/x", "-a"])], extra={"_meta": {}}, session_id="s1"
     )
     server = {"name": "symphony", "command": "/bin/x", "args": ["-a"], "env": []}
     assert made == {"_meta": {}, "cwd": "/ws", "mcpServers": [server], "sessionId": "s1"}
-    assert "sessionId" not in params.session(cwd=Path("/ws"), servers=(), extra={})
+    assert "sessionId" not in protocol.session(cwd=Path("/ws"), servers=(), extra={})
 
 
 def test_a_template_is_filled_at_any_depth() -> None:
     template = {"a": [{"text": "{envelope}"}, 1], "b": ("{other}",)}
-    assert params.filled(template, "envelope", "E{other}") == {
+    assert protocol.filled(template, "envelope", "E{other}") == {
         "a": [{"text": "E{other}"}, 1],
         "b": ["{other}"],
     }
@@ -233,7 +237,7 @@ def test_a_template_is_filled_at_any_depth() -> None:
     ],
 )
 def test_a_configuration_is_laid_over_the_operators(given: str | None, expected: object) -> None:
-    assert json.loads(params.config_value({"l": ["ours"]}, {"m": {"x": 1}}, given=given)) == expected
+    assert json.loads(protocol.config_value({"l": ["ours"]}, {"m": {"x": 1}}, given=given)) == expected
 
 
 def test_the_envelope_stands_in_front_of_a_prompt() -> None:

@@ -9,12 +9,13 @@ import anyio
 import pytest
 
 from harness.sessions import briefed
-from symphony.agents import silence
+from symphony.agents import base
 from symphony.agents.acp.profiles import profile_of
 from symphony.agents.acp.session import AcpSession
 from symphony.agents.base import AgentError, Briefing, SessionRequest
 from symphony.agents.events import (
     AgentEvent,
+    EventQueue,
     InputRequired,
     Malformed,
     Notice,
@@ -23,7 +24,6 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
-from symphony.agents.queue import EventQueue
 from symphony.config.settings import AcpSettings
 from symphony.domain.failures import Category
 from symphony.domain.tools import ToolResult
@@ -182,7 +182,7 @@ async def test_after_a_question_the_turn_is_cancelled_and_its_end_waited_for() -
 
 
 async def test_a_machine_that_slept_is_not_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silence, "_OVERSLEPT_S", -1.0)
+    monkeypatch.setattr(base, "_OVERSLEPT_S", -1.0)
     process = MemoryProcess()
     session = made(process, turn_timeout_ms=1)
     await session.start()
@@ -191,7 +191,7 @@ async def test_a_machine_that_slept_is_not_silence(monkeypatch: pytest.MonkeyPat
     with anyio.move_on_after(0.05) as waited:
         await anext(running)
     assert waited.cancelled_caught
-    monkeypatch.setattr(silence, "_OVERSLEPT_S", 10.0)
+    monkeypatch.setattr(base, "_OVERSLEPT_S", 10.0)
     again = made(MemoryProcess(), turn_timeout_ms=1)
     await again.start()
     with pytest.raises(AgentError) as caught:

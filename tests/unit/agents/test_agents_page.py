@@ -5,21 +5,22 @@ from dataclasses import fields
 from pathlib import Path
 
 from symphony.agents.acp.profiles import PROFILES
-from symphony.agents.base import Capabilities, Surroundings
+from symphony.agents.base import BackendContext, Capabilities
 from symphony.agents.registry import AGENTS, create_backend
-from symphony.config.agents import AGENT_SECTIONS, NamedAgent
 from symphony.config.settings import (
+    AGENT_SECTIONS,
     AcpSettings,
     AgentSection,
     ClaudeSettings,
     CodexSettings,
     CommandSettings,
+    NamedAgent,
 )
 from symphony.processes.local import LocalHost
 
 PAGE = Path(__file__).parents[3] / "docs" / "agents.md"
 BEGIN, END = "<!-- capabilities:begin -->\n", "<!-- capabilities:end -->\n"
-AROUND = Surroundings(host=LocalHost(), environ={}, secret_names=frozenset(), homes=Path("/nowhere"))
+AROUND = BackendContext(host=LocalHost(), environ={}, secret_names=frozenset(), homes=Path("/nowhere"))
 SETTINGS: tuple[AgentSection, ...] = (
     CodexSettings(),
     ClaudeSettings(),

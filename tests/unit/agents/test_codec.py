@@ -5,18 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.agents.wire.jsonrpc import (
+from symphony.agents.events import parse
+from symphony.agents.wire import (
     MAX_LINE_BYTES,
-    Chatter,
     Codec,
-    Garbled,
+    MalformedLine,
     Message,
-    Muted,
     Notification,
+    PlainLine,
     Refusal,
     Response,
     ServerRequest,
-    parse,
+    Suppressed,
 )
 
 
@@ -83,7 +83,7 @@ def test_a_lone_surrogate_in_our_text_is_replaced_and_sent() -> None:
 
 @pytest.mark.parametrize("text", ["WARNING: something", "[1]", "42", '"x"', "null x"])
 def test_a_line_that_does_not_begin_with_a_brace_is_chatter(text: str) -> None:
-    assert only(Codec().receive(text.encode() + b"\r\n")) == Chatter(text)
+    assert only(Codec().receive(text.encode() + b"\r\n")) == PlainLine(text)
 
 
 @pytest.mark.parametrize(
@@ -99,17 +99,17 @@ def test_a_line_that_does_not_begin_with_a_brace_is_chatter(text: str) -> None:
     ],
 )
 def test_a_line_that_begins_with_a_brace_and_is_no_message_is_garbled(raw: bytes) -> None:
-    assert isinstance(only(Codec().receive(raw + b"\n")), Garbled)
+    assert isinstance(only(Codec().receive(raw + b"\n")), MalformedLine)
 
 
 def test_hostile_nesting_is_garbled_and_not_a_crash() -> None:
-    assert isinstance(only(Codec().receive(b'{"params":' + b"[" * 200_000 + b"\n")), Garbled)
+    assert isinstance(only(Codec().receive(b'{"params":' + b"[" * 200_000 + b"\n")), MalformedLine)
 
 
 def test_excerpts_are_cut_at_a_thousand_characters() -> None:
     chatter, garbled = Codec().receive(b"x" * 5_000 + b"\n{" + b"y" * 5_000 + b"\n")
-    assert isinstance(chatter, Chatter)
-    assert isinstance(garbled, Garbled)
+    assert isinstance(chatter, PlainLine)
+    assert isinstance(garbled, MalformedLine)
     assert len(chatter.text) == len(garbled.excerpt) == 1_000
 
 
@@ -133,14 +133,14 @@ def test_a_longer_line_is_garbled_once_and_the_next_line_is_read() -> None:
     codec = Codec(max_line_bytes=100)
     wire = b'{"method":"m","params":"' + b"x" * 500 + b'"}\n' + line(method="next")
     messages = [m for start in range(0, len(wire), 7) for m in codec.receive(wire[start : start + 7])]
-    assert [type(m) for m in messages] == [Garbled, Notification]
-    assert isinstance(messages[0], Garbled)
+    assert [type(m) for m in messages] == [MalformedLine, Notification]
+    assert isinstance(messages[0], MalformedLine)
     assert messages[0].excerpt.startswith("line of 526 bytes exceeds the limit of 100 bytes: {")
 
 
 def test_a_longer_line_in_one_piece_is_garbled_too() -> None:
     messages = Codec(max_line_bytes=20).receive(b"{" + b"x" * 50 + b"\n" + line(method="n"))
-    assert [type(m) for m in messages] == [Garbled, Notification]
+    assert [type(m) for m in messages] == [MalformedLine, Notification]
 
 
 def test_an_unfinished_line_counts_when_the_stream_ends() -> None:
@@ -189,8 +189,8 @@ def test_for_any_chunking_the_messages_are_the_same(lines: list[bytes], cuts: li
         step = cuts[turn % len(cuts)]
         pieces += codec.receive(wire[position : position + step])
         position, turn = position + step, turn + 1
-    shown = [comparable(m) for m in pieces if not isinstance(m, Garbled)]
-    assert shown == [comparable(m) for m in whole if not isinstance(m, Garbled)]
+    shown = [comparable(m) for m in pieces if not isinstance(m, MalformedLine)]
+    assert shown == [comparable(m) for m in whole if not isinstance(m, MalformedLine)]
     assert len(pieces) == len(whole)
 
 
@@ -200,12 +200,14 @@ def test_muted_notifications_are_counted_in_their_place() -> None:
     quiet, loud = b'{"method":"item/delta","params":{}}', b'{"method":"turn/started","params":{}}'
     asked = b'{"method":"item/delta","id":1,"params":{}}'
     told = codec.receive(b"\n".join([quiet, quiet, loud, quiet, asked, b"not json", quiet, b""]))
-    assert [message.count if isinstance(message, Muted) else type(message).__name__ for message in told] == [
+    assert [
+        message.count if isinstance(message, Suppressed) else type(message).__name__ for message in told
+    ] == [
         2,
         "Notification",
         1,
         "ServerRequest",
-        "Chatter",
+        "PlainLine",
         1,
     ]
 
@@ -215,4 +217,4 @@ def test_an_agent_cannot_make_us_remember_methods_without_end() -> None:
     for number in range(1_000):
         codec.mute(f"item/{number}")
     told = codec.receive(b'{"method":"item/1","params":{}}\n{"method":"item/999","params":{}}\n')
-    assert [type(message).__name__ for message in told] == ["Muted", "Notification"]
+    assert [type(message).__name__ for message in told] == ["Suppressed", "Notification"]

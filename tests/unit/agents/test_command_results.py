@@ -4,9 +4,8 @@ from typing import Any
 import pytest
 
 from symphony.agents.command.backend import problems, unguarded
-from symphony.agents.command.output import MAX_TEXTS, Output
 from symphony.agents.command.profiles import PROFILES, Profile, command_of
-from symphony.agents.command.results import Signs, result
+from symphony.agents.command.session import MAX_TEXTS, Output, Signs, result
 from symphony.agents.events import Activity, Text, TurnEnded, TurnStatus
 from symphony.config.settings import CommandSettings
 from symphony.domain.failures import Blame, Category, Failure

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from symphony.agents.codex.drift import ESSENTIAL, SENT, drift
-from symphony.agents.codex.mapping import HEARD
-from symphony.agents.codex.policy import ANSWERED, REFUSED
+from symphony.agents.codex.preflight import ESSENTIAL, SENT, drift
+from symphony.agents.codex.protocol import HEARD
+from symphony.agents.codex.session import ANSWERED, REFUSED
 
 
 def one_of(methods: dict[str, Any]) -> dict[str, Any]:

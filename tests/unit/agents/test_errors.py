@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from symphony.agents.codex.errors import describe_error, turn_failure
+from symphony.agents.codex.protocol import describe_error, turn_failure
 from symphony.domain.failures import Blame, Category
 
 

@@ -13,14 +13,18 @@ from symphony.agents.events import (
     Malformed,
     Notice,
     RateLimits,
+    RunProgress,
+    RunStats,
     SessionStarted,
     Text,
+    Tokens,
     ToolCalled,
     TurnEnded,
     TurnStatus,
     Usage,
+    event_name,
+    humanise,
 )
-from symphony.agents.fold import Progress, RunProgress, Tokens, event_name, humanise
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.redaction import Redaction
 
@@ -28,7 +32,7 @@ FAILURE = Failure(category=Category.TURN_FAILED, blame=Blame.AGENT, message="no"
 
 
 def folded(*events: AgentEvent, thread_tokens: Tokens | None = None) -> RunProgress:
-    progress = Progress(pid=7)
+    progress = RunStats(pid=7)
     if thread_tokens is not None:
         progress.resumes(thread_tokens)
     for event in events:
@@ -98,7 +102,7 @@ def test_the_newest_rate_limits_win() -> None:
 
 
 def test_a_snapshot_does_not_change_afterwards() -> None:
-    progress = Progress()
+    progress = RunStats()
     before = progress.snapshot()
     progress.add(usage(1, 1))
     assert before == RunProgress()
@@ -147,7 +151,7 @@ def test_words_are_short_and_without_credentials() -> None:
 
 def test_a_known_secret_is_masked_before_the_words_are_cut() -> None:
     secret = "swordfish-" * 10
-    progress = Progress(redaction=Redaction([secret]))
+    progress = RunStats(redaction=Redaction([secret]))
     progress.add(Text(message="x" * 150 + secret))
     shown = progress.snapshot().last_message
     assert shown is not None

@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from symphony.agents.base import AgentError, Surroundings
+from symphony.agents.base import AgentError, BackendContext
 from symphony.agents.environment import private_home
 from symphony.domain.failures import Category
 from symphony.processes.local import LocalHost
 
 
-def around(homes: Path, **environ: str) -> Surroundings:
-    return Surroundings(host=LocalHost(), environ=environ, secret_names=frozenset(), homes=homes)
+def around(homes: Path, **environ: str) -> BackendContext:
+    return BackendContext(host=LocalHost(), environ=environ, secret_names=frozenset(), homes=homes)
 
 
 def test_a_home_is_made_for_this_user_alone(tmp_path: Path) -> None:

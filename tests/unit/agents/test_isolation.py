@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from symphony.agents.environment import KEYS, foreign_keys
-from symphony.agents.hideaways import hideaways
-from symphony.agents.isolation import Isolation
+from symphony.agents.isolation import Isolation, hideaways
 
 
 def told(argv: tuple[str, ...]) -> list[tuple[str, ...]]:

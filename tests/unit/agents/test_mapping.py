@@ -4,8 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from symphony.agents.codex.errors import UNEXPLAINED
-from symphony.agents.codex.mapping import Translation, translate
+from symphony.agents.codex.protocol import UNEXPLAINED, Translation, translate
 from symphony.agents.events import (
     AgentEvent,
     ContextCompacted,
@@ -20,7 +19,7 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
-from symphony.agents.wire.jsonrpc import Notification
+from symphony.agents.wire import Notification
 from symphony.domain.failures import Category
 
 IDS = {"threadId": "th", "turnId": "tu"}

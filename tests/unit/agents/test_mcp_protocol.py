@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from symphony.agents.mcp.protocol import VERSIONS, Reply, cancelled, respond, tool_reply
-from symphony.agents.toolcalls import RefusedCall, ToolCall
-from symphony.agents.wire.jsonrpc import Codec, Notification, ServerRequest
+from symphony.agents.mcp.server import VERSIONS, Reply, cancelled, respond, tool_reply
+from symphony.agents.session import RefusedCall, ToolCall
+from symphony.agents.wire import Codec, Notification, ServerRequest
 from symphony.domain.tools import ToolResult, ToolSpec
 
 LOOK = ToolSpec(name="look", description="Look.", input_schema={"type": "object", "properties": {}})

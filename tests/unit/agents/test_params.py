@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from symphony.agents.codex import params
-from symphony.agents.envelope import assemble
+from symphony.agents.base import assemble
+from symphony.agents.codex import protocol
 from symphony.config.settings import CodexSettings
 from symphony.domain.tools import ToolSpec
 
@@ -18,8 +18,8 @@ RECIPE = {
 }
 
 
-def thread(settings: CodexSettings, *tools: ToolSpec, envelope: str | None = None) -> params.Params:
-    return params.thread_start(settings, cwd=CWD, envelope=envelope, tools=tools, credentials=["B", "A"])
+def thread(settings: CodexSettings, *tools: ToolSpec, envelope: str | None = None) -> protocol.Params:
+    return protocol.thread_start(settings, cwd=CWD, envelope=envelope, tools=tools, credentials=["B", "A"])
 
 
 @pytest.mark.conformance("A-3")
@@ -39,7 +39,7 @@ def test_the_defaults_are_the_documented_posture() -> None:
 
 def test_the_agents_own_list_of_skills_is_left_alone_unless_it_is_switched_off() -> None:
     assert "skills" not in thread(CodexSettings())["config"]
-    off = params.thread_start(
+    off = protocol.thread_start(
         CodexSettings(), cwd=CWD, envelope=None, tools=(), credentials=[], own_skill_listing=False
     )
     assert off["config"]["skills"] == {"include_instructions": False}
@@ -66,7 +66,7 @@ def test_model_envelope_and_tools_are_sent_when_there_are_any() -> None:
     ],
 )
 def test_the_sandbox_goes_with_every_turn(settings: dict[str, Any], sandbox: dict[str, Any]) -> None:
-    turn = params.turn_start(CodexSettings(**settings), thread_id="t", cwd=CWD, prompt="p")
+    turn = protocol.turn_start(CodexSettings(**settings), thread_id="t", cwd=CWD, prompt="p")
     assert turn == {
         "threadId": "t",
         "input": [{"type": "text", "text": "p"}],
@@ -77,7 +77,7 @@ def test_the_sandbox_goes_with_every_turn(settings: dict[str, Any], sandbox: dic
 
 def test_a_sandbox_mode_that_we_do_not_know_is_left_to_the_agent() -> None:
     settings = CodexSettings(thread_sandbox="something-new")
-    assert "sandboxPolicy" not in params.turn_start(settings, thread_id="t", cwd=CWD, prompt="p")
+    assert "sandboxPolicy" not in protocol.turn_start(settings, thread_id="t", cwd=CWD, prompt="p")
 
 
 @pytest.mark.parametrize(("block", "envelope"), [(None, None), ("", None), (" \n", None), ("a\nb", "a\nb")])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.agents.command.placeholders import VARIABLES, filled, problems, used
+from symphony.agents.command.backend import VARIABLES, filled, placeholder_problems, used_placeholders
 
 
 @pytest.mark.parametrize(
@@ -28,13 +28,13 @@ from symphony.agents.command.placeholders import VARIABLES, filled, problems, us
 )
 def test_a_placeholder_is_one_word_wherever_it_stands(command: str, expected: str | None) -> None:
     if r"\{" not in command:
-        assert problems(command) == ()
+        assert placeholder_problems(command) == ()
     if expected is not None:
         assert filled(command) == expected
 
 
 def test_what_a_command_uses_is_known() -> None:
-    assert used("a {prompt_file} {{model}} ${issue} {title}") == {"prompt_file", "title"}
+    assert used_placeholders("a {prompt_file} {{model}} ${issue} {title}") == {"prompt_file", "title"}
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def test_what_a_command_uses_is_known() -> None:
     ],
 )
 def test_what_cannot_be_filled_in_is_told_with_what_to_do(command: str, words: str) -> None:
-    found = problems(command)
+    found = placeholder_problems(command)
     assert words in found[0].problem
     assert found[0].hint
 
 
 def test_every_problem_is_told() -> None:
-    assert len(problems("agent {one} {two} '{issue}' {")) == 4
+    assert len(placeholder_problems("agent {one} {two} '{issue}' {")) == 4
 
 
 HOSTILE = "$(touch made) `touch made` '; touch made; ' \" && touch made \\ {issue} ${HOME} * \n#"
@@ -77,7 +77,7 @@ HOSTILE = "$(touch made) `touch made` '; touch made; ' \" && touch made \\ {issu
 )
 def test_a_shell_takes_no_text_of_an_issue_for_a_command(command: str, tmp_path: Path) -> None:
     environment = {"PATH": "/usr/bin:/bin", VARIABLES["title"]: HOSTILE}
-    assert problems(command) == ()
+    assert placeholder_problems(command) == ()
     done = subprocess.run(
         ["bash", "-c", filled(command)], cwd=tmp_path, env=environment, capture_output=True, check=True
     )
@@ -87,7 +87,7 @@ def test_a_shell_takes_no_text_of_an_issue_for_a_command(command: str, tmp_path:
 
 @given(st.text(alphabet="ab{}\"'`$()\\ ", max_size=30))
 def test_any_text_is_judged_and_nothing_is_lost_of_a_sound_one(command: str) -> None:
-    if not problems(command):
+    if not placeholder_problems(command):
         whole = filled(command)
         assert whole.count("{") <= command.count("{")
         assert whole.replace("{", "").replace("}", "") == command.replace("{", "").replace("}", "")

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.agents.codex.policy import Answer, OnApproval, Policy, ToolCall, decide, tool_answer
+from symphony.agents.codex.session import Answer, OnApproval, Policy, decide, tool_answer
 from symphony.agents.events import AgentEvent, ApprovalAnswered, InputRequired, Notice, ToolCalled
-from symphony.agents.wire.jsonrpc import ServerRequest
+from symphony.agents.session import ToolCall
+from symphony.agents.wire import ServerRequest
 from symphony.domain.tools import ToolResult
 
 NOW_S = 1_800_000_000

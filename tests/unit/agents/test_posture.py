@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+from symphony.agents.backend import missing_program, program_of
 from symphony.agents.base import Program
 from symphony.agents.codex.backend import CodexBackend, refused_policy, unguarded
-from symphony.agents.program import missing_program, program_of
 from symphony.config.settings import CodexSettings
 from symphony.domain.failures import Category
 from symphony.processes.base import Completed

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.agents.redaction import redact
-from symphony.domain.plain import one_line
+from symphony.agents.events import redact
+from symphony.domain.redaction import one_line
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from symphony.agents.base import AgentError, Surroundings
+from symphony.agents.base import AgentError, BackendContext
 from symphony.agents.registry import AGENTS, create_backend
-from symphony.config.agents import NamedAgent
-from symphony.config.settings import ClaudeSettings, CodexSettings
+from symphony.config.settings import ClaudeSettings, CodexSettings, NamedAgent
 from symphony.domain.failures import Category
 from symphony.processes.local import LocalHost
 
-AROUND = Surroundings(host=LocalHost(), environ={}, secret_names=frozenset(), homes=Path("/nowhere"))
+AROUND = BackendContext(host=LocalHost(), environ={}, secret_names=frozenset(), homes=Path("/nowhere"))
 
 
 def agent(kind: str) -> NamedAgent:

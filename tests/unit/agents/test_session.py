@@ -10,15 +10,17 @@ import anyio
 import pytest
 
 from harness.sessions import briefed
-from symphony.agents import silence
+from symphony.agents import base
 from symphony.agents.base import AgentError, AskOwnSkills, Briefing, SessionRequest
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.events import (
+    MAX_WAITING_EVENTS,
     Activity,
     AgentEvent,
     ContextCompacted,
     Malformed,
     Notice,
+    RunStats,
     SessionStarted,
     Text,
     ToolCalled,
@@ -26,14 +28,12 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
-from symphony.agents.fold import Progress
 from symphony.agents.process import AgentProcess, Launch
-from symphony.agents.queue import MAX_WAITING_EVENTS
 from symphony.config.settings import CodexSettings
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.processes.base import Completed, HostProcess, Identity
-from symphony.scheduler.inputs import Thread
+from symphony.scheduler.messages import Thread
 
 pytestmark = pytest.mark.asyncio
 
@@ -550,7 +550,7 @@ async def test_a_silence_that_is_noticed_far_too_late_is_not_held_against_the_ag
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The machine slept: here, any lateness at all counts as that."""
-    monkeypatch.setattr(silence, "_OVERSLEPT_S", 0.0)
+    monkeypatch.setattr(base, "_OVERSLEPT_S", 0.0)
     session, child = await open_session(well_behaved(), tmp_path, turn_timeout_ms=20)
     await session.start()
 
@@ -620,7 +620,7 @@ async def test_a_tool_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest
         await anyio.sleep_forever()
         raise AssertionError
 
-    monkeypatch.setattr("symphony.agents.toolcalls.TOOL_TIMEOUT_MS", 50)
+    monkeypatch.setattr("symphony.agents.session.TOOL_TIMEOUT_MS", 50)
     session, child = await open_session(well_behaved(call(), ended()), tmp_path, run_tool=hang)
     await session.start()
     assert (await turn_of(session))[-1] == COMPLETED
@@ -734,7 +734,7 @@ async def test_last_words_after_stdin_closed_are_heard(tmp_path: Path) -> None:
 async def test_a_flood_while_stopping_is_bounded_and_all_of_it_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("symphony.agents.queue.MAX_WAITING_EVENTS", 10)
+    monkeypatch.setattr("symphony.agents.events.MAX_WAITING_EVENTS", 10)
     session, child = await open_session(well_behaved(), tmp_path)
     await session.start()
     child.say(*[told("warning", message=str(number)) for number in range(50)])
@@ -744,13 +744,13 @@ async def test_a_flood_while_stopping_is_bounded_and_all_of_it_is_counted(
 
 
 async def test_the_newest_totals_survive_a_flood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("symphony.agents.queue.MAX_WAITING_EVENTS", 10)
+    monkeypatch.setattr("symphony.agents.events.MAX_WAITING_EVENTS", 10)
     session, child = await open_session(well_behaved(), tmp_path)
     await session.start()
     for number in range(1, 21):
         usage = {"tokenUsage": {"total": {"totalTokens": number}}}
         child.say(told("warning", message="x"), told("thread/tokenUsage/updated", threadId="th", **usage))
-    progress = Progress()
+    progress = RunStats()
     for event in await session.stop():
         progress.add(event)
     assert progress.snapshot().events == 40

@@ -5,8 +5,8 @@ from typing import Any
 import anyio
 import pytest
 
-from symphony.agents import toolcalls
-from symphony.agents.toolcalls import MAX_RESULT_CHARS, ToolCall, run_tool
+from symphony.agents import session
+from symphony.agents.session import MAX_RESULT_CHARS, ToolCall, run_tool
 from symphony.domain.tools import ToolResult
 
 pytestmark = pytest.mark.asyncio
@@ -39,7 +39,7 @@ async def test_a_tool_that_raises_without_words_is_named_by_what_it_raised() -> 
 
 
 async def test_a_tool_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolcalls, "TOOL_TIMEOUT_MS", 1)
+    monkeypatch.setattr(session, "TOOL_TIMEOUT_MS", 1)
 
     async def runner(_: str, __: Mapping[str, Any]) -> ToolResult:
         await anyio.sleep_forever()

@@ -12,12 +12,11 @@ from structlog.testing import capture_logs
 from harness.asking import FakeOperator, asking
 from harness.chronicle import conforms
 from harness.scheduling import make_failure
-from symphony.api import requests
+from symphony.api import http
 from symphony.api.access import CONTROL
-from symphony.api.answers import SECURITY_HEADERS
 from symphony.api.app import create_app
+from symphony.api.http import MAX_BODY_BYTES, SECURITY_HEADERS
 from symphony.api.port import UnavailableError
-from symphony.api.requests import MAX_BODY_BYTES
 from symphony.domain.failures import Category, SymphonyError
 from symphony.domain.issue import Selection
 
@@ -251,7 +250,7 @@ async def test_a_large_body_without_a_length_is_given_up_at_the_limit(client: ht
 async def test_a_body_that_does_not_arrive_is_given_up(
     client: httpx.AsyncClient, operator: FakeOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "BODY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(http, "BODY_TIMEOUT_S", 0.01)
 
     async def silent() -> AsyncIterator[bytes]:
         yield b" "

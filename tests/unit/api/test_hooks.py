@@ -9,8 +9,8 @@ import pytest
 from harness.asking import FakeOperator
 from symphony.api.access import CONTROL, Access
 from symphony.api.app import create_app
+from symphony.api.http import MAX_DELIVERY_BYTES
 from symphony.api.port import HookAnswer, HookDeniedError
-from symphony.api.requests import MAX_DELIVERY_BYTES
 
 pytestmark = pytest.mark.asyncio
 

@@ -15,8 +15,7 @@ from published.schemas import fields
 from symphony.api.access import CONTROL
 from symphony.api.app import create_app
 from symphony.api.openapi import API as KINDS
-from symphony.api.openapi import description
-from symphony.api.schema import schemas
+from symphony.api.openapi import description, schemas
 from symphony.scheduler.policy import ReasonCode
 
 ROOT = Path(__file__).parents[3]

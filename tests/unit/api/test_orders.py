@@ -9,14 +9,8 @@ import pytest_asyncio
 from harness.asking import FakeOperator, asking
 from harness.chronicle import conforms
 from symphony.api.access import CONTROL, Access
-from symphony.api.port import (
-    ISSUE_VERBS,
-    MAX_ANSWER_CHARS,
-    OWN_VERBS,
-    RefusedError,
-    UnavailableError,
-)
-from symphony.api.requests import MAX_ANSWER_BYTES
+from symphony.api.http import MAX_ANSWER_BYTES
+from symphony.api.port import ISSUE_VERBS, MAX_ANSWER_CHARS, OWN_VERBS, RefusedError, UnavailableError
 
 TOKEN = "a-token-of-the-operator"
 LOOPBACK = Access.tcp("127.0.0.1", TOKEN)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from symphony.agents.claude.arguments import own_tools, session_arguments
 from symphony.agents.claude.backend import config_directory, doubtful, unguarded, written_places
+from symphony.agents.claude.protocol import own_tools, session_arguments
 from symphony.config.settings import ClaudeSettings
 
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.agents.claude.codec import Codec, Event, Pulse, Question, Reply, parse
-from symphony.agents.wire.lines import Chatter, Garbled
+from symphony.agents.claude.protocol import Codec, Event, KeepAlive, Question, Reply
+from symphony.agents.events import parse
+from symphony.agents.wire import MalformedLine, PlainLine
 
 LINES = (
     b'{"type":"system","subtype":"init","session_id":"s"}\n'
@@ -30,7 +31,7 @@ def test_a_stream_becomes_messages_in_order() -> None:
     first, pulse, second, question, reply, refused = Codec().receive(LINES)
     assert isinstance(first, Event)
     assert (first.type, first.subtype, parse(first.raw)["session_id"]) == ("system", "init", "s")
-    assert pulse == Pulse(2)
+    assert pulse == KeepAlive(2)
     assert isinstance(second, Event)
     assert second.subtype == ""
     assert question == Question("q1", msgspec.Raw(b'{"subtype":"can_use_tool"}'))
@@ -45,10 +46,10 @@ def test_it_makes_no_difference_how_a_stream_is_cut(cuts: list[int]) -> None:
     codec, found, places = Codec(), [], [0, *sorted(cuts), len(LINES)]
     for begin, end in pairwise(places):
         found += codec.receive(LINES[begin:end])
-    counted = sum(message.count for message in found if isinstance(message, Pulse))
-    rest = [message for message in found if not isinstance(message, Pulse)]
+    counted = sum(message.count for message in found if isinstance(message, KeepAlive))
+    rest = [message for message in found if not isinstance(message, KeepAlive)]
     assert counted == 2
-    assert rest == [message for message in Codec().receive(LINES) if not isinstance(message, Pulse)]
+    assert rest == [message for message in Codec().receive(LINES) if not isinstance(message, KeepAlive)]
 
 
 def test_the_end_of_a_stream_completes_its_last_line() -> None:
@@ -70,18 +71,18 @@ def test_the_end_of_a_stream_completes_its_last_line() -> None:
     ],
 )
 def test_what_looks_like_a_message_and_is_none_is_garbled(line: bytes) -> None:
-    assert isinstance(told(line), Garbled)
+    assert isinstance(told(line), MalformedLine)
 
 
 def test_other_lines_are_chatter_and_blank_ones_nothing() -> None:
-    assert told(b"Update available") == Chatter("Update available")
-    assert isinstance(told(b"[1, 2]"), Chatter)
+    assert told(b"Update available") == PlainLine("Update available")
+    assert isinstance(told(b"[1, 2]"), PlainLine)
     assert Codec().receive(b"\n  \n") == []
 
 
 def test_a_line_above_the_limit_is_garbled() -> None:
     found = Codec().receive(b'{"type":"' + b"x" * 11_000_000 + b'"}\n')
-    assert [type(message) for message in found] == [Garbled]
+    assert [type(message) for message in found] == [MalformedLine]
 
 
 def test_an_error_without_words_is_one_all_the_same() -> None:

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from symphony.agents.claude.errors import turn_failure
+from symphony.agents.claude.protocol import turn_failure
 from symphony.domain.failures import Blame, Category
 
 RESULT = {"subtype": "success", "is_error": True, "api_error_status": None, "terminal_reason": "completed"}

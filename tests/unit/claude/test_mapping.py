@@ -4,8 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from symphony.agents.claude.codec import Event
-from symphony.agents.claude.mapping import Translator
+from symphony.agents.claude.protocol import Event, Translator
 from symphony.agents.events import (
     AgentEvent,
     ContextCompacted,
@@ -18,8 +17,8 @@ from symphony.agents.events import (
     TurnEnded,
     TurnStatus,
     Usage,
+    humanise,
 )
-from symphony.agents.fold import humanise
 from symphony.domain.failures import Category
 
 USAGE = {

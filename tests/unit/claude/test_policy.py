@@ -4,8 +4,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from symphony.agents.claude.codec import Question
-from symphony.agents.claude.policy import Answer, OnApproval, decide
+from symphony.agents.claude.protocol import Question
+from symphony.agents.claude.session import Answer, OnApproval, decide
 from symphony.agents.events import ApprovalAnswered, InputRequired, Notice
 
 POLICIES: tuple[OnApproval, ...] = ("decline", "accept", "block")

@@ -6,7 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from harness.scheduling import make_failure
-from symphony.cli import main, serving
+from symphony.cli import serving
+from symphony.cli.main import main
 from symphony.domain.failures import SymphonyError
 
 

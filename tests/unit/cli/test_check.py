@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from harness.project import Project
-from symphony.cli import main
+from symphony.cli.main import main
 from symphony.config.errors import WarningCode
-from symphony.config.keys import KEYS
+from symphony.config.settings import KEYS
 from symphony.domain.redaction import MASK
 
 ROOT = Path(__file__).parents[3]

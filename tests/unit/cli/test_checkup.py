@@ -13,8 +13,11 @@ import yaml
 from typing_extensions import override
 
 from harness.pictures import busy, status_of
-from symphony.cli import checks_host, checks_state
-from symphony.cli.checks_host import (
+from symphony.cli import diagnostics
+from symphony.cli.diagnostics import (
+    Checkup,
+    Finding,
+    Status,
     check_children,
     check_clock,
     check_disk,
@@ -22,10 +25,13 @@ from symphony.cli.checks_host import (
     check_open_files,
     check_user_namespaces,
     check_yaml,
+    examine_all,
+    failed,
+    fine,
+    nearest,
+    odd,
 )
-from symphony.cli.checkup import Checkup, Finding, Status, examine_all, failed, fine, odd
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.cli.nearest import nearest
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.redaction import Redaction
 from symphony.processes.base import Completed
@@ -152,7 +158,7 @@ def test_the_nearest_directory_is_that_which_is_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("year", "count"), [(1970, 1), (2023, 1), (2026, 0), (2101, 1)])
 def test_a_year_that_cannot_be_is_an_error(year: int, count: int) -> None:
-    found = checks_host._year(datetime(year, 1, 1, tzinfo=UTC))
+    found = diagnostics._year(datetime(year, 1, 1, tzinfo=UTC))
     assert [one.status for one in found] == [Status.ERROR] * count
 
 
@@ -201,11 +207,11 @@ async def test_git_that_is_missing_or_broken_is_an_error() -> None:
 
 @pytest.mark.asyncio
 async def test_an_identity_that_is_missing_is_odd() -> None:
-    (found,) = await checks_host.check_identity(Told(git=(1, b"", b"")), {}, None)
+    (found,) = await diagnostics.check_identity(Told(git=(1, b"", b"")), {}, None)
     assert found.status is Status.WARNING
-    (found,) = await checks_host.check_identity(Told(), {}, None)
+    (found,) = await diagnostics.check_identity(Told(), {}, None)
     assert found.status is Status.WARNING
-    (found,) = await checks_host.check_identity(Told(git=(0, b"me\n", b"")), {}, None)
+    (found,) = await diagnostics.check_identity(Told(git=(0, b"me\n", b"")), {}, None)
     assert found.message == "sessions commit as me <me>"
 
 
@@ -259,5 +265,5 @@ async def test_children_that_would_outlive_a_killed_daemon_are_odd(*, tied: bool
     ],
 )
 def test_a_daemon_that_is_not_well_is_odd(state: dict[str, Any], told: list[tuple[str, str]]) -> None:
-    found = checks_state._told_by(status_of(busy(**state)), 7)
+    found = diagnostics._told_by(status_of(busy(**state)), 7)
     assert [(one.status.value, one.message) for one in found] == told

@@ -9,8 +9,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from symphony.cli import main
-from symphony.cli.workflow_option import nearest_workflow
+from symphony.cli.main import main
+from symphony.cli.options import nearest_workflow
 
 
 def run(*arguments: str | Path) -> Result:

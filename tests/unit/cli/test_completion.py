@@ -9,9 +9,9 @@ from typing_extensions import override
 
 import symphony.cli.client
 from harness.pictures import busy, status_of
-from symphony.cli import main
-from symphony.cli.control import Control
-from symphony.observability.model import State
+from symphony.api.models import State
+from symphony.cli.client import Control
+from symphony.cli.main import main
 
 
 def offered(*words: str) -> list[str]:

@@ -7,10 +7,10 @@ import pytest
 
 from harness.chronicle import populated
 from harness.pictures import NOW, busy, drawn, known, merged, status_of
+from symphony.cli.commands.explain import explain_view
 from symphony.cli.documents import KnownIssue
-from symphony.cli.explain_view import explain_view
-from symphony.cli.explanation import explained
-from symphony.cli.status_view import status_view
+from symphony.cli.render.reasons import explained
+from symphony.cli.render.status import status_view
 
 CLOSED = {
     "circuit": "closed",

@@ -6,9 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from symphony.cli import daemon_places
-from symphony.cli.daemon_places import Places, find_places, user_name
-from symphony.cli.daemons import daemons
+from symphony.cli import discovery
+from symphony.cli.discovery import Places, daemons, find_places, user_name
 from symphony.cli.documents import Daemons, SkippedPlace
 
 OTHER = 65_534
@@ -17,7 +16,7 @@ OTHER = 65_534
 @pytest.fixture
 def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where state directories are made; nothing of this machine is looked at."""
-    monkeypatch.setattr(daemon_places, "HOST_PLACES", (tmp_path / "host", tmp_path / "private"))
+    monkeypatch.setattr(discovery, "HOST_PLACES", (tmp_path / "host", tmp_path / "private"))
     monkeypatch.setattr(pwd, "getpwall", list)
     path = tmp_path / "symphony"
     path.mkdir()
@@ -64,7 +63,7 @@ def test_root_looks_below_every_home(homes: Path, tmp_path: Path, monkeypatch: p
 
 
 def test_a_crowd_is_cut_and_said_to_be(homes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon_places, "_MOST", 2)
+    monkeypatch.setattr(discovery, "_MOST", 2)
     for name in "abc":
         (homes / name).mkdir()
     names, skipped = found(homes)

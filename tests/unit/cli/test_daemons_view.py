@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from symphony.cli.daemons_view import daemons_view
+from symphony.cli.commands.status import daemons_view
 from symphony.cli.documents import DaemonRow, Daemons, SkippedPlace
-from symphony.cli.status_view import console_for, show
+from symphony.cli.render.status import console_for, print_blocks
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 COUNTS = {"running": 2, "retrying": 1, "blocked": 0, "waiting": 14}
@@ -40,7 +40,7 @@ def row(name: str, **changes: Any) -> DaemonRow:
 def drawn(*rows: DaemonRow, skipped: tuple[SkippedPlace, ...] = ()) -> list[str]:
     out = StringIO()
     console = console_for(file=out, width=140)
-    show(console, daemons_view(Daemons(daemons=rows, skipped=skipped), now=NOW))
+    print_blocks(console, daemons_view(Daemons(daemons=rows, skipped=skipped), now=NOW))
     return out.getvalue().splitlines()
 
 

@@ -9,11 +9,12 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from harness.scheduling import make_issue
-from symphony.cli import demo_run, main
+from symphony.cli import demo_run
+from symphony.cli.demo_run import DemoProgress, LineProgress, TableProgress
 from symphony.cli.documents import DemoComment
-from symphony.cli.progress import LineProgress, Progress, TableProgress
+from symphony.cli.main import main
 from symphony.cli.serving import open_store
-from symphony.observability.tally import IssueTally, Tally
+from symphony.cli.summary import IssueTally, Tally
 
 SCRIPT_FENCE = "```scripted"
 
@@ -166,7 +167,11 @@ def test_the_comment_of_the_daemon_is_shown_once_with_all_its_issues(
 
 @pytest.mark.parametrize(("terminal", "kind"), [(True, TableProgress), (False, LineProgress)])
 def test_a_terminal_gets_a_table_and_a_pipe_gets_lines(
-    tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch, terminal: object, kind: type[Progress]
+    tmp_path: Path,
+    daemon: Daemon,
+    monkeypatch: pytest.MonkeyPatch,
+    terminal: object,
+    kind: type[DemoProgress],
 ) -> None:
     monkeypatch.setattr(
         demo_run, "Console", lambda **_: Console(file=io.StringIO(), force_terminal=bool(terminal))

@@ -7,11 +7,11 @@ import pytest
 
 from harness.chronicle import populated
 from harness.pictures import drawn, known
+from symphony.cli.commands.explain import explain_view
 from symphony.cli.documents import KnownIssue
-from symphony.cli.explain_view import explain_view
-from symphony.cli.explanation import ADVICE, explained
+from symphony.cli.facts import answer_for, unknown_issue
 from symphony.cli.failures import CommandError
-from symphony.cli.unknown import answer_for, unknown_issue
+from symphony.cli.render.reasons import ADVICE, explained
 from symphony.scheduler.policy import ReasonCode
 
 

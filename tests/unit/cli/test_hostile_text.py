@@ -7,14 +7,12 @@ import pytest
 from rich.console import Console
 
 from harness.scheduling import make_settings
+from symphony.cli.demo_run import LineProgress, TableProgress
 from symphony.cli.failures import CommandError, report, warn
-from symphony.cli.progress import LineProgress, TableProgress
-from symphony.cli.summary import summary_table
+from symphony.cli.summary import IssueTally, Tally, summary_table
 from symphony.domain.failures import Failure
 from symphony.domain.issue import Issue
-from symphony.observability.tally import IssueTally, Tally
-from symphony.scheduler.commands import StartRun
-from symphony.scheduler.inputs import WakeAsked
+from symphony.scheduler.messages import StartRun, WakeAsked
 from symphony.scheduler.state import initial
 
 HOSTILE = "Mend [/x] in \x1b[2J\x1b]0;title\x07the parser"

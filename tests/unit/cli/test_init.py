@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from symphony.cli import main
+from symphony.cli.main import main
 from symphony.cli.serving import open_store
-from symphony.daemon.state_place import locate
+from symphony.daemon.state_dir import locate
 from symphony.skills import SkillOptions, Validation, load
 
 FILES = (

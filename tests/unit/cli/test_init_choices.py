@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from symphony.cli import main
+from symphony.cli.main import main
 from symphony.cli.scaffolding import AGENTS, TRACKERS, remote_of
 from symphony.daemon.admission import USUAL_TOOLS
 from symphony.trackers.registry import TRACKERS as KINDS

@@ -29,7 +29,7 @@ def interrupted(code: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.parametrize("module", ["symphony.cli", "click", "symphony.cli.lazy"])
+@pytest.mark.parametrize("module", ["symphony.cli", "click", "symphony.cli.main"])
 def test_while_it_loads_it_ends_without_a_word(module: str) -> None:
     done = interrupted(ON_IMPORT.format(module=module) + START)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
@@ -47,7 +47,7 @@ def test_within_a_command_it_says_so_and_exits_with_130() -> None:
 
 
 def test_between_two_commands_there_is_no_stack_either() -> None:
-    code = "import symphony.cli\ndef main(): press()\nsymphony.cli.main = main\n" + START
+    code = "import symphony.cli.main\ndef main(): press()\nsymphony.cli.main.main = main\n" + START
     done = interrupted(code)
     assert (done.returncode, done.stderr) == (130, "")
 

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from symphony.cli import main
-from symphony.domain.plain import one_line
+from symphony.cli.main import main
+from symphony.domain.redaction import one_line
 from symphony.journal.database import create_tables
 
 Run = Callable[..., Result]

@@ -12,12 +12,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from harness.journalling import NOW, claim, event, run, skills, written
-from symphony.cli import main
+from symphony.cli.commands.logs import Follower, Line, as_text, follow, wait_for_the_first
 from symphony.cli.failures import CommandError
-from symphony.cli.issue_log import Follower, Line, as_text
-from symphony.cli.journal_place import journal_of
-from symphony.cli.logs import follow, wait_for_the_first
-from symphony.daemon.memory import JOURNAL_FILE
+from symphony.cli.journal import journal_of
+from symphony.cli.main import main
+from symphony.daemon.recovery import JOURNAL_FILE
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain.failures import SymphonyError
 from symphony.journal.model import Record, RunRecord, SkillUse, UnusableError
@@ -230,7 +229,7 @@ def test_ctrl_c_ends_following_in_order(journal: Path, monkeypatch: pytest.Monke
         raise KeyboardInterrupt
 
     written(journal, *HISTORY)
-    monkeypatch.setattr("symphony.cli.logs.follow", interrupted)
+    monkeypatch.setattr("symphony.cli.commands.logs.follow", interrupted)
     assert call("logs", "SYM-1", "-f").exit_code == 0
 
 

@@ -6,11 +6,10 @@ from rich.console import Console
 
 from harness.observing import ObservedStory
 from harness.scheduling import make_failure, make_issue
-from symphony.cli.progress import LineProgress, Progress, TableProgress
-from symphony.cli.summary import summary_table
+from symphony.cli.demo_run import DemoProgress, LineProgress, TableProgress
+from symphony.cli.summary import Tally, summary_table
 from symphony.domain.failures import Category
-from symphony.observability.tally import Tally
-from symphony.scheduler.inputs import OperatorAsked, Outcome, OutcomeKind, RunEnded, Verb
+from symphony.scheduler.messages import OperatorAsked, Outcome, OutcomeKind, RunEnded, Verb
 
 HOSTILE = "[/] [red]x[/red] \x1b[2J two\nlines"
 
@@ -115,7 +114,7 @@ def test_the_table_shows_who_runs_and_who_has_ended(table: tuple[Console, str]) 
 
 
 def test_both_kinds_are_observers_that_are_entered() -> None:
-    kinds: list[Progress] = [TableProgress(recording()), LineProgress(recording())]
+    kinds: list[DemoProgress] = [TableProgress(recording()), LineProgress(recording())]
     for progress in kinds:
         with progress as entered:
             assert entered is progress

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from published.schemas import COMMANDS, FOLDER, fields, published
-from symphony.observability.model import Document
+from symphony.api.models import Document
 
 FROZEN = Path(__file__).parent / "json_fields.json"
 

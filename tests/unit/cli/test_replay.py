@@ -14,13 +14,13 @@ from click.testing import CliRunner, Result
 from structlog.testing import capture_logs
 
 from harness.scheduling import make_issue, make_settings
-from symphony.cli import main
+from symphony.cli.commands.replay import Recorder, recording_to
 from symphony.cli.failures import CommandError
-from symphony.cli.recorder import Recorder, recording_to
+from symphony.cli.main import main
 from symphony.domain.redaction import Redaction
 from symphony.replay import read_recording
 from symphony.replay import replay as replayed
-from symphony.scheduler.inputs import Polled, Recovered, SettingsChanged, StopAsked
+from symphony.scheduler.messages import Polled, Recovered, SettingsChanged, StopAsked
 from symphony.scheduler.state import State, initial
 
 ROOT = Path(__file__).parents[3]

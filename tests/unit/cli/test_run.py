@@ -11,12 +11,13 @@ from click.testing import CliRunner, Result
 from typing_extensions import override
 
 from harness.scheduling import make_failure, make_issue, make_settings
-from symphony.cli import main, serving
-from symphony.config.store import WorkflowStore
+from symphony.cli import serving
+from symphony.cli.main import main
+from symphony.cli.summary import IssueTally, Tally
+from symphony.config.loader import WorkflowStore
 from symphony.daemon.admission import ACKNOWLEDGEMENT
 from symphony.daemon.service import Observer
-from symphony.observability.tally import IssueTally, Tally
-from symphony.scheduler.inputs import SettingsChanged, WakeAsked
+from symphony.scheduler.messages import SettingsChanged, WakeAsked
 from symphony.scheduler.state import initial
 
 SECRET = "correct-horse-battery"

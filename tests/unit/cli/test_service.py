@@ -10,8 +10,9 @@ import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
-from symphony.cli import main, service_unit
+from symphony.cli import service_unit
 from symphony.cli.failures import CommandError
+from symphony.cli.main import main
 from symphony.cli.service_unit import (
     Instance,
     Places,

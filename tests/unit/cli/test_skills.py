@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from harness.project import Project
-from symphony.cli import main
+from symphony.cli.main import main
 from symphony.skills import SkillOptions, load, render
 
 ROOT = Path(__file__).parents[3]

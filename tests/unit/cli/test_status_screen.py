@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 
 from harness.pictures import busy, merged, status_of
-from symphony.cli.status_screen import status_screen
-from symphony.cli.status_view import console_for, show
+from symphony.cli.render.status import console_for, print_blocks, status_screen
 
 
 def screen(document: dict[str, Any], width: int, height: int) -> str:
     out = io.StringIO()
     console = console_for(file=out, width=width, height=height)
-    show(console, status_screen(console, status_of(document), workflow="/app/WORKFLOW.md"))
+    print_blocks(console, status_screen(console, status_of(document), workflow="/app/WORKFLOW.md"))
     return out.getvalue()
 
 
@@ -94,5 +93,7 @@ def test_ten_thousand_issues_are_one_screen(height: int) -> None:
 def test_lines_can_be_kept_free() -> None:
     out = io.StringIO()
     console = console_for(file=out, width=80, height=24)
-    show(console, status_screen(console, status_of(queue(99)), workflow="/app/WORKFLOW.md", keep_free=2))
+    print_blocks(
+        console, status_screen(console, status_of(queue(99)), workflow="/app/WORKFLOW.md", keep_free=2)
+    )
     assert len(out.getvalue().splitlines()) <= 22

@@ -9,13 +9,12 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from harness.scheduling import Story, make_issue
-from symphony.cli import main
-from symphony.cli.farewell import Farewell
-from symphony.cli.paths import program
-from symphony.cli.progress import LineProgress, TableProgress, progress_on
-from symphony.cli.summary import summary_table
-from symphony.observability.tally import IssueTally, Tally
-from symphony.scheduler.inputs import DrainAsked, OperatorAsked, Verb
+from symphony.cli.commands.run import DrainMessage
+from symphony.cli.demo_run import LineProgress, TableProgress, progress_on
+from symphony.cli.failures import program
+from symphony.cli.main import main
+from symphony.cli.summary import IssueTally, Tally, summary_table
+from symphony.scheduler.messages import DrainAsked, OperatorAsked, Verb
 
 
 def _console(width: int = 100, term: str = "xterm") -> Console:
@@ -44,8 +43,8 @@ def test_ctrl_c_says_what_is_waited_for(capsys: pytest.CaptureFixture[str]) -> N
     story = Story(make_issue("1", identifier="SYM-1"), drain_timeout_ms=5_000).begin()
     before = story.state
     story.tell(DrainAsked())
-    Farewell()(before, DrainAsked(), story.state, ())
-    Farewell()(story.state, DrainAsked(), story.state, ())
+    DrainMessage()(before, DrainAsked(), story.state, ())
+    DrainMessage()(story.state, DrainAsked(), story.state, ())
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "The turns of SYM-1 may end first (at most 5 s); Ctrl-C stops them now."
 
@@ -54,7 +53,7 @@ def test_an_operators_drain_names_no_limit(capsys: pytest.CaptureFixture[str]) -
     story = Story(make_issue("1", identifier="SYM-1")).begin().streams()
     before, drain = story.state, OperatorAsked(verb=Verb.DRAIN)
     story.tell(drain)
-    Farewell()(before, drain, story.state, ())
+    DrainMessage()(before, drain, story.state, ())
     assert capsys.readouterr().err == "The turns of SYM-1 may end first; Ctrl-C stops them now.\n"
 
 
@@ -62,7 +61,7 @@ def test_ctrl_c_says_nothing_when_nothing_is_waited_for(capsys: pytest.CaptureFi
     story = Story().begin()
     before = story.state
     story.tell(DrainAsked())
-    Farewell()(before, DrainAsked(), story.state, ())
+    DrainMessage()(before, DrainAsked(), story.state, ())
     assert capsys.readouterr().err == ""
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from symphony.cli.wording import ago, cell, count, lasting, lines, moment, plural, seconds_between
+from symphony.cli.formatting import ago, cell, count, lasting, lines, moment, plural, seconds_between
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from symphony.config.agents import AGENT_SECTIONS, AgentKinds
-from symphony.config.document import Stamp, Workflow, WorkflowFile, parse_workflow
 from symphony.config.errors import WorkflowError
+from symphony.config.loader import Stamp, Workflow, WorkflowFile, parse_workflow
+from symphony.config.settings import AGENT_SECTIONS, AgentKinds
 from symphony.domain.failures import Failure
 
 ONE_KIND = {"codex": AGENT_SECTIONS["codex"]}

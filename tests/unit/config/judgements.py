@@ -15,9 +15,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from symphony.config.confidential import Secret
-from symphony.config.document import Stamp, WorkflowFile
-from symphony.config.keys import KEYS, Key
+from symphony.config.loader import Stamp, WorkflowFile
+from symphony.config.secrets import Secret
+from symphony.config.settings import KEYS, Key
 from symphony.daemon.admission import judge
 from symphony.trackers.registry import tracker_kind
 

@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING
 import pytest
 from typing_extensions import override
 
-from symphony.config.agent_review import place_of
-from symphony.config.agents import AGENT_SECTIONS, asked_for
 from symphony.config.errors import WarningCode, config_failure
-from symphony.config.keys import keys_of
-from symphony.config.settings import AgentSection, ClaudeSettings, CodexSettings
+from symphony.config.settings import (
+    AGENT_SECTIONS,
+    AgentSection,
+    ClaudeSettings,
+    CodexSettings,
+    asked_for,
+    keys_of,
+)
+from symphony.config.validation import place_of
 from symphony.domain.failures import Category, SymphonyError
 
 if TYPE_CHECKING:

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from symphony.config.agents import AGENT_SECTIONS
-from symphony.config.document import WorkflowFile, judge_workflow, read_workflow_file
-from symphony.config.settings import Settings
+from symphony.config.loader import WorkflowFile, judge_workflow, read_workflow_file
+from symphony.config.settings import AGENT_SECTIONS, Settings
 from symphony.daemon.admission import judge
 from symphony.domain.issue import Issue
 from symphony.trackers.registry import TRACKERS

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.config.agents import AGENT_SECTIONS
-from symphony.config.confidential import Secret, is_secret_key, masked, resolve_secret, secret_values
-from symphony.config.document import Stamp, Workflow, WorkflowFile, parse_workflow
 from symphony.config.errors import WarningCode, WorkflowError
+from symphony.config.loader import Stamp, Workflow, WorkflowFile, parse_workflow
+from symphony.config.secrets import Secret, is_secret_key, masked, resolve_secret, secret_values
+from symphony.config.settings import AGENT_SECTIONS
 from symphony.domain.redaction import MASK, holds_credential
 
 if TYPE_CHECKING:

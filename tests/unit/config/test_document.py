@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from symphony.config.agents import AGENT_SECTIONS
-from symphony.config.document import Stamp, Workflow, WorkflowFile, load_workflow, parse_workflow
 from symphony.config.errors import WarningCode, WorkflowError, config_failure
+from symphony.config.loader import Stamp, Workflow, WorkflowFile, load_workflow, parse_workflow
+from symphony.config.settings import AGENT_SECTIONS
 from symphony.domain.failures import Category, Failure
 from symphony.domain.issue import Issue
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from symphony.config.keys import KEYS, Key
+from symphony.config.settings import KEYS, Key
 from symphony.domain.failures import Blame
 
 if TYPE_CHECKING:

@@ -2,8 +2,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from symphony.config.keys import KEYS, changed_keys, sections, value_of
-from symphony.config.settings import AgentSettings, BudgetSettings, Reload, Settings, SkillsSettings
+from symphony.config.settings import (
+    KEYS,
+    AgentSettings,
+    BudgetSettings,
+    Reload,
+    Settings,
+    SkillsSettings,
+    changed_keys,
+    sections,
+    value_of,
+)
 
 if TYPE_CHECKING:
     from unit.config.conftest import Parse

@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from symphony.config.errors import WorkflowError
-from symphony.config.keys import KEYS, sections
 from symphony.config.settings import (
+    KEYS,
     AgentRule,
     AgentSettings,
     CodexSettings,
@@ -18,6 +18,7 @@ from symphony.config.settings import (
     SkillsSettings,
     Variables,
     WorkspaceSettings,
+    sections,
 )
 
 if TYPE_CHECKING:

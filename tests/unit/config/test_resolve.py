@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from symphony.config.resolve import (
+from symphony.config.secrets import (
     ResolveError,
     default_workspace_root,
     expand_path,

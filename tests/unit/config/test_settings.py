@@ -3,8 +3,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from symphony.config.keys import KEYS
-from symphony.config.settings import NULL_KEYS
+from symphony.config.settings import KEYS, NULL_KEYS
 from symphony.domain.failures import Blame, Category
 
 if TYPE_CHECKING:

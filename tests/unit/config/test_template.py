@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from symphony.config.errors import WorkflowError
-from symphony.config.prompts import (
+from symphony.config.template import (
+    PromptTemplate,
     answer_section,
     answered_prompt,
     begun_anew_prompt,
     continuation_prompt,
     interrupted_prompt,
 )
-from symphony.config.template import PromptTemplate
 from symphony.daemon.briefing import resumed_prompt
 from symphony.domain.failures import Category, Failure
 from symphony.domain.issue import Blocker, Issue
-from symphony.scheduler.inputs import Resume, ResumeReason, Thread
+from symphony.scheduler.messages import Resume, ResumeReason, Thread
 
 FILE = Path("/repo/WORKFLOW.md")
 ISSUE = Issue(

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from symphony.agents.base import Surroundings
+from symphony.agents.base import BackendContext
 from symphony.agents.registry import AGENTS, agent_kind, create_backend
-from symphony.config.document import Judgement, Stamp, WorkflowFile
 from symphony.config.errors import WarningCode, WorkflowError, WorkflowWarning
+from symphony.config.loader import Judgement, Stamp, WorkflowFile
 from symphony.daemon.admission import ACKNOWLEDGEMENT, admit, judge
-from symphony.daemon.bound import redaction_for
+from symphony.daemon.context import redaction_for
 from symphony.domain.failures import Category
 from symphony.processes.local import LocalHost
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
@@ -290,5 +290,5 @@ def test_a_kind_says_of_tools_what_its_backend_says(kind: str, tmp_path: Path) -
     sections = "acp: {profile: gemini}\ncommand: {command: make work}\n"
     judgement = judge(file(front + sections), environment={}, acknowledged=None)
     (agent,) = judgement.agents.values()
-    around = Surroundings(host=LocalHost(), environ={}, secret_names=frozenset(), homes=tmp_path)
+    around = BackendContext(host=LocalHost(), environ={}, secret_names=frozenset(), homes=tmp_path)
     assert create_backend(agent, around).capabilities.client_tools is agent_kind(kind).client_tools

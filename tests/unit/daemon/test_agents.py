@@ -9,12 +9,11 @@ from structlog.testing import capture_logs
 
 from harness.binding import FakeTracker, make_bound
 from symphony.agents.base import Preflight
-from symphony.config.agents import AGENT_SECTIONS
-from symphony.config.document import Stamp, WorkflowFile, parse_workflow
-from symphony.daemon.agents import ask_agents, changed_agents
-from symphony.daemon.bound import Bound, scheduler_settings
+from symphony.config.loader import Stamp, WorkflowFile, parse_workflow
+from symphony.config.settings import AGENT_SECTIONS
+from symphony.daemon.context import RuntimeContext, ask_agents, changed_agents, scheduler_settings
 from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.scheduler.settings import AgentFacts, Rule
+from symphony.scheduler.messages import AgentFacts, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +53,7 @@ class Backend:
         return Preflight(agent="prog", version="1", notices=self.notices)
 
 
-def _bound(tmp_path: Path, front: str = FRONT, **backends: Backend) -> Bound:
+def _bound(tmp_path: Path, front: str = FRONT, **backends: Backend) -> RuntimeContext:
     data = f"---\n{front}---\nDo it.\n".encode()
     file = WorkflowFile(
         path=tmp_path / "WORKFLOW.md", data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256="")

@@ -7,11 +7,9 @@ import pytest
 
 from harness.binding import FakeTracker, make_bound
 from harness.scheduling import make_issue
-from symphony.daemon.answers import Answers
-from symphony.daemon.notes import Notes
-from symphony.scheduler.answers import LONGEST_ANSWER, together
-from symphony.scheduler.commands import PostNote
-from symphony.scheduler.inputs import Remark
+from symphony.daemon.comments import Answers, IssueComments
+from symphony.scheduler.messages import PostNote, Remark
+from symphony.scheduler.polling import LONGEST_ANSWER, together
 from symphony.trackers.memory import MemoryTracker
 
 pytestmark = pytest.mark.asyncio
@@ -25,7 +23,7 @@ class World:
         self.now_ms = 0
         self.tracker = MemoryTracker([make_issue()])
         self.bound = replace(make_bound(tmp_path, FakeTracker()), tracker=self.tracker)
-        self.notes = Notes()
+        self.notes = IssueComments()
         self.answers = Answers(self.notes, now_ms=lambda: self.now_ms)
 
     async def ask(self) -> None:

@@ -10,11 +10,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from symphony import skills
-from symphony.agents.envelope import assemble
-from symphony.daemon import catalog as runtime_catalog
-from symphony.daemon.catalog import RunCatalog, Scanned, load_catalog, settled
+from symphony.agents.base import assemble
+from symphony.daemon import skills as runtime_catalog
+from symphony.daemon.skills import RunCatalog, Scanned, load_catalog, settled
 from symphony.skills import Scope, Severity, SkillOptions, SkillSet, anchored
-from symphony.testing.scripted_agent.skill_file import path_of
+from symphony.testing.scripted_agent.script import path_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -100,8 +100,8 @@ async def test_what_could_be_read_until_the_deadline_is_listed_as_incomplete(
         add(tmp_path, name)
     clock = iter([0.0, 1.0, 1.9, 2.0])  # the call, then before each file
     with monkeypatch.context() as patch, capture_logs() as logs:
-        patch.setattr("symphony.daemon.catalog.time", SimpleNamespace(monotonic=lambda: next(clock)))
-        patch.setattr("symphony.skills.discover.time", SimpleNamespace(monotonic=lambda: next(clock)))
+        patch.setattr("symphony.daemon.skills.time", SimpleNamespace(monotonic=lambda: next(clock)))
+        patch.setattr("symphony.skills.loader.time", SimpleNamespace(monotonic=lambda: next(clock)))
         catalog = await load_catalog(tmp_path, SkillOptions())
     assert catalog.names == ("a", "b")
     assert "This list is incomplete: there was no time" in str(catalog.block)

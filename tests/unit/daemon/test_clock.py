@@ -6,8 +6,7 @@ import anyio.lowlevel
 import pytest
 
 from symphony.daemon.clock import Timers, monotonic_ms
-from symphony.scheduler.commands import SetTimer
-from symphony.scheduler.inputs import Timer, TimerFired, TimerKind
+from symphony.scheduler.messages import SetTimer, Timer, TimerFired, TimerKind
 
 pytestmark = pytest.mark.asyncio
 

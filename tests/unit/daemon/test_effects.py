@@ -22,12 +22,13 @@ from harness.binding import (
 from harness.scheduling import make_failure, make_issue
 from symphony.daemon import effects as module
 from symphony.daemon.clock import Timers
+from symphony.daemon.comments import IssueComments, SkillComments
 from symphony.daemon.effects import Effects
-from symphony.daemon.notes import Notes
-from symphony.daemon.skill_comments import SkillComments
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain.failures import Category, Failure
-from symphony.scheduler.commands import (
+from symphony.scheduler.messages import (
+    AnswersRead,
+    AnswersUnread,
     CleanWorkspace,
     ContinueRun,
     Exit,
@@ -35,24 +36,20 @@ from symphony.scheduler.commands import (
     FinishReason,
     FinishRun,
     Notify,
+    OutcomeKind,
+    Polled,
+    PollFailed,
     PostNote,
     ReadAnswers,
+    Refreshed,
+    RefreshFailed,
     RefreshIssues,
+    Remark,
+    RunEnded,
     SetTimer,
     StartRun,
     StopReason,
     StopRun,
-)
-from symphony.scheduler.inputs import (
-    AnswersRead,
-    AnswersUnread,
-    OutcomeKind,
-    Polled,
-    PollFailed,
-    Refreshed,
-    RefreshFailed,
-    Remark,
-    RunEnded,
     Timer,
     TimerFired,
     TimerKind,
@@ -105,7 +102,7 @@ async def at_work(
             on_skills=lambda _issue_id, _run_id, _skills: None,
             on_agent=lambda _run_id, _agent: None,
             on_conversation=_unheard,
-            notes=(notes := Notes()),
+            notes=(notes := IssueComments()),
             skill_comments=SkillComments(notes, remember=lambda _: None, written=checkpoint),
             now_ms=lambda: 0,
         )

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from symphony.config.agents import AGENT_SECTIONS
-from symphony.config.document import Stamp, WorkflowFile, parse_workflow
-from symphony.daemon.enclosure import enclosure
+from symphony.config.loader import Stamp, WorkflowFile, parse_workflow
+from symphony.config.settings import AGENT_SECTIONS
+from symphony.daemon.context import enclosure
 
 
 def isolation_of(tmp_path: Path, workspace: str, **environment: str) -> Any:

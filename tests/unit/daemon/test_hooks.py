@@ -14,13 +14,13 @@ from structlog.testing import capture_logs
 
 from harness.binding import Mailbox
 from symphony.api.port import HookAnswer, HookDeniedError
-from symphony.config.agents import AGENT_SECTIONS
-from symphony.config.document import Stamp, WorkflowFile, parse_workflow
-from symphony.daemon import hooks as module
-from symphony.daemon.bound import Bound
-from symphony.daemon.hooks import Webhooks
+from symphony.config.loader import Stamp, WorkflowFile, parse_workflow
+from symphony.config.settings import AGENT_SECTIONS
+from symphony.daemon import webhooks as module
+from symphony.daemon.context import RuntimeContext
+from symphony.daemon.webhooks import Webhooks
 from symphony.journal.model import CommentRecord
-from symphony.scheduler.inputs import WakeAsked
+from symphony.scheduler.messages import WakeAsked
 
 pytestmark = pytest.mark.asyncio
 
@@ -31,7 +31,7 @@ NOW_MS = 1_795_800_000_000
 REFERENCE = "$HOOK_SECRET"
 
 
-def _bound(kind: str = "github", secret: str | None = REFERENCE) -> Bound:
+def _bound(kind: str = "github", secret: str | None = REFERENCE) -> RuntimeContext:
     text = f"---\ntracker:\n  kind: {kind}\n  webhook_secret: {secret or 'null'}\n---\nDo it.\n"
     stamp = Stamp(mtime_ns=0, size=0, sha256="")
     file = WorkflowFile(path=Path("/w/WORKFLOW.md"), data=text.encode(), stamp=stamp)
@@ -40,7 +40,7 @@ def _bound(kind: str = "github", secret: str | None = REFERENCE) -> Bound:
     class Served:
         settings = workflow.settings
 
-    return cast("Bound", Served())
+    return cast("RuntimeContext", Served())
 
 
 class Naps:
@@ -68,8 +68,8 @@ class Naps:
 
 
 class Desk:
-    def __init__(self, bound: Bound | None = None) -> None:
-        self.bound: Bound | None = bound or _bound()
+    def __init__(self, bound: RuntimeContext | None = None) -> None:
+        self.bound: RuntimeContext | None = bound or _bound()
         self.mailbox = Mailbox()
         self.naps = Naps()
         self.now_ms = NOW_MS

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from symphony.daemon.known_places import FOLDER, place_in, remember
+from symphony.daemon.state_dir import FOLDER, place_in, remember
 
 
 def _known(home: Path) -> list[Path]:

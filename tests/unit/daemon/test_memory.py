@@ -11,12 +11,12 @@ from anyio import to_thread
 from structlog.testing import capture_logs
 
 from harness.scheduling import make_issue, make_settings
-from symphony.daemon.memory import JOURNAL_FILE, Memory, remembering, wall_ms
+from symphony.api.models import ListedSkill, Skills
+from symphony.daemon.recovery import JOURNAL_FILE, JournalWriter, remembering, wall_ms
 from symphony.domain.fault_points import FaultPoint
 from symphony.journal.model import HealthState, SkillsNote
-from symphony.observability.model import ListedSkill, Skills
 from symphony.processes.base import Identity
-from symphony.scheduler.inputs import ClaimKind, Outcome, OutcomeKind, Recovered, RunEnded
+from symphony.scheduler.messages import ClaimKind, Outcome, OutcomeKind, Recovered, RunEnded
 from symphony.scheduler.state import Retry, Running, initial
 
 pytestmark = pytest.mark.asyncio
@@ -31,7 +31,7 @@ RUN = Running(
 AT_WORK = replace(EMPTY, running={"1": RUN}, day="2026-01-01", day_tokens=7)
 
 
-def _life(path: Path, now_ms: int = NOON_MS) -> AbstractAsyncContextManager[Memory]:
+def _life(path: Path, now_ms: int = NOON_MS) -> AbstractAsyncContextManager[JournalWriter]:
     return remembering(path, owner=None, mask=str, now_ms=lambda: 5, wall_ms=lambda: now_ms)
 
 

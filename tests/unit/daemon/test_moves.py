@@ -12,10 +12,10 @@ from typing_extensions import override
 
 from harness.binding import SECRET, FakeTracker, make_bound
 from harness.scheduling import make_failure, make_issue
-from symphony.daemon import moves as module
-from symphony.daemon.moves import Moves
+from symphony.daemon import effects as module
+from symphony.daemon.effects import Moves
 from symphony.domain.issue import Issue
-from symphony.scheduler.commands import MoveIssue, MoveReason
+from symphony.scheduler.messages import MoveIssue, MoveReason
 from symphony.trackers.base import TrackerError
 
 pytestmark = pytest.mark.asyncio

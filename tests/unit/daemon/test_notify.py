@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from harness.scheduling import make_failure, make_settings
 from harness.service_manager import Manager, managing
-from symphony.daemon.notify import Notifier, status_line, without_manager
+from symphony.daemon.sd_notify import Notifier, status_line, without_manager
 from symphony.scheduler.state import Drain, initial
 
 IDLE = initial(make_settings(), epoch="e")

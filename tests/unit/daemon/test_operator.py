@@ -9,17 +9,16 @@ import pytest
 from harness.binding import SECRET, FakeTracker, Mailbox, make_bound
 from harness.chronicle import Chronicle, conforms, populated, sent
 from harness.scheduling import make_failure, make_issue
+from symphony.api import models
+from symphony.api.documents import state_document
+from symphony.api.models import utc_text
 from symphony.api.port import UnavailableError
 from symphony.daemon import operator as module
-from symphony.daemon.bound import Bound
-from symphony.daemon.catalog import RunCatalog
-from symphony.daemon.operator import ServiceOperator
-from symphony.daemon.preview import PromptPreview
+from symphony.daemon.context import RuntimeContext
+from symphony.daemon.operator import PromptPreview, ServiceOperator
+from symphony.daemon.skills import RunCatalog
 from symphony.domain.failures import SymphonyError
-from symphony.observability import model
-from symphony.observability.documents import state_document
-from symphony.observability.moments import utc_text
-from symphony.scheduler.inputs import DrainAsked, WakeAsked
+from symphony.scheduler.messages import DrainAsked, WakeAsked
 from symphony.scheduler.state import AgentChoice, Cycle, State
 
 pytestmark = pytest.mark.asyncio
@@ -31,7 +30,7 @@ class Desk:
     def __init__(self, tmp_path: Path, story: Chronicle | None = None, **options: Any) -> None:
         self.story = story or populated()
         self.mailbox = Mailbox()
-        self.bound: Bound | None = make_bound(tmp_path, FakeTracker())
+        self.bound: RuntimeContext | None = make_bound(tmp_path, FakeTracker())
         self.started = True
         self.operator = ServiceOperator(
             state=lambda: self.story.state if self.started else None,
@@ -75,7 +74,7 @@ async def test_no_secret_gets_out_by_any_document(tmp_path: Path, monkeypatch: p
 
 
 async def _leaking(
-    _: Bound, issue: object, attempt: int | None, resume: object, *, agent: AgentChoice
+    _: RuntimeContext, issue: object, attempt: int | None, resume: object, *, agent: AgentChoice
 ) -> PromptPreview:
     del issue, resume
     return PromptPreview(
@@ -137,7 +136,7 @@ async def test_a_snapshot_is_made_beside_the_event_loop(
     seen: list[threading.Thread] = []
     build = state_document
 
-    def spy(state: State, *rest: Any, **named: Any) -> model.State:
+    def spy(state: State, *rest: Any, **named: Any) -> models.State:
         seen.append(threading.current_thread())
         return build(state, *rest, **named)
 

@@ -9,12 +9,11 @@ import pytest
 from harness.binding import SECRET, FakeTracker, make_bound
 from harness.chronicle import Chronicle, populated
 from harness.scheduling import make_failure, make_issue
+from symphony.api.models import utc_text
 from symphony.api.port import RefusedError, UnavailableError
-from symphony.daemon.operator import ServiceOperator
-from symphony.daemon.orders import Order, Orders
+from symphony.daemon.operator import Order, Orders, ServiceOperator
 from symphony.domain.failures import Category
-from symphony.observability.moments import utc_text
-from symphony.scheduler.inputs import Input, OperatorAsked, OutcomeKind, Verb
+from symphony.scheduler.messages import Event, OperatorAsked, OutcomeKind, Verb
 
 pytestmark = pytest.mark.asyncio
 
@@ -28,7 +27,7 @@ class Desk:
         self.story = story or populated()
         self.bound = make_bound(tmp_path, FakeTracker())
         self.started = True
-        self.held: list[Input | Order] = []
+        self.held: list[Event | Order] = []
         self.holds = False
         self.operator = ServiceOperator(
             state=lambda: self.story.state if self.started else None,
@@ -39,13 +38,13 @@ class Desk:
             now=self.story.wall,
         )
 
-    def post(self, item: Input | Order) -> None:
+    def post(self, item: Event | Order) -> None:
         if self.holds:
             self.held.append(item)
         else:
             self.take(item)
 
-    def take(self, item: Input | Order) -> None:
+    def take(self, item: Event | Order) -> None:
         if self.meanwhile is not None:
             self.meanwhile()
         before = self.story.state

@@ -17,9 +17,9 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
-from symphony.daemon.pulse import Pulse
+from symphony.daemon.worker import ProgressReporter
 from symphony.domain.redaction import MASK, Redaction
-from symphony.scheduler.inputs import AgentReported, Input, RunReport, RunStage
+from symphony.scheduler.messages import AgentReported, Event, RunReport, RunStage
 
 pytestmark = pytest.mark.asyncio
 
@@ -37,11 +37,11 @@ class Heard:
     """A pulse and what it reported."""
 
     def __init__(self, *secrets: str, interval_s: float = NEVER_S) -> None:
-        self.facts: list[Input] = []
+        self.facts: list[Event] = []
         self._more = anyio.Event()
-        self.pulse = Pulse("e-1", self._post, Redaction(secrets), interval_s=interval_s)
+        self.pulse = ProgressReporter("e-1", self._post, Redaction(secrets), interval_s=interval_s)
 
-    def _post(self, fact: Input) -> None:
+    def _post(self, fact: Event) -> None:
         self.facts.append(fact)
         self._more.set()
         self._more = anyio.Event()

@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 from typing_extensions import override
 
-from symphony.daemon.recovery import glance, reap_predecessor
+from symphony.daemon.recovery import reap_predecessor, scan_orphans
 from symphony.daemon.state_dir import StateDirectoryError
 from symphony.domain.failures import Category
 from symphony.processes.base import Completed, HostProcess, Identity
@@ -59,7 +59,7 @@ class Machine(LocalHost):
 
 
 async def reap(machine: Machine, *agents: Identity) -> int:
-    return await reap_predecessor(machine, await glance(machine), agents=agents)
+    return await reap_predecessor(machine, await scan_orphans(machine), agents=agents)
 
 
 async def test_without_a_predecessor_nothing_is_ended() -> None:
@@ -90,7 +90,7 @@ async def test_a_recorded_process_number_that_another_process_has_now_is_left_al
 
 async def test_what_was_seen_once_ends_although_it_hides_from_the_next_look() -> None:
     machine = Machine(who(10))
-    first = await glance(machine)
+    first = await scan_orphans(machine)
     machine.left = set()
     assert await reap_predecessor(machine, first) == 1
     assert machine.ended == [{who(10)}]
@@ -98,7 +98,7 @@ async def test_what_was_seen_once_ends_although_it_hides_from_the_next_look() ->
 
 async def test_what_hid_from_the_first_look_ends_and_so_does_what_the_journal_tells_of() -> None:
     machine = Machine()
-    first = await glance(machine)
+    first = await scan_orphans(machine)
     machine.left, machine.others = {who(10)}, {who(11), who(12)}
     assert await reap_predecessor(machine, first, agents=[who(11), who(13)]) == 2
     assert machine.ended == [{who(10), who(11)}]

@@ -16,7 +16,7 @@ from symphony.daemon.retention import (
     surplus_threads,
 )
 from symphony.daemon.state_dir import StateDirectory
-from symphony.journal.model import Retention, Trimmed
+from symphony.journal.model import Retention, TrimResult
 
 DAY_S = 86_400.0
 NOW_S = 1_800_000_000.0
@@ -114,12 +114,12 @@ def test_what_cannot_be_removed_is_told(tmp_path: Path) -> None:
 class FakeJournal:
     """Counts the trims; the second one fails, and a third one is the end."""
 
-    def __init__(self, stop: anyio.CancelScope, *answers: Trimmed | Exception) -> None:
+    def __init__(self, stop: anyio.CancelScope, *answers: TrimResult | Exception) -> None:
         self.policies: list[Retention] = []
         self._stop = stop
         self._answers = list(answers)
 
-    async def trim(self, policy: Retention) -> Trimmed:
+    async def trim(self, policy: Retention) -> TrimResult:
         self.policies.append(policy)
         answer = self._answers.pop(0)
         if not self._answers:
@@ -129,7 +129,7 @@ class FakeJournal:
         return answer
 
 
-async def kept_bounded(state_dir: StateDirectory, *answers: Trimmed | Exception) -> FakeJournal:
+async def kept_bounded(state_dir: StateDirectory, *answers: TrimResult | Exception) -> FakeJournal:
     with anyio.CancelScope() as scope:
         fake = FakeJournal(scope, *answers)
         await keep_bounded(state_dir, fake.trim, lambda: (SETTINGS, frozenset()), 0)
@@ -141,7 +141,7 @@ async def test_a_daemon_looks_again_and_again_and_survives_a_failure(state_dir: 
     old = state_dir.stderr_log("a")
     old.write_bytes(b"x" * 500)
     with capture_logs() as logs:
-        journal = await kept_bounded(state_dir, Trimmed(runs=2, events=5, bytes=7), ValueError("odd"))
+        journal = await kept_bounded(state_dir, TrimResult(runs=2, events=5, bytes=7), ValueError("odd"))
     assert not old.exists()
     assert [policy.max_age_ms for policy in journal.policies] == [864_000_000] * 2
     assert [(line["event"], line.get("bytes")) for line in logs] == [
@@ -157,7 +157,7 @@ async def test_the_log_of_a_run_that_begins_during_the_look_stays(state_dir: Sta
     begun.touch()
     said_nothing.touch()
     with anyio.CancelScope() as scope:
-        trim = FakeJournal(scope, Trimmed()).trim
+        trim = FakeJournal(scope, TrimResult()).trim
         await keep_bounded(state_dir, trim, lambda: (SETTINGS, asked.pop(0) if asked else frozenset()), 0)
     assert begun.exists()
     assert not said_nothing.exists()
@@ -166,7 +166,7 @@ async def test_the_log_of_a_run_that_begins_during_the_look_stays(state_dir: Sta
 @pytest.mark.asyncio
 async def test_nothing_is_told_where_nothing_went(state_dir: StateDirectory) -> None:
     with capture_logs() as logs:
-        await kept_bounded(state_dir, Trimmed(), Trimmed())
+        await kept_bounded(state_dir, TrimResult(), TrimResult())
     assert logs == []
 
 
@@ -192,7 +192,7 @@ async def test_a_daemon_removes_them_and_tells(state_dir: StateDirectory) -> Non
     for path in (old, needed):
         os.utime(path, (0, 0))
     with anyio.CancelScope() as scope, capture_logs() as logs:
-        trim = FakeJournal(scope, Trimmed()).trim
+        trim = FakeJournal(scope, TrimResult()).trim
         settings = (SETTINGS, frozenset[str]())
         await keep_bounded(state_dir, trim, lambda: settings, 0, lambda: frozenset({"thread-b"}))
     assert not old.exists()

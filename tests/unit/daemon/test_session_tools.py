@@ -15,10 +15,9 @@ from typing_extensions import override
 from harness.binding import FakeTracker, make_bound
 from symphony.agents.base import AgentBackend, Capabilities
 from symphony.config.settings import AgentSettings
-from symphony.daemon import session_tools
-from symphony.daemon.bound import Bound
-from symphony.daemon.session_tools import SessionTools, missing_tools, session_options
-from symphony.daemon.skill_source import skills_of_run
+from symphony.daemon import skills
+from symphony.daemon.context import RuntimeContext
+from symphony.daemon.skills import SessionTools, missing_tools, session_options, skills_of_run
 from symphony.domain.issue import Issue
 from symphony.domain.tools import ToolResult, ToolSpec
 from symphony.skills import ActivationMode, Offer, SkillOptions, load, render
@@ -197,7 +196,7 @@ class TestADiskThatHangs:
     @pytest.fixture
     def gate(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         """No call waits; the threads are let go at the end of the test."""
-        monkeypatch.setattr(session_tools, "DEADLINE_S", 0.05)
+        monkeypatch.setattr(skills, "TOOL_DEADLINE_S", 0.05)
         event = threading.Event()
         yield event
         event.set()
@@ -211,7 +210,7 @@ class TestADiskThatHangs:
             assert "in time" in message(await ours.call("activate_skill", name="a"))
         assert ours.given == []
         gate.set()
-        monkeypatch.setattr(session_tools, "DEADLINE_S", 5.0)
+        monkeypatch.setattr(skills, "TOOL_DEADLINE_S", 5.0)
         assert "Body of a." in (await ours.call("activate_skill", name="a")).text
 
     async def test_no_more_than_one_thread_ever_hangs(
@@ -233,7 +232,7 @@ class TestADiskThatHangs:
         self, tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ours = await session(tmp_path, "a", "b", options=SEARCH)
-        monkeypatch.setattr("symphony.skills.offer.search", lambda *_, **__: gate.wait() and ())
+        monkeypatch.setattr("symphony.skills.activate.search", lambda *_, **__: gate.wait() and ())
         assert "in time" in message(await ours.call("skill_search", query="a"))
 
 
@@ -268,7 +267,7 @@ class Place:
 class TestWhatCannotBeOffered:
     def bound(
         self, tmp_path: Path, *, taken: tuple[str, ...] = (), client_tools: bool = True, **skills: Any
-    ) -> Bound:
+    ) -> RuntimeContext:
         specs = tuple(ToolSpec(name=name, description="", input_schema={}) for name in taken)
         made = make_bound(tmp_path, ToolTracker(specs=specs))
         settings = made.settings.model_copy(

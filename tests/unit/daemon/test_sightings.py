@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from symphony.daemon.catalog import RunCatalog
-from symphony.daemon.sightings import Sightings
+from symphony.daemon.skills import RunCatalog, SkillUsageTracker
 from symphony.skills import Scope, Skill, SkillSet
 
 WORKSPACE = Path("/work/SYM-1")
@@ -35,8 +34,8 @@ def of_the_user(name: str) -> Skill:
     )
 
 
-def sightings(*skills: Skill, root: Path = ROOT) -> Sightings:
-    return Sightings(
+def sightings(*skills: Skill, root: Path = ROOT) -> SkillUsageTracker:
+    return SkillUsageTracker(
         RunCatalog(listed=skills, complete=True, found=SkillSet(root=root, skills=skills)), WORKSPACE
     )
 
@@ -114,6 +113,6 @@ def test_people_are_told_what_was_seen_so_far() -> None:
 
 
 def test_without_skills_there_is_nothing_to_see() -> None:
-    looked = Sightings(RunCatalog(), WORKSPACE)
+    looked = SkillUsageTracker(RunCatalog(), WORKSPACE)
     assert looked.named_in(f"cat {ROOT}/a/SKILL.md") == ()
     assert looked.skills == RunCatalog().skills

@@ -16,11 +16,9 @@ from structlog.testing import capture_logs
 from harness.binding import SECRET, CommentingTracker, FakeTracker, make_bound, nothing
 from harness.scheduling import make_failure, make_issue
 from symphony import skills
-from symphony.daemon import skill_comments
-from symphony.daemon.notes import Notes
-from symphony.daemon.skill_comments import SkillComments
-from symphony.journal.codec import decode, encode
-from symphony.journal.model import SkillsNote
+from symphony.daemon import comments
+from symphony.daemon.comments import IssueComments, SkillComments
+from symphony.journal.model import SkillsNote, decode, encode
 from symphony.skills import Severity, SkillOptions, SkillSet
 from symphony.trackers.base import TrackerError
 
@@ -61,7 +59,7 @@ class Desk:
         self.journal = {one.issue_id: one for one in left}
         self.said = anyio.Event()
         self.comments = SkillComments(
-            Notes(), tuple(left), remember=self._remember, first_retry_s=0.001, written=checkpoint
+            IssueComments(), tuple(left), remember=self._remember, first_retry_s=0.001, written=checkpoint
         )
 
     def _remember(self, note: SkillsNote) -> None:
@@ -210,7 +208,7 @@ class TestWhatTheTrackerDidNotTake:
         assert waits == [0.001, 0.002, 0.004]
 
     async def test_the_wait_is_bounded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(skill_comments, "LONGEST_RETRY_S", 0.003)
+        monkeypatch.setattr(comments, "LONGEST_RETRY_S", 0.003)
         tries, enough = [], anyio.Event()
 
         async def never() -> None:
@@ -271,7 +269,7 @@ class TestWhatTheTrackerDidNotTake:
         assert later.bodies == [], "and what was said there is not said here"
 
     async def test_what_is_kept_is_bounded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(skill_comments, "_MAX_KEPT", 2)
+        monkeypatch.setattr(comments, "_MAX_KEPT", 2)
         desk = Desk(tmp_path, CommentingTracker(before_answer=refuse))
         broken = await found(tmp_path, BROKEN)
         for number in "123":

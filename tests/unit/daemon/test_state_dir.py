@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from symphony.daemon.instance_lock import Holder, holding, parse_holder
-from symphony.daemon.state_dir import StateDirectory, StateDirectoryError
-from symphony.daemon.state_place import instance_of, locate
+from symphony.daemon.state_dir import (
+    Holder,
+    StateDirectory,
+    StateDirectoryError,
+    holding,
+    instance_of,
+    locate,
+    parse_holder,
+)
 from symphony.domain.failures import Category
 from symphony.processes.base import Identity
 

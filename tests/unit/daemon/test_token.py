@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from symphony.daemon.state_dir import StateDirectory
-from symphony.daemon.token import TOKEN_VARIABLE, operator_token
+from symphony.daemon.state_dir import TOKEN_VARIABLE, StateDirectory, operator_token
 from symphony.domain.failures import Blame, Category, SymphonyError
 
 GOOD = "0123456789abcdef"

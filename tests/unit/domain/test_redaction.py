@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.domain import plain as plain_text
 from symphony.domain import redaction
+from symphony.domain import redaction as plain_text
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.domain.redaction import MASK, Redaction, mask_credentials
 

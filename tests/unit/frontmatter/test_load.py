@@ -7,9 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.frontmatter import Document, FrontMatterError, Profile, load
-from symphony.frontmatter.reader import MAX_EVENTS
-from symphony.frontmatter.scalars import quote_list
+from symphony.frontmatter import MAX_EVENTS, Document, FrontMatterError, Profile, load, quote_list
 
 pytestmark = pytest.mark.usefixtures("parser")
 

@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from harness.journalling import NOW, claim, comment, event, opened, run, skills, written
-from symphony.journal import retention
+from symphony.journal import database
 from symphony.journal.model import (
     DayRecord,
     IssueSpent,
     Record,
-    Remembered,
+    RecoveredState,
     Retention,
     RunRecord,
     SkillUse,
-    Trimmed,
+    TrimResult,
 )
 from symphony.journal.reader import open_reader
-from symphony.scheduler.inputs import Spent
+from symphony.scheduler.messages import Spent
 
 DAY_MS = 24 * 3_600_000
 USE = SkillUse(name="a", path="/a", sha256=None, listed=True)
@@ -36,8 +36,8 @@ def count(path: Path, table: str) -> int:
         return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 - names of ours
 
 
-def trimmed(path: Path, policy: Retention) -> tuple[Trimmed, Remembered]:
-    async def go() -> tuple[Trimmed, Remembered]:
+def trimmed(path: Path, policy: Retention) -> tuple[TrimResult, RecoveredState]:
+    async def go() -> tuple[TrimResult, RecoveredState]:
         journal = await opened(path)
         done = await journal.trim(policy)
         await journal.close()
@@ -131,7 +131,7 @@ def test_what_is_too_old_goes_with_all_that_belongs_to_it(tmp_path: Path) -> Non
     done, remembered = trimmed(path, Retention())
     assert (done.runs, done.events) == (48, 482)
     assert done.bytes > 0
-    assert remembered == Remembered(
+    assert remembered == RecoveredState(
         claims=(claim(1),),
         live_runs=(run(1),),
         spent={"id-1": Spent(tokens=1)},
@@ -143,7 +143,7 @@ def test_what_is_too_old_goes_with_all_that_belongs_to_it(tmp_path: Path) -> Non
         assert messages(path) == [f"message {-40 * DAY_MS}"]
         assert {found.issue_id for found in reader.comments()} == {"id-1", "id-2"}, "they were made just now"
     assert count(path, "skill_uses") == 1
-    assert trimmed(path, Retention())[0] == Trimmed()
+    assert trimmed(path, Retention())[0] == TrimResult()
 
 
 def test_of_too_many_runs_those_that_ended_first_go(tmp_path: Path) -> None:
@@ -171,10 +171,10 @@ def test_a_file_that_is_too_large_shrinks_to_its_bound(tmp_path: Path) -> None:
     assert done.runs == 100
     assert 0 < path.stat().st_size < 4_100_000
     assert done.bytes >= before - path.stat().st_size - 100_000
-    assert remembered == Remembered(claims=(claim(101),), live_runs=(run(101),))
+    assert remembered == RecoveredState(claims=(claim(101),), live_runs=(run(101),))
     done, remembered = trimmed(path, Retention(max_bytes=0))
     assert done.events > 0
-    assert remembered == Remembered(claims=(claim(101),), live_runs=(run(101),))
+    assert remembered == RecoveredState(claims=(claim(101),), live_runs=(run(101),))
 
 
 def test_between_two_steps_puts_are_written(tmp_path: Path) -> None:
@@ -203,14 +203,14 @@ def test_a_trim_that_fails_or_loses_the_file_ends_there(
     def fail(*_: object) -> None:
         raise sqlite3.OperationalError("disk I/O error")
 
-    monkeypatch.setattr(retention, failing, fail)
+    monkeypatch.setattr(database, failing, fail)
     done, remembered = trimmed(path, Retention())
-    assert (done, remembered) == (Trimmed(), Remembered())
+    assert (done, remembered) == (TrimResult(), RecoveredState())
 
 
 def test_half_a_drop_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path / "journal.db", *history(1, ago_ms=40 * DAY_MS))
-    monkeypatch.setattr(retention, "_OF_RUN", ("events", "no_such_table"))
+    monkeypatch.setattr(database, "_OF_RUN", ("events", "no_such_table"))
     done, _ = trimmed(path, Retention())
-    assert done == Trimmed()
+    assert done == TrimResult()
     assert (count(path, "events"), count(path, "runs")) == (10, 1)

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.journalling import claim, full_claim, run
-from symphony.journal.codec import CodecError, column, decode, encode
-from symphony.journal.model import ClaimRecord, RunRecord
+from symphony.journal.model import ClaimRecord, CodecError, RunRecord, column, decode, encode
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

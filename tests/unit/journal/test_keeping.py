@@ -9,25 +9,26 @@ from typing_extensions import override
 from harness.ledger import Ledger, check_present
 from harness.scheduling import Story, make_failure, make_issue
 from symphony.journal.model import (
-    ClaimGone,
     ClaimRecord,
+    ClaimReleased,
     DayRecord,
     EventRecord,
     IssueSpent,
     Record,
-    ResultGone,
     ResultRecord,
+    ResultReleased,
     RunRecord,
     SettingRecord,
 )
-from symphony.journal.recorder import EXEMPT, INTERRUPTED, PAUSED, Keeper
+from symphony.journal.recorder import EXEMPT, INTERRUPTED, PAUSED, StepRecorder
 from symphony.processes.base import Identity
-from symphony.scheduler.commands import Command, Notify
-from symphony.scheduler.inputs import (
+from symphony.scheduler.messages import (
     AgentReported,
     ClaimKind,
+    Command,
     Delivered,
-    Input,
+    Event,
+    Notify,
     Outcome,
     OutcomeKind,
     Recovered,
@@ -49,16 +50,16 @@ ASLEEP = WakeAsked(reason="nothing happened")
 class Kept(Story):
     """A story with a keeper beside it: `records` holds what was kept since the last `forget_records`."""
 
-    keeper = Keeper(US)
+    keeper = StepRecorder(US)
 
-    def __init__(self, *, keeper: Keeper | None = None) -> None:
+    def __init__(self, *, keeper: StepRecorder | None = None) -> None:
         super().__init__(make_issue("1"))
-        self.keeper = keeper or Keeper(US)
+        self.keeper = keeper or StepRecorder(US)
         self.records: list[Record] = []
         self.ledger = Ledger()
 
     @override
-    def _step(self, fact: Input) -> tuple[Command, ...]:
+    def _step(self, fact: Event) -> tuple[Command, ...]:
         before = self.state
         commands = super()._step(fact)
         self.keep(self.keeper.step(before, fact, self.state, commands, now_ms=self.now, wall_ms=self.wall))
@@ -96,11 +97,11 @@ def test_what_runs_came_to_is_kept_and_forgotten() -> None:
     before = story.state
     pushing = replace(before, results={"1": replace(before.results["1"], pushing=True)})
     assert _steps(before, pushing) == (), "that a push is under way is nothing to remember"
-    assert _steps(before, replace(before, results={})) == (ResultGone(issue_id="1"),)
+    assert _steps(before, replace(before, results={})) == (ResultReleased(issue_id="1"),)
 
 
-def _steps(before: State, after: State, fact: Input = ASLEEP, *said: Command) -> tuple[Record, ...]:
-    return Keeper(US).step(before, fact, after, said, now_ms=0, wall_ms=WALL_MS)
+def _steps(before: State, after: State, fact: Event = ASLEEP, *said: Command) -> tuple[Record, ...]:
+    return StepRecorder(US).step(before, fact, after, said, now_ms=0, wall_ms=WALL_MS)
 
 
 def _at_work() -> Kept:
@@ -161,7 +162,7 @@ def test_a_released_claim_is_gone() -> None:
     story.put("1", state="Done")
     story.turn_ends().ends().advance(60_000)
     assert "1" not in story.ledger.claims
-    assert ClaimGone(issue_id="1") in story.of(ClaimGone)
+    assert ClaimReleased(issue_id="1") in story.of(ClaimReleased)
 
 
 def test_an_issue_that_changes_while_it_runs_is_kept_as_it_is_now() -> None:
@@ -221,11 +222,11 @@ def test_the_conversation_of_a_run_is_known_before_any_report_tells_it() -> None
     assert (story.ledger.runs[run_id].thread_id, story.ledger.runs[run_id].total_tokens) == ("t-1", 5)
     story.streams(thread_id="t-2")
     assert story.ledger.runs[run_id].thread_id == "t-2"
-    assert Keeper(US).opened("preflight", "t-1") == ()
+    assert StepRecorder(US).opened("preflight", "t-1") == ()
 
 
 def test_an_agent_of_no_run_is_not_kept() -> None:
-    assert Keeper(US).spawned("preflight", AGENT) == ()
+    assert StepRecorder(US).spawned("preflight", AGENT) == ()
 
 
 def test_the_end_of_a_run_says_how_and_why() -> None:
@@ -265,20 +266,20 @@ def test_a_run_that_a_report_ends_is_not_reported_on() -> None:
     story = _at_work()
     before, after = story.state, replace(story.state, running={})
     reported = AgentReported(run_id=before.running["1"].run_id, report=before.running["1"].report)
-    for keeper in (story.keeper, Keeper(US)):
+    for keeper in (story.keeper, StepRecorder(US)):
         told = keeper.step(before, reported, after, (), now_ms=0, wall_ms=WALL_MS)
-        assert told == (ClaimGone(issue_id="1"),)
+        assert told == (ClaimReleased(issue_id="1"),)
 
 
 def test_runs_that_a_predecessor_left_end_with_the_first_step() -> None:
     left = RunRecord(run_id="old-1", issue_id="1", issue_identifier="SYM-1", started_wall_ms=WALL_MS - 5)
     ahead = replace(left, run_id="old-2", started_wall_ms=WALL_MS + 99)
-    story = Kept(keeper=Keeper(US, left=[left, ahead]))
+    story = Kept(keeper=StepRecorder(US, left=[left, ahead]))
     story.begin()
     ends = {run.run_id: (run.ended_wall_ms, run.outcome) for run in story.ledger.runs.values()}
     assert ends["old-1"] == (WALL_MS, INTERRUPTED)
     assert ends["old-2"] == (WALL_MS + 99, INTERRUPTED)
-    assert Keeper(US).step(story.state, Recovered(), story.state, (), now_ms=0, wall_ms=0) == ()
+    assert StepRecorder(US).step(story.state, Recovered(), story.state, (), now_ms=0, wall_ms=0) == ()
 
 
 # --- events ----------------------------------------------------------------------------------------------
@@ -302,7 +303,7 @@ def test_what_the_agent_says_is_kept_once() -> None:
 
 
 def test_what_is_said_about_an_issue_is_kept_masked_with_its_run() -> None:
-    story = Kept(keeper=Keeper(US, mask=lambda text: text.replace("hunter2", "***")))
+    story = Kept(keeper=StepRecorder(US, mask=lambda text: text.replace("hunter2", "***")))
     story.begin()
     run_id = story.run_id()
     story.fails(failure=make_failure("hunter2 is wrong"))

@@ -6,9 +6,9 @@ import pytest
 
 from harness.journalling import NOW, claim, event, opened, run
 from symphony.domain.failures import Category, Failure
-from symphony.journal.model import HealthState, IssueSpent, Record, Remembered, SettingRecord
+from symphony.journal.model import HealthState, IssueSpent, Record, RecoveredState, SettingRecord
 from symphony.journal.store import Journal
-from symphony.scheduler.inputs import Spent
+from symphony.scheduler.messages import Spent
 
 CONTENT: tuple[Record, ...] = (claim(1), run(1), *(event(number) for number in range(300)))
 
@@ -19,7 +19,7 @@ async def failure_of(journal: Journal) -> Failure:
     assert journal.health.failure is not None
     assert journal.health.failure.category is Category.JOURNAL
     assert journal.health.failure.hint
-    assert journal.remembered == Remembered()
+    assert journal.remembered == RecoveredState()
     journal.put(claim(2), event(1))
     await journal.flush()
     assert journal.health.state is HealthState.MEMORY
@@ -85,7 +85,7 @@ async def test_a_damaged_journal_is_set_aside_and_a_new_one_begun(tmp_path: Path
     assert "damaged" in told.message
     assert "journal.db.damaged-20231114T221320Z" in (told.hint or "")
     assert journal.take_notices() == ()
-    assert journal.remembered == Remembered()
+    assert journal.remembered == RecoveredState()
     journal.put(claim(3))
     await journal.close()
     assert any(".damaged-20231114T221320Z" in name for name in names(tmp_path))
@@ -249,7 +249,7 @@ async def test_rows_that_do_not_decode_cost_themselves_and_are_told_once(tmp_pat
     assert [message.split(" could")[0] for message in told] == [
         f"1 of the journal's {table}" for table in ("claims", "runs", "spent", "days", "settings")
     ]
-    assert journal.remembered == Remembered(
+    assert journal.remembered == RecoveredState(
         claims=(claim(2),), live_runs=(run(2),), spent={"id-2": Spent(tokens=1)}
     )
     await journal.close()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.journalling import NOW, claim, comment, event, full_claim, opened, run, skills, written
-from symphony.journal.model import Remembered, Retention, SkillUse, UnusableError
+from symphony.journal.model import RecoveredState, Retention, SkillUse, UnusableError
 from symphony.journal.reader import JournalReader, NumberedEvent, SkillReport, checkup, open_reader
 
 
@@ -105,7 +105,7 @@ def test_a_row_that_does_not_decode_is_left_out(tmp_path: Path) -> None:
     )
     with open_reader(path) as reader:
         for _ in range(2):
-            assert reader.remembered() == Remembered(claims=(claim(2),)), "and the file stays as it is"
+            assert reader.remembered() == RecoveredState(claims=(claim(2),)), "and the file stays as it is"
         assert reader.claims() == (claim(2),)
         assert (reader.runs(), reader.events("SYM-1"), reader.comments()) == ((), (), ())
 

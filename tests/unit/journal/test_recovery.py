@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from harness.ledger import Ledger
 from harness.scheduling import make_issue, make_settings
 from kit.simulator import run_schedule
-from symphony.journal.model import ClaimRecord, Remembered, ResultRecord, RunRecord
-from symphony.journal.recorder import EXEMPT, PAUSED, Keeper, Start, recovered
+from symphony.journal.model import ClaimRecord, RecoveredState, ResultRecord, RunRecord
+from symphony.journal.recorder import EXEMPT, PAUSED, Start, StepRecorder, recovered
 from symphony.processes.base import Identity
-from symphony.scheduler.inputs import (
+from symphony.scheduler.machine import step
+from symphony.scheduler.messages import (
     ClaimKind,
     RecoveredClaim,
     Result,
@@ -22,7 +23,6 @@ from symphony.scheduler.inputs import (
     Thread,
     WorkspaceRef,
 )
-from symphony.scheduler.machine import step
 from symphony.scheduler.state import Blocked, Entry, Retry, Running, State, initial
 
 US = Identity(boot_id="b", pid=7, started=1.5)
@@ -44,13 +44,13 @@ RUN = RunRecord(
 
 
 def _claim(claim: ClaimRecord = CLAIM, *runs: RunRecord, start: Start = START) -> RecoveredClaim:
-    (found,) = recovered(Remembered(claims=(claim,), live_runs=runs), start).claims
+    (found,) = recovered(RecoveredState(claims=(claim,), live_runs=runs), start).claims
     return found
 
 
 def test_nothing_remembered_is_a_start_from_nothing() -> None:
     place = WorkspaceRef(issue_id="1", identifier="SYM-1", path="/ws/1")
-    found = recovered(Remembered(), START, workspaces=(place,))
+    found = recovered(RecoveredState(), START, workspaces=(place,))
     assert (found.claims, found.workspaces, found.day, found.paused) == ((), (place,), "2026-01-02", False)
 
 
@@ -58,7 +58,7 @@ def test_results_come_back_oldest_first_and_never_later_than_now() -> None:
     def record(issue_id: str, ended_wall_ms: int) -> ResultRecord:
         return ResultRecord(result=Result(issue=make_issue(issue_id)), ended_wall_ms=ended_wall_ms)
 
-    remembered = Remembered(results=(record("1", WALL_MS + 9_000), record("2", WALL_MS - 2_000)))
+    remembered = RecoveredState(results=(record("1", WALL_MS + 9_000), record("2", WALL_MS - 2_000)))
     found = recovered(remembered, START).results
     assert [(result.issue.id, result.ended_ms) for result in found] == [("2", -1_500), ("1", 500)]
 
@@ -139,7 +139,7 @@ def test_a_block_that_stays_keeps_the_time_it_began_at_over_two_restarts() -> No
         start = replace(START, now_ms=now_ms, wall_ms=wall_ms)
         before, fact = initial(make_settings(), epoch="e"), recovered(ledger.remembered(), start)
         state, said = step(before, fact, now_ms)
-        ledger.take(Keeper(US).step(before, fact, state, said, now_ms=now_ms, wall_ms=wall_ms))
+        ledger.take(StepRecorder(US).step(before, fact, state, said, now_ms=now_ms, wall_ms=wall_ms))
         (kept,) = ledger.remembered().claims
         assert kept.since_wall_ms == record.since_wall_ms
 
@@ -148,7 +148,7 @@ def test_a_block_that_stays_keeps_the_time_it_began_at_over_two_restarts() -> No
 
 
 def test_budgets_are_those_of_today() -> None:
-    held = Remembered(
+    held = RecoveredState(
         spent={"1": Spent(tokens=5)},
         days={"2026-01-01": 7, "2026-01-02": 9},
         settings={PAUSED: "true", EXEMPT: '{"day": "2026-01-02", "issues": ["1"]}'},
@@ -163,7 +163,7 @@ def test_budgets_are_those_of_today() -> None:
     "told", ["", "{", "[]", "7", '{"day": "2026-01-02"}', '{"day": "2026-01-02", "issues": 1}']
 )
 def test_an_exemption_that_cannot_be_read_is_none(told: str) -> None:
-    assert recovered(Remembered(settings={EXEMPT: told}), START).exempt == frozenset()
+    assert recovered(RecoveredState(settings={EXEMPT: told}), START).exempt == frozenset()
 
 
 # --- whole lives -----------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def _entries(state: State) -> dict[str, Entry]:
 @settings(max_examples=60, deadline=None)
 def test_at_any_moment_of_any_life_the_successor_learns_the_same_claims(seed: int, cut: float) -> None:
     for life in run_schedule(seed).check().lives:
-        ledger, keeper, state, now_ms = Ledger(), Keeper(US), life.first, 0
+        ledger, keeper, state, now_ms = Ledger(), StepRecorder(US), life.first, 0
         for now_ms, fact, _ in life.steps[: round(cut * len(life.steps))]:
             before = state
             state, said = step(before, fact, now_ms)

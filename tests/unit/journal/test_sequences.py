@@ -13,27 +13,27 @@ from hypothesis import strategies as st
 
 from harness.journalling import NOW, claim, comment, event, opened, run, skills, skills_note
 from symphony.journal.model import (
-    ClaimGone,
     ClaimRecord,
+    ClaimReleased,
     DayRecord,
     EventRecord,
     HealthState,
     IssueSpent,
     Record,
-    Remembered,
+    RecoveredState,
     RunRecord,
     SettingRecord,
     SkillsNote,
 )
 from symphony.journal.store import Backlog, Journal, key_of
-from symphony.scheduler.inputs import Spent
+from symphony.scheduler.messages import Spent
 
 _T = TypeVar("_T")
 FEW = st.integers(1, 3)
 COUNTS = st.integers(0, 9)
 RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(lambda number, attempt: claim(number, attempt=attempt), FEW, COUNTS),
-    st.builds(lambda number: ClaimGone(issue_id=f"id-{number}"), FEW),
+    st.builds(lambda number: ClaimReleased(issue_id=f"id-{number}"), FEW),
     st.builds(run, FEW),
     st.builds(lambda number, end: run(number, ended_wall_ms=NOW + end, outcome="failed"), FEW, COUNTS),
     st.builds(event, COUNTS),
@@ -50,7 +50,7 @@ PUTS = st.lists(RECORDS, max_size=4).map(tuple)
 DISTURBANCES = st.sampled_from(["flush", "restart", "lock", "unlock", "take away"])
 
 
-def truth_of(puts: Sequence[Record]) -> Remembered:
+def truth_of(puts: Sequence[Record]) -> RecoveredState:
     """What a start must know after these, told as simply as it can be."""
     newest = {key_of(record): record for record in puts if not isinstance(record, EventRecord)}
 
@@ -58,7 +58,7 @@ def truth_of(puts: Sequence[Record]) -> Remembered:
         return [record for record in newest.values() if isinstance(record, kind)]
 
     live = [found for found in held(RunRecord) if found.ended_wall_ms is None]
-    return Remembered(
+    return RecoveredState(
         claims=tuple(sorted(held(ClaimRecord), key=lambda found: found.issue.id)),
         live_runs=tuple(sorted(live, key=lambda found: found.run_id)),
         spent={found.issue_id: found.spent for found in held(IssueSpent) if found.spent != Spent()},
@@ -81,7 +81,7 @@ def present(puts: Sequence[Record]) -> list[Record]:
     ]
 
 
-async def known(journal: Journal) -> Remembered:
+async def known(journal: Journal) -> RecoveredState:
     """What a start is told, but for the comments, which are a saving and nothing else."""
     return replace(journal.remembered, comments=())
 

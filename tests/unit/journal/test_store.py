@@ -8,18 +8,18 @@ import pytest
 
 from harness.journalling import NOW, claim, comment, event, full_claim, opened, run, skills, skills_note
 from symphony.journal.model import (
-    ClaimGone,
+    ClaimReleased,
     DayRecord,
     Health,
     HealthState,
     IssueSpent,
     Record,
-    Remembered,
+    RecoveredState,
     SettingRecord,
     SkillUse,
 )
 from symphony.journal.store import open_journal
-from symphony.scheduler.inputs import ClaimKind, Spent
+from symphony.scheduler.messages import ClaimKind, Spent
 
 
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:
@@ -39,10 +39,10 @@ def take_away(place: Path) -> None:
 async def test_what_was_put_is_remembered_by_the_next(tmp_path: Path) -> None:
     path = tmp_path / "state" / "journal.db"
     first = await opened(path)
-    assert first.remembered == Remembered()
+    assert first.remembered == RecoveredState()
     first.put(full_claim(), run(9), event(1, run_id="r-9", issue=9))
     first.put(claim(1), claim(2), IssueSpent(issue_id="id-1", spent=Spent(tokens=5, turns=2)))
-    first.put(ClaimGone(issue_id="id-2"), run(2, ended_wall_ms=NOW, outcome="succeeded"))
+    first.put(ClaimReleased(issue_id="id-2"), run(2, ended_wall_ms=NOW, outcome="succeeded"))
     first.put(DayRecord(day="2026-11-21", tokens=7), SettingRecord(name="paused", value="yes"))
     first.put(skills_note(1, body="old"), skills_note(2), skills_note(1, said=True))
     first.put(comment(), skills(9, SkillUse(name="s", path="p", sha256=None, listed=True)))
@@ -50,7 +50,7 @@ async def test_what_was_put_is_remembered_by_the_next(tmp_path: Path) -> None:
     assert first.health == Health(state=HealthState.OK)
 
     second = await opened(path)
-    assert second.remembered == Remembered(
+    assert second.remembered == RecoveredState(
         claims=(claim(1), full_claim()),
         live_runs=(run(9),),
         spent={"id-1": Spent(tokens=5, turns=2)},
@@ -124,7 +124,7 @@ async def test_a_file_that_is_taken_away_is_begun_anew_with_the_present_truth(tm
     await journal.flush()
     journal.present_from(lambda: (claim(1), run(1)))
     take_away(tmp_path)
-    journal.put(ClaimGone(issue_id="id-2"), event(2))
+    journal.put(ClaimReleased(issue_id="id-2"), event(2))
     await journal.flush()
     assert journal.health.state is HealthState.OK
     assert "taken away" in journal.take_notices()[0].message

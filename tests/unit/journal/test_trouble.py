@@ -14,7 +14,7 @@ import pytest
 from harness.journalling import claim, event, opened, run
 from symphony.journal import store
 from symphony.journal.database import Database
-from symphony.journal.model import ClaimGone, Health, HealthState, Retention, Trimmed
+from symphony.journal.model import ClaimReleased, Health, HealthState, Retention, TrimResult
 from symphony.journal.reader import open_reader
 from symphony.journal.store import Backlog, Journal
 
@@ -44,10 +44,10 @@ async def test_what_could_not_be_written_is_written_later_in_its_order(tmp_path:
     journal.put(claim(1), claim(2), event(1))
     await journal.flush()
     with locked(path):
-        journal.put(ClaimGone(issue_id="id-1"), event(2))
+        journal.put(ClaimReleased(issue_id="id-1"), event(2))
         await journal.flush()
         assert state(journal) is HealthState.MEMORY
-        assert await journal.trim(Retention()) == Trimmed()
+        assert await journal.trim(Retention()) == TrimResult()
         journal.put(claim(1, attempt=3), event(3))
     await journal.flush()
     assert state(journal) is HealthState.OK
@@ -249,6 +249,6 @@ async def test_a_trim_ends_where_the_file_is_lost(tmp_path: Path) -> None:
     for file in (path, path.with_name("journal.db-wal"), path.with_name("journal.db-shm")):
         file.unlink(missing_ok=True)
     path.mkdir()
-    assert await trimming == Trimmed()
+    assert await trimming == TrimResult()
     assert state(journal) is HealthState.MEMORY
     await journal.close()

@@ -5,10 +5,10 @@ from typing import Any
 
 from harness.chronicle import sent
 from harness.scheduling import Story, make_failure, make_issue
+from symphony.api.documents import issue_document, state_document
+from symphony.api.history import History
 from symphony.domain.failures import Category
-from symphony.observability.documents import issue_document, state_document
-from symphony.observability.history import History
-from symphony.scheduler.settings import AgentFacts, Rule
+from symphony.scheduler.messages import AgentFacts, Rule
 
 AGENTS = {
     "codex": AgentFacts(kind="codex", section="codex", stall_timeout_ms=0, model="big"),

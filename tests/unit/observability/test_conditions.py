@@ -4,11 +4,10 @@ import pytest
 
 from harness.chronicle import Chronicle, conforms, populated, sent
 from harness.scheduling import make_failure, make_issue
+from symphony.api.documents import issue_document, rows, state_document
 from symphony.domain.failures import Category
 from symphony.journal.model import Health, HealthState
-from symphony.observability.documents import issue_document, state_document
-from symphony.observability.snapshot import rows
-from symphony.scheduler.inputs import (
+from symphony.scheduler.messages import (
     ClaimKind,
     DayBegan,
     OperatorAsked,

@@ -5,12 +5,12 @@ from msgspec.structs import replace
 
 from harness.chronicle import SKILLS, START, Chronicle, conforms, populated
 from harness.scheduling import make_failure, make_issue
+from symphony.api.documents import issue_document, state_document
+from symphony.api.history import History
+from symphony.api.models import DroppedSkill
 from symphony.domain.issue import Selection
-from symphony.observability.documents import issue_document, state_document
-from symphony.observability.history import History
-from symphony.observability.model import DroppedSkill
 from symphony.scheduler import policy
-from symphony.scheduler.inputs import (
+from symphony.scheduler.messages import (
     ClaimKind,
     DrainAsked,
     Polled,

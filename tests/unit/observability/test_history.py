@@ -4,13 +4,10 @@ from msgspec.structs import replace
 
 from harness.chronicle import SKILLS, START, Chronicle
 from harness.scheduling import make_issue
-from symphony.observability.history import (
-    MAX_EVENTS,
-    History,
-)
-from symphony.observability.model import DroppedSkill, ListedSkill, SkillProblem, Skills, SkillsTotals
-from symphony.scheduler.inputs import AgentReported, Outcome, OutcomeKind, RunEnded, RunReport, RunStage
+from symphony.api.history import MAX_EVENTS, History
+from symphony.api.models import DroppedSkill, ListedSkill, SkillProblem, Skills, SkillsTotals
 from symphony.scheduler.machine import step
+from symphony.scheduler.messages import AgentReported, Outcome, OutcomeKind, RunEnded, RunReport, RunStage
 
 
 def test_an_empty_history_knows_nothing_and_answers_all_the_same() -> None:

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.domain.redaction import MASK, Redaction
-from symphony.observability.masking import masked
+from symphony.observability.logs import masked
 
 SECRET = "hunter2hunter2"
 JSON = st.recursive(

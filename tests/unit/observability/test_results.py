@@ -9,14 +9,13 @@ import pytest
 from harness.chronicle import START, Chronicle, conforms, sent
 from harness.pictures import DAEMON, drawn, known, status_of
 from harness.scheduling import make_issue
-from symphony.cli.explanation import explained
-from symphony.cli.status_view import status_view
+from symphony.api.documents import issue_document, ways_to_look
+from symphony.cli.render.reasons import explained
+from symphony.cli.render.status import status_view
 from symphony.config.settings import WorkspaceSettings
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.journal.model import RunRecord
-from symphony.observability.documents import issue_document
-from symphony.observability.looking import ways_to_look
-from symphony.scheduler.inputs import Delivered, Outcome, OutcomeKind, RunEnded
+from symphony.scheduler.messages import Delivered, Outcome, OutcomeKind, RunEnded
 
 REFUSED = Failure(category=Category.PUSH_FAILED, blame=Blame.WORKSPACE, message="no route", hint="mend it")
 DELIVERED = Delivered(

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from harness.scheduling import make_failure
-from symphony.domain.plain import plain
-from symphony.domain.redaction import Redaction
-from symphony.observability.logs import configure
-from symphony.observability.masking import masked
+from symphony.domain.redaction import Redaction, plain
+from symphony.observability.logs import configure, masked
 
 pytestmark = pytest.mark.conformance("O-7")
 

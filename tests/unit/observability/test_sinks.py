@@ -9,8 +9,7 @@ import pytest
 import structlog
 
 from symphony.domain.redaction import Redaction
-from symphony.observability.logs import configure
-from symphony.observability.sinks import BACKUPS, MAX_BYTES, LogFile
+from symphony.observability.logs import BACKUPS, MAX_BYTES, LogFile, configure
 
 SECRET = "correct-horse-battery"
 

@@ -1,8 +1,8 @@
 from harness.scheduling import Story, make_failure, make_issue
+from symphony.api.documents import Row, rows
 from symphony.domain.issue import Blocker
-from symphony.observability.snapshot import Row, rows
 from symphony.scheduler import policy
-from symphony.scheduler.inputs import OutcomeKind, RunStage
+from symphony.scheduler.messages import OutcomeKind, RunStage
 from symphony.scheduler.policy import Ineligible
 
 

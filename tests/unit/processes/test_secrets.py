@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 
 from symphony.cli.failures import ExitCode, exit_code
-from symphony.domain.failures import Category
-from symphony.processes.secrets import (
+from symphony.config.secrets import (
     MAX_BYTES,
     SecretFileError,
     called_like_a_secret,
     names_from_files,
     read_secrets,
 )
+from symphony.domain.failures import Category
 
 
 def _file(place: Path, content: bytes | str = "s3cret\n", *, mode: int = 0o400) -> Path:
@@ -180,7 +180,7 @@ def test_files_that_others_can_reach_are_told(reachable: Path) -> None:
 def test_what_a_container_runtime_mounted_is_not_told(
     reachable: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("symphony.processes.secrets._MOUNTED", reachable)
+    monkeypatch.setattr("symphony.config.secrets._MOUNTED", reachable)
     assert read_secrets({"A_TOKEN_FILE": str(_file(reachable / "open", mode=0o444))}).exposed == ()
 
 

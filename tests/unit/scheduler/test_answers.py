@@ -6,23 +6,25 @@ import pytest
 
 from harness.scheduling import Story, make_failure, make_issue
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.scheduler.answers import LONGEST_ANSWER, together
-from symphony.scheduler.claims import Claim, claim_of
-from symphony.scheduler.commands import PostNote, ReadAnswers, StartRun
-from symphony.scheduler.inputs import (
+from symphony.scheduler.messages import (
     AnswersRead,
     AnswersUnread,
     ClaimKind,
     DrainAsked,
     OperatorAsked,
     OutcomeKind,
+    PostNote,
+    ReadAnswers,
     Recovered,
     RecoveredClaim,
     Remark,
     ResumeReason,
+    StartRun,
     Verb,
     WakeAsked,
 )
+from symphony.scheduler.polling import LONGEST_ANSWER, together
+from symphony.scheduler.state import Claim, claim_of
 
 BLUE = Remark(id="c1", author="ann", text="Blue, please")
 RED = Remark(id="c2", author="bob", text="Red")

@@ -5,27 +5,24 @@ import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain.failures import Blame, Category
-from symphony.scheduler import blocks, endings, retries, runs
-from symphony.scheduler.commands import (
+from symphony.scheduler import blocks, runs
+from symphony.scheduler.messages import (
+    AgentReported,
     CleanWorkspace,
     Command,
     Notify,
-    PostNote,
-    StartRun,
-    StopReason,
-)
-from symphony.scheduler.inputs import (
-    AgentReported,
     Outcome,
     OutcomeKind,
+    PostNote,
     RunEnded,
     RunReport,
     RunStage,
+    StartRun,
+    StopReason,
     TurnEnded,
     WakeAsked,
 )
-from symphony.scheduler.state import Blocked, Retry, Running, initial
-from symphony.scheduler.work import Work
+from symphony.scheduler.state import Blocked, Retry, Running, Transition, initial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -272,21 +269,21 @@ _DRAINED = replace(_RUN, stopping=StopReason.DRAINING)
 _BLOCKED = Blocked(issue=_ISSUE, failure=make_failure(), blocked_ms=0)
 
 
-def _refused(work: Work, *allowed: type[Command]) -> bool:
+def _refused(work: Transition, *allowed: type[Command]) -> bool:
     events = [command.event for command in work.commands if isinstance(command, Notify)]
     acts = [command for command in work.commands if not isinstance(command, (Notify, *allowed))]
     return "claim_transition_refused" in events and not acts
 
 
 def test_a_run_does_not_start_on_a_blocked_issue() -> None:
-    work = Work(replace(initial(make_settings(), epoch="e"), blocked={"1": _BLOCKED}), 0)
+    work = Transition(replace(initial(make_settings(), epoch="e"), blocked={"1": _BLOCKED}), 0)
     runs.start(work, _ISSUE)
     assert _refused(work)
     assert not work.state.running
 
 
 def test_an_issue_is_blocked_once() -> None:
-    work = Work(replace(initial(make_settings(), epoch="e"), blocked={"1": _BLOCKED}), 0)
+    work = Transition(replace(initial(make_settings(), epoch="e"), blocked={"1": _BLOCKED}), 0)
     blocks.block(work, _ISSUE, make_failure("another reason"))
     assert _refused(work)
     assert work.state.blocked["1"] is _BLOCKED
@@ -295,16 +292,16 @@ def test_an_issue_is_blocked_once() -> None:
 
 def test_what_does_not_run_is_neither_stopped_nor_retried_nor_released() -> None:
     retry = Retry(issue=_ISSUE, attempt=1, due_ms=0, error=None, idle_attempts=0)
-    acts: tuple[Callable[[Work], object], ...] = (
+    acts: tuple[Callable[[Transition], object], ...] = (
         lambda work: runs.stop(work, _RUN, StopReason.STALLED),
-        lambda work: endings.on_run_ended(work, _RUN, Outcome(kind=OutcomeKind.SUCCEEDED)),
-        lambda work: endings.on_run_ended(work, _DRAINED, Outcome(kind=OutcomeKind.SUCCEEDED)),
+        lambda work: runs.on_run_ended(work, _RUN, Outcome(kind=OutcomeKind.SUCCEEDED)),
+        lambda work: runs.on_run_ended(work, _DRAINED, Outcome(kind=OutcomeKind.SUCCEEDED)),
         lambda work: blocks.go_on(work, _BLOCKED, None, reason="t"),
-        lambda work: retries.requeue(work, retry, "no slot"),
+        lambda work: runs.requeue(work, retry, "no slot"),
         lambda work: blocks.release(work, _ISSUE, path="/ws/1"),
     )
     for act in acts:
-        work = Work(initial(make_settings(), epoch="e"), 0)
+        work = Transition(initial(make_settings(), epoch="e"), 0)
         act(work)
         assert _refused(work)
         assert not work.state.running

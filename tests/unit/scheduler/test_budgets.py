@@ -7,30 +7,27 @@ import pytest
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain.counts import MOST
 from symphony.domain.failures import Category
-from symphony.scheduler import budgets
-from symphony.scheduler.commands import (
+from symphony.scheduler import policy
+from symphony.scheduler.messages import (
     CleanWorkspace,
+    DayBegan,
     FinishReason,
     FinishRun,
-    PostNote,
-    StartRun,
-    StopReason,
-    StopRun,
-)
-from symphony.scheduler.inputs import (
-    DayBegan,
     OutcomeKind,
+    PostNote,
     Recovered,
     ResumeReason,
     RunReport,
     RunStage,
     SettingsChanged,
     Spent,
+    StartRun,
+    StopReason,
+    StopRun,
     WakeAsked,
 )
 from symphony.scheduler.policy import Ineligible, ReasonCode, eligible
-from symphony.scheduler.state import Running, initial
-from symphony.scheduler.work import Work
+from symphony.scheduler.state import Running, Transition, initial
 
 FAR = 10_000_000
 
@@ -68,12 +65,12 @@ def test_a_count_that_goes_back_gives_nothing_back() -> None:
 
 
 def test_what_is_remembered_is_bounded_and_the_oldest_goes_first() -> None:
-    old = {f"old-{number}": Spent(tokens=1) for number in range(budgets.MOST_REMEMBERED)}
-    work = Work(initial(make_settings(), epoch="e"), 0)
+    old = {f"old-{number}": Spent(tokens=1) for number in range(policy.MOST_REMEMBERED)}
+    work = Transition(initial(make_settings(), epoch="e"), 0)
     work.update(spent=old)
     run = Running(run_id="e-1", issue=make_issue(), attempt=None, started_ms=0, max_turns=1, idle_attempts=0)
-    budgets.count(work, run, RunReport(stage=RunStage.STREAMING_TURN, total_tokens=5))
-    assert len(work.state.spent) == budgets.MOST_REMEMBERED
+    policy.count(work, run, RunReport(stage=RunStage.STREAMING_TURN, total_tokens=5))
+    assert len(work.state.spent) == policy.MOST_REMEMBERED
     assert "old-0" not in work.state.spent
     assert work.state.spent["1"] == Spent(tokens=5)
 
@@ -220,7 +217,7 @@ def test_a_used_up_day_lets_turns_end_and_starts_nothing() -> None:
 def test_a_day_that_an_earlier_daemon_used_up_names_nobody() -> None:
     story = Story(make_issue(), max_tokens_per_day=1_000).begin()
     story.tell(Recovered(day="2025-01-01", day_tokens=1_000))
-    used = budgets.day_used(story.state, make_issue())
+    used = policy.day_used(story.state, make_issue())
     assert used is not None
     assert used.category is Category.BUDGET_DAY
     assert story.state.day_spender is None

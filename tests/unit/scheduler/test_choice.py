@@ -7,23 +7,32 @@ import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain.failures import Category
-from symphony.scheduler.choice import choose, plan, waits_until
-from symphony.scheduler.commands import PostNote, StartRun
-from symphony.scheduler.inputs import (
+from symphony.scheduler.machine import over
+from symphony.scheduler.messages import (
+    AgentFacts,
     OperatorAsked,
     OutcomeKind,
+    PostNote,
     Resume,
     ResumeReason,
+    Rule,
     SettingsChanged,
+    StartRun,
     Thread,
     Timer,
     TimerKind,
     Verb,
 )
-from symphony.scheduler.limits import LONGEST_LIMIT_MS, wait_ms
-from symphony.scheduler.machine import over
-from symphony.scheduler.policy import Ineligible, ReasonCode, eligible
-from symphony.scheduler.settings import AgentFacts, Rule
+from symphony.scheduler.policy import (
+    LONGEST_LIMIT_MS,
+    Ineligible,
+    ReasonCode,
+    choose,
+    eligible,
+    plan,
+    wait_ms,
+    waits_until,
+)
 from symphony.scheduler.state import Limited, State, initial
 
 RATE = Category.AGENT_RATE_LIMITED

@@ -3,10 +3,21 @@ from dataclasses import replace
 import pytest
 
 from harness.scheduling import make_failure, make_issue, make_settings
-from symphony.scheduler.claims import TRANSITIONS, Claim, Trigger, claim_of, move
-from symphony.scheduler.commands import Notify, StopReason
-from symphony.scheduler.state import Blocked, Entry, Retry, Running, State, initial
-from symphony.scheduler.work import Work
+from symphony.scheduler.messages import Notify, StopReason
+from symphony.scheduler.state import (
+    TRANSITIONS,
+    Blocked,
+    Claim,
+    Entry,
+    Retry,
+    Running,
+    State,
+    Transition,
+    Trigger,
+    claim_of,
+    initial,
+    move,
+)
 
 _ISSUE = make_issue()
 _RUN = Running(run_id="e-1", issue=_ISSUE, attempt=None, started_ms=0, max_turns=20, idle_attempts=0)
@@ -83,7 +94,7 @@ def test_a_run_starts_only_where_no_run_is() -> None:
 
 
 def test_a_refused_change_is_told_and_leaves_the_state_as_it_is() -> None:
-    work = Work(_state_with(Claim.BLOCKED), 0)
+    work = Transition(_state_with(Claim.BLOCKED), 0)
     before = work.state
     assert not work.claim(_ISSUE, Trigger.START, _RUN)
     assert work.state is before

@@ -8,24 +8,22 @@ from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain.failures import Blame, Category
 from symphony.domain.issue import Blocker, Issue
 from symphony.scheduler import policy
-from symphony.scheduler.commands import (
+from symphony.scheduler.machine import idle, over
+from symphony.scheduler.messages import (
     CleanWorkspace,
     ContinueRun,
-    FetchCandidates,
-    RefreshIssues,
-    StartRun,
-    StopRun,
-)
-from symphony.scheduler.cycle import would_coalesce
-from symphony.scheduler.inputs import (
     DrainAsked,
+    FetchCandidates,
     OutcomeKind,
     Polled,
     PollFailed,
     Recovered,
     Refreshed,
     RefreshFailed,
+    RefreshIssues,
     SettingsChanged,
+    StartRun,
+    StopRun,
     Timer,
     TimerFired,
     TimerKind,
@@ -33,7 +31,7 @@ from symphony.scheduler.inputs import (
     WorkflowRejected,
     WorkspaceRef,
 )
-from symphony.scheduler.machine import idle, over
+from symphony.scheduler.polling import would_coalesce
 from symphony.scheduler.state import Cycle
 
 _POLL = Timer(TimerKind.POLL)

@@ -1,25 +1,23 @@
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.scheduler.commands import (
+from symphony.scheduler.messages import (
     CleanWorkspace,
     ContinueRun,
+    DrainAsked,
     FinishReason,
     FinishRun,
+    OutcomeKind,
     PostNote,
     RefreshIssues,
-    StartRun,
-    StopReason,
-    StopRun,
-)
-from symphony.scheduler.inputs import (
-    DrainAsked,
-    OutcomeKind,
     Resume,
     ResumeReason,
     RunStage,
     SettingsChanged,
+    StartRun,
     StopAsked,
+    StopReason,
+    StopRun,
     Thread,
     Timer,
     TimerKind,

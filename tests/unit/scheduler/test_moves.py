@@ -7,15 +7,18 @@ import pytest
 from harness.scheduling import ACTIVE, TERMINAL, Story, make_failure, make_issue, make_settings
 from symphony.domain.failures import Category
 from symphony.domain.issue import normalise_state
-from symphony.scheduler.commands import CleanWorkspace, MoveIssue, MoveReason, StartRun
-from symphony.scheduler.inputs import (
+from symphony.scheduler.messages import (
     ClaimKind,
+    CleanWorkspace,
+    MoveIssue,
+    MoveReason,
     OperatorAsked,
     OutcomeKind,
     Recovered,
     RecoveredClaim,
     ResumeReason,
     SettingsChanged,
+    StartRun,
     Verb,
     WakeAsked,
 )

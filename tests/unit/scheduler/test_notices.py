@@ -2,8 +2,7 @@ from typing import Any
 
 import pytest
 
-from symphony.scheduler.commands import Notify
-from symphony.scheduler.notices import words
+from symphony.scheduler.messages import Notify, words
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,24 @@
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain.failures import Blame, Category, Failure
-from symphony.scheduler.commands import ContinueRun, FetchCandidates, FinishRun, RefreshIssues, StopRun
-from symphony.scheduler.cycle import would_coalesce
-from symphony.scheduler.inputs import (
+from symphony.scheduler.machine import idle
+from symphony.scheduler.messages import (
+    ContinueRun,
     DrainAsked,
+    FetchCandidates,
+    FinishRun,
     Outcome,
     OutcomeKind,
+    RefreshIssues,
     RunEnded,
     SettingsChanged,
+    StopRun,
     Timer,
     TimerFired,
     TimerKind,
     WakeAsked,
 )
-from symphony.scheduler.machine import idle
-from symphony.scheduler.weather import LONGEST_QUIET_MS
+from symphony.scheduler.polling import LONGEST_QUIET_MS, would_coalesce
 
 _QUIET = Timer(TimerKind.QUIET)
 

@@ -13,7 +13,7 @@ from symphony.scheduler.policy import (
     Eligible,
     Ineligible,
     ReasonCode,
-    Standing,
+    TrackerStatus,
     backoff_ms,
     counts_as_idle,
     eligible,
@@ -21,7 +21,7 @@ from symphony.scheduler.policy import (
     same_request,
     slot_shortage,
     sort_key,
-    standing,
+    tracker_status,
 )
 from symphony.scheduler.state import Blocked, Drain, Retry, Running, State, initial
 
@@ -103,26 +103,26 @@ def test_a_date_without_zone_is_taken_as_utc_and_not_as_the_zone_of_the_machine(
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, Standing.ACTIVE),
-        ({"state": " TODO "}, Standing.ACTIVE),
-        ({"state": "Done"}, Standing.TERMINAL),
-        ({"state": "Done", "dispatchable": False}, Standing.TERMINAL),
-        ({"dispatchable": False}, Standing.UNROUTABLE),
-        ({"state": "Backlog", "dispatchable": False}, Standing.UNROUTABLE),
-        ({"state": "Backlog"}, Standing.INACTIVE),
+        ({}, TrackerStatus.ACTIVE),
+        ({"state": " TODO "}, TrackerStatus.ACTIVE),
+        ({"state": "Done"}, TrackerStatus.TERMINAL),
+        ({"state": "Done", "dispatchable": False}, TrackerStatus.TERMINAL),
+        ({"dispatchable": False}, TrackerStatus.UNROUTABLE),
+        ({"state": "Backlog", "dispatchable": False}, TrackerStatus.UNROUTABLE),
+        ({"state": "Backlog"}, TrackerStatus.INACTIVE),
     ],
 )
-def test_an_issue_stands_where_its_snapshot_says(changes: dict[str, Any], expected: Standing) -> None:
-    assert standing(make_issue(**changes), make_settings()) is expected
+def test_an_issue_stands_where_its_snapshot_says(changes: dict[str, Any], expected: TrackerStatus) -> None:
+    assert tracker_status(make_issue(**changes), make_settings()) is expected
 
 
 def test_an_issue_that_is_gone_is_missing() -> None:
-    assert standing(None, make_settings()) is Standing.MISSING
+    assert tracker_status(None, make_settings()) is TrackerStatus.MISSING
 
 
 def test_terminal_beats_active_when_a_state_is_in_both_lists() -> None:
     settings = make_settings(active_states=frozenset({"todo"}), terminal_states=frozenset({"todo"}))
-    assert standing(make_issue(), settings) is Standing.TERMINAL
+    assert tracker_status(make_issue(), settings) is TrackerStatus.TERMINAL
     assert not in_active_state(make_issue(), settings)
 
 

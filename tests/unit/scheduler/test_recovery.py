@@ -7,20 +7,22 @@ import pytest
 from harness.scheduling import Story, make_failure, make_issue
 from symphony.domain.failures import Category
 from symphony.scheduler import blocks
-from symphony.scheduler.commands import CleanWorkspace, PostNote, StartRun
-from symphony.scheduler.inputs import (
+from symphony.scheduler.messages import (
     ClaimKind,
+    CleanWorkspace,
     DrainAsked,
+    PostNote,
     Recovered,
     RecoveredClaim,
     Resume,
     ResumeReason,
     Spent,
+    StartRun,
     Thread,
     WakeAsked,
     WorkspaceRef,
 )
-from symphony.scheduler.work import Work
+from symphony.scheduler.state import Transition
 
 _RESUME = Resume(reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-1", total_tokens=9))
 _ASKED = make_failure("which colour?", category=Category.TURN_INPUT_REQUIRED)
@@ -100,7 +102,7 @@ def test_a_block_is_as_old_as_it_was_before_the_restart(since_ms: int, blocked_m
 
 def test_a_block_is_told_in_the_words_of_the_predecessor_in_case_that_it_ended_before() -> None:
     before = Story(make_issue())
-    blocks.block(work := Work(before.state, 0), make_issue(), _ASKED, question="red?")
+    blocks.block(work := Transition(before.state, 0), make_issue(), _ASKED, question="red?")
     (first,) = [command for command in work.commands if isinstance(command, PostNote)]
     story = _told(_claim(ClaimKind.BLOCKED, failure=_ASKED, question="red?"))
     assert story.said(PostNote) == [first], "so whoever knows that it stands there writes nothing"

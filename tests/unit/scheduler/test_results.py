@@ -8,17 +8,18 @@ import pytest
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain.failures import Blame, Category, Failure
 from symphony.scheduler import results
-from symphony.scheduler.commands import PostNote, PushBranch, RefreshIssues
-from symphony.scheduler.cycle import PARKED_EVERY_MS
-from symphony.scheduler.inputs import (
+from symphony.scheduler.messages import (
     ClaimKind,
     Delivered,
     DrainAsked,
     Outcome,
     OutcomeKind,
+    PostNote,
+    PushBranch,
     Pushed,
     Recovered,
     RecoveredClaim,
+    RefreshIssues,
     Result,
     ResultStatus,
     RunEnded,
@@ -28,7 +29,8 @@ from symphony.scheduler.inputs import (
     Verb,
     WakeAsked,
 )
-from symphony.scheduler.verbs import not_active, refusal
+from symphony.scheduler.operator import not_active, refusal
+from symphony.scheduler.polling import PARKED_EVERY_MS
 
 REFUSED = Failure(category=Category.PUSH_FAILED, blame=Blame.WORKSPACE, message="no route", hint="mend it")
 

@@ -6,10 +6,12 @@ from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain.failures import Blame, Category
 from symphony.domain.issue import Blocker
 from symphony.scheduler import policy
-from symphony.scheduler.commands import CleanWorkspace, Notify, StartRun
-from symphony.scheduler.inputs import (
+from symphony.scheduler.messages import (
+    CleanWorkspace,
+    Notify,
     OutcomeKind,
     SettingsChanged,
+    StartRun,
     WakeAsked,
     WorkflowRejected,
 )

@@ -3,12 +3,16 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_issue, make_settings
-from symphony.scheduler.commands import (
+from symphony.scheduler.messages import (
     CleanWorkspace,
+    OutcomeKind,
+    RunStage,
+    SettingsChanged,
     StopReason,
     StopRun,
+    TimerKind,
+    WakeAsked,
 )
-from symphony.scheduler.inputs import OutcomeKind, RunStage, SettingsChanged, TimerKind, WakeAsked
 
 
 def _running(*others: Any, **settings: Any) -> Story:

@@ -3,8 +3,17 @@
 import pytest
 
 from harness.scheduling import Story, make_issue
-from symphony.scheduler.commands import FetchCandidates, RefreshIssues, StartRun, StopReason, StopRun
-from symphony.scheduler.inputs import Timer, TimerFired, TimerKind, WakeAsked
+from symphony.scheduler.messages import (
+    FetchCandidates,
+    RefreshIssues,
+    StartRun,
+    StopReason,
+    StopRun,
+    Timer,
+    TimerFired,
+    TimerKind,
+    WakeAsked,
+)
 
 HOURS = 8 * 3_600_000
 

@@ -14,41 +14,39 @@ from _pytest.mark.structures import ParameterSet
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain.failures import Category
-from symphony.scheduler.claims import Claim, claim_of
-from symphony.scheduler.commands import (
+from symphony.scheduler.messages import (
+    ClaimKind,
     CleanWorkspace,
     Command,
     ContinueRun,
+    DayBegan,
+    DrainAsked,
     Exit,
     FetchCandidates,
     FinishRun,
     MoveIssue,
     Notify,
+    OperatorAsked,
+    OutcomeKind,
     PostNote,
     PushBranch,
     ReadAnswers,
-    RefreshIssues,
-    SetTimer,
-    StartRun,
-    StopRun,
-)
-from symphony.scheduler.inputs import (
-    ClaimKind,
-    DayBegan,
-    DrainAsked,
-    OperatorAsked,
-    OutcomeKind,
     Recovered,
     RecoveredClaim,
+    RefreshIssues,
     Remark,
     RunStage,
+    SetTimer,
     SettingsChanged,
+    StartRun,
     StopAsked,
+    StopRun,
     TimerKind,
     Verb,
     WakeAsked,
     WorkflowRejected,
 )
+from symphony.scheduler.state import Claim, claim_of
 
 Given = Callable[[], Story]
 When = Callable[[Story], object]

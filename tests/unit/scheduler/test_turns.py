@@ -4,20 +4,18 @@ import pytest
 
 from harness.scheduling import Story, make_issue, make_settings
 from symphony.domain.failures import Category
-from symphony.scheduler.commands import (
+from symphony.scheduler.messages import (
     CleanWorkspace,
     ContinueRun,
+    DrainAsked,
     FinishReason,
     FinishRun,
+    OutcomeKind,
     RefreshIssues,
+    SettingsChanged,
     StartRun,
     StopReason,
     StopRun,
-)
-from symphony.scheduler.inputs import (
-    DrainAsked,
-    OutcomeKind,
-    SettingsChanged,
     TurnEnded,
     WakeAsked,
 )

@@ -6,34 +6,32 @@ import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain.failures import Category
-from symphony.scheduler.commands import (
+from symphony.scheduler.messages import (
     ContinueRun,
+    DayBegan,
+    DrainAsked,
     FetchCandidates,
     FinishReason,
     FinishRun,
-    PostNote,
-    StartRun,
-    StopReason,
-    StopRun,
-)
-from symphony.scheduler.inputs import (
-    DayBegan,
-    DrainAsked,
     OperatorAsked,
     Outcome,
     OutcomeKind,
+    PostNote,
     Resume,
     ResumeReason,
     RunEnded,
     RunStage,
     SettingsChanged,
     Spent,
+    StartRun,
+    StopReason,
+    StopRun,
     Thread,
     Verb,
     WakeAsked,
 )
+from symphony.scheduler.operator import already, refusal
 from symphony.scheduler.policy import Ineligible, ReasonCode, eligible
-from symphony.scheduler.verbs import already, refusal
 
 FAR = 10_000_000
 THREAD = Thread(thread_id="t-1", total_tokens=70)

@@ -8,21 +8,24 @@ from hypothesis import strategies as st
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain.failures import Blame, Category
-from symphony.scheduler.commands import FetchCandidates, RefreshIssues, StartRun, StopRun
-from symphony.scheduler.inputs import (
+from symphony.scheduler.messages import (
+    FetchCandidates,
+    RefreshIssues,
     Resume,
     ResumeReason,
     RunStage,
     SettingsChanged,
+    StartRun,
+    StopRun,
     Thread,
     Timer,
     TimerKind,
     WakeAsked,
 )
-from symphony.scheduler.state import Weather
-from symphony.scheduler.weather import Circuit, circuit, wait_ms
+from symphony.scheduler.polling import CircuitState, circuit, wait_ms
+from symphony.scheduler.state import CircuitBreaker
 
-_BAD = Weather(failures=9, since_ms=0, until_ms=200_000)
+_BAD = CircuitBreaker(failures=9, since_ms=0, until_ms=200_000)
 _QUIET = Timer(TimerKind.QUIET)
 _LIMITED = make_failure(
     "too many requests", category=Category.TRACKER_RATE_LIMITED, blame=Blame.TRACKER, retry_after_ms=60_000
@@ -45,13 +48,13 @@ def _failing(times: int, *, poll_interval_ms: int = 2_000) -> Story:
     return story.forget()
 
 
-def _circuit(story: Story) -> Circuit:
+def _circuit(story: Story) -> CircuitState:
     return circuit(story.state, story.now)
 
 
 def test_one_failure_is_no_weather() -> None:
     story = _failing(1)
-    assert _circuit(story) is Circuit.CLOSED
+    assert _circuit(story) is CircuitState.CLOSED
     assert story.state.weather.failures == 1
     story.advance(2_000)
     assert _asked(story) == 1
@@ -59,7 +62,7 @@ def test_one_failure_is_no_weather() -> None:
 
 def test_the_second_failure_opens_the_circuit() -> None:
     story = _failing(2)
-    assert _circuit(story) is Circuit.OPEN
+    assert _circuit(story) is CircuitState.OPEN
     until_ms = story.state.weather.until_ms
     assert until_ms is not None
     assert 1_600 <= until_ms - story.now <= 2_400
@@ -88,12 +91,12 @@ def test_no_news_bypasses_an_open_circuit() -> None:
 def test_an_operator_has_the_tracker_asked_at_once() -> None:
     story = _failing(8)
     story.tell(WakeAsked(reason="operator", by_operator=True))
-    assert (_asked(story), _circuit(story)) == (1, Circuit.HALF_OPEN)
+    assert (_asked(story), _circuit(story)) == (1, CircuitState.HALF_OPEN)
     story.fail_poll()
     story.tell(WakeAsked(reason="operator", by_operator=True))
     assert _asked(story) == 2
     story.answer()
-    assert _circuit(story) is Circuit.CLOSED
+    assert _circuit(story) is CircuitState.CLOSED
 
 
 def test_an_operator_has_those_asked_about_who_wait() -> None:
@@ -126,10 +129,10 @@ def test_failures_of_one_moment_count_once() -> None:
     story.advance(30_000)
     story.fail_refresh()
     story.fail_poll()
-    assert (story.state.weather.failures, _circuit(story)) == (1, Circuit.CLOSED)
+    assert (story.state.weather.failures, _circuit(story)) == (1, CircuitState.CLOSED)
     story.advance(30_000)
     story.fail_refresh()
-    assert (story.state.weather.failures, _circuit(story)) == (2, Circuit.OPEN)
+    assert (story.state.weather.failures, _circuit(story)) == (2, CircuitState.OPEN)
 
 
 @pytest.mark.parametrize("poll_interval_ms", [1_000, 30_000, 3_600_000])
@@ -150,21 +153,21 @@ def test_that_the_tracker_is_back_is_noticed_within_a_minute(poll_interval_ms: i
     if not story.said(FetchCandidates):
         story.streams().advance(60_000)
     assert story.state.last_poll_failure is None
-    assert _circuit(story) is Circuit.CLOSED
+    assert _circuit(story) is CircuitState.CLOSED
 
 
 def test_after_the_wait_one_answer_decides() -> None:
     story = _failing(3)
     before_ms = (story.state.weather.until_ms or 0) - story.now
     story.advance(before_ms)
-    assert _circuit(story) is Circuit.HALF_OPEN
+    assert _circuit(story) is CircuitState.HALF_OPEN
     assert _asked(story) == 1
     story.fail_poll()
-    assert _circuit(story) is Circuit.OPEN
+    assert _circuit(story) is CircuitState.OPEN
     assert (story.state.weather.until_ms or 0) - story.now > before_ms
     story.advance((story.state.next_poll_ms or 0) - story.now)
     story.answer()
-    assert _circuit(story) is Circuit.CLOSED
+    assert _circuit(story) is CircuitState.CLOSED
     assert story.state.weather.failures == 0
     assert [notice.fields for notice in story.notices("circuit_closed")] == [{"failures": 4}]
 
@@ -198,9 +201,9 @@ def test_a_wish_of_the_tracker_comes_on_top() -> None:
     story.slow = True
     story.begin()
     story.fail_poll(_LIMITED)
-    assert (_circuit(story), story.state.weather.until_ms) == (Circuit.OPEN, 60_000)
+    assert (_circuit(story), story.state.weather.until_ms) == (CircuitState.OPEN, 60_000)
     story.advance(60_000)
-    assert _circuit(story) is Circuit.CLOSED, "one failure is no weather, whatever it asked for"
+    assert _circuit(story) is CircuitState.CLOSED, "one failure is no weather, whatever it asked for"
     story.fail_poll(_LIMITED)
     assert (story.state.weather.until_ms or 0) - story.now >= 61_600
 
@@ -230,7 +233,7 @@ def test_an_answer_does_not_end_a_wait_that_the_tracker_asked_for() -> None:
     story.fail_refresh(failure=_LIMITED)
     story.answer_poll()
     assert story.state.weather.failures == 0
-    assert _circuit(story) is Circuit.OPEN
+    assert _circuit(story) is CircuitState.OPEN
 
 
 def test_a_refresh_that_goes_well_brings_the_next_poll_forward() -> None:
@@ -258,7 +261,7 @@ def test_a_refresh_that_names_its_culprits_was_answered() -> None:
 def test_new_settings_forget_the_weather() -> None:
     story = _failing(9)
     story.tell(SettingsChanged(settings=make_settings(poll_interval_ms=1_000)))
-    assert _circuit(story) is Circuit.CLOSED
+    assert _circuit(story) is CircuitState.CLOSED
     story.advance(1_000)
     assert _asked(story) == 1
 

@@ -10,6 +10,7 @@ from symphony.skills import Format, Severity, SkillOptions, Validation, comment_
 
 __all__ = ["FOUND", "check", "files"]
 
+
 FOUND = Path(__file__).parent / "found"
 
 _PIECES = (

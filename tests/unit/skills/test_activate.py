@@ -5,8 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.skills.activate import Activation, Activations, ActivationStatus, Source
-from symphony.skills.content import MAX_BODY_BYTES, MAX_FILES, ContentError, read_content
+from symphony.skills.activate import (
+    MAX_BODY_BYTES,
+    MAX_FILES,
+    Activation,
+    Activations,
+    ActivationStatus,
+    ContentError,
+    Source,
+    read_content,
+)
 
 ROOT = ".symphony/skills"
 

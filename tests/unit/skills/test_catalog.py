@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.skills import Block, DropReason, Format, Skill, SkillOptions, SkillSet, render
+from unit.skills.conftest import Shelf
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from symphony.skills import Dropped, DropReason, Severity, SkillOptions, SkillSet, comment_body, load, render
+from unit.skills.conftest import Shelf
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from symphony.cli.documents import SkillDetail
-from symphony.cli.skills_documents import detail
-from symphony.cli.skills_view import detail_lines, visible
+from symphony.cli.render.skills import detail, detail_lines, visible
 from symphony.skills import SkillOptions, digests_of, load, render
 from unit.skills.conftest import Shelf
 

@@ -11,10 +11,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from symphony.cli import main as symphony
+from symphony.cli.main import main as symphony
 from symphony.config.settings import SkillsSettings
 from symphony.skills import ActivationMode, DropReason, Format, Scope, SkillOptions, Validation, load
-from symphony.skills.codes import MEANINGS
+from symphony.skills.model import MEANINGS
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "skills.md").read_text(encoding="utf-8")

@@ -4,11 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.skills.draft import draft, suggested_name, with_front_matter
-from symphony.skills.exchange import judge_file
-from symphony.skills.model import Severity, Validation
-from symphony.skills.parse import Rules, is_clean_name
-from symphony.skills.text import is_visible
+from symphony.skills.exchange import draft, judge_file, suggested_name, with_front_matter
+from symphony.skills.model import Severity, Validation, is_visible
+from symphony.skills.parser import Rules, is_clean_name
 
 STRICT = Rules(validation=Validation.STRICT)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=200)

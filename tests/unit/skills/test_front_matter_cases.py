@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from symphony.skills import Severity
+from unit.skills.conftest import Shelf
 
 if TYPE_CHECKING:
     from unit.skills.conftest import Shelf

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from symphony.skills import Severity, SkillOptions, load
-from symphony.skills.parse import Found, Rules, parse
+from symphony.skills.parser import Found, Rules, parse
+from unit.skills.conftest import Shelf
 
 if TYPE_CHECKING:
     from unit.skills.conftest import Shelf
@@ -124,7 +125,7 @@ def test_broken_files_cost_as_much_as_sound_ones(shelf: Shelf) -> None:
 def test_the_bytes_of_all_files_of_a_root_are_limited_together(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, reads: list[int]
 ) -> None:
-    monkeypatch.setattr("symphony.skills.discover._MAX_BYTES", 200_000)
+    monkeypatch.setattr("symphony.skills.loader._MAX_BYTES", 200_000)
     for number in range(20):
         shelf.skill(f"s{number:02}", *["# words"] * 5_000)
     found = shelf.load()

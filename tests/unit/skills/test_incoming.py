@@ -11,7 +11,7 @@ from symphony.skills import SkillOptions, Validation
 from symphony.skills import exchange as module
 from symphony.skills.exchange import Incoming, incoming
 from symphony.skills.model import FILE_NAME
-from symphony.skills.parse import Rules
+from symphony.skills.parser import Rules
 
 GOOD = "---\nname: {}\ndescription: d\n---\n"
 

@@ -1,8 +1,7 @@
 """Problems as lines of a linter and as annotations of GitHub."""
 
-from symphony.skills.codes import problem
 from symphony.skills.lint import github_lines, text_lines
-from symphony.skills.model import Code
+from symphony.skills.model import Code, problem
 
 
 def test_an_untrusted_path_cannot_begin_another_line_or_command() -> None:

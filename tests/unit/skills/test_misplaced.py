@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from symphony.skills import Problem, SkillOptions, load
-from symphony.skills.advice import with_advice
-from symphony.skills.draft import draft
+from symphony.skills.exchange import draft
+from symphony.skills.lint import with_advice
+from unit.skills.conftest import Shelf
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,7 +21,8 @@ from symphony.skills import (
     Validation,
     render,
 )
-from symphony.skills.text import MAX_FIELD, one_line
+from symphony.skills.model import MAX_FIELD, one_line
+from unit.skills.conftest import Shelf
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -186,7 +186,7 @@ def test_one_level_deeper_nothing_is_seen(tmp_path: Path) -> None:
 def test_a_very_large_directory_is_not_walked_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("symphony.skills.native._MAX_DIRECTORIES", 3)
+    monkeypatch.setattr("symphony.skills.catalog._MAX_DIRECTORIES", 3)
     skill(tmp_path, f"{OURS}/a")
     for number in range(9):
         skill(tmp_path, f"{THEIRS}/s{number}")

@@ -20,6 +20,7 @@ from symphony.skills import (
     load,
     render,
 )
+from unit.skills.conftest import Shelf
 
 if TYPE_CHECKING:
     from unit.skills.conftest import Shelf

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from skills_ref.validator import validate  # type: ignore[import-untyped]  # it has no types
 
 from symphony.skills import Severity, SkillOptions, Validation, load
+from unit.skills.conftest import Shelf
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from typing_extensions import override
 
 from symphony.skills import SkillOptions, load
-from symphony.skills.parse import forget
+from symphony.skills.parser import forget
+from unit.skills.conftest import Shelf
 
 if TYPE_CHECKING:
     from unit.skills.conftest import Shelf
@@ -30,7 +31,7 @@ def test_equal_bytes_are_parsed_once_for_all_workspaces(
     for one in (shelf, other):
         one.skill("a", f"description: {tmp_path_factory.getbasetemp()}", body=str(one.workspace))
     first = shelf.load()
-    monkeypatch.setattr("symphony.skills.repair.load", None)
+    monkeypatch.setattr("symphony.skills.parser.load", None)
     second = other.load()
     assert [skill.description for skill in second.skills] == [skill.description for skill in first.skills]
     assert second.root == other.root

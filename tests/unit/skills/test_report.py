@@ -20,7 +20,7 @@ from symphony.skills import (
     named_problems,
     resolved_body,
 )
-from symphony.skills.codes import MEANINGS, problem
+from symphony.skills.model import MEANINGS, problem
 
 
 def error(

@@ -19,6 +19,7 @@ from symphony.skills import (
     named_problems,
     render,
 )
+from unit.skills.conftest import Shelf
 
 if TYPE_CHECKING:
     from pathlib import Path

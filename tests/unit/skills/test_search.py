@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.cli.skills_documents import hits_document
+from symphony.cli.render.skills import hits_document
 from symphony.skills.catalog import render
 from symphony.skills.model import Skill, SkillOptions, SkillSet
 from symphony.skills.search import Hit, search

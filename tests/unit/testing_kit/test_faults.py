@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from symphony.testing.scripted_agent import command
-from symphony.testing.scripted_agent.faults import Faults, read_switches
+from symphony.testing.scripted_agent.protocol import Faults, read_switches
 
 
 def test_no_switch_is_no_fault() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from symphony.testing.scripted_agent.skill_file import path_of, value_in
+from symphony.testing.scripted_agent.script import path_of, value_in
 
 BLOCK = """Phase text mentions - tidy — here.
 

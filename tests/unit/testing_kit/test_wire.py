@@ -3,8 +3,7 @@ import threading
 
 import pytest
 
-from symphony.testing.scripted_agent.faults import Faults
-from symphony.testing.scripted_agent.wire import ClientGoneError, Wire
+from symphony.testing.scripted_agent.protocol import ClientGoneError, Faults, Wire
 
 
 def test_a_split_line_is_cut_inside_a_character() -> None:

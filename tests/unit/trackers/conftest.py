@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from symphony.trackers.markdown import Board, BoardConfig, MarkdownTracker, Notes
+from symphony.trackers.markdown import Board, BoardConfig, CommentStore, MarkdownTracker
 
 MOMENT = datetime(2026, 11, 27, 10, 15, tzinfo=UTC)
 
@@ -29,8 +29,8 @@ def board(config: BoardConfig) -> Board:
 
 
 @pytest.fixture
-def notes(folder: Path) -> Notes:
-    return Notes(folder, now=lambda: MOMENT)
+def notes(folder: Path) -> CommentStore:
+    return CommentStore(folder, now=lambda: MOMENT)
 
 
 @pytest.fixture

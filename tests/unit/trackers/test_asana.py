@@ -9,9 +9,7 @@ from contract.vendor import Fault, Given
 from symphony.config.settings import TrackerSettings
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
-from symphony.trackers.asana.config import DEFAULT_ENDPOINT, read_config
-from symphony.trackers.asana.flows import ASKED_AT_ONCE, FULL_EVERY
-from symphony.trackers.asana.wire import body_of, text_of
+from symphony.trackers.asana import ASKED_AT_ONCE, DEFAULT_ENDPOINT, FULL_EVERY, body_of, read_config, text_of
 from symphony.trackers.base import TrackerConfigError, TrackerError
 from symphony.trackers.comments import upsert_comment
 

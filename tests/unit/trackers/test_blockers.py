@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.trackers.markdown.blockers import find_cycles
+from symphony.trackers.markdown.board import find_cycles
 
 IDS = st.sampled_from("abcdefgh")
 

@@ -9,7 +9,7 @@ from harness.untouched import writing_of
 from symphony.domain.failures import Category
 from symphony.domain.issue import Blocker
 from symphony.trackers.base import TrackerError
-from symphony.trackers.markdown import Board, BoardConfig, Draft, files, store
+from symphony.trackers.markdown import Board, BoardConfig, Draft, files
 from symphony.trackers.markdown import board as board_module
 
 Write = Callable[..., Path]
@@ -170,10 +170,10 @@ def test_bounds_are_told_and_never_cut_silently(
 ) -> None:
     write("SYM-1")
     write("SYM-2")
-    monkeypatch.setattr(store, "MAX_TOTAL_BYTES", 10)
+    monkeypatch.setattr(board_module, "MAX_TOTAL_BYTES", 10)
     with pytest.raises(TrackerError, match="bytes of issues"):
         board.all()
-    monkeypatch.setattr(store, "MAX_FILES", 1)
+    monkeypatch.setattr(board_module, "MAX_FILES", 1)
     with pytest.raises(TrackerError, match="holds 2 issues"):
         board.all()
 
@@ -182,7 +182,7 @@ def test_an_unchanged_file_is_parsed_once_and_a_changed_one_again(
     board: Board, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write("SYM-1")
-    monkeypatch.setattr(store, "_SETTLED_NS", -(10**12))
+    monkeypatch.setattr(board_module, "_SETTLED_NS", -(10**12))
     assert board.find("SYM-1").state == "Todo"
     with monkeypatch.context() as patch:
         patch.setattr(files, "read", lambda *_, **__: pytest.fail("read again"))

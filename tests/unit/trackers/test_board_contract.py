@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from symphony.domain.issue import Issue, template_view
-from symphony.frontmatter.scalars import quote
+from symphony.frontmatter import quote
 from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
 

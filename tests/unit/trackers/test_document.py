@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from symphony.frontmatter.scalars import quote, quote_list
+from symphony.frontmatter import quote, quote_list
 from symphony.trackers.markdown.document import (
     Draft,
     MalformedError,

@@ -11,8 +11,7 @@ from symphony.config.settings import TrackerSettings
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
 from symphony.trackers.base import TrackerConfigError, TrackerError
-from symphony.trackers.forgejo.config import FORGEJO, GITEA, Brand, reader_of
-from symphony.trackers.forgejo.flows import ASKED_AT_ONCE, FULL_EVERY
+from symphony.trackers.forgejo import ASKED_AT_ONCE, FORGEJO, FULL_EVERY, GITEA, Brand, reader_of
 
 pytestmark = pytest.mark.asyncio
 

@@ -10,7 +10,7 @@ from contract.vendor import Fault, Given
 from symphony.config.settings import TrackerSettings
 from symphony.domain.issue import Issue
 from symphony.trackers.base import TrackerConfigError, TrackerError
-from symphony.trackers.github.config import read_config
+from symphony.trackers.github import read_config
 
 pytestmark = pytest.mark.asyncio
 

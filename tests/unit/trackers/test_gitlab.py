@@ -10,8 +10,7 @@ from symphony.config.settings import TrackerSettings
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
 from symphony.trackers.base import TrackerConfigError, TrackerError
-from symphony.trackers.gitlab.config import read_config
-from symphony.trackers.gitlab.quick_actions import disarmed
+from symphony.trackers.gitlab import disarmed, read_config
 
 
 async def listed(desk: GitlabDesk, *states: str) -> dict[str, Issue]:

@@ -10,9 +10,9 @@ from contract.vendor import Fault, Given
 from symphony.config.settings import TrackerSettings
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
+from symphony.trackers.adf import document_of, markdown_of
 from symphony.trackers.base import TrackerConfigError, TrackerError
-from symphony.trackers.jira.adf import document_of, markdown_of
-from symphony.trackers.jira.config import read_config
+from symphony.trackers.jira import read_config
 
 
 async def listed(desk: JiraDesk, *states: str) -> dict[str, Issue]:

@@ -10,8 +10,7 @@ from symphony.config.settings import TrackerSettings
 from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
 from symphony.trackers.base import TrackerError
-from symphony.trackers.linear.config import read_config
-from symphony.trackers.linear.flows import FULL_EVERY
+from symphony.trackers.linear import FULL_EVERY, read_config
 
 pytestmark = pytest.mark.asyncio
 

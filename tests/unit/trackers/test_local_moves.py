@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from symphony.trackers.base import CheckingCapability, MovingCapability, Sighting, TrackerError
+from symphony.trackers.base import AccountInfo, CheckingCapability, MovingCapability, TrackerError
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
 from symphony.trackers.memory import MemoryTracker
 
@@ -40,7 +40,7 @@ async def test_what_is_not_there_is_refused(
 async def test_a_board_tells_its_states(
     tracker: MarkdownTracker, config: BoardConfig, tmp_path: Path
 ) -> None:
-    assert await tracker.look() == Sighting(login=None, scope=str(config.path), states=config.states)
+    assert await tracker.look() == AccountInfo(login=None, scope=str(config.path), states=config.states)
     with pytest.raises(TrackerError):
         await MarkdownTracker(BoardConfig(path=tmp_path / "none")).look()
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.trackers.markdown.names import (
+from symphony.trackers.markdown.document import (
     author_name,
     case_twins,
     comment_author,

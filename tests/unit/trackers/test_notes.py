@@ -7,26 +7,26 @@ import pytest
 from harness.untouched import writing_of
 from symphony.domain.failures import Category
 from symphony.trackers.base import TrackerError
-from symphony.trackers.markdown import Notes, files
-from symphony.trackers.markdown import notes as notes_module
+from symphony.trackers.markdown import CommentStore, files
+from symphony.trackers.markdown import comments as notes_module
 
 MARKER = "<!-- symphony:skills v1 key=00 fp=00 -->"
 
 
-def bodies(notes: Notes, issue_id: str = "SYM-1") -> list[str]:
+def bodies(notes: CommentStore, issue_id: str = "SYM-1") -> list[str]:
     return [note.body for note in notes.of(issue_id)[0]]
 
 
-def mine(notes: Notes, issue_id: str = "SYM-1") -> list[str]:
+def mine(notes: CommentStore, issue_id: str = "SYM-1") -> list[str]:
     return [note.id for note in notes.of(issue_id)[0] if note.key is not None]
 
 
-def test_an_issue_without_a_folder_has_no_comments(notes: Notes) -> None:
+def test_an_issue_without_a_folder_has_no_comments(notes: CommentStore) -> None:
     assert notes.of("SYM-1") == ([], [])
 
 
 def test_nothing_is_looked_for_below_a_folder_that_is_not_there(
-    notes: Notes, folder: Path, monkeypatch: pytest.MonkeyPatch
+    notes: CommentStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lstat, looked = os.lstat, list[Path]()
 
@@ -41,7 +41,7 @@ def test_nothing_is_looked_for_below_a_folder_that_is_not_there(
 
 
 def test_comments_that_are_removed_while_we_look_are_none(
-    notes: Notes, folder: Path, monkeypatch: pytest.MonkeyPatch
+    notes: CommentStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes.add("SYM-1", "x", author="ann")
     listdir = os.listdir
@@ -54,7 +54,7 @@ def test_comments_that_are_removed_while_we_look_are_none(
     assert notes.of("SYM-1") == ([], [])
 
 
-def test_a_comment_is_a_file_that_people_can_read(notes: Notes, folder: Path) -> None:
+def test_a_comment_is_a_file_that_people_can_read(notes: CommentStore, folder: Path) -> None:
     note_id = notes.add("SYM-1", "Fine by me.\n", author="Ann O'Neil")
     assert note_id.startswith("20261127T101500Z-Ann_O_Neil-")
     path = folder / "SYM-1" / "comments" / f"{note_id}.md"
@@ -63,14 +63,16 @@ def test_a_comment_is_a_file_that_people_can_read(notes: Notes, folder: Path) ->
     )
 
 
-def test_comments_are_append_only_for_people(notes: Notes) -> None:
+def test_comments_are_append_only_for_people(notes: CommentStore) -> None:
     notes.add("SYM-1", "one", author="ann")
     notes.add("SYM-1", "one", author="ann")
     assert bodies(notes) == ["one", "one"]
     assert mine(notes) == []
 
 
-def test_the_daemon_s_comment_is_found_by_its_key_and_edited_in_place(notes: Notes, folder: Path) -> None:
+def test_the_daemon_s_comment_is_found_by_its_key_and_edited_in_place(
+    notes: CommentStore, folder: Path
+) -> None:
     first = notes.put("SYM-1", "one", key="k", note_id=None)
     assert notes.put("SYM-1", "two", key="k", note_id=None) == first
     assert notes.put("SYM-1", "three", key="k", note_id=first) == first
@@ -79,13 +81,13 @@ def test_the_daemon_s_comment_is_found_by_its_key_and_edited_in_place(notes: Not
     assert [path.name for path in (folder / "SYM-1" / "comments").iterdir()] == [f"{first}.md"]
 
 
-def test_two_keys_are_two_comments(notes: Notes) -> None:
+def test_two_keys_are_two_comments(notes: CommentStore) -> None:
     assert notes.put("SYM-1", "one", key="a", note_id=None) != notes.put(
         "SYM-1", "two", key="b", note_id=None
     )
 
 
-def test_the_same_text_is_not_written_again(notes: Notes, folder: Path) -> None:
+def test_the_same_text_is_not_written_again(notes: CommentStore, folder: Path) -> None:
     note_id = notes.put("SYM-1", "one", key="k", note_id=None)
     path = folder / "SYM-1" / "comments" / f"{note_id}.md"
     before = writing_of(path)
@@ -93,7 +95,7 @@ def test_the_same_text_is_not_written_again(notes: Notes, folder: Path) -> None:
     assert writing_of(path) == before
 
 
-def test_nobody_else_s_comment_is_taken_for_the_daemon_s(notes: Notes, folder: Path) -> None:
+def test_nobody_else_s_comment_is_taken_for_the_daemon_s(notes: CommentStore, folder: Path) -> None:
     ours = notes.put("SYM-1", MARKER, key="k", note_id=None)
     notes.add("SYM-1", MARKER, author="agent")
     notes.add("SYM-1", f"---\nauthor: symphony\nkey: k\n---\n{MARKER}", author="ann")
@@ -108,12 +110,12 @@ def test_nobody_else_s_comment_is_taken_for_the_daemon_s(notes: Notes, folder: P
 
 
 @pytest.mark.parametrize("author", ["symphony", "sym phony".replace(" ", ""), "_symphony_"])
-def test_nobody_writes_under_the_daemon_s_name(notes: Notes, author: str) -> None:
+def test_nobody_writes_under_the_daemon_s_name(notes: CommentStore, author: str) -> None:
     with pytest.raises(TrackerError, match="daemon's own name"):
         notes.add("SYM-1", "x", author=author)
 
 
-def test_only_its_own_comments_can_be_edited(notes: Notes) -> None:
+def test_only_its_own_comments_can_be_edited(notes: CommentStore) -> None:
     other = notes.add("SYM-1", "x", author="ann")
     for note_id in (other, "gone", "../../SYM-1"):
         with pytest.raises(TrackerError) as caught:
@@ -123,7 +125,7 @@ def test_only_its_own_comments_can_be_edited(notes: Notes) -> None:
 
 
 @pytest.mark.parametrize("body", ["", " \n", "x" * 32_001, "\ud800"])
-def test_bodies_are_bounded(notes: Notes, folder: Path, body: str) -> None:
+def test_bodies_are_bounded(notes: CommentStore, folder: Path, body: str) -> None:
     with pytest.raises(TrackerError):
         notes.add("SYM-1", body, author="ann")
     assert not (folder / "SYM-1").exists()
@@ -133,7 +135,7 @@ def test_bodies_are_bounded(notes: Notes, folder: Path, body: str) -> None:
     assert bodies(notes) == ["fine"]
 
 
-def test_an_author_must_be_unicode(notes: Notes) -> None:
+def test_an_author_must_be_unicode(notes: CommentStore) -> None:
     with pytest.raises(TrackerError, match="Unicode"):
         notes.add("SYM-1", "x", author="\ud800")
 
@@ -141,20 +143,22 @@ def test_an_author_must_be_unicode(notes: Notes) -> None:
 @pytest.mark.parametrize(
     "body", ["---\nauthor: symphony\n---", "```\n---\n```", "a\n\n---\n\nb", "x" * 32_000]
 )
-def test_any_markdown_reads_back(notes: Notes, body: str) -> None:
+def test_any_markdown_reads_back(notes: CommentStore, body: str) -> None:
     notes.add("SYM-1", body, author="ann")
     assert bodies(notes) == [body]
 
 
 @pytest.mark.parametrize("issue_id", ["", ".", "..", "../x", "a/b", "a\0b", "a\nb"])
-def test_an_id_is_never_a_path(notes: Notes, issue_id: str) -> None:
+def test_an_id_is_never_a_path(notes: CommentStore, issue_id: str) -> None:
     with pytest.raises(TrackerError):
         notes.add(issue_id, "x", author="ann")
     with pytest.raises(TrackerError):
         notes.of(issue_id)
 
 
-def test_comment_folders_that_are_links_are_refused(notes: Notes, folder: Path, tmp_path: Path) -> None:
+def test_comment_folders_that_are_links_are_refused(
+    notes: CommentStore, folder: Path, tmp_path: Path
+) -> None:
     (tmp_path / "else" / "comments").mkdir(parents=True)
     (folder / "SYM-1").symlink_to(tmp_path / "else")
     (folder / "SYM-2").mkdir()
@@ -165,7 +169,7 @@ def test_comment_folders_that_are_links_are_refused(notes: Notes, folder: Path, 
     assert list((tmp_path / "else" / "comments").iterdir()) == []
 
 
-def test_a_malformed_comment_is_a_problem_and_hides_no_other(notes: Notes, folder: Path) -> None:
+def test_a_malformed_comment_is_a_problem_and_hides_no_other(notes: CommentStore, folder: Path) -> None:
     notes.add("SYM-1", "x", author="ann")
     place = folder / "SYM-1" / "comments"
     (place / "20260101T000000Z-bob-00000000.md").write_text("no front matter", encoding="utf-8")
@@ -180,7 +184,7 @@ def test_a_malformed_comment_is_a_problem_and_hides_no_other(notes: Notes, folde
     assert [str(problem.failure.where)[-12:] for problem in problems] == ["0000000.md:1", "0000001.md:1"]
 
 
-def test_bounds_are_told(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounds_are_told(notes: CommentStore, monkeypatch: pytest.MonkeyPatch) -> None:
     notes.add("SYM-1", "x", author="ann")
     monkeypatch.setattr(notes_module, "MAX_TOTAL_BYTES", 3)
     with pytest.raises(TrackerError, match="bytes of comments"):
@@ -190,7 +194,9 @@ def test_bounds_are_told(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
         notes.of("SYM-1")
 
 
-def test_a_disk_that_fails_is_told(notes: Notes, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_a_disk_that_fails_is_told(
+    notes: CommentStore, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
     note_id = notes.put("SYM-1", "x", key="k", note_id=None)
 
     def refuse(*_: object, **__: object) -> bool:
@@ -215,7 +221,7 @@ def test_a_disk_that_fails_is_told(notes: Notes, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_comment_that_changes_meanwhile_is_read_again(
-    notes: Notes, monkeypatch: pytest.MonkeyPatch
+    notes: CommentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note_id = notes.put("SYM-1", "x", key="k", note_id=None)
     replace, answers = files.replace, iter([False])
@@ -233,7 +239,7 @@ def test_a_comment_that_changes_meanwhile_is_read_again(
 
 @pytest.mark.parametrize("damage", ["gone", "broken", "refused"])
 def test_a_comment_that_breaks_while_it_is_edited_is_told(
-    notes: Notes, monkeypatch: pytest.MonkeyPatch, damage: str
+    notes: CommentStore, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     note_id = notes.put("SYM-1", "x", key="k", note_id=None)
     read = files.read
@@ -254,7 +260,7 @@ def test_a_comment_that_breaks_while_it_is_edited_is_told(
         notes.put("SYM-1", "y", key="k", note_id=note_id)
 
 
-def test_names_that_are_taken_are_passed_over(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_are_taken_are_passed_over(notes: CommentStore, monkeypatch: pytest.MonkeyPatch) -> None:
     create, answers = files.create, iter([False, False])
     monkeypatch.setattr(files, "create", lambda path, data: next(answers, True) and create(path, data))
     notes.add("SYM-1", "x", author="ann")

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from symphony.config.confidential import Secret
+from symphony.config.secrets import Secret
 from symphony.domain.failures import Category
 from symphony.trackers.base import TrackerConfigError
 from symphony.trackers.provider import ProviderReader

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from symphony.trackers.raw_tools import RestCall, rest_call, writes_comment
+from symphony.trackers.tools import RestCall, rest_call, writes_comment
 
 
 def _call(method: str, path: str, body: Any = None) -> RestCall:

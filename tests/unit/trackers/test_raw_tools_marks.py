@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from symphony.trackers.asana import wire as asana
+from symphony.trackers import asana, jira
 from symphony.trackers.comments import AGENT_MARK, is_marked
-from symphony.trackers.jira import notes as jira
-from symphony.trackers.raw_tools import RestCall, marked, marked_query
+from symphony.trackers.tools import RestCall, marked, marked_query
 
 WRITES = re.compile(r"\bcomment(?:Create|Update)\b")
 

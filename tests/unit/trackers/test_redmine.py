@@ -9,7 +9,7 @@ from symphony.domain.failures import Category
 from symphony.domain.issue import Issue
 from symphony.domain.tools import ToolResult
 from symphony.trackers.base import TrackerConfigError, TrackerError
-from symphony.trackers.redmine.wire import Around, comments_of, issue_of, ranks_of
+from symphony.trackers.redmine import Around, comments_of, issue_of, ranks_of
 
 pytestmark = pytest.mark.asyncio
 

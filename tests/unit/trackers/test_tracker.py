@@ -14,7 +14,8 @@ from symphony.domain.issue import Issue
 from symphony.domain.tools import ToolResult
 from symphony.trackers.base import CommentCapability, Tracker, TrackerError
 from symphony.trackers.comments import Outcome, upsert_comment
-from symphony.trackers.markdown import Board, BoardConfig, MarkdownTracker, tools
+from symphony.trackers.markdown import Board, BoardConfig, MarkdownTracker
+from symphony.trackers.markdown import tracker as tracker_module
 
 pytestmark = pytest.mark.asyncio
 
@@ -301,7 +302,7 @@ async def test_a_tool_answers_even_when_the_issue_is_gone_or_the_code_is_wrong(
     def broken(*_: object) -> ToolResult:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(tools, "_run", broken)
+    monkeypatch.setattr(tracker_module, "_run", broken)
     answer = await call(tracker, issue, "board_show")
     assert answer["error"]["message"] == "the tool failed: ZeroDivisionError"
 

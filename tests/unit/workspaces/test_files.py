@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from symphony.workspaces import files
-from symphony.workspaces.seal import changed, seal
+from symphony.workspaces.git import changed, seal
 
 
 def test_a_regular_file_within_the_limit_is_read(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.domain.failures import Category
-from symphony.domain.ids import branch_name, workspace_key
+from symphony.domain.issue import branch_name, workspace_key
 from symphony.workspaces.layout import Layout, check_key, contained, key_of, resolve
 from symphony.workspaces.model import WorkspaceError
 

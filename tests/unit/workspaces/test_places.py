@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.domain.failures import Category
+from symphony.workspaces.directories import Entry, checked, launchable, open_root, read_entry, write_entry
 from symphony.workspaces.layout import Layout, contained
 from symphony.workspaces.model import WorkspaceError
-from symphony.workspaces.places import checked, launchable, open_root
-from symphony.workspaces.records import Entry, read_entry, write_entry
 
 _NAMES = st.sampled_from(["dir", "file", "missing", "out", "beside", "up", "self", "loop", "dangling"])
 _ROOTS = st.sampled_from(["root", "root-link", "other/../root", "file", "loop"])

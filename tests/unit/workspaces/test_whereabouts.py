@@ -2,7 +2,7 @@ import shlex
 from pathlib import Path
 
 from symphony.config.settings import WorkspaceSettings
-from symphony.workspaces.delivery import Whereabouts, mirror_of, whereabouts
+from symphony.workspaces.delivery import BranchLocation, mirror_of, whereabouts
 
 BRANCH = "symphony/SYM-1"
 
@@ -13,13 +13,13 @@ def settings(root: Path, repo: str | None) -> WorkspaceSettings:
 
 def test_a_local_repository_has_the_branch_and_nothing_is_to_be_fetched(tmp_path: Path) -> None:
     local = settings(tmp_path, "/srv/app")
-    assert whereabouts(local, BRANCH, pushed=True) == Whereabouts(place="/srv/app", fetch=None)
+    assert whereabouts(local, BRANCH, pushed=True) == BranchLocation(place="/srv/app", fetch=None)
     assert whereabouts(settings(tmp_path, None), BRANCH, pushed=False) is None
 
 
 def test_what_is_pushed_is_at_the_address_and_else_in_the_mirror(tmp_path: Path) -> None:
     remote = settings(tmp_path / "with blank", "https://ann:secret@host.test/x.git")
-    assert whereabouts(remote, BRANCH, pushed=True) == Whereabouts(
+    assert whereabouts(remote, BRANCH, pushed=True) == BranchLocation(
         place="https://host.test/x.git", fetch=f"git fetch origin {BRANCH}"
     )
     found = whereabouts(remote, BRANCH, pushed=False)

@@ -3,46 +3,117 @@
 Also what a person should know about its settings before anything runs.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import Any
 
 from anyio import to_thread
 from typing_extensions import override
 
-from symphony.agents.acp import params
-from symphony.agents.acp.preflight import check
+from symphony.agents.acp import protocol
 from symphony.agents.acp.profiles import PROFILES, Profile, command_of, profile_of
-from symphony.agents.acp.session import AcpSession
+from symphony.agents.acp.protocol import manner
+from symphony.agents.acp.session import METHOD_NOT_FOUND, AcpSession, Agent, choose, greet, open_session
 from symphony.agents.backend import ProcessBackend, Start
 from symphony.agents.base import (
     AgentError,
+    BackendContext,
     Briefing,
     Capabilities,
     OwnSkillRoots,
     Preflight,
-    Remark,
-    Remarks,
     SessionRequest,
-    Surroundings,
+    SettingIssue,
+    SettingIssues,
     cannot_tell,
+    resolve_workspace,
 )
 from symphony.agents.environment import private_home
-from symphony.agents.mcp.bridge import Bridge, tool_bridge
-from symphony.agents.place import resolve_workspace
-from symphony.agents.queue import EventQueue
-from symphony.agents.redaction import redact
+from symphony.agents.events import EventQueue, redact
+from symphony.agents.mcp.server import Bridge, tool_bridge
+from symphony.agents.sandbox import preflight_failure, scratch
+from symphony.agents.wire import Connection, Message, ServerRequest
 from symphony.config.settings import AcpSettings
 from symphony.domain.failures import Blame, Category, Failure
 
-if TYPE_CHECKING:
-    from symphony.agents.acp.opening import Agent
+__all__ = ["AcpBackend", "check", "problems", "unguarded"]
 
-__all__ = ["AcpBackend", "problems", "unguarded"]
+
+# The check before the first dispatch: program, protocol, login, a session, its mode and model (DESIGN 9).
+#
+# No prompt is sent, so no model is asked. What an agent tells only when it has been prompted (a key that is
+# wrong, a model that it lets anybody name) ends the first turn, by its class.
+
+
+_KEPT = frozenset({Category.AGENT_NOT_FOUND, Category.AGENT_AUTH})
+
+
+async def check(
+    backend: ProcessBackend[AcpSettings],
+    settings: AcpSettings,
+    profile: Profile,
+    workspace_root: Path,
+    *,
+    start: Callable[[Path], Start],
+) -> tuple[Preflight, Agent]:
+    """Open a session as a run would, in a directory of its own; `start` tells how. Returns who answered, too.
+
+    Raises:
+        AgentError: `agent_not_found`, `agent_auth` or `agent_preflight`, with a hint.
+    """
+    around = backend.around
+    async with (
+        scratch(around.host, around.environ, workspace_root) as place,
+        backend.running(start(place)) as process,
+    ):
+        connection = Connection(process, read_timeout_ms=settings.read_timeout_ms, manner=manner(profile))
+        try:
+            agent, notices = await _ask(connection, settings, profile, place)
+        except AgentError as error:
+            raise _failed(error, profile) from error
+    return Preflight(agent=agent.name, version=agent.version, notices=notices), agent
+
+
+async def _ask(
+    connection: Connection, settings: AcpSettings, profile: Profile, place: Path
+) -> tuple[Agent, tuple[str, ...]]:
+    limit_ms = max(profile.start_timeout_ms, settings.read_timeout_ms)
+
+    async def other(message: Message) -> None:
+        if isinstance(message, ServerRequest):
+            await connection.refuse(message, METHOD_NOT_FOUND, "only a check is running")
+
+    async def call(method: str, asked: protocol.Params) -> dict[str, Any]:
+        return await connection.call(method, asked, other, timeout_ms=limit_ms)
+
+    agent = await greet(call)
+    opened = await open_session(
+        call,
+        resume=None,
+        asked=lambda session: protocol.session(cwd=place, servers=(), extra={}, session_id=session),
+        refused=None,
+    )
+    await choose(call, settings, opened, model_in_command=bool(profile.model_argument))
+    return agent, _notices(agent, profile)
+
+
+def _notices(agent: Agent, profile: Profile) -> tuple[str, ...]:
+    if profile.load and agent.resume_by is None:
+        return (f"{agent.name} cannot go on with earlier sessions: every run starts anew",)
+    return ()
+
+
+def _failed(error: AgentError, profile: Profile) -> AgentError:
+    failure = error.failure
+    if failure.category in _KEPT:
+        return error
+    hint = failure.hint or f"try the command by hand; {profile.install_hint}"
+    return preflight_failure(failure.message, hint=hint, blame=Blame.CONFIG)
+
 
 _BYPASSES = ("--yolo", "-y", "--dangerously-skip-permissions", "--approval-mode=yolo")
 _HINT = "set workspace.isolation: bwrap"
@@ -57,7 +128,7 @@ class AcpBackend(ProcessBackend[AcpSettings]):
 
     settings_type = AcpSettings
 
-    def __init__(self, *, settings: AcpSettings, around: Surroundings, name: str = "acp") -> None:
+    def __init__(self, *, settings: AcpSettings, around: BackendContext, name: str = "acp") -> None:
         self.profile = profile_of(settings) or Profile()
         super().__init__(settings=settings, around=around, name=name)
         if self.home is not None:
@@ -67,8 +138,8 @@ class AcpBackend(ProcessBackend[AcpSettings]):
 
     @override
     @classmethod
-    def judge(cls, settings: AcpSettings, *, isolated: bool) -> Remarks:
-        return Remarks(wrong=problems(settings), unguarded=unguarded(settings, isolated=isolated))
+    def judge(cls, settings: AcpSettings, *, isolated: bool) -> SettingIssues:
+        return SettingIssues(wrong=problems(settings), unguarded=unguarded(settings, isolated=isolated))
 
     @override
     @classmethod
@@ -93,7 +164,7 @@ class AcpBackend(ProcessBackend[AcpSettings]):
 
     @override
     def home_variables(self, home: Path) -> Mapping[str, str]:
-        moved: Mapping[str, str] = params.filled(self.profile.home_variables, "home", str(home))
+        moved: Mapping[str, str] = protocol.filled(self.profile.home_variables, "home", str(home))
         return moved
 
     @override
@@ -194,10 +265,10 @@ class AcpBackend(ProcessBackend[AcpSettings]):
         if profile.config is None:
             return {}
         variable, template = profile.config
-        told = {} if envelope_file is None else params.filled(template, "envelope_file", str(envelope_file))
-        always = params.filled(profile.config_always, "workspace", str(cwd))
+        told = {} if envelope_file is None else protocol.filled(template, "envelope_file", str(envelope_file))
+        always = protocol.filled(profile.config_always, "workspace", str(cwd))
         given = profile.env_values.get(variable) or self.around.environ.get(variable)
-        return {variable: params.config_value(always, told, given=given)}
+        return {variable: protocol.config_value(always, told, given=given)}
 
     async def _bridge(
         self, stack: AsyncExitStack, request: SessionRequest, briefing: Briefing, events: EventQueue
@@ -234,7 +305,7 @@ def _no_home(file: Path, error: OSError) -> Failure:
 # --- what a person should know about its settings ---------------------------------------------------------
 
 
-def problems(settings: AcpSettings) -> tuple[Remark, ...]:
+def problems(settings: AcpSettings) -> tuple[SettingIssue, ...]:
     """Why no session could start with these settings; empty where one could be tried."""
     profile = profile_of(settings)
     if profile is None:
@@ -242,17 +313,17 @@ def problems(settings: AcpSettings) -> tuple[Remark, ...]:
         known = f"known profiles: {', '.join(sorted(PROFILES))}"
         problem = f"is {redact(repr(settings.profile), 60)}, which is not known"
         return (
-            Remark(
+            SettingIssue(
                 key="profile", problem=problem, hint=f"did you mean {near[0]}? {known}" if near else known
             ),
         )
     if command_of(settings, profile) is None:
         problem = f"is needed where the profile is {settings.profile}"
-        return (Remark(key="command", problem=problem, hint=profile.install_hint),)
+        return (SettingIssue(key="command", problem=problem, hint=profile.install_hint),)
     return ()
 
 
-def unguarded(settings: AcpSettings, *, isolated: bool) -> Remark | None:
+def unguarded(settings: AcpSettings, *, isolated: bool) -> SettingIssue | None:
     """Why sessions would have nothing between them and this machine; null where there is something (CL5).
 
     An agent of this protocol has no sandbox that we could ask for. What is left is that it asks before it
@@ -263,15 +334,15 @@ def unguarded(settings: AcpSettings, *, isolated: bool) -> Remark | None:
         return None
     if settings.on_approval == "accept":
         problem = "accept lets sessions do whatever they ask for, and no sandbox holds them"
-        return Remark(key="on_approval", problem=problem, hint=f"decline is the default; or {_HINT}")
+        return SettingIssue(key="on_approval", problem=problem, hint=f"decline is the default; or {_HINT}")
     for bypass in _BYPASSES:
         if settings.command is not None and bypass in settings.command.split():
             problem = f"holds {bypass}: sessions do not ask, and no sandbox holds them"
-            return Remark(key="command", problem=problem, hint=f"leave it out; or {_HINT}")
+            return SettingIssue(key="command", problem=problem, hint=f"leave it out; or {_HINT}")
     if settings.mode in profile.open_modes:
         problem = f"{settings.mode} lets sessions act without asking, and no sandbox holds them"
-        return Remark(key="mode", problem=problem, hint=f"leave it out; or {_HINT}")
+        return SettingIssue(key="mode", problem=problem, hint=f"leave it out; or {_HINT}")
     if not profile.asks:
         problem = f"{settings.profile} cannot tell whether the agent asks first, and no sandbox holds it"
-        return Remark(key="profile", problem=problem, hint=_HINT)
+        return SettingIssue(key="profile", problem=problem, hint=_HINT)
     return None

@@ -4,12 +4,14 @@ Its own directory, the variables it reads and those by which it stays what it wa
 person should know about its settings.
 """
 
+import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 from typing_extensions import override
@@ -17,27 +19,169 @@ from typing_extensions import override
 from symphony.agents.backend import ProcessBackend, Start
 from symphony.agents.base import (
     AgentError,
+    BackendContext,
     Briefing,
     Capabilities,
     OwnSkillRoots,
     Preflight,
-    Remark,
-    Remarks,
     SessionRequest,
-    Surroundings,
+    SettingIssue,
+    SettingIssues,
     cannot_tell,
+    resolve_workspace,
 )
-from symphony.agents.claude.arguments import EFFORTS, session_arguments
-from symphony.agents.claude.errors import INSTALL_HINT, login_hint
-from symphony.agents.claude.preflight import check
-from symphony.agents.claude.session import ClaudeSession
-from symphony.agents.mcp.bridge import Bridge, tool_bridge
-from symphony.agents.place import resolve_workspace
-from symphony.agents.queue import EventQueue
+from symphony.agents.claude.protocol import (
+    EFFORTS,
+    INSTALL_HINT,
+    Message,
+    Question,
+    login_hint,
+    session_arguments,
+)
+from symphony.agents.claude.session import Channel, ClaudeSession
+from symphony.agents.events import EventQueue, redact
+from symphony.agents.mcp.server import Bridge, tool_bridge
+from symphony.agents.sandbox import preflight_failure, scratch
 from symphony.config.settings import ClaudeSettings
-from symphony.domain.failures import Category, Failure
+from symphony.domain.failures import Blame, Category, Failure
 
-__all__ = ["ATTACHMENTS", "ClaudeBackend", "config_directory", "doubtful", "unguarded", "written_places"]
+__all__ = [
+    "ATTACHMENTS",
+    "ClaudeBackend",
+    "check",
+    "config_directory",
+    "doubtful",
+    "unguarded",
+    "written_places",
+]
+
+
+# The check before the first dispatch: binary, version, control channel, login (DESIGN 9).
+#
+# The agent is started as a session would start it and asked to open its control channel, whose answer also
+# says how it is logged in. No model is asked, so a wrong one shows in the first turn, which it fails for
+# good.
+
+
+_OLDEST = (2, 1, 0)
+_TRIED = (2, 1, 197)
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_NOT_FOUND_EXIT = 127
+_ROOT_REFUSED = "cannot be used with root"
+_ROOT_HINT = "run the daemon as another user, or set workspace.isolation: bwrap, or another permission_mode"
+
+
+async def check(
+    backend: ProcessBackend[ClaudeSettings],
+    settings: ClaudeSettings,
+    workspace_root: Path,
+    *,
+    run_id: str,
+    login_hint: str,
+) -> Preflight:
+    """Start the agent once as a session would and see that it can work.
+
+    Raises:
+        AgentError: `agent_not_found`, `agent_auth`, `agent_preflight` or `state_directory`, with a hint.
+    """
+    around = backend.around
+    async with scratch(around.host, around.environ, workspace_root) as place:
+        version = await _version(backend, settings, run_id)
+        greeting = await _greeting(backend, settings, place, run_id)
+    _check_login(greeting, hint=login_hint)
+    shown = ".".join(map(str, version)) if version else "unknown"
+    return Preflight(agent="claude", version=shown, notices=_version_notices(version, shown))
+
+
+async def _version(
+    backend: ProcessBackend[ClaudeSettings], settings: ClaudeSettings, run_id: str
+) -> tuple[int, ...] | None:
+    try:
+        done = await backend.ask(
+            settings.command, run_id=run_id, timeout_ms=settings.read_timeout_ms, arguments=("--version",)
+        )
+    except OSError as error:
+        raise AgentError(_missing(f"the agent could not be started: {error}")) from error
+    told = done.stderr.decode("utf-8", "replace").strip()
+    if done.exit_code == _NOT_FOUND_EXIT:
+        last = told.splitlines()[-1:] or ["claude.command gave exit code 127"]
+        raise AgentError(_missing(f"the agent's program was not found: {last[0]}"))
+    found = _VERSION.search(done.stdout.decode("utf-8", "replace"))
+    version = None if found is None else tuple(map(int, found.groups()))
+    if version is not None and version < _OLDEST:
+        shown, oldest = ".".join(map(str, version)), ".".join(map(str, _OLDEST))
+        text = f"Claude Code {shown} is too old: {oldest} is the oldest that can work"
+        raise preflight_failure(text, hint=INSTALL_HINT)
+    return version
+
+
+async def _greeting(
+    backend: ProcessBackend[ClaudeSettings], settings: ClaudeSettings, place: Path, run_id: str
+) -> Mapping[str, Any]:
+    arguments = session_arguments(
+        settings,
+        cwd=place,
+        thread_id=str(uuid.uuid4()),
+        resumed=False,
+        envelope=None,
+        server=None,
+        own_skill_listing=True,
+    )
+    start = replace(Start.of_check(run_id, place), arguments=arguments)
+    async with backend.running(start) as process:
+        channel = Channel(process, read_timeout_ms=settings.read_timeout_ms)
+
+        async def other(message: Message) -> None:
+            if isinstance(message, Question):
+                await channel.refuse(message, "only a check is running")
+
+        try:
+            return await channel.call("initialize", other, hooks={})
+        except AgentError as error:
+            raise _no_greeting(error.failure) from error
+
+
+def _no_greeting(failure: Failure) -> AgentError:
+    if failure.category is Category.AGENT_NOT_FOUND:
+        return AgentError(failure)
+    text = f"claude.command does not open the control channel of Claude Code: {failure.message}"
+    refused = _ROOT_REFUSED in failure.message
+    return preflight_failure(text, hint=_ROOT_HINT if refused else f"try the command by hand; {INSTALL_HINT}")
+
+
+def _check_login(greeting: Mapping[str, Any], *, hint: str) -> None:
+    """Nobody is logged in where the vendor's own service is used and neither a token nor a key was found."""
+    account = greeting.get("account")
+    if not isinstance(account, dict) or account.get("apiProvider") != "firstParty":
+        return
+    sources = (account.get("tokenSource"), account.get("apiKeySource"))
+    if all(source in {None, "none"} for source in sources) and not account.get("email"):
+        failure = Failure(
+            category=Category.AGENT_AUTH,
+            blame=Blame.CONFIG,
+            message="Claude Code is not logged in",
+            retryable=False,
+            hint=hint,
+        )
+        raise AgentError(failure)
+
+
+def _version_notices(version: tuple[int, ...] | None, shown: str) -> tuple[str, ...]:
+    if version is None:
+        return ("the agent did not tell its version",)
+    tried = ".".join(map(str, _TRIED))
+    return () if version == _TRIED else (f"Claude Code {shown} was not tried with this version; {tried} was",)
+
+
+def _missing(message: str) -> Failure:
+    return Failure(
+        category=Category.AGENT_NOT_FOUND,
+        blame=Blame.CONFIG,
+        message=redact(message),
+        retryable=False,
+        hint=INSTALL_HINT,
+    )
+
 
 CLAUDE_VARIABLES = frozenset(
     {
@@ -82,7 +226,7 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
         self,
         *,
         settings: ClaudeSettings,
-        around: Surroundings,
+        around: BackendContext,
         name: str = "claude",
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -91,8 +235,8 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
 
     @override
     @classmethod
-    def judge(cls, settings: ClaudeSettings, *, isolated: bool) -> Remarks:
-        return Remarks(unguarded=None if isolated else unguarded(settings), doubtful=doubtful(settings))
+    def judge(cls, settings: ClaudeSettings, *, isolated: bool) -> SettingIssues:
+        return SettingIssues(unguarded=None if isolated else unguarded(settings), doubtful=doubtful(settings))
 
     @override
     @classmethod
@@ -277,7 +421,7 @@ def written_places(env: Mapping[str, str]) -> tuple[Path, ...]:
 # --- what a person should know about its settings ---------------------------------------------------------
 
 
-def unguarded(settings: ClaudeSettings) -> Remark | None:
+def unguarded(settings: ClaudeSettings) -> SettingIssue | None:
     """Why nothing would hold sessions inside their workspace; null where something does (CL5).
 
     Claude Code has no sandbox that we switch on: its permissions are all there is, unless
@@ -285,19 +429,21 @@ def unguarded(settings: ClaudeSettings) -> Remark | None:
     """
     for bypass in _BYPASSES:
         if bypass in settings.command:
-            return Remark(key="command", problem=f"holds {bypass}, which takes the guards away", hint=_HINT)
+            return SettingIssue(
+                key="command", problem=f"holds {bypass}, which takes the guards away", hint=_HINT
+            )
     if settings.permission_mode == "bypassPermissions":
         problem = "is bypassPermissions: sessions run whatever they like"
-        return Remark(key="permission_mode", problem=problem, hint=_HINT)
+        return SettingIssue(key="permission_mode", problem=problem, hint=_HINT)
     if settings.on_approval == "accept":
         problem = "is accept: sessions run whatever they ask for"
-        return Remark(key="on_approval", problem=problem, hint=_HINT)
+        return SettingIssue(key="on_approval", problem=problem, hint=_HINT)
     return None
 
 
-def doubtful(settings: ClaudeSettings) -> Remark | None:
+def doubtful(settings: ClaudeSettings) -> SettingIssue | None:
     """An effort that Claude Code 2.1 does not know and ignores."""
     if settings.effort is None or settings.effort in EFFORTS:
         return None
     problem = f"{settings.effort[:60]!r} is unknown to Claude Code 2.1, which then uses its default"
-    return Remark(key="effort", problem=problem, hint=f"write one of {', '.join(EFFORTS)}")
+    return SettingIssue(key="effort", problem=problem, hint=f"write one of {', '.join(EFFORTS)}")

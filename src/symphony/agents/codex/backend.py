@@ -15,20 +15,20 @@ from typing_extensions import override
 from symphony.agents.backend import ProcessBackend, Start
 from symphony.agents.base import (
     AgentError,
+    BackendContext,
     Capabilities,
     OwnSkillRoots,
     Preflight,
-    Remark,
-    Remarks,
     SessionRequest,
-    Surroundings,
+    SettingIssue,
+    SettingIssues,
+    resolve_workspace,
 )
-from symphony.agents.codex import params
-from symphony.agents.codex.errors import INSTALL_HINT, LOGIN_HINT, login_hint
+from symphony.agents.codex import protocol
 from symphony.agents.codex.preflight import check
+from symphony.agents.codex.protocol import INSTALL_HINT, LOGIN_HINT, login_hint
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.environment import private_home
-from symphony.agents.place import resolve_workspace
 from symphony.config.settings import CodexSettings
 from symphony.domain.failures import Blame, Category, Failure
 
@@ -42,6 +42,7 @@ __all__ = [
     "unguarded",
 ]
 
+
 CREDENTIAL_VARIABLES = frozenset({"OPENAI_API_KEY", "CODEX_API_KEY"})
 CODEX_VARIABLES = CREDENTIAL_VARIABLES | {
     "CODEX_HOME",
@@ -49,7 +50,7 @@ CODEX_VARIABLES = CREDENTIAL_VARIABLES | {
     "OPENAI_ORGANIZATION",
     "OPENAI_PROJECT",
 }
-_OPEN = frozenset(name.lower() for name in params.OPEN_SANDBOXES)
+_OPEN = frozenset(name.lower() for name in protocol.OPEN_SANDBOXES)
 _ACCEPTED_POLICIES = ("never", "on-request", "untrusted")
 _BYPASSES = ("--dangerously-bypass-approvals-and-sandbox", "--yolo", "danger-full-access")
 _CONFIG_TIMEOUT_MS = 5_000
@@ -69,7 +70,7 @@ class CodexBackend(ProcessBackend[CodexSettings]):
         self,
         *,
         settings: CodexSettings,
-        around: Surroundings,
+        around: BackendContext,
         name: str = "codex",
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -80,8 +81,10 @@ class CodexBackend(ProcessBackend[CodexSettings]):
 
     @override
     @classmethod
-    def judge(cls, settings: CodexSettings, *, isolated: bool) -> Remarks:
-        return Remarks(unguarded=None if isolated else unguarded(settings), doubtful=refused_policy(settings))
+    def judge(cls, settings: CodexSettings, *, isolated: bool) -> SettingIssues:
+        return SettingIssues(
+            unguarded=None if isolated else unguarded(settings), doubtful=refused_policy(settings)
+        )
 
     @override
     @classmethod
@@ -248,7 +251,7 @@ def _names(table: Mapping[str, Any]) -> list[str]:
 # --- what a person should know about its settings ---------------------------------------------------------
 
 
-def unguarded(settings: CodexSettings) -> Remark | None:
+def unguarded(settings: CodexSettings) -> SettingIssue | None:
     """Why sessions would run without a sandbox of ours; null where they are guarded (CL5).
 
     An agent that may ask to leave the sandbox and is always told yes has none.
@@ -256,19 +259,21 @@ def unguarded(settings: CodexSettings) -> Remark | None:
     hint = "leave the key out to keep the sandbox"
     for bypass in _BYPASSES:
         if bypass in settings.command.split() or f"={bypass}" in settings.command.replace('"', ""):
-            return Remark(key="command", problem=f"holds {bypass}, which takes the guards away", hint=hint)
-    sandbox = params.turn_sandbox(settings, Path("/"))
+            return SettingIssue(
+                key="command", problem=f"holds {bypass}, which takes the guards away", hint=hint
+            )
+    sandbox = protocol.turn_sandbox(settings, Path("/"))
     kind = str((sandbox or {}).get("type", ""))
     if kind.replace("-", "").replace("_", "").lower() in _OPEN:
         key = "thread_sandbox" if settings.turn_sandbox_policy is None else "turn_sandbox_policy"
-        return Remark(key=key, problem="lets sessions run without a sandbox", hint=hint)
+        return SettingIssue(key=key, problem="lets sessions run without a sandbox", hint=hint)
     if settings.on_approval == "accept" and settings.approval_policy != "never":
         problem = "accept lets sessions leave the sandbox whenever they ask for it"
-        return Remark(key="on_approval", problem=problem, hint="decline is the default")
+        return SettingIssue(key="on_approval", problem=problem, hint="decline is the default")
     return None
 
 
-def refused_policy(settings: CodexSettings) -> Remark | None:
+def refused_policy(settings: CodexSettings) -> SettingIssue | None:
     """An approval policy that Codex 0.169 answers with an error; it is passed on all the same (AG14)."""
     policy = settings.approval_policy
     if isinstance(policy, str):
@@ -278,7 +283,7 @@ def refused_policy(settings: CodexSettings) -> Remark | None:
     if known:
         return None
     names = ", ".join(_ACCEPTED_POLICIES)
-    return Remark(
+    return SettingIssue(
         key="approval_policy",
         problem=f"{shown!r} is refused by Codex 0.169, and then no session starts",
         hint=f"write {names} or {{granular: …}}; `never` declines what an unattended session would ask for",

@@ -6,31 +6,110 @@ another speaker of the protocol does not know is noted and tolerated.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from anyio import to_thread
 
 from symphony.agents.backend import ProcessBackend, Start
 from symphony.agents.base import AgentError, Preflight
-from symphony.agents.codex import params
-from symphony.agents.codex.drift import SCHEMAS, TRIED, drift
-from symphony.agents.codex.errors import INSTALL_HINT
-from symphony.agents.codex.mapping import translate
-from symphony.agents.codex.opening import MANNER, who
-from symphony.agents.codex.policy import METHOD_NOT_FOUND
-from symphony.agents.events import Notice
+from symphony.agents.codex import protocol
+from symphony.agents.codex.protocol import HEARD, INSTALL_HINT, translate
+from symphony.agents.codex.session import ANSWERED, MANNER, METHOD_NOT_FOUND, REFUSED, who
+from symphony.agents.events import Notice, redact
 from symphony.agents.process import AgentProcess
-from symphony.agents.redaction import redact
-from symphony.agents.scratch import preflight_failure, scratch
-from symphony.agents.wire.connection import Connection, RefusedError
-from symphony.agents.wire.jsonrpc import Message, Notification, ServerRequest
+from symphony.agents.sandbox import preflight_failure, scratch
+from symphony.agents.wire import Connection, Message, Notification, RefusedError, ServerRequest
 from symphony.config.settings import CodexSettings
 from symphony.domain.failures import Blame, Category, Failure
+from symphony.domain.tools import ToolSpec
 
-__all__ = ["check"]
+__all__ = ["ESSENTIAL", "SCHEMAS", "SENT", "TRIED", "Drift", "check", "drift"]
+
+
+# Where the protocol of an installed Codex has drifted from what we speak, by its own schemas. Pure.
+#
+# What we send is taken from the functions that make it, with every setting set, so that no second list can
+# lag behind. Compared are names and what must be there: a change of meaning is not seen.
+
+
+TRIED: Final = "0.169.0"
+"""The version that all of this was tried with."""
+
+SCHEMAS: Final = ("ClientRequest", "ServerRequest", "ServerNotification")
+"""The files of `codex app-server generate-json-schema` that are compared."""
+
+ESSENTIAL: Final = frozenset({"initialize", "thread/start", "turn/start", "turn/interrupt"})
+"""Requests without which there is no session."""
+
+# No longer in the schemas of the version tried, and heard of others.
+_OLDER: Final = frozenset({"turn/failed", "turn/cancelled"})
+_SETTINGS: Final = CodexSettings(model="m", effort="high")
+_PLACE: Final = Path("/workspace")
+_TOOL: Final = ToolSpec(name="t", description="d", input_schema={"type": "object"})
+
+SENT: Final[Mapping[str, protocol.Params]] = {
+    "initialize": protocol.initialize(),
+    "thread/start": protocol.thread_start(
+        _SETTINGS, cwd=_PLACE, envelope="e", tools=[_TOOL], credentials=["K"], own_skill_listing=False
+    ),
+    "thread/resume": protocol.thread_resume(
+        _SETTINGS, thread_id="t", cwd=_PLACE, credentials=["K"], own_skill_listing=False
+    ),
+    "turn/start": protocol.turn_start(_SETTINGS, thread_id="t", cwd=_PLACE, prompt="p", envelope="e"),
+    "turn/interrupt": {"threadId": "t", "turnId": "u"},
+    "thread/name/set": {"threadId": "t", "name": "n"},
+    "account/read": {"refreshToken": False},
+    "model/list": {},
+    "command/exec": {"command": ["true"], "cwd": "/", "timeoutMs": 1, "sandboxPolicy": {}},
+}
+"""Every request that we may send, with every parameter that it may carry."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """What no longer fits, a phrase each; `fatal` where no session could be run."""
+
+    fatal: bool
+    findings: tuple[str, ...]
+
+
+def drift(schemas: Mapping[str, Mapping[str, Any]]) -> Drift:
+    """Compare the schemas (by the names of `SCHEMAS`) with what we send, answer and hear."""
+    known = _methods(schemas["ClientRequest"])
+    missing = [method for method in SENT if method not in known]
+    findings = [f"it does not know {method}" for method in missing]
+    for method, asked in SENT.items():
+        if method in known:
+            findings += _differences(method, asked, known[method])
+    asks = _methods(schemas["ServerRequest"]).keys() - ANSWERED - REFUSED
+    findings += [f"it may ask {method}, which is refused" for method in sorted(asks)]
+    silent = HEARD - _OLDER - _methods(schemas["ServerNotification"]).keys()
+    findings += [f"it does not tell {method}" for method in sorted(silent)]
+    return Drift(fatal=not ESSENTIAL.isdisjoint(missing), findings=tuple(findings))
+
+
+def _differences(method: str, asked: protocol.Params, schema: Mapping[str, Any]) -> Iterator[str]:
+    takes, wants = schema.get("properties"), schema.get("required", ())
+    if isinstance(takes, dict):
+        yield from (f"{method} does not take {name}" for name in sorted(asked.keys() - takes.keys()))
+    yield from (f"{method} wants {name}" for name in wants if name not in asked)
+
+
+def _methods(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The schema of the params of each method that a file tells of."""
+    definitions = schema.get("definitions", {})
+    found: dict[str, Mapping[str, Any]] = {}
+    for entry in schema.get("oneOf", ()):
+        properties = entry.get("properties", {})
+        asked = properties.get("params", {})
+        name = str(asked.get("$ref", "")).removeprefix("#/definitions/")
+        for method in properties.get("method", {}).get("enum", ()):
+            found[method] = definitions.get(name, asked)
+    return found
+
 
 _COMMAND_TIMEOUT_MS = 15_000
 _SCHEMAS_TIMEOUT_MS = 15_000
@@ -84,7 +163,7 @@ class _Check:
         self._temp = temp
         self._login_hint = login_hint
         self._scratch = place
-        self._sandbox = params.turn_sandbox(settings, place)
+        self._sandbox = protocol.turn_sandbox(settings, place)
         self._connection = Connection(process, read_timeout_ms=settings.read_timeout_ms, manner=MANNER)
         self._notices: list[str] = []
 
@@ -106,7 +185,7 @@ class _Check:
 
     async def _greet(self) -> dict[str, Any]:
         try:
-            greeting = await self._connection.call("initialize", params.initialize(), self._other)
+            greeting = await self._connection.call("initialize", protocol.initialize(), self._other)
             await self._connection.tell("initialized")
         except AgentError as error:
             if error.failure.category is Category.CODEX_NOT_FOUND:
@@ -182,10 +261,10 @@ class _Check:
         return f": > made && : > .git/made && echo {_MARKER}" if writes else f"echo {_MARKER}"
 
     def _is_open(self) -> bool:
-        return self._sandbox is not None and self._sandbox.get("type") in params.OPEN_SANDBOXES
+        return self._sandbox is not None and self._sandbox.get("type") in protocol.OPEN_SANDBOXES
 
     async def _ask(
-        self, method: str, asked: params.Params, *, timeout_ms: int | None = None
+        self, method: str, asked: protocol.Params, *, timeout_ms: int | None = None
     ) -> dict[str, Any] | None:
         """The answer, or null from an agent that does not know the method."""
         try:

@@ -4,27 +4,234 @@ Because no conversation goes on, every turn is told the whole task again; a late
 What the turns of all backends have alike is in `turns`.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import anyio
+from anyio import to_thread
 from typing_extensions import override
 
-from symphony.agents.base import SessionRequest
-from symphony.agents.command.output import Output
-from symphony.agents.command.papers import Papers
-from symphony.agents.command.profiles import Profile
-from symphony.agents.command.results import Signs, result
-from symphony.agents.events import AgentEvent, SessionStarted, Text
+from symphony.agents.base import AgentError, SessionRequest, silence_limit
+from symphony.agents.command.profiles import Profile, Sign
+from symphony.agents.events import (
+    Activity,
+    AgentEvent,
+    EventQueue,
+    SessionStarted,
+    Text,
+    TurnEnded,
+    TurnStatus,
+    redact,
+)
 from symphony.agents.process import AgentProcess
-from symphony.agents.queue import EventQueue
-from symphony.agents.silence import silence_limit
-from symphony.agents.turns import Turns
+from symphony.agents.session import Turns
+from symphony.agents.wire import Lines, MalformedLine
 from symphony.config.settings import CommandSettings
-from symphony.domain.failures import Failure
-from symphony.domain.ids import session_id
+from symphony.domain.failures import Blame, Category, Failure
+from symphony.domain.issue import session_id
 
-__all__ = ["CommandSession", "Start"]
+__all__ = ["MAX_TEXTS", "CommandSession", "Output", "PromptFiles", "Signs", "Start", "papers", "result"]
+
+
+# The files that a one-shot agent is given: the prompt of a turn, and the envelope; for this user alone.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptFiles:
+    """A directory of one session, outside of its workspace: a file there would be work of the agent."""
+
+    directory: Path
+
+    @property
+    def prompt_file(self) -> Path:
+        """The prompt of the turn that runs."""
+        return self.directory / "prompt.md"
+
+    @property
+    def envelope_file(self) -> Path:
+        """The system-level text; empty where there is none."""
+        return self.directory / "envelope.md"
+
+    async def write(self, *, prompt: str, envelope: str) -> None:
+        """Write both files anew.
+
+        Raises:
+            AgentError: `state_directory`.
+        """
+        for path, text in ((self.prompt_file, prompt), (self.envelope_file, envelope)):
+            try:
+                await to_thread.run_sync(_write, path, text)
+            except OSError as error:
+                raise AgentError(_unwritable(error)) from error
+
+
+@asynccontextmanager
+async def papers() -> AsyncIterator[PromptFiles]:
+    """The directory, mode 0700, removed at the end with all that is in it.
+
+    Raises:
+        AgentError: `state_directory`: it cannot be made.
+    """
+    try:
+        made = await to_thread.run_sync(partial(tempfile.mkdtemp, prefix="symphony-"))
+    except OSError as error:
+        raise AgentError(_unwritable(error)) from error
+    try:
+        yield PromptFiles(directory=Path(made))
+    finally:
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(partial(shutil.rmtree, made, ignore_errors=True))
+
+
+def _write(path: Path, text: str) -> None:
+    """A new file each time: what the agent put into its place, or may still hold open, is not written to."""
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", newline="\n") as file:
+        file.write(text)
+
+
+def _unwritable(error: OSError) -> Failure:
+    return Failure(
+        category=Category.STATE_DIRECTORY,
+        blame=Blame.HOST,
+        message=f"the prompt could not be written to a file: {error.strerror or error}",
+        hint="see that TMPDIR names a directory that the daemon may write to, with room in it",
+    )
+
+
+# What the end of a one-shot agent means: its exit code, and what it said before (AG12). Pure.
+
+
+_NOT_FOUND = frozenset({126, 127})
+_SIGNALLED = 128  # by which a shell tells of a signal
+
+
+class Signs:
+    """What an agent has told so far of why it cannot work."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._latest: tuple[Sign, str] | None = None
+
+    def hear(self, line: str) -> None:
+        """Take a line of its output."""
+        if self._profile.worked is not None and self._profile.worked.search(line):
+            self._latest = None
+        sign = next((sign for sign in self._profile.signs if sign.pattern.search(line)), None)
+        if sign is not None:
+            self._latest = (sign, line)
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it could not work; null where it told nothing of the kind, or went on."""
+        if self._latest is None:
+            return None
+        sign, line = self._latest
+        return Failure(
+            category=sign.category,
+            blame=Blame.CONFIG if sign.ours else Blame.AGENT,
+            message=redact(f"the agent said: {line}"),
+            retryable=not sign.ours,
+            hint=sign.hint,
+        )
+
+
+def result(code: int, last: str, profile: Profile, told: Failure | None = None) -> TurnEnded:
+    """The end of a turn by what the agent told of it, else by exit code and last line.
+
+    The shell tells by 126 and 127 that a program cannot be executed or does not exist.
+    """
+    if told is not None:
+        failure = told
+    elif code == 0:
+        return TurnEnded(status=TurnStatus.COMPLETED)
+    elif code in _NOT_FOUND:
+        failure = Failure(
+            category=Category.AGENT_NOT_FOUND,
+            blame=Blame.CONFIG,
+            message=redact(_with("the agent's program was not found", last)),
+            hint=profile.install_hint,
+        )
+    else:
+        failure = Failure(
+            category=Category.TURN_FAILED, blame=Blame.AGENT, message=redact(_with(_ended(code), last))
+        )
+    return TurnEnded(status=TurnStatus.FAILED, failure=failure)
+
+
+def _ended(code: int) -> str:
+    number = -code if code < 0 else code - _SIGNALLED
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"the agent ended with exit code {code}"
+    return f"the agent was ended by {name}"
+
+
+def _with(text: str, last: str) -> str:
+    return f"{text}: {last}" if last else text
+
+
+# What a one-shot agent prints, as events: a line is a word to people. Sans-IO.
+#
+# Nothing is known of the meaning of a line, so each is text; of many at once the last ones are told, and
+# the others count as signs of life. What steers a terminal is taken out, and of a line that was written
+# over, as by a bar of progress, the last state is what counts.
+
+
+MAX_TEXTS = 32
+_MAX_LINE_BYTES = 262_144
+_MAX_TEXT_BYTES = 8_192
+
+
+class Output:
+    """The output of one turn."""
+
+    def __init__(self) -> None:
+        self._lines = Lines(max_line_bytes=_MAX_LINE_BYTES)
+        self._last = ""
+
+    @property
+    def last(self) -> str:
+        """The last line that is not blank, fit to be shown; empty for none."""
+        return self._last
+
+    def receive(self, data: bytes) -> list[AgentEvent]:
+        """What a read brought; never nothing, because any output is a sign of life."""
+        return self._events(self._lines.receive(data)) or [Activity(count=1)]
+
+    def close(self) -> list[AgentEvent]:
+        """What the end leaves: an unfinished line counts as a whole one."""
+        return self._events(self._lines.close())
+
+    def _events(self, lines: list[bytes | MalformedLine]) -> list[AgentEvent]:
+        quiet = max(0, len(lines) - MAX_TEXTS)
+        events: list[AgentEvent] = []
+        for line in lines[quiet:]:
+            text = "" if isinstance(line, MalformedLine) else _shown(line)
+            if text:
+                self._last = text
+                events.append(Text(message=text))
+            else:
+                quiet += 1
+        return [*([Activity(count=quiet)] if quiet else []), *events]
+
+
+def _shown(line: bytes) -> str:
+    text = line[-_MAX_TEXT_BYTES:].decode("utf-8", "replace")
+    if len(line) > _MAX_TEXT_BYTES:
+        text = f"…{text}"
+    states = [state for state in text.split("\r") if state.strip()]
+    return redact(states[-1]) if states else ""
+
 
 Start = Callable[[Mapping[str, str]], Awaitable[AgentProcess]]
 """Starts the process of a turn with these placeholders filled in."""
@@ -47,7 +254,7 @@ class CommandSession(Turns):
         profile: Profile,
         request: SessionRequest,
         envelope: str,
-        papers: Papers,
+        papers: PromptFiles,
         separate: bool,
     ) -> None:
         super().__init__(EventQueue())

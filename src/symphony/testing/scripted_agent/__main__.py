@@ -2,10 +2,8 @@
 
 import sys
 
-from symphony.testing.scripted_agent.faults import read_switches
-from symphony.testing.scripted_agent.program import live
+from symphony.testing.scripted_agent.protocol import Wire, live, read_switches, write_stdout
 from symphony.testing.scripted_agent.server import Server
-from symphony.testing.scripted_agent.wire import Wire, write_stdout
 
 
 def main(argv: list[str]) -> int:

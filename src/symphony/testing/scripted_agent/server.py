@@ -8,14 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from symphony import __version__
-from symphony.testing.scripted_agent import NO_MODEL, USER_AGENT_NAME, frames, script
-from symphony.testing.scripted_agent.faults import Faults
-from symphony.testing.scripted_agent.memory import Memory
-from symphony.testing.scripted_agent.steps import StepFailedError, do
-from symphony.testing.scripted_agent.turn import InterruptedTurnError, Thread, Turn, new_id
-from symphony.testing.scripted_agent.wire import ClientGoneError, Wire
+from symphony.testing.scripted_agent import NO_MODEL, USER_AGENT_NAME, protocol, script
+from symphony.testing.scripted_agent.protocol import ClientGoneError, Faults, Wire
+from symphony.testing.scripted_agent.turn import (
+    InterruptedTurnError,
+    Memory,
+    StepFailedError,
+    Thread,
+    Turn,
+    do,
+    new_id,
+)
 
 __all__ = ["Server"]
+
 
 _APPROVAL_POLICIES = ("untrusted", "on-request", "never")
 _NO_SANDBOX = "The scripted agent has no sandbox: its commands run with the rights of its user."
@@ -154,22 +160,22 @@ class Server:
 
         def tell() -> None:
             afterwards()
-            usage = frames.token_usage(thread.usage, thread.usage)
+            usage = protocol.token_usage(thread.usage, thread.usage)
             ids = {"threadId": thread.id, "turnId": new_id()}
             self._wire.notify("thread/tokenUsage/updated", {**ids, "tokenUsage": usage})
 
         return result, tell
 
     def _opened(self, thread: Thread, params: _Params) -> tuple[_Params, Callable[[], None]]:
-        sandbox = frames.sandbox_policy(params.get("sandbox", "workspace-write"))
+        sandbox = protocol.sandbox_policy(params.get("sandbox", "workspace-write"))
         approval = params.get("approvalPolicy", "on-request")
         if sandbox is None:
             raise _RefusedError(f"Invalid request: unknown variant `{params.get('sandbox')}`")
         if approval not in _APPROVAL_POLICIES and not isinstance(approval, dict):
             raise _RefusedError(f"Invalid request: unknown variant `{approval}`")
         self._threads[thread.id] = thread
-        started = frames.thread(thread.id, str(thread.cwd), version=__version__, now_s=int(time.time()))
-        result = frames.thread_start_result(started, approval_policy=approval, sandbox=sandbox)
+        started = protocol.thread(thread.id, str(thread.cwd), version=__version__, now_s=int(time.time()))
+        result = protocol.thread_start_result(started, approval_policy=approval, sandbox=sandbox)
         return result, lambda: self._wire.notify("thread/started", {"thread": started})
 
     def _turn_start(self, params: _Params) -> tuple[_Params, Callable[[], None] | None]:
@@ -177,12 +183,12 @@ class Server:
         if thread is None:
             raise _RefusedError(f"thread not found: {params.get('threadId')}")
         if (running := self._turn) is not None:
-            return {"turn": frames.turn(running.id, "inProgress")}, None
+            return {"turn": protocol.turn(running.id, "inProgress")}, None
         inputs = params.get("input") or []
         prompt = "\n".join(part["text"] for part in inputs if part.get("type") == "text")
         turn = self._turn = Turn(self._wire, thread, prompt, keep=self._memory.keep)
         self._worker = threading.Thread(target=self._run, args=(turn,), daemon=True)
-        return {"turn": frames.turn(turn.id, "inProgress")}, self._worker.start
+        return {"turn": protocol.turn(turn.id, "inProgress")}, self._worker.start
 
     def _turn_interrupt(self, params: _Params) -> tuple[_Params, Callable[[], None]]:
         turn = self._turn

@@ -1,19 +1,37 @@
 """One HTTP helper for every tracker that is asked over a network (TR8)."""
 
-from symphony.trackers.http.client import Http, Traffic, wall_ms
-from symphony.trackers.http.dialect import STANDARD, THROTTLED, Bucket, Dialect, plain_message, plain_status
-from symphony.trackers.http.failures import limited, malformed, refused
-from symphony.trackers.http.governor import SHARED, Governor, Governors, Left
-from symphony.trackers.http.model import Answer, Flow, Purpose, Request, drive, drive_with, origin_of
-from symphony.trackers.http.paging import Trail, next_link
-from symphony.trackers.http.transport import (
+from symphony.trackers.http.client import (
     ExchangeError,
+    Http,
     HttpxTransport,
     Reply,
     Send,
+    Traffic,
     Transport,
     is_loopback,
+    wall_ms,
 )
+from symphony.trackers.http.exchange import (
+    STANDARD,
+    THROTTLED,
+    Answer,
+    Bucket,
+    Flow,
+    Pager,
+    Purpose,
+    Request,
+    ServiceProfile,
+    limited,
+    malformed,
+    next_link,
+    origin_of,
+    plain_message,
+    plain_status,
+    refused,
+    run_flow,
+    run_flow_with,
+)
+from symphony.trackers.http.rate_limit import SHARED, QuotaRemaining, RateLimiter, RateLimiters
 
 __all__ = [
     "SHARED",
@@ -21,23 +39,21 @@ __all__ = [
     "THROTTLED",
     "Answer",
     "Bucket",
-    "Dialect",
     "ExchangeError",
     "Flow",
-    "Governor",
-    "Governors",
     "Http",
     "HttpxTransport",
-    "Left",
+    "Pager",
     "Purpose",
+    "QuotaRemaining",
+    "RateLimiter",
+    "RateLimiters",
     "Reply",
     "Request",
     "Send",
+    "ServiceProfile",
     "Traffic",
-    "Trail",
     "Transport",
-    "drive",
-    "drive_with",
     "is_loopback",
     "limited",
     "malformed",
@@ -46,5 +62,7 @@ __all__ = [
     "plain_message",
     "plain_status",
     "refused",
+    "run_flow",
+    "run_flow_with",
     "wall_ms",
 ]

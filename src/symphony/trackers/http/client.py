@@ -6,27 +6,277 @@ credential never leaves it.
 """
 
 import random
+import ssl
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+import zlib
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
-from urllib.parse import urljoin
+from ipaddress import ip_address
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urljoin, urlsplit
 
 import anyio
+import anyio.lowlevel
+import anyio.to_thread
 import msgspec
 
-from symphony.domain.decoding import UNREADABLE
-from symphony.domain.redaction import MASK
+from symphony.domain.failures import UNREADABLE
+from symphony.domain.redaction import MASK, one_line
 from symphony.trackers.base import TrackerError
-from symphony.trackers.http import failures
-from symphony.trackers.http.dialect import THROTTLED, Dialect
-from symphony.trackers.http.governor import SHARED, Governor, Governors, Left
-from symphony.trackers.http.known import KnownAnswers
-from symphony.trackers.http.model import Answer, Flow, Purpose, Request, drive, origin_of
-from symphony.trackers.http.transport import ExchangeError, HttpxTransport, Reply, Send, Transport
+from symphony.trackers.http import exchange
+from symphony.trackers.http.exchange import (
+    THROTTLED,
+    Answer,
+    Flow,
+    Purpose,
+    Request,
+    ServiceProfile,
+    origin_of,
+    run_flow,
+)
+from symphony.trackers.http.rate_limit import SHARED, QuotaRemaining, RateLimiter, RateLimiters
 
-__all__ = ["Http", "Traffic", "wall_ms"]
+__all__ = [
+    "ExchangeError",
+    "Http",
+    "HttpxTransport",
+    "Reply",
+    "ResponseCache",
+    "Send",
+    "Traffic",
+    "Transport",
+    "is_loopback",
+    "wall_ms",
+]
+
+
+# What the server was last seen to answer, so that it need not send again what has not changed.
+#
+# Bounded in count and bytes, least recently used first out. Only answers that carry a validator are kept,
+# and packed: lists of issues shrink to a tenth, while decoded they would take several times their size.
+
+
+_STATUS_OK = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    answer: Answer
+    packed: bytes
+    validators: Mapping[str, str]
+
+
+class ResponseCache:
+    """Answers by address, for one credential."""
+
+    def __init__(self, *, max_entries: int = 512, max_bytes: int = 8 * 1024 * 1024) -> None:
+        self._entries: OrderedDict[str, _Known] = OrderedDict()
+        self._max_entries, self._max_bytes = max_entries, max_bytes
+        self._bytes = 0
+
+    def validators(self, address: str) -> Mapping[str, str]:
+        """The headers that make a request conditional; empty where nothing is known."""
+        known = self._entries.get(address)
+        return {} if known is None else known.validators
+
+    def confirmed(self, address: str, headers: Mapping[str, str]) -> Answer | None:
+        """The known answer that a 304 confirms, with what the 304 says of limits; null where it is gone."""
+        known = self._entries.get(address)
+        if known is None:
+            return None
+        self._entries.move_to_end(address)
+        body = msgspec.json.decode(zlib.decompress(known.packed))
+        return replace(known.answer, body=body, headers={**known.answer.headers, **headers}, cached=True)
+
+    def keep(self, answer: Answer, content: bytes) -> None:
+        """Remember an answer that was made of `content`, if it has a validator."""
+        self._drop(answer.address)
+        found = {"if-none-match": answer.headers.get("etag")}
+        if found["if-none-match"] is None:
+            found = {"if-modified-since": answer.headers.get("last-modified")}
+        validators = {name: value for name, value in found.items() if value}
+        if answer.status != _STATUS_OK or answer.body is None or not validators:
+            return
+        packed = zlib.compress(content, 1)
+        self._entries[answer.address] = _Known(
+            answer=replace(answer, body=None), packed=packed, validators=validators
+        )
+        self._bytes += len(packed)
+        while self._bytes > self._max_bytes or len(self._entries) > self._max_entries:
+            self._drop(next(iter(self._entries)))
+
+    def _drop(self, address: str) -> None:
+        known = self._entries.pop(address, None)
+        self._bytes -= 0 if known is None else len(known.packed)
+
+
+# The wire itself: one exchange of bytes, bounded in time and size. The only importer of httpx here.
+#
+# httpx is loaded when the first request is made, in a worker thread, so that starting the program stays
+# fast. Connections live as long as one session: a poll's pages share one, and none is left behind by a
+# reload.
+
+
+CONNECT_S = 10.0
+READ_S = 30.0
+TOTAL_S = 60.0
+MAX_BYTES = 32 * 1024 * 1024
+_PIECE = 256 * 1024
+_GZIP = 16 + zlib.MAX_WBITS
+_PLAIN = frozenset({"", "identity"})
+
+
+class ExchangeError(Exception):
+    """No whole answer came back. The text completes "did not answer: "; it names no address."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """Status, headers (names in lower case) and body as they came; `content` null where it was too long."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes | None
+
+
+class Send(Protocol):
+    """One exchange."""
+
+    async def __call__(
+        self, method: str, address: str, headers: Mapping[str, str], content: bytes | None
+    ) -> Reply:
+        """Send and receive. Raises `ExchangeError`; the server may have acted all the same."""
+        ...
+
+
+class Transport(Protocol):
+    """What carries requests. Tests put a server of their own here."""
+
+    def session(self, base: str) -> AbstractAsyncContextManager[Send]:
+        """Connections to one host, closed at the end. Redirects are not followed."""
+        ...
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address is one of this machine."""
+    host = (urlsplit(address).hostname or "").lower()
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class HttpxTransport:
+    """Carries requests by httpx, with the proxies and certificates that the environment names."""
+
+    def __init__(
+        self,
+        *,
+        connect_s: float = CONNECT_S,
+        read_s: float = READ_S,
+        total_s: float = TOTAL_S,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._connect_s, self._read_s, self._total_s = connect_s, read_s, total_s
+        self._max_bytes = max_bytes
+        self._tls: ssl.SSLContext | None = None
+
+    @asynccontextmanager
+    async def session(self, base: str) -> AsyncIterator[Send]:
+        """As `Transport.session`."""
+        if self._tls is None:
+            self._tls = await anyio.to_thread.run_sync(_make_tls)
+        import httpx  # noqa: PLC0415 - loaded when the first request is made, so launch stays fast
+
+        timeout = httpx.Timeout(self._read_s, connect=self._connect_s)
+        async with httpx.AsyncClient(
+            timeout=timeout, verify=self._tls, follow_redirects=False, trust_env=not is_loopback(base)
+        ) as client:
+
+            async def send(
+                method: str, address: str, headers: Mapping[str, str], content: bytes | None
+            ) -> Reply:
+                return await self._exchange(client, method, address, headers, content)
+
+            yield send
+
+    async def _exchange(
+        self, client: Any, method: str, address: str, headers: Mapping[str, str], content: bytes | None
+    ) -> Reply:
+        import httpx  # noqa: PLC0415 - as above
+
+        sent = {**headers, "accept-encoding": "gzip"}
+        try:
+            with anyio.fail_after(self._total_s):
+                async with client.stream(method, address, headers=sent, content=content) as answer:
+                    body = await self._body(answer)
+                    names = {name.lower(): value for name, value in answer.headers.items()}
+                    return Reply(status=answer.status_code, headers=names, content=body)
+        except TimeoutError as error:
+            raise ExchangeError(f"no whole answer within {self._total_s:g} seconds") from error
+        except httpx.ConnectTimeout as error:
+            raise ExchangeError(f"no connection within {self._connect_s:g} seconds") from error
+        except httpx.TimeoutException as error:
+            raise ExchangeError(f"silence for {self._read_s:g} seconds") from error
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            raise ExchangeError(_problem(error)) from error
+
+    async def _body(self, answer: Any) -> bytes | None:
+        """The body, unpacked in pieces: neither what comes nor what it unpacks to is ever more than fits."""
+        coding = answer.headers.get("content-encoding", "").strip().lower()
+        if coding not in _PLAIN | {"gzip", "x-gzip"}:
+            raise ExchangeError(f"it is packed as {one_line(coding, 80)!r}, which was not asked for")
+        unpacker = None if coding in _PLAIN else zlib.decompressobj(_GZIP)
+        body, came = bytearray(), 0
+        async for chunk in answer.aiter_raw():
+            came += len(chunk)
+            if came > self._max_bytes:
+                return None
+            if unpacker is None:
+                body += chunk
+            elif not await self._unpack(unpacker, chunk, body):
+                return None
+        if unpacker is not None and came and not unpacker.eof:
+            raise ExchangeError("it ends in the middle")
+        return bytes(body)
+
+    async def _unpack(self, unpacker: "zlib._Decompress", chunk: bytes, body: bytearray) -> bool:
+        """Add what a chunk unpacks to; false where that is too long."""
+        try:
+            while chunk and not unpacker.eof:
+                body += unpacker.decompress(chunk, _PIECE)
+                chunk = unpacker.unconsumed_tail
+                if len(body) > self._max_bytes:
+                    return False
+                await anyio.lowlevel.checkpoint()
+        except zlib.error as error:
+            raise ExchangeError("it is packed in a way that cannot be undone") from error
+        if chunk or unpacker.unused_data:
+            raise ExchangeError("there is more behind its end")
+        return True
+
+
+def _make_tls() -> ssl.SSLContext:
+    import httpx  # noqa: PLC0415 - as above
+
+    return httpx.create_ssl_context()
+
+
+def _problem(error: Exception) -> str:
+    """What happened, in words that hold no address and nothing of what was sent."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError):
+            return f"its certificate is not accepted ({cause.reason or type(cause).__name__})"
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return f"the connection failed ({type(error).__name__})"
+
 
 _T = TypeVar("_T")
 ATTEMPTS = 3
@@ -58,7 +308,7 @@ class Traffic:
     unchanged: int
     retries: int
     throttled: int
-    left: tuple[Left, ...]
+    left: tuple[QuotaRemaining, ...]
     quiet_ms: int
 
 
@@ -78,11 +328,11 @@ class Http:
         self,
         *,
         base: str,
-        dialect: Dialect,
+        dialect: ServiceProfile,
         credential: str,
         headers: Mapping[str, str],
         transport: Transport | None = None,
-        governors: Governors = SHARED,
+        governors: RateLimiters = SHARED,
         now_ms: Callable[[], int] = wall_ms,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
@@ -92,11 +342,11 @@ class Http:
         self._sleep = sleep
         self._now_ms = now_ms
         self._secrets = _forms(credential, headers.get("authorization", ""))
-        self._known = KnownAnswers()
+        self._known = ResponseCache()
         self._counts = _Counts()
         self._writing = anyio.Lock()
         self._written_ms = 0
-        self.governor: Governor = governors.of(base, credential, now_ms=now_ms)
+        self.governor: RateLimiter = governors.of(base, credential, now_ms=now_ms)
 
     def traffic(self) -> Traffic:
         """What was spent and what is left."""
@@ -123,7 +373,7 @@ class Http:
             flow.close()
             raise
         async with self._transport.session(self.base) as send:
-            return await drive(flow, lambda request: self._ask(send, request, purpose))
+            return await run_flow(flow, lambda request: self._ask(send, request, purpose))
 
     async def _ask(self, send: Send, request: Request, purpose: Purpose) -> Answer:
         if request.repeatable:
@@ -159,7 +409,7 @@ class Http:
 
     def _guard(self, address: str, request: Request) -> None:
         if not self._at_home(address):
-            raise failures.paging(self.dialect, request, "an address on another host")
+            raise exchange.paging(self.dialect, request, "an address on another host")
 
     def _at_home(self, address: str) -> bool:
         try:
@@ -176,7 +426,7 @@ class Http:
                 answer = await self._exchange(send, request, address)
             except ExchangeError as error:
                 if last:
-                    raise failures.unreachable(self.dialect, request, str(error)) from error
+                    raise exchange.unreachable(self.dialect, request, str(error)) from error
             else:
                 if last or answer.status not in _PASSING or "retry-after" in answer.headers:
                     return answer
@@ -219,14 +469,14 @@ class Http:
 
     def _decoded(self, request: Request, address: str, reply: Reply) -> Answer:
         if reply.content is None:
-            raise failures.malformed(
+            raise exchange.malformed(
                 self.dialect,
                 f"answered more than fits to {request.method} {request.endpoint}",
                 hint=f"narrow {self.dialect.scope}",
             )
         body, sound = _json(reply.content)
         if not sound and reply.status in _OK:
-            raise failures.malformed(
+            raise exchange.malformed(
                 self.dialect, f"answered {_kind(reply)} to {request.method} {request.endpoint}"
             )
         text = "" if sound else reply.content[:_TEXT].decode("utf-8", "replace")
@@ -248,8 +498,8 @@ class Http:
         if status in _OK or status in request.accept:
             self.governor.settled()
             return answer
-        error = failures.refused(self.dialect, request, answer, status)
-        if status == failures.UNAUTHORISED:
+        error = exchange.refused(self.dialect, request, answer, status)
+        if status == exchange.UNAUTHORISED:
             self.governor.latch(error)
         raise error
 

@@ -1,6 +1,7 @@
 """The embedded board: one Markdown file per issue in a folder of the repository (kind `markdown`)."""
 
-from symphony.trackers.markdown.board import Board, Moved, Snapshot
+from symphony.trackers.markdown.board import Board, Moved, Numbers, Snapshot
+from symphony.trackers.markdown.comments import CommentStore, StoredComment
 from symphony.trackers.markdown.config import (
     DEFAULT_ACTIVE,
     DEFAULT_PATH,
@@ -10,13 +11,8 @@ from symphony.trackers.markdown.config import (
     PROVIDER_KEYS,
     BoardConfig,
 )
-from symphony.trackers.markdown.document import Draft
-from symphony.trackers.markdown.kind import KIND
-from symphony.trackers.markdown.names import AGENT, RESERVED_AUTHORS, author_name
-from symphony.trackers.markdown.notes import Note, Notes
-from symphony.trackers.markdown.numbers import Numbers
-from symphony.trackers.markdown.refusals import printable
-from symphony.trackers.markdown.tracker import MarkdownTracker
+from symphony.trackers.markdown.document import AGENT, RESERVED_AUTHORS, Draft, author_name, printable
+from symphony.trackers.markdown.tracker import KIND, MarkdownTracker
 
 __all__ = [
     "AGENT",
@@ -30,13 +26,13 @@ __all__ = [
     "RESERVED_AUTHORS",
     "Board",
     "BoardConfig",
+    "CommentStore",
     "Draft",
     "MarkdownTracker",
     "Moved",
-    "Note",
-    "Notes",
     "Numbers",
     "Snapshot",
+    "StoredComment",
     "author_name",
     "printable",
 ]

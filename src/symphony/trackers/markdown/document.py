@@ -6,33 +6,230 @@ looks like, either exactly the wanted value changed, or the change is refused.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from symphony.domain.issue import normalise_labels
-from symphony.frontmatter import FrontMatterError, Profile, Split, load, split
-from symphony.frontmatter.scalars import quote, quote_list
+from symphony.domain.failures import Blame, Category, Failure, is_full, make_room
+from symphony.domain.issue import UnsafeKeyError, normalise_labels, workspace_key
+from symphony.frontmatter import FrontMatterError, Profile, Split, load, quote, quote_list, split
+from symphony.trackers.base import ConfigProblem, TrackerError
 
 __all__ = [
+    "AGENT",
+    "COMMENTS",
+    "COMMENT_SUFFIX",
+    "DAEMON",
+    "OWN",
+    "RESERVED_AUTHORS",
     "Draft",
     "Fields",
+    "Layout",
     "MalformedError",
     "Parts",
+    "author_name",
     "blockers",
+    "busy",
+    "case_twins",
+    "comment_author",
+    "comment_stem",
     "described",
+    "id_problem",
     "instant",
+    "invalid_config",
+    "is_issue_file",
+    "is_persons_comment",
+    "malformed",
+    "missing",
     "names_in",
+    "next_number",
     "parse_issue",
     "parse_parts",
+    "printable",
+    "refused",
     "render",
     "render_issue",
     "replace_body",
     "replace_scalar",
     "required",
     "timestamp",
+    "unreachable",
 ]
+
+
+# Names on the board: issue ids (file stems), their numbers, and comment files. Pure.
+#
+# An id is the stem of its file, letter for letter. Two stems that differ only by case would be one file on
+# some machines and two on others, so both are refused. Names that begin with a dot are ours (temporary
+# files) or the editor's, and `README.md` is for people: neither is an issue.
+
+
+COMMENT_SUFFIX = ".md"
+COMMENTS = "comments"
+"""The folder of an issue's comments, below the one that is called like the issue."""
+AGENT = "agent"
+DAEMON = "symphony"
+RESERVED_AUTHORS = frozenset({AGENT, DAEMON})
+"""Who writes comments and is no person."""
+_COMMENT = re.compile(r"\d{8}T\d{6}Z-(?P<author>.+)-(?P<mark>[0-9a-f]{8})")
+_AUTHOR_LIMIT = 40
+_MAX_DIGITS = 9
+
+
+def is_issue_file(name: str) -> bool:
+    """Whether a file of this name in the board's folder is an issue, by its name alone."""
+    return name.endswith(".md") and not name.startswith(".") and name.lower() != "readme.md"
+
+
+def is_persons_comment(name: str) -> bool:
+    """Whether a file of this name among comments is one of a person, by its name alone."""
+    found = comment_author(name.removesuffix(COMMENT_SUFFIX))
+    ours = found is not None and found[0] in RESERVED_AUTHORS
+    return name.endswith(COMMENT_SUFFIX) and not name.startswith(".") and not ours
+
+
+def id_problem(stem: str) -> str | None:
+    """Why this stem cannot be an id, or null (DM2, DM12)."""
+    if stem != stem.strip() or not stem:
+        return "the file name begins or ends with a space"
+    if not all(char.isprintable() for char in stem):
+        return "the file name holds control or undecodable characters"
+    try:
+        workspace_key(stem)
+    except UnsafeKeyError as error:
+        return str(error)
+    return None
+
+
+def case_twins(stems: Iterable[str]) -> dict[str, str]:
+    """For every stem that differs from another only by case: that other stem."""
+    groups: dict[str, list[str]] = {}
+    for stem in sorted(stems):
+        groups.setdefault(stem.casefold(), []).append(stem)
+    twins = (group for group in groups.values() if len(group) > 1)
+    return {stem: group[0] if stem != group[0] else group[1] for group in twins for stem in group}
+
+
+def next_number(prefix: str, taken: Iterable[str]) -> int:
+    """One more than the highest number that any of the names carries after `<prefix>-`, whatever its case."""
+    pattern = re.compile(rf"{re.escape(prefix)}-(\d{{1,{_MAX_DIGITS}}})", re.IGNORECASE | re.ASCII)
+    numbers = (pattern.fullmatch(name) for name in taken)
+    return 1 + max((int(match[1]) for match in numbers if match), default=0)
+
+
+def author_name(text: str) -> str:
+    """An author as part of a file name: at most 40 letters, digits, `.`, `_`; `person` when none is left."""
+    return re.sub(r"[^A-Za-z0-9._]+", "_", text).strip("._")[:_AUTHOR_LIMIT] or "person"
+
+
+def comment_stem(moment: datetime, author: str, mark: str) -> str:
+    """`<utc>-<author>-<8hex>`: sorting by name is sorting by time."""
+    return f"{moment.astimezone(UTC):%Y%m%dT%H%M%SZ}-{author}-{mark}"
+
+
+def comment_author(stem: str) -> tuple[str, str] | None:
+    """Author and mark that a comment's file name carries; null for a name that is not of our making."""
+    match = _COMMENT.fullmatch(stem)
+    return None if match is None else (match["author"], match["mark"])
+
+
+# The words in which the board refuses: every `TrackerError` of this adapter is made here (TR3, TR7).
+
+
+def printable(text: object) -> str:
+    """`text` on one line: control, bidi and undecodable characters become escapes."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in str(text)
+    )
+
+
+def malformed(
+    path: Path, line: int, message: str, *, issue_id: str | None = None, hint: str | None = None
+) -> TrackerError:
+    """A file that cannot be read as what it should be (TR4); `where` is `path:line`."""
+    failure = Failure(
+        category=Category.TRACKER_RESPONSE,
+        blame=Blame.TRACKER,
+        message=printable(message),
+        retryable=True,
+        hint=hint or "correct the file; it is read again at the next poll",
+        where=f"{printable(path)}:{line}",
+    )
+    return TrackerError(failure, culprits=frozenset(() if issue_id is None else (issue_id,)))
+
+
+def missing(what: str, *, hint: str | None = None) -> TrackerError:
+    """Something asked for by name is not on the board."""
+    return TrackerError(
+        Failure(
+            category=Category.TRACKER_STATUS,
+            blame=Blame.TRACKER,
+            message=printable(what),
+            retryable=False,
+            hint=hint or "`symphony issue list` shows what is there",
+        )
+    )
+
+
+def refused(message: str, *, hint: str | None = None) -> TrackerError:
+    """A request that the board will not carry out."""
+    return TrackerError(
+        Failure(
+            category=Category.TRACKER_STATUS,
+            blame=Blame.TRACKER,
+            message=printable(message),
+            retryable=False,
+            hint=hint,
+        )
+    )
+
+
+def busy(path: Path, attempts: int) -> TrackerError:
+    """A file that changed under us each time we were about to replace it; nothing was written."""
+    return TrackerError(
+        Failure(
+            category=Category.TRACKER_REQUEST,
+            blame=Blame.TRACKER,
+            message=f"the file was changed by somebody else {attempts} times in a row; nothing was written",
+            hint="try again",
+            where=f"{printable(path)}:1",
+        )
+    )
+
+
+def unreachable(path: Path, error: OSError) -> TrackerError:
+    """The file system did not do what was asked."""
+    if isinstance(error, FileNotFoundError):
+        hint = "`symphony init` makes a board; `tracker.provider.path` says where it is"
+    elif is_full(error):
+        hint = make_room(printable(path))
+    else:
+        hint = "check the path and its permissions"
+    return TrackerError(
+        Failure(
+            category=Category.TRACKER_REQUEST,
+            blame=Blame.TRACKER,
+            message=f"{printable(path)}: {error.strerror or type(error).__name__}",
+            hint=hint,
+        )
+    )
+
+
+def invalid_config(key: str, message: str, *, hint: str | None = None) -> ConfigProblem:
+    """A setting of `tracker` that this adapter cannot work with; `key` is its dotted name."""
+    return ConfigProblem(
+        location=tuple(key.split(".")),
+        failure=Failure(
+            category=Category.INVALID_TRACKER_CONFIG,
+            blame=Blame.CONFIG,
+            message=printable(f"{key} {message}"),
+            retryable=False,
+            hint=hint or "docs/trackers/markdown.md describes the settings of the board",
+        ),
+    )
+
 
 MAX_FRONT_BYTES = 65_536
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
@@ -284,3 +481,40 @@ def described(body: str) -> str | None:
     """A description without its outer blank lines, or null where it is blank."""
     text = body.replace("\r\n", "\n").strip("\r\n")
     return text if text.strip() else None
+
+
+# How issues lie in the board's folder: which file is which issue, and what a file says.
+#
+# The board's own layout is one file per id. `backlog` has the layout of another program.
+
+
+class Layout:
+    """`SYM-12.md` is the issue `SYM-12`."""
+
+    state_key = "state"
+    """The key whose value is the state."""
+
+    can_create = True
+    """Whether new issues are made here, and not by the program whose board it is."""
+
+    def files(self, names: Iterable[str]) -> dict[str, str]:
+        """The file of each issue by id; asked at every poll."""
+        return {name[:-3]: name for name in names if name.endswith(".md") and is_issue_file(name)}
+
+    def twins(self, files: Mapping[str, str]) -> Mapping[str, str]:
+        """For each id that cannot be told from another one: the file of that other."""
+        return {issue_id: files[other] for issue_id, other in case_twins(files).items()}
+
+    def finished(self, folder: Path) -> frozenset[str]:
+        """Ids (case folded) that are over and lie elsewhere; they block nobody. Raises `OSError`."""
+        del folder
+        return frozenset()
+
+    def parse(self, data: bytes, issue_id: str) -> Fields:
+        """What a file says. Raises `MalformedError`."""
+        del issue_id
+        return parse_issue(data)
+
+
+OWN = Layout()
+"""The board's own."""

@@ -3,26 +3,242 @@
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
 import structlog
+import watchfiles
+from typing_extensions import override
 
-from symphony.domain.failures import Blame, Category, Failure
+from symphony.config.settings import TrackerSettings
+from symphony.domain.failures import Blame, Category, Failure, SymphonyError
 from symphony.domain.issue import Issue, normalise_state
 from symphony.domain.tools import ToolResult, ToolSpec
-from symphony.trackers.base import Comment, Sighting, TrackerError
-from symphony.trackers.markdown import tools
+from symphony.trackers.base import AccountInfo, Comment, TrackerError
 from symphony.trackers.markdown.board import Board
-from symphony.trackers.markdown.config import BoardConfig
-from symphony.trackers.markdown.names import RESERVED_AUTHORS, author_name
-from symphony.trackers.markdown.notes import Note, Notes
-from symphony.trackers.markdown.refusals import missing
-from symphony.trackers.markdown.watch import folder_changes
+from symphony.trackers.markdown.comments import MAX_BODY_CHARS, CommentStore, StoredComment
+from symphony.trackers.markdown.config import PROVIDER_KEYS, BoardConfig
+from symphony.trackers.markdown.document import (
+    AGENT,
+    RESERVED_AUTHORS,
+    author_name,
+    is_issue_file,
+    is_persons_comment,
+    missing,
+    timestamp,
+)
+from symphony.trackers.registry import Place, States, TrackerKind
+from symphony.trackers.tools import MAX_STATE_CHARS, argument_problem, closed_schema
 
-__all__ = ["MarkdownTracker"]
+__all__ = ["KIND", "MarkdownTracker", "execute", "folder_changes", "specs"]
+
+
+# A hint whenever an issue file changed: a low-latency wake-up, never a source of truth.
+#
+# The folder itself is watched, not what is below it. Besides, the caller may name folders of comments:
+# there a new comment of a person is news, one of the daemon or of an agent is none. Temporary files are
+# filtered out. The folder's parent is watched as well, to notice when the folder is made, removed or
+# replaced; while neither is there, the nearest directory that is. A folder that was swapped without telling
+# is noticed within half a second.
+
+
+_DEBOUNCE_MS = 50
+_STEP_MS = 25
+_RECHECK_MS = 500
+_PAUSE_S = 30.0
+_LOG = structlog.get_logger(__name__)
+
+
+def _nowhere() -> frozenset[Path]:
+    return frozenset()
+
+
+async def folder_changes(
+    folder: Path, comments: Callable[[], frozenset[Path]] = _nowhere, *, pause_s: float = _PAUSE_S
+) -> AsyncGenerator[None, None]:
+    """Yield when an issue file changed, and once whenever a watch begins, for what happened before it did.
+
+    `comments` are folders in which a person's comment is news; the watch begins anew when they change.
+
+    Ends only by cancellation. Where the system cannot watch (no more inotify watches, say) it says so once
+    in the log and tries again after `pause_s` seconds; polling goes on meanwhile.
+    """
+    told = False
+    while True:
+        try:
+            async with aclosing(_watched(folder, comments)) as hints:
+                async for _ in hints:
+                    told = False
+                    yield
+        except FileNotFoundError:
+            await anyio.sleep(_RECHECK_MS / 1_000)
+        except (OSError, RuntimeError) as error:
+            if not told:
+                _LOG.warning("board_watch_failed", board=str(folder), error=str(error))
+            told = True
+            await anyio.sleep(pause_s)
+
+
+async def _watched(folder: Path, comments: Callable[[], frozenset[Path]]) -> AsyncGenerator[None, None]:
+    """One watch, until the folder, or where comments are news, is another one than when it began."""
+    first = await anyio.to_thread.run_sync(_look, folder, comments(), abandon_on_cancel=True)
+    begun = False
+    async with aclosing(_changes(folder, first)) as batches:
+        async for names in batches:
+            news = any(name.parent == folder or name.parent in first.comments for name in names)
+            if first.place is not None and (news or not begun):
+                yield
+            begun = True
+            now = await anyio.to_thread.run_sync(_look, folder, comments(), abandon_on_cancel=True)
+            if folder in names or now != first:
+                return
+
+
+async def _changes(folder: Path, look: "_Look") -> AsyncGenerator[set[Path], None]:
+    """Names of issue files, people's comments, the folder and what is beside it; empty when a look is due."""
+    watching = watchfiles.awatch(
+        *look.paths,
+        *look.comments,
+        watch_filter=lambda _, name: _is_news(folder, look.comments, Path(name)),
+        debounce=_DEBOUNCE_MS,
+        step=_STEP_MS,
+        rust_timeout=_RECHECK_MS,
+        yield_on_timeout=True,
+        recursive=False,
+    )
+    async with aclosing(watching) as batches:
+        async for batch in batches:
+            yield {Path(name) for _, name in batch}
+
+
+def _is_news(folder: Path, comments: frozenset[Path], path: Path) -> bool:
+    if path.parent == folder:
+        return is_issue_file(path.name)
+    return path.parent not in comments or is_persons_comment(path.name)
+
+
+class _Look(NamedTuple):
+    """What there is: the folder's device and inode, null where there is no folder; and what to watch then."""
+
+    place: tuple[int, int] | None
+    paths: tuple[Path, ...]
+    comments: frozenset[Path] = frozenset()
+
+
+def _look(folder: Path, comments: frozenset[Path]) -> _Look:
+    """Look at the disk, in a worker thread: a network file system may take its time."""
+    try:
+        found = folder.stat()
+    except OSError:
+        nearest = next((path for path in folder.parents if path.is_dir()), Path("/"))
+        return _Look(place=None, paths=(nearest,))
+    return _Look(
+        place=(found.st_dev, found.st_ino),
+        paths=(folder, folder.parent),
+        comments=frozenset(path for path in comments if path.is_dir()),
+    )
+
+
+# What a session may do with its own issue: show it, comment on it, move it (AG17, TR9).
+#
+# The daemon executes these; the issue is the session's and cannot be named by the model. Every answer is a
+# `ToolResult`, also for nonsense: `{"error": {"message": ..., "hint": ...}}`.
+
+
+_SHOWN_COMMENTS = 20
+_SHOWN_CHARS = 4_000
+
+
+def specs(states: tuple[str, ...]) -> tuple[ToolSpec, ...]:
+    """The three tools; `states` are listed to the model as the legal targets of a move."""
+    return (
+        ToolSpec(
+            name="board_show",
+            description="Show the issue you are working on as it is on the board, with its newest comments.",
+            input_schema=closed_schema(),
+        ),
+        ToolSpec(
+            name="board_comment",
+            description="Add a comment in Markdown to the issue you are working on.",
+            input_schema=closed_schema(body={"type": "string", "minLength": 1, "maxLength": MAX_BODY_CHARS}),
+        ),
+        ToolSpec(
+            name="board_move",
+            description="Move the issue you are working on to another state.",
+            input_schema=closed_schema(state={"type": "string", "enum": list(states)}),
+        ),
+    )
+
+
+def execute(
+    board: Board, notes: CommentStore, name: str, arguments: Mapping[str, Any], *, issue: Issue
+) -> ToolResult:
+    """Run one tool, synchronously; never raises."""
+    try:
+        return _run(board, notes, name, arguments, issue)
+    except SymphonyError as error:
+        return ToolResult.error(error.failure.message, hint=error.failure.hint)
+    except Exception as error:  # noqa: BLE001 - a call that is not answered would stall the session (AG18)
+        return ToolResult.error(f"the tool failed: {type(error).__name__}")
+
+
+def _run(
+    board: Board, notes: CommentStore, name: str, arguments: Mapping[str, Any], issue: Issue
+) -> ToolResult:
+    match name:
+        case "board_show":
+            problem = argument_problem(arguments)
+            return ToolResult.error(problem) if problem else _show(board, notes, issue)
+        case "board_comment":
+            problem = argument_problem(arguments, body=MAX_BODY_CHARS)
+            return ToolResult.error(problem) if problem else _comment(board, notes, issue, arguments["body"])
+        case "board_move":
+            problem = argument_problem(arguments, state=MAX_STATE_CHARS)
+            if problem:
+                return ToolResult.error(problem, hint=f"states: {', '.join(board.config.states)}")
+            moved = board.move(issue.id, arguments["state"])
+            return ToolResult.of({"issue": moved.issue_id, "before": moved.before, "state": moved.after})
+        case _:
+            return ToolResult.error(f"there is no tool {name[:80]!r}")
+
+
+def _comment(board: Board, notes: CommentStore, issue: Issue, body: str) -> ToolResult:
+    found = board.find(issue.id)
+    written = ToolResult.of({"issue": found.id, "comment": notes.add(found.id, body, author=AGENT)})
+    return replace(written, commented=True)
+
+
+def _show(board: Board, notes: CommentStore, issue: Issue) -> ToolResult:
+    now = board.find(issue.id)
+    written = notes.of(now.id)[0]
+    return ToolResult.of(
+        {
+            "id": now.id,
+            "title": now.title,
+            "state": now.state,
+            "states": list(board.config.states),
+            "labels": list(now.labels),
+            "priority": now.priority,
+            "blocked_by": [{"id": blocker.id, "state": blocker.state} for blocker in now.blocked_by],
+            "description": _cut(now.description or "", MAX_BODY_CHARS),
+            "comments": [_shown(note) for note in written[-_SHOWN_COMMENTS:]],
+            "comments_left_out": max(0, len(written) - _SHOWN_COMMENTS),
+        },
+        read_only=True,
+    )
+
+
+def _shown(note: StoredComment) -> Mapping[str, Any]:
+    created = None if note.created is None else timestamp(note.created)
+    return {"author": note.author, "created": created, "body": _cut(note.body, _SHOWN_CHARS)}
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]} (cut at {limit} characters)"
+
 
 _READ_LIMIT_S = 30.0
 _READERS = 4
@@ -31,7 +247,6 @@ _MAX_REST_S = 5.0
 """Reading the board because of hints takes at most a twentieth of the time: so much of it is rest."""
 _WRITERS = 2
 _MAX_LISTENED = 64
-_LOG = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 
 
@@ -48,7 +263,7 @@ class MarkdownTracker:
     ) -> None:
         self.config = config
         self._board = board or Board(config)
-        self._notes = Notes(config.comments, now=self._board.now)
+        self._notes = CommentStore(config.comments, now=self._board.now)
         self._read_limit_s = read_limit_s
         self._told: dict[str, frozenset[str]] = {}
         self._listened: OrderedDict[str, None] = OrderedDict()
@@ -92,14 +307,14 @@ class MarkdownTracker:
 
     def agent_tool_specs(self) -> tuple[ToolSpec, ...]:
         """`board_show`, `board_comment` and `board_move`."""
-        return tools.specs(self.config.states)
+        return specs(self.config.states)
 
     async def execute_agent_tool(
         self, name: str, arguments: Mapping[str, Any], *, issue: Issue
     ) -> ToolResult:
         """Run one of the tools on the session's own issue; never raises."""
         return await anyio.to_thread.run_sync(
-            lambda: tools.execute(self._board, self._notes, name, arguments, issue=issue),
+            lambda: execute(self._board, self._notes, name, arguments, issue=issue),
             limiter=self._writers,
         )
 
@@ -163,10 +378,10 @@ class MarkdownTracker:
 
         return await anyio.to_thread.run_sync(move, limiter=self._writers)
 
-    async def look(self) -> Sighting:
+    async def look(self) -> AccountInfo:
         """The folder and the states of the board. Raises `TrackerError` where it cannot be read."""
         await self._reading(self._board.store.listing)
-        return Sighting(login=None, scope=str(self.config.path), states=self.config.states)
+        return AccountInfo(login=None, scope=str(self.config.path), states=self.config.states)
 
     def _listen(self, issue_id: str) -> None:
         """Have the folder of these comments watched: issues whose comments are read wait for an answer."""
@@ -179,7 +394,7 @@ class MarkdownTracker:
         """The folders in which a person's comment would be news."""
         return frozenset(self._notes.place(issue_id) for issue_id in self._listened)
 
-    def _comments(self, issue_id: str) -> tuple[list[Note], list[TrackerError]]:
+    def _comments(self, issue_id: str) -> tuple[list[StoredComment], list[TrackerError]]:
         self._present(issue_id)
         return self._notes.of(issue_id)
 
@@ -211,3 +426,32 @@ class MarkdownTracker:
                     hint="is the board on a network file system that hangs?",
                 )
             ) from error
+
+
+# What the registry is told of the kind `markdown`.
+
+
+class _MarkdownKind(TrackerKind):
+    provider_keys = PROVIDER_KEYS
+    tools = ("board_show", "board_comment", "board_move")
+
+    @override
+    def create(self, settings: TrackerSettings, place: Place) -> MarkdownTracker:
+        return MarkdownTracker(_config(settings, place))
+
+    @override
+    def states(self, settings: TrackerSettings, place: Place) -> States:
+        config = _config(settings, place)
+        return States(active=config.active, terminal=config.terminal)
+
+
+def _config(settings: TrackerSettings, place: Place) -> BoardConfig:
+    return BoardConfig.of(
+        settings.provider,
+        base_dir=place.base_dir,
+        active=settings.active_states,
+        terminal=settings.terminal_states,
+    )
+
+
+KIND = _MarkdownKind()

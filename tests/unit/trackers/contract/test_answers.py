@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from contract.desk import Desk
-from symphony.trackers.answers import Written, written_since
 from symphony.trackers.base import Comment
-from symphony.trackers.comments import AGENT_MARK, is_marked, upsert_comment
+from symphony.trackers.comments import AGENT_MARK, Written, is_marked, upsert_comment, written_since
 
 pytestmark = pytest.mark.asyncio
 QUESTION: dict[str, str] = {"kind": "blocked", "scope": "s", "occasion": "d1-7"}

@@ -3,7 +3,7 @@ import pytest
 from contract.desk import Desk
 from contract.graphql_schema import check_graphql, graphql_schema
 from contract.schemas import GITHUB_GRAPHQL, NO_GITHUB_GRAPHQL, NO_SCHEMAS, SCHEMAS, schema_file
-from symphony.trackers.github import projects
+from symphony.trackers import github
 
 
 def test_every_case_is_held_against_the_vendors_schema(desk: Desk) -> None:
@@ -19,5 +19,5 @@ def test_the_queries_about_projects_fit_githubs_schema() -> None:
     if schema_file(GITHUB_GRAPHQL) is None:
         pytest.skip(NO_GITHUB_GRAPHQL)
     schema = graphql_schema(GITHUB_GRAPHQL)
-    for query in (projects.ITEMS, projects.LOOK, projects.OF_ISSUE, projects.MOVE):
+    for query in (github.ITEMS, github.LOOK, github.OF_ISSUE, github.MOVE):
         check_graphql(schema, query, {}, None)

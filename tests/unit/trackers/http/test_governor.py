@@ -4,10 +4,10 @@ import pytest
 
 from symphony.domain.failures import Category
 from symphony.trackers.base import TrackerError
-from symphony.trackers.http import Answer, Dialect, Governor, Governors, Purpose
-from symphony.trackers.http.governor import LONGEST_GAP_MS
+from symphony.trackers.http import Answer, Purpose, RateLimiter, RateLimiters, ServiceProfile
+from symphony.trackers.http.rate_limit import LONGEST_GAP_MS
 
-SERVICE = Dialect(service="Service", secret="s", scope="p", resource="x-ratelimit-resource")
+SERVICE = ServiceProfile(service="Service", secret="s", scope="p", resource="x-ratelimit-resource")
 HOUR_MS = 3_600_000
 
 
@@ -29,7 +29,7 @@ def told(remaining: int, *, limit: int = 1_000, reset_s: int = 1_800, resource: 
     return Answer(status=200, address="https://x/", headers=headers)
 
 
-def refused(governor: Governor) -> set[Purpose]:
+def refused(governor: RateLimiter) -> set[Purpose]:
     found = set()
     for purpose in Purpose:
         try:
@@ -40,7 +40,7 @@ def refused(governor: Governor) -> set[Purpose]:
 
 
 def test_what_is_left_is_given_out_by_urgency() -> None:
-    governor = Governor(now_ms=Time())
+    governor = RateLimiter(now_ms=Time())
     everything = set(Purpose)
     for remaining, expected in (
         (1_000, set()),
@@ -55,7 +55,7 @@ def test_what_is_left_is_given_out_by_urgency() -> None:
 
 
 def test_our_own_reserve_asks_nobody_else_to_wait() -> None:
-    governor = Governor(now_ms=Time())
+    governor = RateLimiter(now_ms=Time())
     governor.learn(SERVICE, told(5))
     with pytest.raises(TrackerError) as caught:
         governor.check(SERVICE, Purpose.POLL)
@@ -69,7 +69,7 @@ def test_our_own_reserve_asks_nobody_else_to_wait() -> None:
 
 def test_a_limit_is_forgotten_when_it_begins_anew() -> None:
     time = Time()
-    governor = Governor(now_ms=time)
+    governor = RateLimiter(now_ms=time)
     governor.learn(SERVICE, told(0, reset_s=60))
     time.now += 60_000
     assert refused(governor) == set()
@@ -77,7 +77,7 @@ def test_a_limit_is_forgotten_when_it_begins_anew() -> None:
 
 
 def test_limits_of_one_name_are_kept_apart() -> None:
-    governor = Governor(now_ms=Time())
+    governor = RateLimiter(now_ms=Time())
     governor.learn(SERVICE, told(900))
     governor.learn(SERVICE, told(4_000, limit=5_000, resource="graphql"))
     assert {left.name: left.remaining for left in governor.left()} == {
@@ -88,7 +88,7 @@ def test_limits_of_one_name_are_kept_apart() -> None:
 
 @pytest.mark.parametrize("odd", [{"x-ratelimit-limit": "many"}, {"x-ratelimit-remaining": "inf"}, {}])
 def test_headers_that_say_nothing_are_ignored(odd: dict[str, str]) -> None:
-    governor = Governor(now_ms=Time())
+    governor = RateLimiter(now_ms=Time())
     base = {"x-ratelimit-limit": "9", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "60"}
     headers = {**base, **odd} if odd else {}
     governor.learn(SERVICE, Answer(status=200, address="https://x/", headers=headers))
@@ -97,7 +97,7 @@ def test_headers_that_say_nothing_are_ignored(odd: dict[str, str]) -> None:
 
 def test_pauses_without_a_time_grow_until_an_answer_is_sound() -> None:
     time = Time()
-    governor = Governor(now_ms=time)
+    governor = RateLimiter(now_ms=time)
     bare = Answer(status=429, address="https://x/")
 
     def pause() -> int:
@@ -111,7 +111,7 @@ def test_pauses_without_a_time_grow_until_an_answer_is_sound() -> None:
 
 
 def test_a_shorter_pause_does_not_end_a_longer_one() -> None:
-    governor = Governor(now_ms=Time())
+    governor = RateLimiter(now_ms=Time())
     for seconds in ("600", "5"):
         governor.throttled(SERVICE, Answer(status=429, address="x", headers={"retry-after": seconds}))
     assert governor.quiet_ms() == 600_000
@@ -119,7 +119,7 @@ def test_a_shorter_pause_does_not_end_a_longer_one() -> None:
 
 def test_polls_are_spread_over_what_is_left() -> None:
     time = Time()
-    governor = Governor(now_ms=time)
+    governor = RateLimiter(now_ms=time)
     assert governor.poll_gap_ms({"core requests": 10}) == 0, "nothing is known yet"
     governor.learn(SERVICE, told(1_000, reset_s=3_600))
     assert governor.poll_gap_ms({}) == 0, "a poll that costs nothing may be made at any time"
@@ -131,7 +131,7 @@ def test_polls_are_spread_over_what_is_left() -> None:
 
 def test_a_credential_is_tried_less_and_less_often() -> None:
     time = Time()
-    governor = Governor(now_ms=time)
+    governor = RateLimiter(now_ms=time)
     error = governor.throttled(SERVICE, Answer(status=429, address="x"))
     time.now += HOUR_MS
     waits = []
@@ -145,7 +145,7 @@ def test_a_credential_is_tried_less_and_less_often() -> None:
 
 
 def test_one_governor_for_a_host_and_a_credential() -> None:
-    governors, time = Governors(), Time()
+    governors, time = RateLimiters(), Time()
     one = governors.of("https://a.example.test/v3", "s", now_ms=time)
     assert governors.of("https://A.example.test:443/other", "s", now_ms=time) is one
     assert governors.of("https://a.example.test", "t", now_ms=time) is not one

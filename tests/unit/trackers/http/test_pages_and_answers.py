@@ -6,20 +6,20 @@ from symphony.domain.failures import Category
 from symphony.trackers.base import TrackerError
 from symphony.trackers.http import (
     Answer,
-    Dialect,
+    Pager,
     Request,
-    Trail,
-    drive_with,
+    ServiceProfile,
+    exchange,
     next_link,
-    paging,
     plain_message,
     plain_status,
+    run_flow_with,
 )
-from symphony.trackers.http.failures import paging as lost
-from symphony.trackers.http.known import KnownAnswers
-from symphony.trackers.http.model import Flow, origin_of
+from symphony.trackers.http.client import ResponseCache
+from symphony.trackers.http.exchange import Flow, origin_of
+from symphony.trackers.http.exchange import paging as lost
 
-SERVICE = Dialect(service="Service", secret="s", scope="p")
+SERVICE = ServiceProfile(service="Service", secret="s", scope="p")
 BASE = "https://api.example.test/v3"
 
 
@@ -40,8 +40,8 @@ def test_the_next_page_is_found_in_the_link_header(link: str, expected: str | No
     assert next_link({"link": link}) == expected
 
 
-def trail() -> Trail:
-    return Trail(SERVICE, Request(endpoint="/x", path="/x"), BASE)
+def trail() -> Pager:
+    return Pager(SERVICE, Request(endpoint="/x", path="/x"), BASE)
 
 
 def linking(address: str) -> Answer:
@@ -69,12 +69,12 @@ def test_a_next_page_that_is_elsewhere_or_was_seen_is_refused(address: str) -> N
 
 def test_ways_without_end_are_refused() -> None:
     way = trail()
-    for number in range(paging.MAX_PAGES - 1):
+    for number in range(exchange.MAX_PAGES - 1):
         way.cursor(f"c{number}")
     with pytest.raises(TrackerError):
         way.cursor("one more")
     with pytest.raises(TrackerError):
-        trail().count(paging.MAX_ITEMS + 1)
+        trail().count(exchange.MAX_ITEMS + 1)
     odd: object
     for odd in (None, "", True, {}, 1.5):
         with pytest.raises(TrackerError):
@@ -122,7 +122,7 @@ def test_a_403_is_a_limit_only_if_it_says_so() -> None:
 
 
 def test_known_answers_are_bounded() -> None:
-    known = KnownAnswers(max_entries=2, max_bytes=1_000)
+    known = ResponseCache(max_entries=2, max_bytes=1_000)
 
     def keep(name: str, *, content: bytes | None = None, **headers: str) -> None:
         named = {key.replace("_", "-"): value for key, value in headers.items()}
@@ -166,5 +166,5 @@ def test_flows_run_without_a_network_and_may_take_a_failure_for_an_answer() -> N
             raise lost(SERVICE, request, "odd")
         return Answer(status=200, address=BASE, body=7)
 
-    assert drive_with(flow(), reply) == "Service, pages of /b: odd"
+    assert run_flow_with(flow(), reply) == "Service, pages of /b: odd"
     assert asked == [f"{BASE}/a?q=1+2", f"{BASE}/b/7?x=1&y=2"]

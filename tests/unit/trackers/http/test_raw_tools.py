@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.trackers.http import Answer, Request, drive_with
-from symphony.trackers.raw_tools import Reach, RestCall, Scope, beyond, query_of, rest_call, rest_flow
+from symphony.trackers.http import Answer, Request, run_flow_with
+from symphony.trackers.tools import Reach, RestCall, Scope, beyond, query_of, rest_call, rest_flow
 
 METHODS = ("GET", "POST")
 
@@ -112,7 +112,7 @@ def test_a_refusal_of_the_service_is_an_answer() -> None:
         assert not request.accept & {401, 429, 500}
         return Answer(status=422, address="x", body={"message": "no"})
 
-    result = drive_with(rest_flow(found, "tool"), reply)
+    result = run_flow_with(rest_flow(found, "tool"), reply)
     assert (result.success, json.loads(result.text)) == (False, {"status": 422, "body": {"message": "no"}})
 
 

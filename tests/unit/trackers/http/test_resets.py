@@ -1,6 +1,6 @@
 import pytest
 
-from symphony.trackers.http.resets import LONGEST_MS, server_now_s, wait_ms
+from symphony.trackers.http.rate_limit import LONGEST_MS, server_now_s, wait_ms
 
 NOW_S = 1_795_800_000.0
 

@@ -1,0 +1,749 @@
+"""Fills the documents of the API from what the daemon knows (AP4, AP6, AP9).
+
+Pure. Every surface that tells what is going on (API, `symphony status`, `symphony explain`) shows these
+documents, so they agree. Their types and what holds for all of them are in `model`.
+"""
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from msgspec import structs
+
+from symphony.api import models
+from symphony.api.history import History, IssueHistory
+from symphony.api.models import utc_text
+from symphony.config.settings import WorkspaceSettings
+from symphony.domain.failures import Failure
+from symphony.domain.issue import EVERY_ISSUE, Issue, Selection, by_number
+from symphony.journal.model import Health, HealthState, RunRecord
+from symphony.scheduler import policy, results
+from symphony.scheduler.blocks import answerable
+from symphony.scheduler.messages import Result, ResultStatus, Resume, RunReport, Spent, Timer, TimerKind
+from symphony.scheduler.policy import Ineligible, ReasonCode
+from symphony.scheduler.polling import circuit, quiet_until
+from symphony.scheduler.state import AgentChoice, Blocked, Cycle, Drain, Retry, Running, State
+from symphony.workspaces.delivery import whereabouts
+
+__all__ = [
+    "CODES",
+    "Reasons",
+    "Row",
+    "WaitingReason",
+    "agent_of_choice",
+    "blocked_words",
+    "issue_document",
+    "rows",
+    "state_document",
+    "waiting",
+    "ways_to_look",
+]
+
+
+# Why each known issue is not running: the verdict of `policy` for all of them at once, in its own words.
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingReason:
+    """`code` is stable: one of `policy.ReasonCode`, or `starting` or `deferred`; `message` is for people."""
+
+    code: str
+    message: str
+
+
+Reasons = Callable[[State], Iterable[tuple[Issue, WaitingReason]]]
+"""What tells the waiting issues with their reasons, in the order in which they would start."""
+
+_STARTING = WaitingReason("starting", "starts as soon as it is refreshed")
+_DEFERRED = WaitingReason("deferred", "its refresh failed; it is asked about again after the next poll")
+CODES: Final = (*(code.value for code in ReasonCode), _STARTING.code, _DEFERRED.code, "ready")
+"""Every code that an issue can be selected by; those that are `ready` for review wait for nothing of ours."""
+
+
+def waiting(state: State, *, identifier: str | None = None) -> Iterator[tuple[Issue, WaitingReason]]:
+    """The candidates without a claim, in the order in which they would start, each with its reason.
+
+    With `identifier`, only those that are called so.
+    """
+    for issue in state.candidates.values():
+        if identifier is not None and issue.identifier != identifier:
+            continue
+        if not (issue.id in state.running or issue.id in state.retrying or issue.id in state.blocked):
+            yield issue, _reason(issue, state)
+
+
+def _reason(issue: Issue, state: State) -> WaitingReason:
+    verdict = policy.eligible(issue, state)
+    if isinstance(verdict, Ineligible):
+        return WaitingReason(verdict.code.value, verdict.message)
+    return _DEFERRED if issue.id in state.deferred else _STARTING
+
+
+# How a person looks at delivered work: the same commands in the API and on the terminal.
+
+
+def ways_to_look(
+    identifier: str, branch: str, workspace: WorkspaceSettings | None, *, pushed: bool
+) -> tuple[str, ...]:
+    """Commands, the simplest first: ours, and git's own, or the one that brings the branch into a clone.
+
+    `workspace` is where workspaces come from, `None` where that is not known. `pushed` says whether `origin`
+    has the branch.
+    """
+    ours = f"symphony diff {shlex.quote(identifier)}"
+    where = None if workspace is None else whereabouts(workspace, branch, pushed=pushed)
+    if workspace is None or where is None:
+        return (ours,)
+    base = workspace.base_branch or "HEAD"
+    return (ours, where.fetch or f"git diff {shlex.quote(f'{base}...{branch}')}")
+
+
+# What is going on right now, read off the scheduler's state: pure, so every surface says the same.
+#
+# One row per issue the daemon knows of, with the reason why it is not running in the words of `policy`.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One issue; `status` is `running`, `retrying`, `blocked` or `waiting`; `detail` is for people."""
+
+    issue_id: str
+    issue_identifier: str
+    title: str
+    state: str
+    status: str
+    detail: str
+    turn: int = 0
+    total_tokens: int = 0
+
+
+def rows(state: State) -> tuple[Row, ...]:
+    """All known issues, in the order of their identifiers (`ids.by_number`)."""
+    found = [_running(run) for run in state.running.values()]
+    found += [
+        _row(retry.issue, "retrying", policy.retry_words(retry, state.settings))
+        for retry in state.retrying.values()
+    ]
+    found += [_row(entry.issue, "blocked", blocked_words(entry)) for entry in state.blocked.values()]
+    found += [_row(issue, "waiting", reason.message) for issue, reason in waiting(state)]
+    return tuple(sorted(found, key=lambda row: by_number(row.issue_identifier)))
+
+
+def blocked_words(blocked: Blocked) -> str:
+    """Why an issue waits for a person, what its agent asks, and what to do: one line."""
+    failure, question = blocked.failure, blocked.question
+    asks = "" if question is None or question in failure.message else f", which asks: {question}"
+    return f"{failure.message}{asks}{'' if failure.hint is None else f' → {failure.hint}'}"
+
+
+def _running(run: Running) -> Row:
+    issue, report = run.issue, run.report
+    stage = report.stage.value.replace("_", " ")
+    return Row(
+        issue_id=issue.id,
+        issue_identifier=issue.identifier,
+        title=issue.title,
+        state=issue.state,
+        status="running",
+        detail=report.last_message or stage,
+        turn=run.turn,
+        total_tokens=report.total_tokens,
+    )
+
+
+def _row(issue: Issue, status: str, detail: str) -> Row:
+    return Row(
+        issue_id=issue.id,
+        issue_identifier=issue.identifier,
+        title=issue.title,
+        state=issue.state,
+        status=status,
+        detail=detail,
+    )
+
+
+def state_document(
+    state: State,
+    history: History,
+    *,
+    now_ms: int,
+    now: datetime,
+    journal: Health | None = None,
+    workspace: WorkspaceSettings | None = None,
+    only: Selection = EVERY_ISSUE,
+    reasons: Reasons = waiting,
+) -> models.State:
+    """The whole daemon: health, counts, one row per known issue by status, totals, limits, conditions.
+
+    Args:
+        state: what the scheduler knows.
+        history: what happened.
+        now_ms: the moment on the scheduler's clock.
+        now: the same on the wall clock.
+        journal: whether what happens is remembered; `None` where nothing is known of one.
+        workspace: where branches lie; `None` where that is not known.
+        only: the issues that get a row. The counts are always those of all issues.
+        reasons: the issues that wait, each with its reason.
+    """
+    view = _View(state, history, now_ms, now, workspace=workspace)
+    ready = results.of_status(state, ResultStatus.READY)
+    # The last poll may have seen an issue in the state that it has left since.
+    reviewed = {result.issue.id for result in ready}
+    waits = [(issue, reason) for issue, reason in reasons(state) if issue.id not in reviewed]
+    chosen = [(issue, reason) for issue, reason in waits if only.takes(issue, reason.code)]
+    listed = chosen[: only.most]
+    return models.State(
+        generated_at=utc_text(now),
+        health=_health(state, history, journal),
+        counts=models.Counts(
+            running=len(state.running),
+            retrying=len(state.retrying),
+            blocked=len(state.blocked),
+            waiting=len(waits),
+            ready=len(ready),
+        ),
+        slots=models.Slots(used=len(state.running), limit=state.settings.max_concurrent_agents),
+        running=tuple(
+            view.running(run) for run in state.running.values() if only.takes(run.issue, "running")
+        ),
+        retrying=tuple(
+            view.retrying(one) for one in state.retrying.values() if only.takes(one.issue, "retrying")
+        ),
+        blocked=tuple(
+            view.blocked(one) for one in state.blocked.values() if only.takes(one.issue, "blocked")
+        ),
+        waiting=tuple(view.waiting(issue, reason) for issue, reason in listed),
+        waiting_by_reason=dict(Counter(reason.code for _, reason in waits).most_common()),
+        waiting_left_out=len(chosen) - len(listed),
+        ready=tuple(view.result(one) for one in reversed(ready) if only.takes(one.issue, "ready")),
+        failed_pushes=tuple(view.failed_push(result) for result in results.not_pushed(state)),
+        codex_totals=_totals(state, now_ms),
+        skills_totals=history.skill_totals,
+        rate_limits=None if state.rate_limits is None else dict(state.rate_limits),
+        agents=view.agents(),
+        polling=_polling(state, now_ms),
+        drain=state.drain.value,
+        paused=state.paused,
+        budgets=_budgets(state),
+        tracker=view.tracker(),
+        journal=_journal(journal),
+    )
+
+
+def issue_document(
+    state: State,
+    history: History,
+    identifier: str,
+    *,
+    now_ms: int,
+    now: datetime,
+    journal: Health | None = None,
+    runs: Sequence[RunRecord] = (),
+    workspace: WorkspaceSettings | None = None,
+) -> models.Issue | None:
+    """One issue by its identifier, compared exactly; `None` when neither the daemon nor its journal knows it.
+
+    `runs` are those of the issue that the journal remembers, the newest first; `workspace` as in
+    `state_document`.
+    """
+    view = _View(state, history, now_ms, now, journal, runs, workspace)
+    return view.claimed(identifier) or view.unclaimed(identifier)
+
+
+def agent_of_choice(chosen: AgentChoice) -> models.Agent:
+    """Which agent it is and why."""
+    return models.Agent(
+        name=chosen.name,
+        kind=chosen.kind,
+        model=chosen.model,
+        reason=chosen.reason,
+        instead_of=chosen.instead_of,
+    )
+
+
+# --- the daemon ------------------------------------------------------------------------------------------
+
+
+def _health(state: State, history: History, journal: Health | None) -> models.DaemonHealth:
+    """Whether the daemon is well; `status` is `starting`, `ok`, `degraded` or `draining`."""
+    forgets = journal is not None and journal.state is not HealthState.OK
+    if state.drain is not Drain.NO:
+        status = "draining"
+    elif state.hold is not None or state.last_poll_failure is not None or forgets:
+        status = "degraded"
+    else:
+        status = "ok" if state.polls else "starting"
+    return models.DaemonHealth(
+        status=status,
+        polls=state.polls,
+        last_poll_at=_text(history.last_poll_at),
+        poll_failure=_failure(state.last_poll_failure),
+        workflow_failure=_failure(state.hold),
+        skipped_records=tuple(
+            models.SkippedRecord(where=each.where, message=each.message, hint=each.hint)
+            for each in state.skipped
+        ),
+    )
+
+
+def _polling(state: State, now_ms: int) -> models.Polling:
+    due = state.next_poll_ms
+    return models.Polling(
+        checking=state.cycle is not Cycle.IDLE,
+        next_poll_in_ms=None if due is None else max(due - now_ms, 0),
+        poll_interval_ms=state.settings.poll_interval_ms,
+    )
+
+
+def _totals(state: State, now_ms: int) -> models.Totals:
+    """Tokens and agent time of all runs since the start, the live ones included (TK6)."""
+    totals, reports = state.totals, [run.report for run in state.running.values()]
+    spent_ms = totals.running_ms + sum(
+        now_ms - run.agent_ms for run in state.running.values() if run.agent_ms is not None
+    )
+    return models.Totals(
+        input_tokens=totals.input_tokens + sum(report.input_tokens for report in reports),
+        output_tokens=totals.output_tokens + sum(report.output_tokens for report in reports),
+        total_tokens=totals.total_tokens + sum(report.total_tokens for report in reports),
+        seconds_running=round(spent_ms / 1000, 1),
+    )
+
+
+def _budgets(state: State) -> models.Budgets:
+    settings, spender = state.settings, state.day_spender
+    return models.Budgets(
+        day=state.day,
+        day_tokens=state.day_tokens,
+        used_up_by=None
+        if spender is None
+        else models.Spender(issue_identifier=spender.issue, agent=spender.agent, tokens=spender.tokens),
+        max_tokens_per_day=settings.max_tokens_per_day,
+        max_tokens_per_issue=settings.max_tokens_per_issue,
+        max_turns_per_issue=settings.max_turns_per_issue,
+        max_turns_without_progress=settings.max_turns_without_progress,
+        max_attempts_without_progress=settings.max_attempts_without_progress,
+    )
+
+
+def _asks_next_ms(state: State) -> int | None:
+    """When the next question is due, a poll or one by id; `None` while an answer is waited for."""
+    if state.cycle is not Cycle.IDLE or state.refresh is not None:
+        return None
+    quiet_ms = state.dues.get(Timer(TimerKind.QUIET)) if state.wanted else None
+    return min((due for due in (state.next_poll_ms, quiet_ms) if due is not None), default=None)
+
+
+def _journal(health: Health | None) -> models.JournalHealth | None:
+    if health is None:
+        return None
+    failure = health.failure
+    return models.JournalHealth(
+        state=health.state.value,
+        reason=None if failure is None else failure.message,
+        hint=None if failure is None else failure.hint,
+    )
+
+
+# --- its issues ------------------------------------------------------------------------------------------
+
+_NO_HISTORY = IssueHistory()
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """One moment's look: turns the moments of the state into times of day."""
+
+    state: State
+    history: History
+    now_ms: int
+    now: datetime
+    journal: Health | None = None
+    runs: Sequence[RunRecord] = ()
+    workspace: WorkspaceSettings | None = None
+
+    def agents(self) -> tuple[models.AgentInUse, ...]:
+        """Those that issues may be given to."""
+        return tuple(
+            models.AgentInUse(name=name, kind=facts.kind, model=facts.model, limited=self._limited(name))
+            for name, facts in self.state.settings.agents.items()
+        )
+
+    def _limited(self, name: str) -> models.AgentLimit | None:
+        held = self.state.limited.get(name)
+        if held is None or held.until_ms is None:
+            return None
+        return models.AgentLimit(
+            until=self._moment(held.until_ms),
+            code=held.failure.category.value,
+            message=held.failure.message,
+            times=held.times,
+        )
+
+    def tracker(self) -> models.Tracker:
+        weather, until_ms = self.state.weather, quiet_until(self.state, self.now_ms)
+        next_ms = _asks_next_ms(self.state)
+        return models.Tracker(
+            circuit=circuit(self.state, self.now_ms).value,
+            failures_in_a_row=weather.failures,
+            until=None if until_ms is None else self._moment(until_ms),
+            asks_next_at=None if next_ms is None else self._moment(next_ms),
+            last_error=None if weather.failure is None else weather.failure.message,
+        )
+
+    def _agent_of(self, issue: Issue, resume: Resume | None = None) -> models.Agent:
+        """The agent that an issue would get if its run began now."""
+        return agent_of_choice(policy.choose(self.state, issue, policy.thread_agent(resume)))
+
+    def _moment(self, moment_ms: int) -> str:
+        return utc_text(self.history.wall(moment_ms, now_ms=self.now_ms, now=self.now))
+
+    def running(self, run: Running) -> models.RunningRow:
+        issue, skills = run.issue, self._of(run.issue).skills
+        return models.RunningRow(
+            **structs.asdict(self._run(run)),
+            issue_id=issue.id,
+            issue_identifier=issue.identifier,
+            issue_url=issue.url,
+            title=issue.title,
+            agent=agent_of_choice(run.agent),
+            worker_host=None,
+            workspace_path=run.report.workspace_path,
+            skills=None if skills is None else _names(skills),
+        )
+
+    def retrying(self, retry: Retry) -> models.RetryingRow:
+        issue = retry.issue
+        return models.RetryingRow(
+            **structs.asdict(self._retry(retry)),
+            issue_id=issue.id,
+            issue_identifier=issue.identifier,
+            issue_url=issue.url,
+            title=issue.title,
+            state=issue.state,
+            agent=self._agent_of(issue, retry.resume),
+            last_error=self._of(issue).last_error,
+            worker_host=None,
+            workspace_path=retry.workspace_path,
+        )
+
+    def blocked(self, blocked: Blocked) -> models.BlockedRow:
+        issue = blocked.issue
+        return models.BlockedRow(
+            **structs.asdict(self._block(blocked)),
+            issue_id=issue.id,
+            issue_identifier=issue.identifier,
+            issue_url=issue.url,
+            title=issue.title,
+            agent=self._agent_of(issue, blocked.resume),
+            spent=self._spent(issue),
+            worker_host=None,
+            workspace_path=blocked.workspace_path,
+        )
+
+    def waiting(self, issue: Issue, reason: WaitingReason) -> models.WaitingRow:
+        return models.WaitingRow(
+            issue_id=issue.id,
+            issue_identifier=issue.identifier,
+            issue_url=issue.url,
+            title=issue.title,
+            state=issue.state,
+            reason=models.Reason(code=reason.code, message=reason.message),
+            agent=self._agent_of(issue),
+        )
+
+    def claimed(self, identifier: str) -> models.Issue | None:
+        """The issue of that identifier, if it is claimed."""
+        for run in self.state.running.values():
+            if run.issue.identifier == identifier:
+                return self.issue(run.issue, "running", run=run)
+        for retry in self.state.retrying.values():
+            if retry.issue.identifier == identifier:
+                return self.issue(retry.issue, "retrying", retry=retry)
+        for blocked in self.state.blocked.values():
+            if blocked.issue.identifier == identifier:
+                return self.issue(blocked.issue, "blocked", blocked=blocked)
+        return None
+
+    def unclaimed(self, identifier: str) -> models.Issue | None:
+        """The issue of that identifier, where it waits, or after its work."""
+        found = [each for each in self.state.results.values() if each.issue.identifier == identifier]
+        for result in found:
+            if result.status is not ResultStatus.OPEN:
+                status = "ready" if result.status is ResultStatus.READY else "ended"
+                return self.issue(result.issue, status)
+        for issue, reason in waiting(self.state, identifier=identifier):
+            parked = self.state.parked.get(issue.id)
+            return self.issue(issue, "waiting", reason=reason, path=parked.path if parked else None)
+        if found:  # it is nowhere else: it is about to be looked at
+            return self.issue(found[0].issue, "ended")
+        if self.runs:
+            issue_id = self.runs[0].issue_id
+            known = Issue(id=issue_id, identifier=identifier, title="", state="", dispatchable=False)
+            return self.issue(known, "ended")
+        return None
+
+    def result(self, result: Result) -> models.ReadyRow:
+        """What the runs of an issue came to: a row of `ready`."""
+        issue, delivered = result.issue, result.delivered
+        look: tuple[str, ...] = ()
+        if delivered is not None:
+            look = ways_to_look(issue.identifier, delivered.branch, self.workspace, pushed=delivered.pushed)
+        return models.ReadyRow(
+            issue_id=issue.id,
+            issue_identifier=issue.identifier,
+            issue_url=issue.url,
+            title=issue.title,
+            state=issue.state,
+            branch=delivered.branch if delivered else None,
+            commits=delivered.commits if delivered else 0,
+            files_changed=delivered.files_changed if delivered else 0,
+            insertions=delivered.insertions if delivered else 0,
+            deletions=delivered.deletions if delivered else 0,
+            turns=result.turns,
+            total_tokens=result.total_tokens,
+            cost_usd=result.cost_usd,
+            summary=result.summary,
+            pull_request_url=None,
+            push=_push(result),
+            push_failure=_failure(delivered.push_failure) if delivered else None,
+            look=look,
+            ended_at=self._moment(result.ended_ms),
+        )
+
+    def failed_push(self, result: Result) -> models.FailedPush:
+        """A delivered branch that `origin` does not have, and when it is pushed again."""
+        delivered = result.delivered
+        assert delivered is not None  # noqa: S101 - it is what was not pushed
+        assert delivered.push_failure is not None  # noqa: S101 - as above
+        due_ms = self.state.dues.get(Timer(TimerKind.PUSH, result.issue.id))
+        return models.FailedPush(
+            issue_identifier=result.issue.identifier,
+            branch=delivered.branch,
+            failure=_told(delivered.push_failure),
+            next_try_at=None if due_ms is None else self._moment(due_ms),
+        )
+
+    def issue(
+        self,
+        issue: Issue,
+        status: str,
+        *,
+        run: Running | None = None,
+        retry: Retry | None = None,
+        blocked: Blocked | None = None,
+        reason: WaitingReason | None = None,
+        path: str | None = None,
+    ) -> models.Issue:
+        memory = self._of(issue)
+        for claim in (retry, blocked):
+            path = claim.workspace_path if claim else path
+        attempt, claim, going = _attempt(run, retry), retry or blocked, run or retry
+        number, last = policy.attempt(going, self.state.settings) if going else (None, None)
+        resume = claim.resume if claim else None
+        report = run.report if run else blocked.report if blocked else None
+        result = self.state.results.get(issue.id)
+        if result is not None and result.delivered is None:
+            result = None
+        branch = report.branch if report else None
+        if branch is None and result is not None and result.delivered is not None:
+            branch = result.delivered.branch
+        return models.Issue(
+            generated_at=utc_text(self.now),
+            issue_id=issue.id,
+            issue_identifier=issue.identifier,
+            issue_url=issue.url,
+            title=issue.title,
+            state=issue.state,
+            status=status,
+            agent=agent_of_choice(run.agent) if run else self._agent_of(issue, resume),
+            workspace=models.Place(path=run.report.workspace_path if run else path, host=None, branch=branch),
+            attempts=models.Attempts(
+                number=number,
+                limit=last,
+                restart_count=max(attempt - 1, 0),
+                current_retry_attempt=attempt,
+                runs_started=memory.runs,
+            ),
+            running=self._run(run) if run else None,
+            retry=self._retry(retry) if retry else None,
+            blocked=self._block(blocked) if blocked else None,
+            waiting=models.Waiting(reason=models.Reason(code=reason.code, message=reason.message))
+            if reason
+            else None,
+            result=None if result is None else self.result(result),
+            runs=tuple(_past_run(record) for record in self.runs),
+            logs=models.Logs(codex_session_logs=_session_logs(run)),
+            recent_events=tuple(
+                models.Event(at=utc_text(one.at), event=one.event, message=one.message)
+                for one in memory.recent()
+            ),
+            last_error=blocked.failure.line if blocked else memory.last_error,
+            skills=memory.skills,
+            spent=self._spent(issue),
+            tracked={},
+            paused=self.state.paused,
+            budgets=_budgets(self.state),
+            tracker=self.tracker(),
+            journal=_journal(self.journal),
+        )
+
+    def _of(self, issue: Issue) -> IssueHistory:
+        return self.history.of(issue.id) or _NO_HISTORY
+
+    def _spent(self, issue: Issue) -> models.Spent:
+        """What an issue used of its budget."""
+        used = self.state.spent.get(issue.id) or Spent()
+        return models.Spent(tokens=used.tokens, turns=used.turns)
+
+    def _run(self, run: Running) -> models.Run:
+        report, memory = run.report, self._of(run.issue)
+        number, last = policy.attempt(run, self.state.settings)
+        return models.Run(
+            run_id=run.run_id,
+            state=run.issue.state,
+            stage=report.stage.value,
+            attempt=run.attempt,
+            attempt_number=number,
+            attempt_limit=last,
+            turn=run.turn,
+            stopping=None if run.stopping is None else run.stopping.value,
+            session_id=report.session_id,
+            turn_count=report.turn_count,
+            last_event=report.last_event,
+            last_message=report.last_message,
+            started_at=self._noted(memory.started_at, run.started_ms),
+            last_event_at=_text(memory.last_event_at)
+            if run.last_sign_ms is None
+            else self._noted(memory.last_event_at, run.last_sign_ms),
+            tokens=_tokens(report),
+            resumed_from=_resumed_from(run.resume),
+        )
+
+    def _retry(self, retry: Retry) -> models.Retry:
+        number, last = policy.attempt(retry, self.state.settings)
+        return models.Retry(
+            attempt=retry.attempt,
+            attempt_number=number,
+            attempt_limit=last,
+            due_at=self._moment(retry.due_ms),
+            error=retry.error,
+        )
+
+    def _block(self, blocked: Blocked) -> models.Block:
+        report, memory = blocked.report, self._of(blocked.issue)
+        return models.Block(
+            state=blocked.issue.state,
+            error=blocked.failure.message,
+            failure=_told(blocked.failure),
+            session_id=report.session_id if report else None,
+            blocked_at=self._noted(memory.blocked_at, blocked.blocked_ms),
+            last_event=report.last_event if report else None,
+            last_message=report.last_message if report else None,
+            last_event_at=_text(memory.last_event_at),
+            question=_question(blocked),
+            resumable=blocked.resume is not None and blocked.resume.thread is not None,
+            not_obeyed=tuple(
+                models.Remark(author=one.author, text=one.text) for one in blocked.comments.others
+            ),
+            answers_failure=_failure(blocked.comments.failure),
+        )
+
+    def _noted(self, noted: datetime | None, moment_ms: int) -> str:
+        """The time noted when it happened, which no jump of the clock moves; else as it looks from now."""
+        return self._moment(moment_ms) if noted is None else utc_text(noted)
+
+
+def _question(blocked: Blocked) -> str | None:
+    """What the agent wants to be told, in its own words where it gave any; `None` where it asks nothing."""
+    return blocked.question or (
+        blocked.failure.message if answerable(blocked.failure, blocked.question) else None
+    )
+
+
+def _resumed_from(resume: Resume | None) -> models.ResumedFrom | None:
+    """What a run goes on with; neither the question nor the answer, which may be long."""
+    if resume is None:
+        return None
+    thread = resume.thread
+    return models.ResumedFrom(
+        reason=resume.reason.value, thread_id=None if thread is None else thread.thread_id
+    )
+
+
+def _push(result: Result) -> str | None:
+    """Whether `origin` has the branch; `None` where it was not to be pushed."""
+    delivered = result.delivered
+    if delivered is None:
+        return None
+    if delivered.push_failure is not None:
+        return "failed"
+    return "pushed" if delivered.pushed else None
+
+
+def _past_run(record: RunRecord) -> models.PastRun:
+    """A run as the journal remembers it; one that goes on has no end."""
+    return models.PastRun(
+        run_id=record.run_id,
+        attempt=record.attempt,
+        agent=record.agent_name,
+        started_at=_wall(record.started_wall_ms),
+        ended_at=None if record.ended_wall_ms is None else _wall(record.ended_wall_ms),
+        outcome=record.outcome,
+        reason=record.reason,
+        turns=record.turns,
+        total_tokens=record.total_tokens,
+        commits=record.commits,
+        branch=record.branch,
+    )
+
+
+def _wall(wall_ms: int) -> str:
+    return utc_text(datetime.fromtimestamp(wall_ms / 1000, UTC))
+
+
+def _attempt(run: Running | None, retry: Retry | None) -> int:
+    """The number of the attempt that runs or comes next; 0 is the first."""
+    if retry is not None:
+        return retry.attempt
+    return 0 if run is None else run.attempt or 0
+
+
+def _tokens(report: RunReport) -> models.Tokens:
+    return models.Tokens(
+        input_tokens=report.input_tokens,
+        output_tokens=report.output_tokens,
+        total_tokens=report.total_tokens,
+    )
+
+
+def _session_logs(run: Running | None) -> tuple[models.LogFile, ...]:
+    """What the agent wrote to stderr, as a path below the daemon's state directory."""
+    if run is None or run.agent_ms is None:
+        return ()
+    return (models.LogFile(label="stderr", path=f"logs/{run.run_id}.stderr.log", url=None),)
+
+
+def _names(skills: models.Skills) -> models.SkillNames:
+    malformed = (one.path for one in skills.problems if one.severity == "error")
+    return models.SkillNames(
+        listed=tuple(skill.name for skill in skills.listed),
+        dropped=tuple(skill.name for skill in skills.dropped if skill.reason != "search"),
+        malformed=tuple(dict.fromkeys(malformed)),
+    )
+
+
+def _failure(failure: Failure | None) -> models.Failure | None:
+    return None if failure is None else _told(failure)
+
+
+def _told(failure: Failure) -> models.Failure:
+    return models.Failure(
+        code=failure.category.value, message=failure.message, hint=failure.hint, where=failure.where
+    )
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else utc_text(moment)

@@ -1,0 +1,687 @@
+"""How every surface writes a moment; apart from the documents, because readers of them need nothing else."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+__all__ = ["utc_text"]
+
+
+# The documents of API v1: one type for each, from which the JSON and its schema are made.
+#
+# `documents` fills them, the API sends them, the command line reads them. `web.schema` makes JSON Schema of
+# them: docstrings and `_is` are the descriptions there.
+#
+# Within v1 fields are added, never removed or retyped. A field that is added has a default, so that an
+# answer of an earlier daemon can be read. What a reader does not know it leaves out. A field is always
+# sent, null where there is nothing to say, unless its type has `UnsetType`. Times are UTC, ISO-8601, to the
+# second. Texts are what trackers and agents wrote: `masking.masked` hides the secrets in them before a
+# document goes out.
+
+
+class Document(Struct, frozen=True):
+    """What all documents and their parts are made of."""
+
+
+def _is(description: str) -> Meta:
+    return Meta(description=description)
+
+
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Moment = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+IssueId = Annotated[str, _is("The tracker's own id.")]
+Identifier = Annotated[str, _is("The name for people and for routes.")]
+Title = Annotated[str, _is("Untrusted text of the tracker.")]
+TrackerState = Annotated[str, _is("In the tracker's spelling.")]
+Host = Annotated[str | None, _is("Null on this machine.")]
+WorkspacePath = Annotated[str | None, _is("Absolute; null until the workspace exists.")]
+AttemptLimit = Annotated[
+    Positive, _is("After this attempt a person is asked, unless an attempt makes progress before.")
+]
+Digest = Annotated[str | None, _is("Of the whole file, in hex.")]
+
+
+# --- parts -----------------------------------------------------------------------------------------------
+
+
+class Failure(Document, frozen=True, kw_only=True):
+    """What went wrong, and what to do."""
+
+    code: Annotated[str, _is("A stable category.")]
+    message: str
+    hint: str | None
+    where: Annotated[str | None, _is("path:line of the workflow file.")]
+
+
+class Reason(Document, frozen=True, kw_only=True):
+    """Why it does not run, in the words of the scheduler."""
+
+    code: Annotated[
+        str,
+        _is(
+            "Stable: no_slot, no_state_slot, label_missing, not_dispatchable, blocker_running, "
+            "workflow_invalid, draining, paused, day_budget, agent_limited, starting, deferred and others."
+        ),
+    ]
+    message: str
+
+
+class Agent(Document, frozen=True, kw_only=True):
+    """Which agent has an issue, or would get it if its run began now."""
+
+    name: Annotated[str, _is("As WORKFLOW.md calls it.")]
+    kind: Annotated[str | None, _is("codex, claude, acp or command; null where it is not told any more.")]
+    model: Annotated[str | None, _is("As it is configured; null leaves it to the agent.")]
+    reason: Annotated[str, _is("Why it is this one, in words.")]
+    instead_of: Annotated[str | None, _is("The agent that the rules ask for, where another takes its place.")]
+
+
+class AgentLimit(Document, frozen=True, kw_only=True):
+    """Nobody is given to the agent for a while."""
+
+    until: Moment
+    code: Annotated[str, _is("agent_rate_limited or agent_usage_limit.")]
+    message: Annotated[str, _is("As the agent told it.")]
+    times: Annotated[Positive, _is("How often in a row.")]
+
+
+class AgentInUse(Document, frozen=True, kw_only=True):
+    """An agent that an issue may be given to."""
+
+    name: Annotated[str, _is("As WORKFLOW.md calls it.")]
+    kind: Annotated[str, _is("codex, claude, acp or command.")]
+    model: Annotated[str | None, _is("As it is configured; null leaves it to the agent.")]
+    limited: AgentLimit | None
+
+
+class Tokens(Document, frozen=True, kw_only=True):
+    """Absolute counts."""
+
+    input_tokens: Count
+    output_tokens: Count
+    total_tokens: Count
+
+
+class Totals(Document, frozen=True, kw_only=True):
+    """Sums over all runs since the start."""
+
+    input_tokens: Count
+    output_tokens: Count
+    total_tokens: Count
+    seconds_running: Annotated[float, Meta(ge=0), _is("Agent time, running sessions included.")]
+
+
+class Spent(Document, frozen=True, kw_only=True):
+    """What an issue used of its budget since it was first started, or last unblocked."""
+
+    tokens: Count
+    turns: Count
+
+
+class ResumedFrom(Document, frozen=True, kw_only=True):
+    """What a run goes on with."""
+
+    reason: Annotated[str, _is("interrupted, or answered: a person answered the question.")]
+    thread_id: Annotated[str | None, _is("The agent's conversation that goes on; null where it began anew.")]
+
+
+class Remark(Document, frozen=True, kw_only=True):
+    """A comment on an issue."""
+
+    author: str
+    text: Annotated[str, _is("Its first line.")]
+
+
+# --- skills ----------------------------------------------------------------------------------------------
+
+
+class ListedSkill(Document, frozen=True, kw_only=True):
+    """A skill in the session's text."""
+
+    name: str
+    path: Annotated[str, _is("Below the workspace, or below agent.skills.user_path.")]
+    sha256: Digest
+    seen: Annotated[
+        bool, _is("The session named the file to a tool or asked for the skill; a lower bound.")
+    ] = False
+
+
+class DroppedSkill(Document, frozen=True, kw_only=True):
+    """A usable skill that was left out."""
+
+    name: str
+    reason: str
+
+
+class SkillProblem(Document, frozen=True, kw_only=True):
+    """Something wrong with a file."""
+
+    path: str
+    code: str
+    severity: Annotated[str, _is("error, warning or info.")]
+    line: int | None = None
+    column: int | None = None
+    sha256: Digest = None
+
+
+class Skills(Document, frozen=True, kw_only=True):
+    """The skills of the latest run."""
+
+    commit: Annotated[str | None, _is("Of which the repository's skills are, as far as it is known.")] = None
+    listed: tuple[ListedSkill, ...] = ()
+    dropped: tuple[DroppedSkill, ...] = ()
+    problems: tuple[SkillProblem, ...] = ()
+
+
+class SkillNames(Document, frozen=True, kw_only=True):
+    """The skills of a running session, in short."""
+
+    listed: Annotated[tuple[str, ...], _is("Names.")]
+    dropped: Annotated[tuple[str, ...], _is("Names.")]
+    malformed: Annotated[tuple[str, ...], _is("Paths of files that could not be used.")]
+
+
+class SkillsTotals(Document, frozen=True, kw_only=True):
+    """Sums over all runs since the start."""
+
+    runs: Count = 0
+    listed: Count = 0
+    dropped: Annotated[Count, _is("Names that there was no room for.")] = 0
+    malformed: Annotated[Count, _is("Files with an error, once per run.")] = 0
+
+
+# --- what holds for all issues ---------------------------------------------------------------------------
+
+
+class Spender(Document, frozen=True, kw_only=True):
+    """The run that used the last of the budget of a day."""
+
+    issue_identifier: Annotated[str, _is("Its issue.")]
+    agent: Annotated[str, _is("The agent that reported it, by name.")]
+    tokens: Annotated[Count, _is("Tokens of the run when it did.")]
+
+
+class Budgets(Document, frozen=True, kw_only=True):
+    """What issues may use, and what they used today. Null is without limit."""
+
+    day: Annotated[str | None, _is("The day that is counted, YYYY-MM-DD, UTC; null before it is known.")]
+    day_tokens: Annotated[Count, _is("Tokens that all issues used on that day.")]
+    used_up_by: Annotated[
+        Spender | None,
+        _is("Whose report used up the budget of the day; null while some is left, and after a restart."),
+    ]
+    max_tokens_per_day: Annotated[Count | None, _is("agent.budget.max_tokens_per_day")]
+    max_tokens_per_issue: Annotated[Count | None, _is("agent.budget.max_tokens_per_issue")]
+    max_turns_per_issue: Annotated[Count | None, _is("agent.budget.max_turns_per_issue")]
+    max_turns_without_progress: Annotated[Count | None, _is("agent.budget.max_turns_without_progress")]
+    max_attempts_without_progress: Annotated[Count, _is("agent.budget.max_attempts_without_progress")]
+
+
+class Tracker(Document, frozen=True, kw_only=True):
+    """How the tracker answers."""
+
+    circuit: Annotated[
+        str,
+        _is(
+            "closed: it is asked as usual; open: it is left alone until then; "
+            "half_open: one question decides."
+        ),
+    ]
+    failures_in_a_row: Annotated[Count, _is("Questions in a row that went wrong.")]
+    until: Annotated[Moment | None, _is("When it is asked again; null unless the circuit is open.")]
+    asks_next_at: Annotated[
+        Moment | None, _is("When the next question is due; null while an answer is waited for.")
+    ]
+    last_error: Annotated[str | None, _is("Why the last of them went wrong.")]
+
+
+class JournalHealth(Document, frozen=True, kw_only=True):
+    """Whether what happens is remembered over a restart."""
+
+    state: Annotated[str, _is("ok, or memory: it is not.")]
+    reason: Annotated[str | None, _is("What is wrong with the journal.")]
+    hint: Annotated[str | None, _is("What to do about it.")]
+
+
+class SkippedRecord(Document, frozen=True, kw_only=True):
+    """An issue of which nothing is known, because its record cannot be read."""
+
+    where: Annotated[str | None, _is("path:line, where there is one.")]
+    message: str
+    hint: str | None
+
+
+class DaemonHealth(Document, frozen=True, kw_only=True):
+    """Whether the daemon does its work."""
+
+    status: Annotated[
+        str, _is("starting, ok, degraded (poll_failure or workflow_failure says why) or draining.")
+    ]
+    polls: Annotated[Count, _is("Polls since the start, failed ones included.")]
+    last_poll_at: Annotated[Moment | None, _is("When the tracker last answered a poll.")]
+    poll_failure: Failure | None
+    workflow_failure: Failure | None
+    skipped_records: Annotated[
+        tuple[SkippedRecord, ...],
+        Meta(extra_json_schema={"maxItems": 50}),
+        _is("Malformed records that the last answered poll left out; the first 50."),
+    ]
+
+
+class Polling(Document, frozen=True, kw_only=True):
+    """The poll cycle."""
+
+    checking: Annotated[bool, _is("A cycle is under way.")]
+    next_poll_in_ms: Count | None
+    poll_interval_ms: Count
+
+
+# --- one issue -------------------------------------------------------------------------------------------
+
+
+class Run(Document, frozen=True, kw_only=True):
+    """The run under way."""
+
+    run_id: str
+    state: str
+    stage: Annotated[
+        str, _is("preparing_workspace, building_prompt, launching_agent, streaming_turn or finishing.")
+    ]
+    attempt: Annotated[int | None, _is("Null on the first attempt.")]
+    attempt_number: Annotated[Positive, _is("The attempt that runs, counted from 1 as people count.")]
+    attempt_limit: AttemptLimit
+    turn: Annotated[Count, _is("The turn that runs, from 1.")]
+    stopping: Annotated[str | None, _is("Why the run was asked to stop.")]
+    session_id: str | None
+    turn_count: Annotated[Count, _is("Turns that began in this run.")]
+    last_event: str | None
+    last_message: Annotated[str | None, _is("One line of the agent, for display.")]
+    started_at: Moment
+    last_event_at: Moment | None
+    tokens: Tokens
+    resumed_from: ResumedFrom | None
+
+
+class Retry(Document, frozen=True, kw_only=True):
+    """The attempt to come."""
+
+    attempt: Annotated[Count, _is("The attempt that comes next.")]
+    attempt_number: Annotated[Positive, _is("The attempt that comes next, counted from 1 as people count.")]
+    attempt_limit: AttemptLimit
+    due_at: Moment
+    error: Annotated[str | None, _is("Null after a clean end.")]
+
+
+class Block(Document, frozen=True, kw_only=True):
+    """What a person is asked for."""
+
+    state: str
+    error: Annotated[str, _is("What a person is asked for.")]
+    failure: Failure
+    session_id: str | None
+    blocked_at: Moment
+    last_event: str | None
+    last_message: str | None
+    last_event_at: Moment | None
+    question: Annotated[str | None, _is("What the agent asked, in its own words.")]
+    resumable: Annotated[bool, _is("Whether the agent's conversation goes on when the issue is tried again.")]
+    not_obeyed: Annotated[
+        tuple[Remark, ...],
+        _is(
+            "The newest comments on the issue that answer nothing, as their authors may not write to the "
+            "project: who wrote them, and their first lines."
+        ),
+    ]
+    answers_failure: Annotated[
+        Failure | None,
+        _is("Why the comments on the issue could not be read the last time; null where they could."),
+    ]
+
+
+class RunningRow(Run, frozen=True, kw_only=True):
+    """An agent is at work."""
+
+    issue_id: IssueId
+    issue_identifier: Identifier
+    issue_url: str | None
+    title: Title
+    agent: Agent
+    worker_host: Host
+    workspace_path: WorkspacePath
+    skills: SkillNames | None
+
+
+class RetryingRow(Retry, frozen=True, kw_only=True):
+    """The next attempt waits for its time."""
+
+    issue_id: IssueId
+    issue_identifier: Identifier
+    issue_url: str | None
+    title: Title
+    state: TrackerState
+    agent: Agent
+    last_error: Annotated[
+        str | None,
+        _is("The last failure of a run of it; `error` does not tell it while no slot is free."),
+    ]
+    worker_host: Host
+    workspace_path: WorkspacePath
+
+
+class BlockedRow(Block, frozen=True, kw_only=True):
+    """A person is asked."""
+
+    issue_id: IssueId
+    issue_identifier: Identifier
+    issue_url: str | None
+    title: Title
+    agent: Agent
+    spent: Spent
+    worker_host: Host
+    workspace_path: WorkspacePath
+
+
+class WaitingRow(Document, frozen=True, kw_only=True):
+    """A candidate that does not run."""
+
+    issue_id: IssueId
+    issue_identifier: Identifier
+    issue_url: str | None
+    title: Title
+    state: TrackerState
+    reason: Reason
+    agent: Agent
+
+
+class ReadyRow(Document, frozen=True, kw_only=True):
+    """Work that is ready for review: its issue has left the active states with delivered commits."""
+
+    issue_id: IssueId
+    issue_identifier: Identifier
+    issue_url: str | None
+    title: Title
+    state: TrackerState
+    branch: Annotated[str | None, _is("Where the work is.")]
+    commits: Annotated[Count, _is("How many the branch has of its own.")]
+    files_changed: Count
+    insertions: Annotated[Count, _is("Lines added.")]
+    deletions: Annotated[Count, _is("Lines removed.")]
+    turns: Annotated[Count, _is("Of all runs of the issue.")]
+    total_tokens: Annotated[Count, _is("Of all runs of the issue.")]
+    cost_usd: Annotated[
+        float | None, _is("What the agents said that the runs cost; null where none said it.")
+    ]
+    summary: Annotated[str | None, _is("The last words of the agent, one line; untrusted text.")]
+    pull_request_url: Annotated[str | None, _is("Null for now.")]
+    push: Annotated[str | None, _is("pushed or failed; null where nothing is to be pushed.")]
+    push_failure: Failure | None
+    look: Annotated[
+        tuple[str, ...], _is("Commands that show the work, or bring it into a clone; the simplest first.")
+    ]
+    ended_at: Annotated[Moment, _is("When its last run ended; UTC, to the second.")]
+
+
+Row = RunningRow | RetryingRow | BlockedRow | WaitingRow | ReadyRow
+
+
+class FailedPush(Document, frozen=True, kw_only=True):
+    """A delivered branch that `origin` does not have although workspace.push asks for it."""
+
+    issue_identifier: Identifier
+    branch: str
+    failure: Failure
+    next_try_at: Annotated[
+        Moment | None,
+        _is(
+            "When it is pushed again; null while that is under way, or not before the next delivery or start."
+        ),
+    ]
+
+
+class PastRun(Document, frozen=True, kw_only=True):
+    """A run as the journal remembers it."""
+
+    run_id: str
+    attempt: Annotated[int | None, _is("Null for a first attempt.")]
+    agent: Annotated[str | None, _is("By name.")]
+    started_at: Moment
+    ended_at: Annotated[Moment | None, _is("Null while it goes on.")]
+    outcome: Annotated[
+        str | None,
+        _is("How it ended: succeeded, failed, timed_out, input_required, canceled or interrupted."),
+    ]
+    reason: Annotated[str | None, _is("Why it ended so, in one line.")]
+    turns: Count
+    total_tokens: Count
+    commits: Count
+    branch: str | None
+
+
+class Place(Document, frozen=True, kw_only=True):
+    """Where it is worked on."""
+
+    path: str | None
+    host: Host
+    branch: Annotated[str | None, _is("The issue's branch, where the daemon knows it.")]
+
+
+class Attempts(Document, frozen=True, kw_only=True):
+    """How often it was tried."""
+
+    number: Annotated[
+        Positive | None, _is("The attempt that runs or comes next, counted from 1; null where none does.")
+    ]
+    limit: Annotated[
+        Positive | None,
+        _is("After this attempt a person is asked, unless an attempt makes progress before."),
+    ]
+    restart_count: Annotated[Count, _is("Attempts after the first retry.")]
+    current_retry_attempt: Annotated[Count, _is("The attempt that runs or comes next; 0 is the first.")]
+    runs_started: Annotated[Count, _is("Runs of the issue in this daemon's life.")]
+
+
+class Waiting(Document, frozen=True, kw_only=True):
+    """Why it waits."""
+
+    reason: Reason
+
+
+class LogFile(Document, frozen=True, kw_only=True):
+    """One file."""
+
+    label: str
+    path: Annotated[str, _is("Below the daemon's state directory.")]
+    url: str | None
+
+
+class Logs(Document, frozen=True, kw_only=True):
+    """Files of the session."""
+
+    codex_session_logs: tuple[LogFile, ...]
+
+
+class Event(Document, frozen=True, kw_only=True):
+    """Something that happened, oldest first."""
+
+    at: Moment
+    event: str
+    message: str
+
+
+# --- answers ---------------------------------------------------------------------------------------------
+
+
+class Counts(Document, frozen=True, kw_only=True):
+    """Rows by status."""
+
+    running: Count
+    retrying: Count
+    blocked: Count
+    waiting: Count
+    ready: Count
+
+
+class Slots(Document, frozen=True, kw_only=True):
+    """Agents that may run at once, and how many do."""
+
+    used: Count
+    limit: Count
+
+
+class State(Document, frozen=True, kw_only=True):
+    """The whole daemon at one moment."""
+
+    generated_at: Moment
+    health: DaemonHealth
+    counts: Counts
+    slots: Slots
+    running: tuple[RunningRow, ...]
+    retrying: tuple[RetryingRow, ...]
+    blocked: tuple[BlockedRow, ...]
+    waiting: Annotated[
+        tuple[WaitingRow, ...],
+        _is("In the order in which they would start; the first ones, where the query bounds it."),
+    ]
+    waiting_by_reason: Annotated[
+        dict[str, Positive],
+        _is("How many issues wait for each reason, by its code, whatever the query selects."),
+    ]
+    waiting_left_out: Annotated[
+        Count, _is("How many selected issues wait and have no row, because the query bounds the list.")
+    ]
+    ready: Annotated[tuple[ReadyRow, ...], _is("The newest first.")]
+    failed_pushes: tuple[FailedPush, ...]
+    codex_totals: Totals
+    skills_totals: SkillsTotals
+    rate_limits: Annotated[dict[str, Any] | None, _is("The newest payload of the agent, as it sent it.")]
+    agents: Annotated[tuple[AgentInUse, ...], _is("Agents that issues may be given to, the default first.")]
+    polling: Polling
+    drain: Annotated[str, _is("no, draining or exited.")]
+    paused: Annotated[bool, _is("An operator paused the daemon: nothing new starts.")]
+    budgets: Budgets
+    tracker: Tracker
+    journal: JournalHealth | None
+    version: Annotated[str, _is("Of the program that answers.")] | UnsetType = UNSET
+    commit: (
+        Annotated[str | None, _is("The commit it was made of, seven digits; null where that cannot be told.")]
+        | UnsetType
+    ) = UNSET
+
+
+class Issue(Document, frozen=True, kw_only=True):
+    """One issue that the daemon knows now."""
+
+    generated_at: Moment
+    issue_id: IssueId
+    issue_identifier: Identifier
+    issue_url: str | None
+    title: Annotated[str, _is("Untrusted text of the tracker; empty where only the journal knows the issue.")]
+    state: Annotated[str, _is("In the tracker's spelling; empty where only the journal knows the issue.")]
+    status: Annotated[str, _is("running, retrying, blocked, waiting, ready or ended.")]
+    agent: Agent
+    workspace: Place
+    attempts: Attempts
+    running: Run | None
+    retry: Retry | None
+    blocked: Block | None
+    waiting: Waiting | None
+    result: ReadyRow | None
+    runs: Annotated[tuple[PastRun, ...], _is("The last 50 that the journal remembers, the newest first.")]
+    logs: Logs
+    recent_events: tuple[Event, ...]
+    last_error: str | None
+    skills: Skills | None
+    spent: Spent
+    tracked: Annotated[dict[str, Any], _is("Reserved.")]
+    paused: Annotated[bool, _is("An operator paused the daemon: nothing new starts.")]
+    budgets: Budgets
+    tracker: Tracker
+    journal: JournalHealth | None
+
+
+class Prompt(Document, frozen=True, kw_only=True):
+    """What a dispatch would send now."""
+
+    issue_identifier: str
+    source: Annotated[str, _is("daemon, or files where no daemon runs.")]
+    attempt: Annotated[int | None, _is("As the template sees it.")]
+    agent: Agent
+    envelope: Annotated[str | None, _is("The system-level text.")]
+    prompt: Annotated[str, _is("The prompt of the first turn.")]
+    skills: Skills
+    note: Annotated[str | None, _is("Why skills are missing that a dispatch might find.")]
+
+
+class Refresh(Document, frozen=True, kw_only=True):
+    """A poll was asked for."""
+
+    queued: bool
+    coalesced: Annotated[bool, _is("It shares a poll that is under way or due.")]
+    requested_at: Moment
+    operations: tuple[str, ...]
+
+
+class Verb(Document, frozen=True, kw_only=True):
+    """What an operator asked for is done."""
+
+    verb: Annotated[str, _is("stop, retry, unblock, answer, pause, resume or drain.")]
+    issue_identifier: Annotated[str | None, _is("Null where it is about the daemon.")]
+    changed: Annotated[
+        bool, _is("False where the daemon was already as asked for: paused, not paused, draining.")
+    ]
+    message: Annotated[str, _is("What happens now, in one line.")]
+    requested_at: Moment
+
+
+class Health(Document, frozen=True, kw_only=True):
+    """The event loop answers."""
+
+    status: Annotated[str, Meta(extra_json_schema={"const": "ok"})] = "ok"
+
+
+class Delivered(Document, frozen=True, kw_only=True):
+    """What a tracker is told that sent something."""
+
+    status: Annotated[str, _is("accepted, duplicate, ignored or handshake.")]
+
+
+class Description(Document, frozen=True, kw_only=True):
+    """An OpenAPI 3.1 document."""
+
+    openapi: str
+    paths: dict[str, Any]
+
+
+class ErrorFacts(Document, frozen=True, kw_only=True):
+    """What went wrong."""
+
+    code: Annotated[str, _is("Stable.")]
+    message: str
+    hint: Annotated[str, _is("What to do next.")] | UnsetType = UNSET
+
+
+class Error(Document, frozen=True, kw_only=True):
+    """The envelope of every error."""
+
+    error: ErrorFacts
+    generated_at: Moment | UnsetType = UNSET
+
+
+# --- questions -------------------------------------------------------------------------------------------
+
+
+class Answer(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A person's answer to the question of an agent."""
+
+    text: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 20_000})]
+
+
+class Trigger(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nothing to say."""
+
+
+def utc_text(moment: datetime) -> str:
+    """The moment as the API shows it: UTC, ISO-8601, to the second."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,279 @@
+"""Skills as tables for people; what their files say is shown as text and nothing else."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import click
+from msgspec import structs
+from rich.table import Table
+
+from symphony.cli.documents import (
+    FileProblem,
+    FoundSkill,
+    HiddenSkill,
+    ShownSkill,
+    SkillBlock,
+    SkillDetail,
+    SkillHits,
+    SkillListing,
+    SkillRoot,
+    UnlistedSkill,
+)
+from symphony.cli.formatting import cell, plural
+from symphony.cli.render.status import console_for, print_blocks
+from symphony.cli.skill_roots import SkillsPlace
+from symphony.skills import Block, DropReason, Severity, SkillSet
+from symphony.skills.activate import Content, ContentError, read_content
+from symphony.skills.digest import digests_of
+from symphony.skills.lint import text_lines
+from symphony.skills.loader import anchored
+from symphony.skills.model import Problem, Skill, SkillOptions, clean
+from symphony.skills.search import Hit
+
+__all__ = [
+    "block_document",
+    "detail",
+    "detail_lines",
+    "hits_document",
+    "listing",
+    "print_folders",
+    "print_hits",
+    "print_listing",
+    "problem_documents",
+    "visible",
+]
+
+
+# Fills what the `skills` commands print: all skills, one, the block, what a search or a check finds.
+
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def listing(
+    found: SkillSet,
+    block: Block,
+    options: SkillOptions,
+    *,
+    uncommitted: Iterable[str],
+    digests: Mapping[str, str] = _NONE,
+) -> SkillListing:
+    """All skills; `digests` are SHA-256 in hex by the paths of files."""
+    return SkillListing(
+        roots=tuple(SkillRoot(scope=root.scope.value, path=root.path) for root in found.roots),
+        skills=tuple(_shown(skill, block, options, digests.get(skill.path)) for skill in found.skills),
+        shadowed=tuple(
+            HiddenSkill(name=one.name, path=one.path, scope=one.scope.value, by=one.by)
+            for one in found.shadowed
+        ),
+        problems=problem_documents(found.problems),
+        uncommitted=tuple(sorted(uncommitted)),
+    )
+
+
+def _shown(skill: Skill, block: Block, options: SkillOptions, sha256: str | None) -> ShownSkill:
+    included = not options.include or skill.name in options.include
+    return ShownSkill(
+        name=skill.name,
+        description=skill.description,
+        when_to_use=skill.when_to_use,
+        path=skill.path,
+        scope=skill.scope.value,
+        enabled=options.enabled and included and skill.name not in options.disabled_skills,
+        listed=skill.name in block.listed,
+        sha256=sha256,
+        phases=tuple(skill.phases),
+        priority=skill.priority,
+    )
+
+
+def block_document(found: SkillSet, block: Block) -> SkillBlock:
+    """What goes into a prompt."""
+    return SkillBlock(
+        block=block.text,
+        listed=tuple(block.listed),
+        dropped=tuple(UnlistedSkill(name=one.name, reason=one.reason.value) for one in block.dropped),
+        shortened=tuple(block.shortened),
+        problems=problem_documents(found.problems),
+    )
+
+
+def detail(
+    workspace: Path, found: SkillSet, name: str, block: Block, options: SkillOptions
+) -> SkillDetail | None:
+    """One skill with what it hides, what is wrong with it, and its text; `None` where none has this name."""
+    skill = next((one for one in found.skills if one.name == name), None)
+    if skill is None:
+        return None
+    content: Content | None
+    try:
+        content = read_content(*anchored(skill.scope, skill.path, workspace, options))
+    except ContentError:
+        content = None
+    sha256 = digests_of(workspace, [skill], options).get(skill.path)
+    return SkillDetail(
+        **structs.asdict(_shown(skill, block, options, sha256)),
+        file=str(found.file(skill)),
+        shadows=tuple(one.path for one in found.shadowed if one.by == skill.path),
+        problems=problem_documents(one for one in found.problems if one.path == skill.path),
+        body=None if content is None else content.body,
+        cut=content is not None and content.cut,
+        files=() if content is None else tuple(content.files),
+        more_files=0 if content is None else content.more_files,
+    )
+
+
+def hits_document(
+    query: str,
+    hits: Iterable[Hit],
+    block: Block,
+    options: SkillOptions,
+    *,
+    digests: Mapping[str, str] = _NONE,
+) -> SkillHits:
+    """What a search finds, the best first."""
+    return SkillHits(
+        query=query,
+        hits=tuple(
+            FoundSkill(
+                **structs.asdict(_shown(hit.skill, block, options, digests.get(hit.skill.path))),
+                score=hit.score,
+            )
+            for hit in hits
+        ),
+    )
+
+
+def problem_documents(problems: Iterable[Problem]) -> tuple[FileProblem, ...]:
+    """What is wrong with files."""
+    return tuple(
+        FileProblem(
+            path=one.path,
+            severity=one.severity.value,
+            code=one.code.value,
+            line=one.line,
+            column=one.column,
+            message=one.message,
+            hint=one.hint,
+        )
+        for one in problems
+    )
+
+
+_MAX_LINES: Final = 500
+_FIELDS: Final = (
+    "name",
+    "description",
+    "when_to_use",
+    "path",
+    "scope",
+    "enabled",
+    "listed",
+    "sha256",
+    "phases",
+    "priority",
+    "shadows",
+    "files",
+)
+
+_REASONS = {
+    DropReason.COUNT: "over the cap",
+    DropReason.BUDGET: "over budget",
+    DropReason.DISABLED: "disabled",
+    DropReason.NOT_INCLUDED: "not included",
+}
+
+
+def print_listing(found: SkillSet, block: Block, place: SkillsPlace) -> None:
+    """A line per skill; below, what is wrong with files that are none."""
+    if found.skills:
+        print_blocks(console_for(), _listing(found, block, place))
+    paths = {skill.path for skill in found.skills}
+    others = [one for one in found.problems if one.path not in paths and one.severity is not Severity.INFO]
+    for line in text_lines(others, place.below):
+        click.echo(line)
+
+
+def _listing(found: SkillSet, block: Block, place: SkillsPlace) -> Table:
+    unseen = place.uncommitted()
+    dropped = {one.name: _REASONS[one.reason] for one in block.dropped}
+    problems = Counter(one.path for one in found.problems if one.severity is not Severity.INFO)
+    table = _table("NAME", "SCOPE", "LISTED", "WHEN TO USE", "PROBLEMS")
+    for skill in found.skills:
+        if not place.options.enabled:
+            listed = "off"
+        elif skill.name not in block.listed:
+            listed = dropped.get(skill.name, "no")
+        else:
+            listed = "not committed" if skill.path in unseen else "yes"
+        count = problems[skill.path]
+        table.add_row(
+            cell(skill.name),
+            cell(skill.scope.value),
+            cell(listed),
+            cell(skill.text),
+            cell(plural(count, "warning") if count else ""),
+        )
+    return table
+
+
+def print_hits(hits: Iterable[Hit]) -> None:
+    """A line per hit."""
+    table = _table("NAME", "WHEN TO USE", "PATH")
+    for hit in hits:
+        table.add_row(cell(hit.skill.name), cell(hit.skill.text), cell(hit.skill.path))
+    print_blocks(console_for(), table)
+
+
+def print_folders(folders: Iterable[tuple[str, int, int]]) -> None:
+    """A line per folder of a source: how many skills it has, and how many of them cannot be taken."""
+    table = _table("FOLDER", "SKILLS", "NOT USABLE")
+    for folder, count, bad in folders:
+        table.add_row(cell(folder), cell(count), cell(bad or ""))
+    print_blocks(console_for(), table)
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        table.add_column(name, no_wrap=name not in {"WHEN TO USE", "PATH"}, overflow="fold")
+    return table
+
+
+def detail_lines(skill: SkillDetail, found: SkillSet, below: str) -> Iterator[str]:
+    """The fields, the problems, then at most 500 lines of text in which nothing steers a terminal."""
+    for name in _FIELDS:
+        value = getattr(skill, name)
+        if value not in (None, "", ()):
+            yield clean(f"{name}: {_plain(value)}")
+    yield from text_lines((one for one in found.problems if one.path == skill.path), below)
+    if skill.body is None:
+        return
+    yield ""
+    lines = skill.body.split("\n")
+    yield from map(visible, lines[:_MAX_LINES])
+    if len(lines) > _MAX_LINES or skill.cut:
+        yield f"(more in {clean(skill.file)})"
+
+
+def visible(line: str) -> str:
+    """The line with each character that is no text written as its escape."""
+    if line.isprintable():
+        return line
+    return "".join(one if one.isprintable() or one == "\t" else _escaped(one) for one in line)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _plain(value: object) -> str:
+    match value:
+        case tuple():
+            return ", ".join(map(str, value))
+        case bool():
+            return "yes" if value else "no"
+    return str(value)

@@ -1,0 +1,190 @@
+"""Which repository's skills are meant, and by which options: those that a run would have."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from symphony.cli.failures import CommandError, ExitCode, warn
+from symphony.cli.options import WORKFLOW_HELP, current_directory, nearest_workflow
+from symphony.cli.repository import git, uncommitted_skills
+
+if TYPE_CHECKING:
+    from symphony.config.settings import SkillsSettings, WorkspaceSettings
+    from symphony.skills import Block, SkillOptions, SkillSet
+
+__all__ = ["SkillsPlace", "of_a_place"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillsPlace:
+    """A workspace and the choices about its skills.
+
+    Attributes:
+        workspace: absolute.
+        below: the same as a person would name it from the current directory.
+        pinned: a run reads the base branch's commit in place of the folder (`source: base_branch`).
+        cloned: sessions work in clones, so that they see what is committed.
+        base_branch: the branch that clones begin at; `None` for the one that is checked out.
+    """
+
+    workspace: Path
+    below: str
+    options: "SkillOptions"
+    pinned: bool = False
+    cloned: bool = False
+    base_branch: str | None = None
+
+    def load(self) -> "SkillSet":
+        """The skills, also where `enabled` is off: whoever asks wants to see them."""
+        from symphony.skills import load
+        from symphony.skills.lint import with_advice
+
+        options = replace(self.options, enabled=True)
+        return with_advice(self.workspace, options, load(self.workspace, options))
+
+    def block(self, skill_set: "SkillSet") -> "Block":
+        """What a run would be told of them; nothing where `enabled` is off."""
+        from symphony.skills import Block, render
+
+        return render(skill_set, self.options) if self.options.enabled else Block(text=None)
+
+    def uncommitted(self) -> frozenset[str]:
+        """Paths of SKILL.md files, below the workspace, that no session sees before they are committed."""
+        roots = (self.options.path, *self.options.extra_paths)
+        unseen = uncommitted_skills(self.workspace, roots, self.base_branch) if self.cloned else None
+        return frozenset() if unseen is None else frozenset(unseen.names)
+
+    def warn_of_differences(self) -> None:
+        """Say what a run would see otherwise."""
+        if self.options.enabled and (unseen := self.uncommitted()):
+            names = ", ".join(sorted(unseen))
+            warn(f"no session sees what is not committed: git add and commit {names}")
+        if not self.options.enabled:
+            warn("agent.skills.enabled is false: sessions are told of no skill")
+        elif self.pinned:
+            warn("agent.skills.source is base_branch: sessions read its commit, and this is the folder")
+
+    def home(self, *, user: bool) -> Path:
+        """The directory that new skills go to; it need not be there yet.
+
+        Raises:
+            CommandError: there is none, it leads out of the workspace, or it is one skill itself.
+        """
+        if user and not self.options.user_paths:
+            hint = "set agent.skills.user_path in WORKFLOW.md, or leave --user away"
+            raise CommandError.of("there is no place for skills of a user", hint=hint)
+        root = self.workspace / self.options.path
+        if user:
+            root = Path(self.options.user_paths[0]).expanduser()
+        if not user and not _is_inside(root, self.workspace):
+            hint = "name a path below the workspace, and no link out of it"
+            raise CommandError.of(f"{self.options.path} leads out of the workspace", hint=hint)
+        if (root / "SKILL.md").exists():
+            raise CommandError.of(f"{root} is one skill itself", hint="name the directory above with --path")
+        return root
+
+
+def of_a_place(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--path` and `--workflow`; the command gets them as one `place`."""
+
+    @wraps(command)
+    def run(*args: Any, path: str | None, workflow: Path | None, **options: Any) -> Any:
+        return command(*args, place=_place(path, workflow, os.environ), **options)
+
+    for option in (
+        click.option(
+            "--workflow",
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            help=WORKFLOW_HELP,
+        ),
+        click.option(
+            "--path",
+            metavar="PATH",
+            help="Where the skills are in the repository.  [default: agent.skills.path]",
+        ),
+    ):
+        run = option(run)
+    return run
+
+
+def _place(path: str | None, workflow: Path | None, environment: Mapping[str, str]) -> SkillsPlace:
+    """The repository is that of the named file, else that of the current directory."""
+    base = _repository(current_directory() if workflow is None else workflow.absolute().parent)
+    section, clones = _sections(workflow or nearest_workflow(), environment, asked=workflow is not None)
+    options = _bound(section)
+    return SkillsPlace(
+        workspace=base,
+        below=os.path.relpath(base),
+        options=options if path is None else replace(options, path=path),
+        pinned=section.source == "base_branch",
+        cloned=clones is not None and clones.repo is not None,
+        base_branch=None if clones is None else clones.base_branch,
+    )
+
+
+def _repository(directory: Path) -> Path:
+    """The top of the repository that holds the directory; the directory itself where there is none."""
+    if directory.is_dir():
+        done = git(directory, "rev-parse", "--show-toplevel")
+        if done.returncode == 0 and done.stdout.strip():
+            return Path(done.stdout.removesuffix("\n"))
+    return directory
+
+
+def _bound(section: "SkillsSettings") -> "SkillOptions":
+    from symphony.daemon.context import options_of
+
+    return options_of(section)
+
+
+def _sections(
+    workflow: Path, environment: Mapping[str, str], *, asked: bool
+) -> "tuple[SkillsSettings, WorkspaceSettings | None]":
+    """`agent.skills` and `workspace` of a workflow file, whatever else is wrong with it.
+
+    The defaults of `agent.skills` where it has none; `workspace` is `None` where it is not known. What the
+    environment says goes before both.
+
+    Raises:
+        CommandError: the file was asked for and cannot be read, or a variable says nothing that can be meant.
+    """
+    # Imported here: `--help` of any command stays fast.
+    from symphony.config.errors import WorkflowError
+    from symphony.config.loader import read_workflow_file
+    from symphony.config.settings import AgentSettings, SkillsSettings, Variables, WorkspaceSettings
+    from symphony.daemon.admission import judge
+
+    try:
+        enabled = Variables.of(environment).agent_skills_enabled
+    except ValueError as error:
+        hint = "set it to true or false, or unset it"
+        message = "SYMPHONY_AGENT_SKILLS_ENABLED must be true or false"
+        raise CommandError.of(message, hint=hint, code=ExitCode.CONFIGURATION) from error
+    defaults = SkillsSettings(enabled=SkillsSettings().enabled if enabled is None else enabled)
+    if not asked and not workflow.exists():
+        return defaults, None
+    try:
+        judgement = judge(read_workflow_file(workflow), environment=environment, acknowledged=None)
+    except WorkflowError as error:
+        if asked:
+            raise CommandError(error.failure, code=ExitCode.CONFIGURATION) from error
+        failure = error.failure
+    else:
+        agent = judgement.sections.get("agent")
+        if isinstance(agent, AgentSettings):
+            workspace = judgement.sections.get("workspace")
+            return agent.skills, workspace if isinstance(workspace, WorkspaceSettings) else None
+        failure = judgement.failures[0]
+    place = "" if failure.where is None else f"{failure.where}: "
+    warn(f"{place}{failure.message}; the defaults of agent.skills hold")
+    return defaults, None
+
+
+def _is_inside(path: Path, workspace: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(workspace))

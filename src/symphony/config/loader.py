@@ -1,0 +1,514 @@
+"""The workflow in force: the last file content that was good, and how a newer one takes its place (CF8)."""
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import watchfiles
+
+from symphony.config.errors import (
+    FrontMatter,
+    Judge,
+    ProblemCollector,
+    SourceMap,
+    WorkflowError,
+    WorkflowWarning,
+    config_failure,
+)
+from symphony.config.secrets import referenced_variables
+from symphony.config.settings import AgentKinds, NamedAgent, Section, Settings
+from symphony.config.template import PromptTemplate
+from symphony.config.validation import review_settings
+from symphony.domain.failures import Category, Failure, SymphonyError
+from symphony.frontmatter import Code, FrontMatterError, Profile, Split, load, split
+
+__all__ = [
+    "Judgement",
+    "Rejected",
+    "Reloaded",
+    "Stamp",
+    "Workflow",
+    "WorkflowFile",
+    "WorkflowStore",
+    "judge_workflow",
+    "load_workflow",
+    "parse_workflow",
+    "read_workflow_file",
+]
+
+
+# `WORKFLOW.md` as one value: settings, prompt and warnings, or an error with everything that is wrong.
+
+
+_MAX_FILE_BYTES: Final = 1024 * 1024
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What tells one content of the file from another (CF8): times in nanoseconds, size in bytes."""
+
+    mtime_ns: int
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowFile:
+    """The bytes of a workflow file as read once; `path` is absolute."""
+
+    path: Path
+    data: bytes = field(repr=False)
+    stamp: Stamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflow:
+    """A workflow file that can be worked with.
+
+    Attributes:
+        path: absolute.
+        settings: typed and resolved.
+        template: the prompt of a first turn.
+        warnings: what is odd but does not stop anything, in the order found.
+        agents: those that an issue may be given to, by name.
+        secret_names: variables the `tracker` section refers to; no child process may see them (AG20).
+        variables: all that the file refers to.
+        stamp: of the content this was made from.
+        places: where its keys stand.
+    """
+
+    path: Path
+    settings: Settings
+    template: PromptTemplate
+    agents: Mapping[str, NamedAgent]
+    warnings: tuple[WorkflowWarning, ...]
+    secret_names: frozenset[str]
+    variables: frozenset[str]
+    stamp: Stamp
+    places: SourceMap = field(compare=False, repr=False)
+
+
+def load_workflow(
+    path: Path,
+    *,
+    environment: Mapping[str, str],
+    tracker_kinds: Collection[str],
+    agent_kinds: AgentKinds,
+) -> Workflow:
+    """Read and parse a workflow file; arguments and errors as of the two functions it is made of.
+
+    Raises:
+        WorkflowError: as `read_workflow_file` and `parse_workflow`.
+    """
+    file = read_workflow_file(path)
+    return parse_workflow(file, environment=environment, tracker_kinds=tracker_kinds, agent_kinds=agent_kinds)
+
+
+def read_workflow_file(path: Path) -> WorkflowFile:
+    """The content of the file with its stamp, both from one open file.
+
+    Raises:
+        WorkflowError: `missing_workflow_file` if it cannot be read (WF2), `workflow_parse_error` if it is
+            larger than 1 MiB.
+    """
+    path = path.absolute()
+    try:
+        data, status = _read(path)
+    except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
+        reason = getattr(error, "strerror", None) or str(error)
+        raise WorkflowError([_missing(path, reason)]) from error
+    if len(data) > _MAX_FILE_BYTES:
+        message = f"the file is larger than {_MAX_FILE_BYTES} bytes"
+        raise WorkflowError([_unparseable(message, f"{path}:1")])
+    digest = hashlib.sha256(data).hexdigest()
+    stamp = Stamp(mtime_ns=status.st_mtime_ns, size=len(data), sha256=digest)
+    return WorkflowFile(path=path, data=data, stamp=stamp)
+
+
+def _read(path: Path) -> tuple[bytes, os.stat_result]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not block us
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(0, "it is not a regular file")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(_MAX_FILE_BYTES + 1), status
+    finally:
+        os.close(descriptor)
+
+
+def _missing(path: Path, reason: str) -> Failure:
+    return config_failure(
+        f"cannot read {path}: {reason}",
+        category=Category.MISSING_WORKFLOW_FILE,
+        hint=f"name the file in it: {path / 'WORKFLOW.md'}"
+        if path.is_dir()
+        else "go to the repository, or name it with -C DIR or --workflow FILE; `symphony init` makes one",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """All that can be said about a file: `workflow` is there if, and only if, there are no failures.
+
+    `sections` are those that are sound in themselves, whatever is wrong elsewhere; `remains` is what is left
+    of the others without their wrong keys, and `told` which keys of those the file has. `failures` and
+    `warnings` stand in the order of the file, those of the prompt at the end.
+    """
+
+    places: SourceMap
+    failures: tuple[Failure, ...]
+    warnings: tuple[WorkflowWarning, ...]
+    sections: Mapping[str, Section]
+    workflow: Workflow | None
+    remains: Mapping[str, Section] = field(default_factory=dict)
+    told: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    agents: Mapping[str, NamedAgent] = field(default_factory=dict)
+
+
+def parse_workflow(
+    file: WorkflowFile,
+    *,
+    environment: Mapping[str, str],
+    tracker_kinds: Collection[str],
+    agent_kinds: AgentKinds,
+    judges: Sequence[Judge] = (),
+) -> Workflow:
+    """Make a `Workflow` of a file's bytes; pure. Arguments as of `judge_workflow`.
+
+    Raises:
+        WorkflowError: every problem found, each with its class (WF5, WF9, WF10) and `path:line`.
+    """
+    judgement = judge_workflow(
+        file,
+        environment=environment,
+        tracker_kinds=tracker_kinds,
+        agent_kinds=agent_kinds,
+        judges=judges,
+    )
+    if judgement.workflow is None:
+        raise WorkflowError(judgement.failures)
+    return judgement.workflow
+
+
+def judge_workflow(
+    file: WorkflowFile,
+    *,
+    environment: Mapping[str, str],
+    tracker_kinds: Collection[str],
+    agent_kinds: AgentKinds,
+    judges: Sequence[Judge] = (),
+) -> Judgement:
+    """Say everything about a file's bytes; pure, and it never raises.
+
+    Args:
+        file: what was read.
+        environment: variables that `$NAME` may refer to.
+        tracker_kinds: adapters that exist; the layer above knows them.
+        agent_kinds: agent backends that exist, with the models of their sections.
+        judges: what the layers above say about sections that are sound in themselves.
+    """
+    places = SourceMap(path=file.path, positions={}, first_line=1)
+    try:
+        data = _plain_text(file)
+        fences = _split(data, file.path)
+    except WorkflowError as error:
+        return Judgement(places=places, failures=error.failures, warnings=(), sections={}, workflow=None)
+
+    def judged(front: FrontMatter) -> ProblemCollector:
+        review = review_settings(
+            front, environment=environment, tracker_kinds=tracker_kinds, agent_kinds=agent_kinds
+        )
+        for judge in judges:
+            judge(review)
+        return review
+
+    failures: list[Failure] = []
+    review = _reviewed(fences, file.path, failures, judged)
+    template = _prompt(data, fences, file.path, failures)
+    return Judgement(
+        places=places if review is None else review.places,
+        failures=tuple(failures),
+        warnings=() if review is None else tuple(review.warnings),
+        sections={} if review is None else review.sections,
+        workflow=None if failures else _workflow(file, review, template),
+        remains={} if review is None else review.remains,
+        told={} if review is None else review.told,
+        agents={} if review is None else review.agents,
+    )
+
+
+def _workflow(
+    file: WorkflowFile, review: ProblemCollector | None, template: PromptTemplate | None
+) -> Workflow:
+    assert review is not None, "an unreadable front matter is a failure"  # noqa: S101 - told above
+    assert review.settings is not None, "settings that do not fit are failures"  # noqa: S101 - likewise
+    assert template is not None, "a prompt that does not parse is a failure"  # noqa: S101 - likewise
+    return Workflow(
+        path=file.path,
+        settings=review.settings,
+        template=template,
+        agents=review.agents,
+        warnings=tuple(review.warnings),
+        secret_names=referenced_variables(review.source.value.get("tracker")),
+        variables=referenced_variables(review.source.value),
+        stamp=file.stamp,
+        places=review.places,
+    )
+
+
+def _plain_text(file: WorkflowFile) -> bytes:
+    """The content with every newline form as LF (WF4); refuses what is not UTF-8 (WF11)."""
+    data = file.data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        line = 1 + data.count(b"\n", 0, error.start)
+        failure = _unparseable("the file is not UTF-8", f"{file.path}:{line}", hint="save it as UTF-8")
+        raise WorkflowError([failure]) from error
+    return data
+
+
+def _split(data: bytes, path: Path) -> Split | None:
+    try:
+        return split(data)
+    except FrontMatterError as error:
+        raise WorkflowError([_front_matter_failure(error, path)]) from error
+
+
+def _reviewed(
+    fences: Split | None,
+    path: Path,
+    failures: list[Failure],
+    judged: Callable[[FrontMatter], ProblemCollector],
+) -> ProblemCollector | None:
+    front = b"" if fences is None else fences.front
+    first_line = 1 if fences is None else fences.front_line
+    try:
+        document = load(front, profile=Profile.CORE, first_line=first_line)
+    except FrontMatterError as error:
+        failures.append(_front_matter_failure(error, path, closed=fences is None or fences.closed))
+        return None
+    review = judged(
+        FrontMatter(
+            places=SourceMap(path=path, positions=document.positions, first_line=first_line),
+            value=document.value,
+            present=fences is not None,
+        )
+    )
+    failures.extend(review.failures)
+    return review
+
+
+def _prompt(data: bytes, fences: Split | None, path: Path, failures: list[Failure]) -> PromptTemplate | None:
+    """The body as a template; the whole file is body where there is no front matter (WF3)."""
+    body = data.removeprefix(_BOM) if fences is None else data[fences.body_offset :]
+    first_line = 1 if fences is None else fences.body_line
+    try:
+        return PromptTemplate.parse(body.decode(), path=path, first_line=first_line)
+    except WorkflowError as error:
+        failures.extend(error.failures)
+        return None
+
+
+def _front_matter_failure(error: FrontMatterError, path: Path, *, closed: bool = True) -> Failure:
+    where = f"{path}:{error.line}"
+    if not closed:
+        return _unparseable(
+            f"the front matter begins in line 1 and does not end: {error.message}",
+            where,
+            hint='close it with a line that is "---" and nothing else, above the prompt',
+        )
+    if error.code is Code.DUPLICATE_KEY:
+        return _unparseable(error.message, where, hint="keep one of the two")
+    if error.code is Code.NOT_A_MAPPING:
+        return config_failure(
+            error.message,
+            category=Category.WORKFLOW_FRONT_MATTER_NOT_A_MAP,
+            where=where,
+            hint='write "key: value" lines between the two "---" lines',
+        )
+    return _unparseable(error.message, where)
+
+
+def _unparseable(message: str, where: str, *, hint: str | None = None) -> Failure:
+    return config_failure(message, category=Category.WORKFLOW_PARSE_ERROR, where=where, hint=hint)
+
+
+_DEBOUNCE_MS: Final = 50
+_STEP_MS: Final = 10
+_WATCH_ROUND_MS: Final = 500
+_SETTLED_NS: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reloaded:
+    """The file changed and its new content is in force: settings and prompt together."""
+
+    workflow: Workflow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """The file changed and cannot be used; what was in force stays in force."""
+
+    failures: tuple[Failure, ...]
+
+
+class WorkflowStore:
+    """Holds the last known good workflow and notices changes of its file.
+
+    A change is judged once: neither an unchanged file nor a broken one that stays as it is gives a second
+    answer. The store belongs to one task; its methods read at most one small file and never wait.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        parse: Callable[[WorkflowFile], Workflow],
+        *,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """Read the file for the first time.
+
+        Args:
+            path: the workflow file.
+            parse: makes a workflow of a content, or raises a `SymphonyError`; whoever composes the daemon
+                adds the adapter's own validation here, so that nothing is swapped before it passed.
+            wall_ns: wall clock in nanoseconds, as file times use it.
+
+        Raises:
+            WorkflowError: the file cannot be read.
+            SymphonyError: what `parse` raises.
+        """
+        self._path = path.absolute()
+        self._parse = parse
+        self._wall_ns = wall_ns
+        self._failures: tuple[Failure, ...] = ()
+        self._probe = self._look()
+        file = read_workflow_file(self._path)
+        self._seen: str = file.stamp.sha256
+        self._current = parse(file)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        environment: Mapping[str, str],
+        tracker_kinds: Collection[str],
+        agent_kinds: AgentKinds,
+    ) -> "WorkflowStore":
+        """A store whose contents are judged by `parse_workflow` alone; arguments and errors as there."""
+
+        def parse(file: WorkflowFile) -> Workflow:
+            return parse_workflow(
+                file, environment=environment, tracker_kinds=tracker_kinds, agent_kinds=agent_kinds
+            )
+
+        return cls(path, parse)
+
+    def current(self) -> Workflow:
+        """The last workflow that was good."""
+        return self._current
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """What is wrong with the file as it is now; empty while it is the one in force (CF7)."""
+        return self._failures
+
+    def reload_if_changed(self) -> Reloaded | Rejected | None:
+        """Look at the file and take a change in; null where there is none. Cheap: one `stat` as a rule."""
+        probe = self._look()
+        if probe is not None and probe == self._probe:
+            return None
+        self._probe = probe
+        try:
+            file = read_workflow_file(self._path)
+        except WorkflowError as error:
+            return self._reject(error.failure.message, error.failures)
+        if file.stamp.sha256 == self._seen:
+            return None
+        self._seen = file.stamp.sha256
+        return self._judge(file)
+
+    def _judge(self, file: WorkflowFile) -> Reloaded | Rejected:
+        try:
+            workflow = self._parse(file)
+        except WorkflowError as error:
+            self._failures = error.failures
+        except SymphonyError as error:
+            self._failures = (error.failure,)
+        else:
+            self._failures = ()
+            self._current = workflow
+            return Reloaded(workflow=workflow)
+        return Rejected(failures=self._failures)
+
+    def _reject(self, cause: str, failures: tuple[Failure, ...]) -> Rejected | None:
+        """An unreadable file is one rejected change, however often it is looked at."""
+        if self._seen == cause:
+            return None
+        self._seen = cause
+        self._failures = failures
+        return Rejected(failures=failures)
+
+    def _look(self) -> "_Probe | None":
+        """What `stat` says; null where that proves nothing: no file, or one written a moment ago.
+
+        Times of a file advance in steps, so a second write within a step could leave no trace.
+        """
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        newest = max(status.st_mtime_ns, status.st_ctime_ns)
+        if self._wall_ns() - newest < _SETTLED_NS:
+            return None
+        return _Probe(
+            device=status.st_dev,
+            inode=status.st_ino,
+            size=status.st_size,
+            mtime_ns=status.st_mtime_ns,
+            ctime_ns=status.st_ctime_ns,
+        )
+
+    async def changes(self) -> AsyncGenerator[None, None]:
+        """Yield soon after the file may have changed: a hint to call `reload_if_changed`, never the proof.
+
+        Watches the directory, since editors replace the file. Ends in silence where watching is not
+        possible; ends within half a second after its task is cancelled.
+        """
+
+        def is_ours(_: object, path: str) -> bool:
+            return Path(path).name == self._path.name
+
+        try:
+            async for _ in watchfiles.awatch(
+                self._path.parent,
+                watch_filter=is_ours,
+                debounce=_DEBOUNCE_MS,
+                step=_STEP_MS,
+                rust_timeout=_WATCH_ROUND_MS,
+                recursive=False,
+            ):
+                yield None
+        except OSError:
+            return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Probe:
+    """What `stat` tells of a file that has settled."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int

@@ -1,0 +1,496 @@
+"""Secrets of a workflow file: known by the name of their key or by their shape, held masked (CF4, CF13)."""
+
+import difflib
+import os
+import pwd
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from typing_extensions import override
+
+from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+from symphony.domain.redaction import MASK, holds_credential
+
+__all__ = [
+    "EXPOSED_HINT",
+    "SECRET_ENDINGS",
+    "STATE_DIR_VARIABLE",
+    "ResolveError",
+    "Secret",
+    "SecretFileError",
+    "Secrets",
+    "UnsetVariableError",
+    "called_like_a_secret",
+    "default_workspace_root",
+    "expand_path",
+    "is_secret_key",
+    "literal_secrets",
+    "masked",
+    "names_from_files",
+    "nearest_variable",
+    "read_secrets",
+    "reference_name",
+    "referenced_variables",
+    "resolve_repository",
+    "resolve_root",
+    "resolve_secret",
+    "root_variable",
+    "secret_values",
+    "unset_hint",
+]
+
+
+# Secrets from files: turns the variables of a process into those that the rest of the program sees.
+#
+# `NAME_FILE=/path` stands for `NAME=<what is in the file>`, as in the images of container registries. Each
+# file of `$CREDENTIALS_DIRECTORY` (systemd) stands for the variable it is called like; what a directory of
+# credentials puts before that, in lower case and with an underscore, is left out
+# (`secrets_LINEAR_API_KEY`).
+#
+# Both count for names that are called like a secret only: `SSL_CERT_FILE` is none, and what others read by
+# themselves (`AWS_WEB_IDENTITY_TOKEN_FILE`) is theirs. The variable that names the file stays, so that it
+# can be told which secrets came from files: hooks get no more of those than where they are.
+#
+# Nothing here is logged, and no message holds a value.
+
+
+MAX_BYTES: Final = 64 * 1024
+DIRECTORY_VARIABLE: Final = "CREDENTIALS_DIRECTORY"
+EXPOSED_HINT: Final = "make it the daemon's own (chown) and closed to others: chmod 0400"
+
+SECRET_ENDINGS: Final = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PAT")
+_FILE: Final = "_FILE"
+_OF_OTHERS: Final = ("AWS_", "AZURE_", "GOOGLE_", "SSL_", "TLS_")
+_CREDENTIAL: Final = re.compile(r"(?:[a-z0-9][a-z0-9.@-]*_)?([A-Z][A-Z0-9_]*)")
+# Container runtimes mount secrets here for the one user of the container, readable by all, and nobody can
+# make them otherwise.
+_MOUNTED: Final = Path("/run/secrets")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secrets:
+    """The variables with the secrets among them.
+
+    Attributes:
+        environment: what was given, with `NAME` and `NAME_FILE` for each secret that came from a file.
+        sources: the files by the names of the variables.
+        exposed: those files that other users can read or change; to be told, and no reason to stop.
+    """
+
+    environment: Mapping[str, str]
+    sources: Mapping[str, Path]
+    exposed: tuple[Path, ...]
+
+
+class SecretFileError(SymphonyError):
+    """Files of secrets cannot be used; `failures` has one for each, the first one is also `failure`."""
+
+    def __init__(self, failures: Sequence[Failure]) -> None:
+        super().__init__(failures[0])
+        self.failures = tuple(failures)
+
+
+def called_like_a_secret(name: str) -> bool:
+    """Whether a variable of this name holds a secret, by its ending."""
+    return name.endswith(SECRET_ENDINGS)
+
+
+def names_from_files(environment: Mapping[str, str]) -> frozenset[str]:
+    """The variables whose values `read_secrets` took from files."""
+    return frozenset(name for name, _ in _named(environment) if name in environment)
+
+
+def read_secrets(environment: Mapping[str, str]) -> Secrets:
+    """Read the files that variables and the directory of credentials name.
+
+    `NAME` beside a file that says something else is refused, as nobody can tell which one is meant; so what
+    this returned may be given to it again. An empty variable is as one that is not set.
+
+    Raises:
+        SecretFileError: `secret_file`, for everything that is wrong.
+    """
+    problems: list[Failure] = []
+    sources: dict[str, Path] = {}
+    values: dict[str, str] = {}
+    for name, path in _offered(environment, problems):
+        text = _text(name, path, problems)
+        given = values.get(name) or environment.get(name)
+        if text is not None and given and given != text:
+            other = f"the file {sources[name]}" if name in sources else "the variable itself"
+            problems.append(_twice(name, path, other))
+        elif text is not None:
+            sources.setdefault(name, path)
+            values[name] = text
+    if problems:
+        raise SecretFileError(problems)
+    places = {f"{name}{_FILE}": str(path) for name, path in sources.items()}
+    return Secrets(
+        environment={**environment, **places, **values},
+        sources=sources,
+        exposed=tuple(path for path in sources.values() if _exposed(path)),
+    )
+
+
+def _named(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The names with the paths that their `NAME_FILE` holds."""
+    for variable, path in environment.items():
+        name = variable.removesuffix(_FILE)
+        if name != variable and path and called_like_a_secret(name) and not name.startswith(_OF_OTHERS):
+            yield name, path
+
+
+def _offered(environment: Mapping[str, str], problems: list[Failure]) -> Iterator[tuple[str, Path]]:
+    for name, path in _named(environment):
+        yield name, Path(path)
+    given = environment.get(DIRECTORY_VARIABLE)
+    if not given:
+        return
+    try:
+        entries = sorted(Path(given).iterdir())
+    except OSError as error:
+        problems.append(_unusable(DIRECTORY_VARIABLE, Path(given), f"cannot be read: {error.strerror}"))
+        return
+    for entry in entries:
+        found = _CREDENTIAL.fullmatch(entry.name)
+        if found is not None and called_like_a_secret(found[1]):
+            yield found[1], entry
+
+
+def _text(name: str, path: Path, problems: list[Failure]) -> str | None:
+    """What the file says, without one line break at its end; null where a problem was added."""
+    try:
+        raw = _read(path)
+    except OSError as error:
+        problems.append(_unusable(name, path, f"cannot be read: {error.strerror or error}"))
+        return None
+    if raw is None:
+        problems.append(_unusable(name, path, "is not a file"))
+        return None
+    if (wrong := _wrong(raw)) is not None:
+        problems.append(_unusable(name, path, wrong))
+        return None
+    return _line(raw).decode("utf-8-sig")
+
+
+def _read(path: Path) -> bytes | None:
+    """The file, one byte more than is permitted at most; null where it is no file. Raises `OSError`."""
+    descriptor = os.open(_place(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(MAX_BYTES + 1)
+    finally:
+        os.close(descriptor)
+
+
+def _place(path: Path) -> str:
+    return os.path.expanduser(path)  # noqa: PTH111 - Path.expanduser raises for a user who does not exist
+
+
+def _line(raw: bytes) -> bytes:
+    return raw[:-2] if raw.endswith(b"\r\n") else raw.removesuffix(b"\n")
+
+
+def _wrong(raw: bytes) -> str | None:
+    """Why this can be no secret; null where it can."""
+    if len(raw) > MAX_BYTES:
+        return f"has more than {MAX_BYTES // 1024} KiB, so it is no secret"
+    if not raw.strip():
+        return "is empty"
+    if b"\0" in raw:
+        return "is no text: it holds a NUL character"
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return "is no text in UTF-8"
+    return None
+
+
+def _exposed(path: Path) -> bool:
+    """Whether other users than its owner can read or change the file where it is."""
+    real = Path(os.path.realpath(_place(path)))
+    if real.is_relative_to(_MOUNTED):
+        return False
+    try:
+        mode = real.stat().st_mode
+        reached = all(parent.stat().st_mode & stat.S_IXOTH for parent in real.parents)
+    except OSError:
+        return False
+    return bool(mode & (stat.S_IROTH | stat.S_IWOTH)) and reached
+
+
+def _twice(name: str, path: Path, other: str) -> Failure:
+    return _failure(
+        f"{name} is given twice, and not the same: by the file {path} and by {other}",
+        f"take one of them away: {name}, {name}{_FILE}, or the credential of that name",
+    )
+
+
+def _unusable(name: str, path: Path, problem: str) -> Failure:
+    if name == DIRECTORY_VARIABLE:
+        return _failure(
+            f"the directory of credentials {path} {problem}",
+            f"run this as the user of the service, or without {DIRECTORY_VARIABLE}",
+        )
+    return _failure(
+        f"the file of {name}, {path}, {problem}",
+        f"put the secret there as text, readable by this user (mode 0400), or take {name}{_FILE} away",
+    )
+
+
+def _failure(message: str, hint: str) -> Failure:
+    return Failure(
+        category=Category.SECRET_FILE, blame=Blame.CONFIG, message=message, hint=hint, retryable=False
+    )
+
+
+# `$NAME`, `~` and relative paths (CF1-CF5). The environment is always an argument.
+
+
+STATE_DIR_VARIABLE: Final = "SYMPHONY_STATE_DIR"
+"""The state directory of the workflow file that is judged; `runtime.admission` sets it for every one of them.
+
+It is the one variable that `workspace.root` may go on from, as in `$SYMPHONY_STATE_DIR/workspaces`.
+"""
+
+_REFERENCE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_SCP_LIKE: Final = re.compile(r"[^/:]+:")
+_TEMPORARY: Final = "/tmp"  # noqa: S108 - POSIX names it; the workspace layout guards what is made below it
+
+
+class ResolveError(ValueError):
+    """A value cannot be resolved; the text completes a sentence that begins with the name of its key."""
+
+
+class UnsetVariableError(ResolveError):
+    """A value is needed, and the variable it refers to is unset or empty; `name` is the variable."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"refers to ${name}, which is not set")
+        self.name = name
+
+
+def reference_name(value: object) -> str | None:
+    """The variable a value refers to: `NAME` if the whole value is `$NAME`, else null (CF3)."""
+    match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
+    return match[1] if match else None
+
+
+def nearest_variable(name: str, environment: Mapping[str, str]) -> str | None:
+    """The variable that is set and was probably meant, by its name alone; None where no name is close."""
+    names = sorted(other for other, value in environment.items() if value and other != name)
+    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=0.7)), None)
+
+
+def unset_hint(name: str, environment: Mapping[str, str]) -> str:
+    """What to do about a reference to a variable that is not set."""
+    near = nearest_variable(name, environment)
+    meant = "" if near is None else f"did you mean ${near}, which is set? Else "
+    return f"{meant}set {name} where the daemon starts, or write the value"
+
+
+def referenced_variables(node: object) -> frozenset[str]:
+    """Every variable that is referred to anywhere below `node`; under `tracker` they name secrets (AG20)."""
+    match node:
+        case str():
+            name = reference_name(node)
+            return frozenset() if name is None else frozenset({name})
+        case Mapping():
+            return frozenset().union(*(referenced_variables(value) for value in node.values()))
+        case list() | tuple():
+            return frozenset().union(*(referenced_variables(value) for value in node))
+        case _:
+            return frozenset()
+
+
+def default_workspace_root(environment: Mapping[str, str]) -> Path:
+    """`symphony_workspaces` in the system's temporary directory."""
+    temporary = Path(environment.get("TMPDIR") or _TEMPORARY).absolute()
+    return temporary / "symphony_workspaces"
+
+
+def root_variable(value: str) -> str | None:
+    """The variable that a `workspace.root` refers to; None for one that is literal."""
+    return STATE_DIR_VARIABLE if value.startswith(f"${STATE_DIR_VARIABLE}/") else reference_name(value)
+
+
+def resolve_root(value: str, *, base: Path, environment: Mapping[str, str]) -> Path | None:
+    """`workspace.root` made absolute; None where it refers to a variable that is unset or empty (CF5).
+
+    Raises:
+        ResolveError: the text is blank or not a path.
+    """
+    name = root_variable(value)
+    if name is None:
+        return expand_path(value, base=base, environment=environment)
+    start = environment.get(name, "")
+    return expand_path(start + value[len(name) + 1 :], base=base, environment=environment) if start else None
+
+
+def resolve_repository(value: str, *, base: Path, environment: Mapping[str, str]) -> str:
+    """`workspace.repo`: a URL or `host:path` untouched, a local path made absolute.
+
+    Raises:
+        UnsetVariableError: it refers to a variable that is unset or empty.
+        ResolveError: the text is not a path.
+    """
+    name = reference_name(value)
+    text = value if name is None else environment.get(name, "")
+    if name is not None and not text:
+        raise UnsetVariableError(name)
+    if text.startswith("-"):
+        raise ResolveError("must not begin with a dash")
+    if _URL.match(text) or _SCP_LIKE.match(text):
+        return text
+    return str(expand_path(text, base=base, environment=environment))
+
+
+def expand_path(text: str, *, base: Path, environment: Mapping[str, str]) -> Path:
+    """An absolute path without `.` and `..`: `~` and `~user` expanded, a relative one taken from `base`.
+
+    Only the text is looked at: symbolic links stay as they are.
+
+    Raises:
+        ResolveError: the text is blank, holds a NUL character, or names a user without a home.
+    """
+    if not text.strip():
+        raise ResolveError("must not be blank")
+    if "\0" in text:
+        raise ResolveError("must not contain a NUL character")
+    if text.startswith("~"):
+        user, _, rest = text[1:].partition("/")
+        return Path(os.path.normpath(base / _home(user, environment) / rest.lstrip("/")))
+    return Path(os.path.normpath(base / text))
+
+
+def _home(user: str, environment: Mapping[str, str]) -> Path:
+    if not user and (home := environment.get("HOME")):
+        return Path(home)
+    try:
+        entry = pwd.getpwnam(user) if user else pwd.getpwuid(os.getuid())
+    except KeyError as error:
+        raise ResolveError(f"begins with ~{user}, and that user has no home directory here") from error
+    return Path(entry.pw_dir)
+
+
+_SECRET_KEY: Final = re.compile(
+    r"(?i)(?:.*[_-])?(?:token|secret|passw(?:or)?d|pat|(?:api|access|private)[_-]?key|credentials?)s?"
+)
+
+
+class Secret:
+    """A text that is shown nowhere: only `reveal` tells it, any form of it is a mask. Equal by its text."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The secret itself."""
+        return self._text
+
+    @override
+    def __str__(self) -> str:
+        return MASK if self._text else ""
+
+    @override
+    def __repr__(self) -> str:
+        return f"Secret({str(self)!r})"
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return self._text == other._text if isinstance(other, Secret) else NotImplemented
+
+    @override
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+def is_secret_key(name: str) -> bool:
+    """Whether a key is called like one whose value is a secret: `api_key`, `token`, `client_secret`."""
+    return _SECRET_KEY.fullmatch(name) is not None
+
+
+def masked(node: Any, *, secret: bool = False) -> Any:
+    """A copy in which every literal below a secret key is a `Secret`; references stay what they are."""
+    match node:
+        case Mapping():
+            return {key: masked(value, secret=secret or is_secret_key(key)) for key, value in node.items()}
+        case list():
+            return [masked(value, secret=secret) for value in node]
+        case bool():
+            return node
+        case str() | int() | float() if secret and reference_name(node) is None:
+            return Secret(str(node))
+        case _:
+            return node
+
+
+def resolve_secret(
+    value: object, *, environment: Mapping[str, str], fallback: str | None = None
+) -> Secret | None:
+    """The secret that an adapter's setting means, or null where there is none (CF4).
+
+    Args:
+        value: the setting: null where it is left out, `$NAME`, or the secret itself.
+        environment: where variables are looked up.
+        fallback: the variable that the adapter documents for a setting that is left out, or refers to a
+            variable that is not set. One that is set but empty is a missing secret, no reason to fall back.
+    """
+    if isinstance(value, Secret):
+        value = value.reveal()
+    name = reference_name(value)
+    if isinstance(value, str) and name is None:
+        return _secret(value)
+    if name is not None and name in environment:
+        return _secret(environment[name])
+    return None if fallback is None else _secret(environment.get(fallback, ""))
+
+
+def _secret(text: str) -> Secret | None:
+    return Secret(text.strip()) if text.strip() else None
+
+
+def secret_values(node: object, environment: Mapping[str, str]) -> frozenset[str]:
+    """What must be masked wherever it is shown: masked literals, and the values of referenced variables."""
+    named = {environment[name] for name in referenced_variables(node) if environment.get(name)}
+    return frozenset(named | set(_literals(node)))
+
+
+def _literals(node: object) -> Iterator[str]:
+    match node:
+        case Secret():
+            yield node.reveal()
+        case Mapping():
+            for value in node.values():
+                yield from _literals(value)
+        case list() | tuple():
+            for value in node:
+                yield from _literals(value)
+
+
+def literal_secrets(node: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where secrets stand in the file as plain text, which every session can read (AG20).
+
+    Below `tracker` a telling key is enough; anywhere else the text must have the shape of a credential.
+    """
+    match node:
+        case Mapping():
+            for key, value in node.items():
+                yield from literal_secrets(value, (*at, key))
+        case list():
+            for index, value in enumerate(node):
+                yield from literal_secrets(value, (*at, index))
+        case str() if node.strip() and reference_name(node) is None:
+            telling = at[0] == "tracker" and any(isinstance(key, str) and is_secret_key(key) for key in at)
+            if telling or holds_credential(node):
+                yield at
+        case _:
+            return

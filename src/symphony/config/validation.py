@@ -1,0 +1,557 @@
+"""From the front matter's map to `Settings`, telling all that is wrong with it at once (WF8, CF1-CF13)."""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+
+from symphony.config.errors import (
+    FrontMatter,
+    Location,
+    ProblemCollector,
+    SourceMap,
+    WarningCode,
+    did_you_mean,
+    did_you_mean_one_of,
+    dotted,
+    one_of,
+    phrase,
+    quoted,
+)
+from symphony.config.secrets import (
+    ResolveError,
+    UnsetVariableError,
+    default_workspace_root,
+    literal_secrets,
+    reference_name,
+    resolve_repository,
+    resolve_root,
+    root_variable,
+    unset_hint,
+)
+from symphony.config.settings import (
+    AGENT_SECTIONS,
+    MAX_NUMBER,
+    NULL_KEYS,
+    OPAQUE_KEYS,
+    AgentKinds,
+    AgentRule,
+    AgentSection,
+    AgentSettings,
+    NamedAgent,
+    Section,
+    Settings,
+    Variables,
+    asked_for,
+    named_agent,
+    sections,
+)
+from symphony.domain.failures import Category, SymphonyError
+from symphony.domain.issue import normalise_state
+
+__all__ = ["check_agents", "keep_agents", "place_of", "review_settings"]
+
+
+# What is wrong with the agents of a front matter and with the choice among them, each at its line.
+#
+# A named agent is judged as the section of its kind would be. What is unknown in it is left out, so that
+# nothing that means nothing is held or shown. Whoever is asked for must exist, before anything runs.
+
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+"""A name is a word of log lines and the name of a directory, so that it is short, plain and in one case."""
+
+
+def check_agents(review: ProblemCollector, raw: dict[str, Any], kinds: AgentKinds) -> None:
+    """Judge `agents`, what `agent` asks of them, and the sections of kinds that are not part of `Settings`.
+
+    Such a kind is looked at where an issue may be given to it, so that no other package is loaded.
+
+    Args:
+        review: where it is told.
+        raw: the front matter without nulls; keys that nobody knows leave it.
+        kinds: those that are installed.
+    """
+    named = raw.get("agents")
+    named = named if isinstance(named, dict) else {}
+    agent = raw.get("agent")
+    agent = agent if isinstance(agent, dict) else {}
+    models = dict(AGENT_SECTIONS)
+    for name, at in _asked_for(agent).items():
+        values, kind, place = named.get(name), name, at
+        if isinstance(values, dict):
+            kind, place = str(values.get("kind")), ("agents", name, "kind")
+        if kind not in kinds or kind in models:
+            continue
+        try:
+            models[kind] = kinds[kind]
+        except SymphonyError as error:
+            review.add(place, error.failure)
+        else:
+            _check_section(review, raw, kind, models[kind])
+    for name in tuple(named):
+        _check_named(review, name, named[name], kinds, models)
+    if agent:
+        _check_choice(review, agent, {*kinds, *named})
+
+
+def _asked_for(agent: Mapping[str, Any]) -> Mapping[str, Location]:
+    """The names of agents that are asked for, in a section that nobody has judged yet, and where."""
+    found: dict[str, Location] = {}
+
+    def note(name: object, at: Location) -> None:
+        if isinstance(name, str):
+            found.setdefault(name, at)
+
+    note(agent.get("kind"), ("agent", "kind"))
+    note(agent.get("fallback"), ("agent", "fallback"))
+    rules = agent.get("rules")
+    for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+        for key in ("use", "fallback"):
+            note(rule.get(key) if isinstance(rule, dict) else None, ("agent", "rules", index, key))
+    return found
+
+
+def _check_section(
+    review: ProblemCollector, raw: Mapping[str, Any], kind: str, model: type[AgentSection]
+) -> None:
+    """Judge the section of a kind from another package."""
+    values = raw.get(kind, {})
+    if isinstance(values, dict):
+        _leave_out_unknown(review, values, model.model_fields, (kind,))
+    try:
+        review.sections[kind] = model.model_validate(values)
+    except ValidationError as error:
+        review.fail_each(error, (kind,))
+
+
+def _check_named(
+    review: ProblemCollector,
+    name: str,
+    values: object,
+    kinds: AgentKinds,
+    models: Mapping[str, type[AgentSection]],
+) -> None:
+    at = ("agents", name)
+    if name in kinds or name in models:
+        hint = f"write its settings in the section {name}, or choose another name"
+        review.fail(at, "is a kind of agents, which has this name already", hint=hint)
+        return
+    if not _NAME.fullmatch(name):
+        hint = "write 1 to 64 of a-z, 0-9, - and _, a letter or digit first"
+        review.fail(at, "is no name for an agent", hint=hint)
+    if not isinstance(values, dict):
+        review.fail(at, "must be a map", hint="write its keys indented below it, kind first")
+        return
+    kind = values.get("kind")
+    if isinstance(kind, str) and kind in kinds:
+        model = models.get(kind)
+        if model is None:  # of another package, and no issue is given to it
+            return
+        _leave_out_unknown(review, values, {"kind", *model.model_fields}, at)
+        try:
+            model.model_validate(values)
+        except ValidationError as error:
+            review.fail_each(error, at)
+    elif kind is None:
+        review.fail((*at, "kind"), "is required", hint=one_of(kinds))
+    elif isinstance(kind, str):
+        hint = did_you_mean_one_of(kind, kinds)
+        review.fail((*at, "kind"), f"{quoted(kind)} is not supported", hint=hint)
+    else:
+        review.fail((*at, "kind"), "must be text", hint=one_of(kinds))
+
+
+def _leave_out_unknown(
+    review: ProblemCollector, values: dict[str, Any], known: Collection[str], at: Location
+) -> None:
+    for key in sorted(values.keys() - set(known)):
+        del values[key]
+        review.warn(
+            (*at, key),
+            f"unknown key {quoted(dotted((*at, key)))} is ignored",
+            code=WarningCode.UNKNOWN_KEY,
+            hint=did_you_mean(key, known),
+        )
+
+
+# --- who is asked for ------------------------------------------------------------------------------------
+
+
+def _check_choice(review: ProblemCollector, agent: Mapping[str, Any], known: Collection[str]) -> None:
+    """Values of the wrong kind are not looked at here: their type is told with all others."""
+    _check_exists(review, ("agent", "kind"), agent.get("kind"), known)
+    _check_fallback(review, ("agent",), agent.get("kind", "codex"), agent.get("fallback"), known)
+    rules = agent.get("rules")
+    for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+        if isinstance(rule, dict):
+            _check_rule(review, ("agent", "rules", index), rule, known)
+
+
+def _check_rule(review: ProblemCollector, at: Location, rule: dict[str, Any], known: Collection[str]) -> None:
+    _leave_out_unknown(review, rule, AgentRule.model_fields, at)
+    _check_exists(review, (*at, "use"), rule.get("use"), known)
+    _check_fallback(review, at, rule.get("use"), rule.get("fallback"), known)
+    if "label" not in rule and "state" not in rule:
+        hint = "without a rule, agent.kind says which agent it is"
+        review.fail(at, "needs a label or a state to choose by", hint=hint)
+
+
+def _check_fallback(
+    review: ProblemCollector, at: Location, agent: object, fallback: object, known: Collection[str]
+) -> None:
+    location = (*at, "fallback")
+    _check_exists(review, location, fallback, known)
+    if isinstance(fallback, str) and fallback == agent:
+        hint = "name another agent, or leave it out"
+        review.fail(location, f"{quoted(fallback)} is the agent itself", hint=hint)
+
+
+def _check_exists(review: ProblemCollector, location: Location, name: object, known: Collection[str]) -> None:
+    if not isinstance(name, str) or not name.strip() or "\0" in name or name in known:
+        return
+    problem = "is not supported" if location == ("agent", "kind") else "is no agent of this file"
+    review.fail(location, f"{quoted(name)} {problem}", hint=did_you_mean_one_of(name, known))
+
+
+# --- what can be told in spite of mistakes ---------------------------------------------------------------
+
+
+def keep_agents(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
+    """Note the agents that an issue may be given to, and warn of rules that never choose any."""
+    sections = {**review.remains, **review.sections}
+    agent = sections.get("agent")
+    if not isinstance(agent, AgentSettings):
+        agent = AgentSettings()
+    known = {found.name: found for found in _told(sections, raw.get("agents"))}
+    review.agents.update({name: known[name] for name in asked_for(agent) if name in known})
+    for later, rule in enumerate(agent.rules):
+        if (earlier := _shadow(agent.rules[:later], rule)) is not None:
+            review.warn(
+                ("agent", "rules", later),
+                f"agent.rules[{later}] never chooses: agent.rules[{earlier}] fits whatever it fits",
+                code=WarningCode.SHADOWED_RULE,
+                hint="the first rule that fits an issue is taken: put the narrower one first",
+            )
+
+
+def _told(sections: Mapping[str, Any], named: object) -> Iterator[NamedAgent]:
+    for kind, section in sections.items():
+        if isinstance(section, AgentSection):
+            yield NamedAgent(name=kind, kind=kind, settings=section)
+    for name, values in named.items() if isinstance(named, dict) else ():
+        base = sections.get(str(values.get("kind"))) if isinstance(values, dict) else None
+        if isinstance(base, AgentSection):
+            with suppress(ValidationError):
+                yield named_agent(name, values, base)
+
+
+def _shadow(earlier: tuple[AgentRule, ...], rule: AgentRule) -> int | None:
+    """Which rule takes every issue that this one could, or null."""
+    for index, other in enumerate(earlier):
+        if other.label in {None, rule.label} and other.state in {None, rule.state}:
+            return index
+    return None
+
+
+def place_of(agent: NamedAgent, key: str, places: SourceMap) -> Location:
+    """Where a key of an agent stands in the file: its own, or that of its kind's section."""
+    own: Location = ("agents", agent.name, key)
+    if agent.name == agent.kind:
+        return (agent.kind, key)
+    of_kind: Location = (agent.kind, key)
+    return of_kind if own not in places.positions and of_kind in places.positions else own
+
+
+T = TypeVar("T")
+
+_NO_FRONT_MATTER: Final = 'the file has no front matter: its first line must be "---"'
+
+_OPAQUE: Final = frozenset(location[1:] for location in OPAQUE_KEYS)
+"""The same keys in a named agent, whatever its kind."""
+
+LINEAR_ALIASES: Final = ("endpoint", "api_key", "project_slug", "assignee")
+"""Keys that once stood directly below `tracker`, when Linear was the only one (CF11)."""
+
+
+def review_settings(
+    source: FrontMatter,
+    *,
+    environment: Mapping[str, str],
+    tracker_kinds: Collection[str],
+    agent_kinds: AgentKinds,
+) -> ProblemCollector:
+    """Type, resolve and judge a front matter; never raises.
+
+    Args:
+        source: the parsed front matter; an empty map where the file has none.
+        environment: variables that `$NAME` may refer to.
+        tracker_kinds: adapters that exist.
+        agent_kinds: agent backends that exist, with the models of their sections.
+
+    Returns:
+        a review with `settings` set if, and only if, it has no failures.
+    """
+    review = ProblemCollector(source=source)
+    raw = {key: _without_nulls(value, (key,)) for key, value in source.value.items() if value is not None}
+    raw.setdefault("tracker", {})
+    _warn_literal_secrets(review, raw)
+    _warn_unset(review, raw, environment)
+    _adopt_aliases(review, raw)
+    _warn_unknown(review, raw, Settings, (), others=agent_kinds)
+    check_agents(review, raw, agent_kinds)
+    has_kind = _check_tracker_kind(review, raw, tracker_kinds)
+    _clean_state_limits(review, raw)
+    _resolve_workspace(review, raw, environment)
+    _override_skills(review, raw, environment)
+    settings = _typed(review, raw, skip=() if has_kind else ("tracker", "kind"))
+    keep_agents(review, raw)
+    _check_skills_source(review, settings)
+    review.settings = None if review.failures else settings
+    return review
+
+
+def _warn_literal_secrets(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
+    """Say where a secret stands in the file, and never what it is (AG20)."""
+    for location in literal_secrets(raw):
+        review.warn(
+            location,
+            f"{dotted(location)} holds a secret, and every session can read this file",
+            code=WarningCode.LITERAL_SECRET,
+            hint="write $NAME there and set the variable where the daemon starts; then replace the secret",
+        )
+
+
+def _warn_unset(
+    review: ProblemCollector, node: object, environment: Mapping[str, str], at: Location = ()
+) -> None:
+    """Say which variables are referred to and not set; `workspace` says more of its own (CF5)."""
+    if at in OPAQUE_KEYS or at == ("workspace",):
+        return
+    match node:
+        case Mapping():
+            for key, value in node.items():
+                _warn_unset(review, value, environment, (*at, key))
+        case list():
+            for index, value in enumerate(node):
+                _warn_unset(review, value, environment, (*at, index))
+        case str() if (name := reference_name(node)) is not None and not environment.get(name):
+            review.warn(
+                at,
+                f"{dotted(at)} refers to ${name}, which is not set",
+                code=WarningCode.UNSET_VARIABLE,
+                hint=unset_hint(name, environment),
+            )
+        case _:
+            return
+
+
+def _adopt_aliases(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
+    """Move Linear's old flat keys into `tracker.provider`, told at the line where they stand (CF11)."""
+    tracker = raw["tracker"]
+    if not isinstance(tracker, dict) or tracker.get("kind") != "linear":
+        return
+    flat = {name: tracker.pop(name) for name in LINEAR_ALIASES if name in tracker}
+    provider = tracker.setdefault("provider", {}) if flat else None
+    if not isinstance(provider, dict):
+        return
+    moved = {name: value for name, value in flat.items() if name not in provider}
+    provider.update(moved)
+    positions = dict(review.places.positions)
+    positions.update({("tracker", "provider", name): positions["tracker", name] for name in moved})
+    review.source = replace(review.source, places=replace(review.places, positions=positions))
+
+
+def _without_nulls(value: Any, location: Location) -> Any:
+    """A null means "default" and is dropped (WF8), but for `NULL_KEYS` and maps that belong to the agent."""
+    if location in OPAQUE_KEYS or (location[0] == "agents" and location[2:] in _OPAQUE):
+        return value
+    if isinstance(value, dict):
+        return {
+            key: _without_nulls(item, (*location, key))
+            for key, item in value.items()
+            if item is not None or (*location, key) in NULL_KEYS
+        }
+    if isinstance(value, list):
+        return [_without_nulls(item, (*location, index)) for index, item in enumerate(value)]
+    return value
+
+
+def _warn_unknown(
+    review: ProblemCollector,
+    raw: Mapping[str, Any],
+    model: type[Section] | type[Settings],
+    at: Location,
+    others: Collection[str] = (),
+) -> None:
+    """`others` are sections that the model does not have: `check_agents` looks at them."""
+    known, below = {*model.model_fields, *others}, sections(model)
+    for key, value in raw.items():
+        if key not in known:
+            what = "key" if at else "section"
+            name = quoted(dotted((*at, key)))
+            review.warn(
+                (*at, key),
+                f"unknown {what} {name} is ignored",
+                code=WarningCode.UNKNOWN_KEY,
+                hint=did_you_mean(key, known),
+            )
+        elif isinstance(value, dict) and key in below:
+            _warn_unknown(review, value, below[key], (*at, key))
+
+
+def _check_tracker_kind(review: ProblemCollector, raw: Mapping[str, Any], kinds: Collection[str]) -> bool:
+    tracker = raw["tracker"]
+    kind = tracker.get("kind", "") if isinstance(tracker, dict) else None
+    if isinstance(kind, str) and not kind.strip():
+        review.fail(
+            ("tracker", "kind"),
+            "is required",
+            category=Category.MISSING_TRACKER_KIND,
+            hint=one_of(kinds) if review.source.present else _NO_FRONT_MATTER,
+        )
+        return False
+    if isinstance(kind, str) and "\0" not in kind and kind not in kinds:
+        review.fail(
+            ("tracker", "kind"),
+            f"{quoted(kind)} is not supported",
+            category=Category.UNSUPPORTED_TRACKER_KIND,
+            hint=did_you_mean_one_of(kind, kinds),
+        )
+    return True
+
+
+def _clean_state_limits(review: ProblemCollector, raw: dict[str, Any]) -> None:
+    """Normalise state names and leave out what is not a limit, with a warning (CF9)."""
+    agent = raw.get("agent")
+    if not isinstance(agent, dict):
+        return
+    limits = agent.get("max_concurrent_agents_by_state")
+    if not isinstance(limits, dict):
+        return
+    cleaned: dict[str, int] = {}
+    for state, limit in limits.items():
+        name = normalise_state(state)
+        if problem := _limit_problem(name, limit, cleaned):
+            location = ("agent", "max_concurrent_agents_by_state", state)
+            review.warn(
+                location,
+                f"agent.max_concurrent_agents_by_state: {quoted(state)} is ignored: {problem}",
+                code=WarningCode.IGNORED_STATE_LIMIT,
+            )
+        else:
+            cleaned[name] = limit
+    agent["max_concurrent_agents_by_state"] = cleaned
+
+
+def _limit_problem(name: str, limit: object, seen: Mapping[str, int]) -> str | None:
+    if not name:
+        return "a state needs a name"
+    if name in seen:
+        return "the same state is listed above"
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MAX_NUMBER:
+        return "a limit is a whole number greater than 0"
+    return None
+
+
+def _resolve_workspace(review: ProblemCollector, raw: dict[str, Any], environment: Mapping[str, str]) -> None:
+    workspace = raw.setdefault("workspace", {})
+    if not isinstance(workspace, dict):
+        return
+    base = review.source.path.parent
+    default = default_workspace_root(environment)
+    root, repo = workspace.setdefault("root", str(default)), workspace.get("repo")
+    if isinstance(root, str):
+        _warn_about_root(review, root, environment)
+        find_root = partial(resolve_root, root, base=base, environment=environment)
+        workspace["root"] = _resolved(review, ("workspace", "root"), find_root, environment) or default
+    if isinstance(repo, str):
+        find_repo = partial(resolve_repository, repo, base=base, environment=environment)
+        workspace["repo"] = _resolved(review, ("workspace", "repo"), find_repo, environment)
+
+
+def _warn_about_root(review: ProblemCollector, root: str, environment: Mapping[str, str]) -> None:
+    location = ("workspace", "root")
+    name = root_variable(root)
+    if name is not None and not environment.get(name):
+        review.warn(
+            location,
+            f"workspace.root refers to ${name}, which is not set; the default is used",
+            code=WarningCode.UNSET_VARIABLE,
+            hint=unset_hint(name, environment),
+        )
+    elif name is None and root.startswith("$"):
+        hint = "only a value that is exactly $NAME, or begins with $SYMPHONY_STATE_DIR/, refers to a variable"
+        review.warn(
+            location,
+            "workspace.root begins with a dollar sign that is taken literally",
+            code=WarningCode.LITERAL_DOLLAR,
+            hint=hint,
+        )
+
+
+def _resolved(
+    review: ProblemCollector, location: Location, resolve: Callable[[], T], environment: Mapping[str, str]
+) -> T | None:
+    try:
+        return resolve()
+    except UnsetVariableError as error:
+        review.fail(location, str(error), hint=unset_hint(error.name, environment))
+    except ResolveError as error:
+        review.fail(location, str(error))
+    return None
+
+
+def _override_skills(review: ProblemCollector, raw: dict[str, Any], environment: Mapping[str, str]) -> None:
+    """A variable goes before the key, and mends no section that is not a map."""
+    try:
+        value = Variables.of(environment).agent_skills_enabled
+    except ValidationError as error:
+        for problem in error.errors(include_url=False):
+            review.fail_variable(str(problem["loc"][0]), phrase(problem)[0])
+        return
+    if value is None:
+        return
+    agent = raw.setdefault("agent", {})
+    skills = agent.setdefault("skills", {}) if isinstance(agent, dict) else None
+    if isinstance(skills, dict):
+        skills["enabled"] = value
+
+
+def _check_skills_source(review: ProblemCollector, settings: Settings | None) -> None:
+    """Without a repository nothing is committed anywhere, and a workspace is no replacement for it."""
+    if settings and settings.agent.skills.source == "base_branch" and settings.workspace.repo is None:
+        review.fail(
+            ("agent", "skills", "source"),
+            "can be base_branch only where workspace.repo names a repository",
+            hint="set workspace.repo, or leave the source out to read skills in the workspace",
+        )
+
+
+def _typed(review: ProblemCollector, raw: Mapping[str, Any], *, skip: Location) -> Settings | None:
+    try:
+        settings = Settings.of(raw)
+    except ValidationError as error:
+        review.fail_each(error, but=skip)
+        _keep_sections(review, raw)
+        return None
+    review.sections.update({name: getattr(settings, name) for name in sections(Settings)})
+    return settings
+
+
+def _keep_sections(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
+    """The sections that are right in themselves, and what is left of the others."""
+    for name, model in sections(Settings).items():
+        values = raw.get(name, {})
+        try:
+            review.sections[name] = model.model_validate(values)
+        except ValidationError as error:
+            wrong = {problem["loc"][0] for problem in error.errors(include_url=False) if problem["loc"]}
+            with suppress(ValidationError, AttributeError):  # the latter for what is no map at all
+                left = {key: value for key, value in values.items() if key not in wrong}
+                review.remains[name] = model.model_validate(left)
+                review.told[name] = frozenset(left)

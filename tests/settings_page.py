@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from symphony.config.settings import KEYS, Key
+from symphony.config import KEYS, Key
 
 PAGE = Path(__file__).parents[1] / "docs" / "workflow-file.md"
 HEAD = "| key | type | default | meaning | reload |\n|---|---|---|---|---|\n"

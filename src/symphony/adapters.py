@@ -11,9 +11,7 @@ from functools import cached_property
 from importlib.metadata import Distribution, EntryPoint, distributions
 from typing import Generic, TypeVar
 
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-
-__all__ = ["AdapterError", "Adapters"]
+from symphony.domain import Blame, Category, Failure, SymphonyError
 
 T = TypeVar("T")
 

@@ -15,23 +15,6 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 import yaml
 import yaml.reader
 
-__all__ = [
-    "MAX_BYTES",
-    "MAX_EVENTS",
-    "Code",
-    "Document",
-    "FrontMatterError",
-    "Path",
-    "Place",
-    "Profile",
-    "Split",
-    "load",
-    "quote",
-    "quote_list",
-    "split",
-]
-
-
 # Writing one value as one line of YAML that reads back as exactly that text. Pure.
 
 

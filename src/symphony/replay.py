@@ -11,18 +11,19 @@ with or without `commands`, are read as well: recordings of simulations have tha
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from pathlib import Path
+from typing import Any, Final, get_args
 
 import msgspec
+import structlog
 
-from symphony.domain.redaction import Redaction, one_line
+from symphony.domain import Redaction, one_line
 from symphony.journal.model import plain
 from symphony.observability.logs import masked
-from symphony.scheduler.machine import Step
-from symphony.scheduler.machine import step as real_step
-from symphony.scheduler.messages import (
+from symphony.scheduler import (
     AgentReported,
     Command,
     Event,
@@ -37,24 +38,99 @@ from symphony.scheduler.messages import (
     SetTimer,
     SettingsChanged,
     StartRun,
+    State,
+    Step,
     Timer,
     TimerFired,
+    initial,
+    machine,
 )
-from symphony.scheduler.state import State, initial
+from symphony.scheduler import step as real_step
 
-__all__ = [
-    "RecordedStep",
-    "Recording",
-    "RecordingError",
-    "ReplayedStep",
-    "commands_as_json",
-    "describe_step",
-    "header_line",
-    "moment_text",
-    "read_recording",
-    "replay",
-    "step_line",
-]
+# Writes down what a daemon decides on (`symphony run --record`), to be replayed by `symphony replay`.
+
+
+_log = structlog.get_logger(__name__)
+MAX_RECORDING_BYTES: Final = 256 * 1024 * 1024
+
+
+class Recorder:
+    """Takes the steps of a daemon and writes each down.
+
+    A recording that fails or has grown to `max_bytes` ends, which is logged once; an input that cannot be
+    written is left out, which is logged too. The daemon goes on.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        descriptor: int,
+        *,
+        redaction: Callable[[], Redaction],
+        max_bytes: int = MAX_RECORDING_BYTES,
+    ) -> None:
+        self._path = path
+        self._descriptor: int | None = descriptor
+        self._new_redaction = redaction
+        self._redaction: Redaction | None = None
+        self._left = max_bytes
+
+    def step(self, state: State, fact: Event, now_ms: int) -> tuple[State, tuple[Command, ...]]:
+        """One step of the scheduler, written down; one that raises counts as one without an answer."""
+        commands: tuple[Command, ...] = ()
+        try:
+            after, commands = machine.step(state, fact, now_ms)
+        finally:
+            self._note(state, fact, now_ms, commands)
+        return after, commands
+
+    def _note(self, state: State, fact: Event, now_ms: int, commands: tuple[Command, ...]) -> None:
+        if self._descriptor is None:
+            return
+        try:
+            first = self._redaction is None
+            if self._redaction is None or isinstance(fact, SettingsChanged):
+                self._redaction = self._new_redaction()
+            if first:
+                self._write(header_line(state, self._redaction))
+            line = self._line(now_ms, fact, commands, self._redaction)
+            if line is not None:
+                self._write(line)
+        except Exception as error:  # noqa: BLE001 - a recording that fails must not stop the work
+            self._end(str(error) or type(error).__name__)
+
+    def _line(
+        self, now_ms: int, fact: Event, commands: tuple[Command, ...], redaction: Redaction
+    ) -> str | None:
+        """The line of a step; null, which is logged, where the input cannot be written as JSON."""
+        try:
+            return step_line(now_ms, fact, commands, redaction)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            reason, name = str(error) or type(error).__name__, type(fact).__name__
+            _log.warning("recording_skipped", path=str(self._path), input=name, reason=reason)
+            return None
+
+    def _write(self, line: str) -> None:
+        data = f"{line}\n".encode("utf-8", "surrogatepass")
+        if self._descriptor is None:
+            return
+        if len(data) > self._left:
+            self._end("it has reached its largest size")
+            return
+        self._left -= len(data)
+        written = os.write(self._descriptor, data)
+        if written < len(data):
+            os.write(self._descriptor, data[written:])  # a full disk says so now
+
+    def _end(self, reason: str) -> None:
+        _log.warning("recording_stopped", path=str(self._path), reason=reason)
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; steps are taken without being written down from now on."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 _VERSION = 1

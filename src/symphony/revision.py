@@ -12,8 +12,6 @@ from typing import Final
 
 from symphony import __version__
 
-__all__ = ["FILE_NAME", "commit", "version_text"]
-
 FILE_NAME: Final = "COMMIT"
 _PACKAGE: Final = Path(__file__).parent
 _ABBREVIATED: Final = 7

@@ -50,7 +50,7 @@ def _write(project: Project, **sections: Any) -> None:
 def _symphony(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A command in a process of its own: which packages are installed is read once in each."""
     return subprocess.run(
-        [sys.executable, "-m", "symphony.cli", *arguments],
+        [sys.executable, "-m", "symphony", *arguments],
         cwd=project.repo,
         env=project.env(),
         capture_output=True,

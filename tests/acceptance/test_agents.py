@@ -234,5 +234,5 @@ def _scenarios() -> dict[str, Scenario]:
 
 def _moved_to_done(project: Project) -> str:
     """What moves the issue, for a program that is given no tools to do so."""
-    program = f"PYTHONPATH={SOURCES} {sys.executable} -m symphony.cli -C {project.repo}"
+    program = f"PYTHONPATH={SOURCES} {sys.executable} -m symphony -C {project.repo}"
     return f"{program} issue move {{issue}} Done"

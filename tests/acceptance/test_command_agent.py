@@ -30,7 +30,7 @@ def _agent(project: Project, script: str) -> str:
 
 def _if_committed(project: Project, state: str) -> str:
     """A hook that moves the issue, as the agent is given no tools to do so."""
-    move = f"PYTHONPATH={SOURCE} {sys.executable} -m symphony.cli -C {project.repo} issue move"
+    move = f"PYTHONPATH={SOURCE} {sys.executable} -m symphony -C {project.repo} issue move"
     return f'[ -z "$(git log --oneline origin/HEAD..HEAD)" ] || {move} "$SYMPHONY_ISSUE_IDENTIFIER" "{state}"'
 
 

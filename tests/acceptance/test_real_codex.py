@@ -14,7 +14,7 @@ from harness.project import Project, until
 from harness.real import require_codex
 from kit import model_server as models
 from kit.codex_home import codex_home
-from symphony.workspaces.layout import Layout
+from symphony.workspaces import Layout
 
 pytestmark = pytest.mark.real_codex
 

@@ -49,8 +49,7 @@ from symphony.agents.events import (
 from symphony.agents.mcp.server import cancelled, respond, tool_reply
 from symphony.agents.session import ToolCall
 from symphony.agents.wire import Codec, Notification, ServerRequest
-from symphony.domain.failures import Category
-from symphony.domain.tools import ToolResult
+from symphony.domain import Category, ToolResult
 
 Rounds = Callable[..., Iterator[Random]]
 

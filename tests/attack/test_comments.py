@@ -17,13 +17,9 @@ import pytest
 from attack.conftest import Rounds
 from contract.desks import DESKS
 from harness.scheduling import Story, make_failure, make_issue
-from symphony.domain.failures import Category, Failure
-from symphony.scheduler.blocks import note
-from symphony.scheduler.messages import Delivered, Outcome, OutcomeKind, PostNote, RunEnded
-from symphony.scheduler.state import Blocked
-from symphony.skills import Problem, Severity
-from symphony.skills.model import Code
-from symphony.skills.report import comment_body
+from symphony.domain import Category, Failure
+from symphony.scheduler import Blocked, Delivered, Outcome, OutcomeKind, PostNote, RunEnded, note
+from symphony.skills import Code, Problem, Severity, comment_body
 from symphony.trackers.adf import document_of
 from symphony.trackers.comments import defused, upsert_comment
 from symphony.trackers.gitlab import disarmed

@@ -21,14 +21,19 @@ from anyio import to_thread
 from harness.git_server import GitServer, git_server
 from harness.project import Project
 from harness.real import require_bubblewrap
-from symphony.config.loader import Stamp, Workflow, WorkflowFile, parse_workflow
-from symphony.config.settings import AGENT_SECTIONS, HooksSettings, WorkspaceSettings
+from symphony.config import (
+    AGENT_SECTIONS,
+    HooksSettings,
+    Stamp,
+    Workflow,
+    WorkflowFile,
+    WorkspaceSettings,
+    parse_workflow,
+)
 from symphony.daemon.context import build_context, enclosure
-from symphony.domain.issue import Issue
+from symphony.domain import Issue
 from symphony.processes.local import LocalHost
-from symphony.workspaces.layout import Layout
-from symphony.workspaces.manager import WorkspaceManager
-from symphony.workspaces.model import Login, apart
+from symphony.workspaces import Layout, Login, WorkspaceManager, apart
 
 USER = "bob"
 PASSWORD = "s3cret/of:Bob@home+1%"

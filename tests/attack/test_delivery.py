@@ -18,13 +18,17 @@ import pytest
 from harness.ordinary import ordinary_user
 from harness.project import Project
 from symphony.cli.cleaning import clean_up
-from symphony.config.settings import HooksSettings, WorkspaceSettings
-from symphony.domain.failures import Category
-from symphony.domain.issue import Issue
+from symphony.config import HooksSettings, WorkspaceSettings
+from symphony.domain import Category, Issue
 from symphony.processes.local import LocalHost
-from symphony.workspaces.git import all_refs, packed_refs
-from symphony.workspaces.manager import WorkspaceManager, reason_to_stay
-from symphony.workspaces.model import Workspace, WorkspaceError
+from symphony.workspaces import (
+    Workspace,
+    WorkspaceError,
+    WorkspaceManager,
+    all_refs,
+    packed_refs,
+    reason_to_stay,
+)
 
 pytestmark = pytest.mark.anyio
 

@@ -19,15 +19,11 @@ import pytest
 from attack.conftest import Rounds
 from symphony.agents.events import redact
 from symphony.agents.process import AgentProcess, Launch
-from symphony.config.settings import HooksSettings, WorkspaceSettings
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.issue import Issue
-from symphony.domain.redaction import MASK, Redaction, one_line
+from symphony.config import HooksSettings, WorkspaceSettings
+from symphony.domain import MASK, Blame, Category, Failure, Issue, Redaction, one_line
 from symphony.processes.local import LocalHost
 from symphony.trackers.http.exchange import plain_message
-from symphony.workspaces.git import Git, GitError
-from symphony.workspaces.manager import WorkspaceManager
-from symphony.workspaces.model import WorkspaceError
+from symphony.workspaces import Git, GitError, WorkspaceError, WorkspaceManager
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,8 +18,8 @@ from attack.conftest import Rounds
 from contract.desks import DESKS
 from harness.chronicle import Chronicle
 from symphony.cli.scaffolding import AGENTS, TRACKERS, Agent, agent_of, compose
-from symphony.config.template import PromptTemplate
-from symphony.domain.issue import Blocker, Issue, normalise_labels, normalise_state
+from symphony.config import PromptTemplate
+from symphony.domain import Blocker, Issue, normalise_labels, normalise_state
 from symphony.trackers.base import TrackerError
 from symphony.trackers.fields import MalformedRecordError, tidy
 from symphony.trackers.markdown import MarkdownTracker

@@ -17,9 +17,7 @@ from random import Random
 import pytest
 
 from harness.ordinary import ordinary_user
-from symphony.workspaces.directories import discard
-from symphony.workspaces.files import delete_tree, empty_directory
-from symphony.workspaces.layout import Layout
+from symphony.workspaces import Layout, delete_tree, discard, empty_directory
 
 Rounds = Callable[..., Iterator[Random]]
 
@@ -217,7 +215,7 @@ def test_a_very_deep_tree_costs_no_descriptors() -> None:
 _WITH_FEW_DESCRIPTORS = """
 import resource, sys
 from pathlib import Path
-from symphony.workspaces.files import delete_tree
+from symphony.workspaces import delete_tree
 resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
 delete_tree(Path(sys.argv[1]))
 """

@@ -25,14 +25,11 @@ from symphony.agents.events import (
     TurnEnded,
     Usage,
 )
-from symphony.cli.commands.replay import Recorder
-from symphony.domain.counts import MOST
-from symphony.domain.redaction import Redaction
+from symphony.domain import MOST, Redaction
 from symphony.journal.model import column
 from symphony.observability.logs import MAX_DEPTH, TOO_DEEP, masked
-from symphony.replay import read_recording
-from symphony.scheduler.messages import AgentReported, DayBegan, Recovered, RunReport, RunStage, Thread
-from symphony.scheduler.state import initial
+from symphony.replay import Recorder, read_recording
+from symphony.scheduler import AgentReported, DayBegan, Recovered, RunReport, RunStage, Thread, initial
 
 HUGE = 10**4299
 ABSURD = (HUGE, 2**63, 2**53 + 1, MOST_TOKENS_PER_TURN + 1)

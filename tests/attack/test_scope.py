@@ -18,8 +18,8 @@ from contract.forgejo import OWNER as FORGEJO_OWNER
 from contract.forgejo import REPO as FORGEJO_REPO
 from contract.github import OWNER, REPO
 from contract.gitlab import PROJECT as GITLAB_PROJECT
-from symphony.config.settings import TrackerSettings
-from symphony.domain.tools import ToolResult
+from symphony.config import TrackerSettings
+from symphony.domain import ToolResult
 from symphony.trackers.base import TrackerConfigError
 from symphony.trackers.linear import read_config
 

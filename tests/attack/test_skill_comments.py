@@ -18,9 +18,8 @@ from harness.binding import CommentingTracker, make_bound
 from harness.scheduling import make_issue
 from symphony import skills
 from symphony.daemon.comments import IssueComments, SkillComments
-from symphony.skills import Severity, SkillOptions, SkillSet, comment_body, named_problems
+from symphony.skills import MEANINGS, Severity, SkillOptions, SkillSet, comment_body, named_problems
 from symphony.skills import resolved_body as over
-from symphony.skills.model import MEANINGS
 
 Rounds = Callable[..., Iterator[Random]]
 ROOT = ".symphony/skills"

@@ -19,7 +19,7 @@ from attack.conftest import Rounds
 from contract.desk import Desk, remote_kind
 from contract.desks import DESKS
 from contract.vendor import Clock
-from symphony.domain.failures import Category
+from symphony.domain import Category
 from symphony.trackers.base import TrackerError
 from symphony.trackers.http import (
     Http,

@@ -59,7 +59,7 @@ def _command(scene: Scene, arguments: Sequence[str], rounds: int) -> float:
     for _ in range(rounds + 1):
         begun_ns = time.monotonic_ns()
         subprocess.run(
-            [sys.executable, "-m", "symphony.cli", *arguments],
+            [sys.executable, "-m", "symphony", *arguments],
             cwd=scene.place,
             env=environment(scene.place),
             stdout=subprocess.DEVNULL,

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.kit import Kind, median
-from symphony.domain.issue import Issue
+from symphony.domain import Issue
 from symphony.journal.database import INSERT_EVENT, create_tables, event_row
 from symphony.journal.model import ClaimRecord, EventRecord, HealthState
 from symphony.journal.store import open_journal
 from symphony.processes.base import Identity
-from symphony.scheduler.messages import ClaimKind
+from symphony.scheduler import ClaimKind
 
 __all__ = ["Remembering", "remembering", "write_claims"]
 

@@ -13,8 +13,15 @@ import time
 from pathlib import Path
 
 from symphony.cli.serving import serve
-from symphony.scheduler.messages import Command, Event, FetchCandidates, Polled, RefreshIssues, RunEnded
-from symphony.scheduler.state import State
+from symphony.scheduler import (
+    Command,
+    Event,
+    FetchCandidates,
+    Polled,
+    RefreshIssues,
+    RunEnded,
+    State,
+)
 
 
 class Recorder:

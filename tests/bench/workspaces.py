@@ -13,10 +13,10 @@ from pathlib import Path
 import anyio
 
 from bench.kit import environment, median
-from symphony.config.settings import HooksSettings, WorkspaceSettings
-from symphony.domain.issue import Issue
+from symphony.config import HooksSettings, WorkspaceSettings
+from symphony.domain import Issue
 from symphony.processes.local import LocalHost
-from symphony.workspaces.manager import WorkspaceManager
+from symphony.workspaces import WorkspaceManager
 
 __all__ = ["Workspaces", "big_repository", "workspaces"]
 

@@ -16,14 +16,14 @@ import anyio
 from typing_extensions import override
 
 from chaos.weather import Weathered
-from symphony.config.loader import Workflow, WorkflowFile, WorkflowStore
+from symphony.config import Workflow, WorkflowFile, WorkflowStore
 from symphony.daemon.admission import admit
 from symphony.daemon.context import RuntimeContext, redaction_for
 from symphony.daemon.recovery import wall_ms
 from symphony.daemon.service import Service
 from symphony.daemon.shutdown import serve_until_signalled
 from symphony.daemon.state_dir import StateDirectory, instance_of, locate
-from symphony.domain.failures import SymphonyError
+from symphony.domain import SymphonyError
 from symphony.observability.logs import configure
 from symphony.processes.local import LocalHost
 

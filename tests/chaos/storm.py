@@ -23,7 +23,7 @@ from symphony.daemon.state_dir import instance_of
 from symphony.journal.reader import checkup, open_reader
 from symphony.processes.base import Identity
 from symphony.processes.local import LocalHost
-from symphony.scheduler.messages import ClaimKind
+from symphony.scheduler import ClaimKind
 
 __all__ = ["Storm"]
 

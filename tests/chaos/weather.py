@@ -10,9 +10,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.issue import Issue
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.domain import Blame, Category, Failure, Issue, ToolResult, ToolSpec
 from symphony.trackers.base import Comment, CommentCapability, Tracker, TrackerError, skipped_by
 
 __all__ = ["Weathered"]

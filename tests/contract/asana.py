@@ -10,7 +10,7 @@ from contract.desk import Desk, Draft
 from contract.openapi import openapi
 from contract.schemas import SCHEMAS
 from contract.vendor import Asked, Clock, Fault, Given, PagingFault, Route, Vendor, routed
-from symphony.domain.issue import Issue
+from symphony.domain import Issue
 from symphony.trackers.asana import body_of
 
 SECRET = "2/1201234567890/1201234567891:0123456789abcdef0123456789abcdef"

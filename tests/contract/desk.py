@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from contract.vendor import Clock, Fault, PagingFault, Vendor
-from symphony.config.settings import TrackerSettings
-from symphony.domain.issue import Issue
+from symphony.config import TrackerSettings
+from symphony.domain import Issue
 from symphony.trackers.http import RateLimiters
 from symphony.trackers.registry import create_tracker, tracker_kind
 from symphony.trackers.remote import RemoteKind, RemoteTracker

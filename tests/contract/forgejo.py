@@ -10,7 +10,7 @@ from contract.desk import Desk, Draft
 from contract.schemas import SCHEMAS
 from contract.swagger import swagger
 from contract.vendor import Asked, Clock, Fault, Given, PagingFault, Route, Vendor, routed, zulu
-from symphony.domain.issue import Issue
+from symphony.domain import Issue
 
 SECRET = "0123456789abcdef0123456789abcdef01234567"
 OWNER, REPO = "team", "website"

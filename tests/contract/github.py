@@ -24,7 +24,7 @@ from contract.vendor import (
     routed,
     zulu,
 )
-from symphony.domain.issue import Issue
+from symphony.domain import Issue
 
 if TYPE_CHECKING:
     from graphql import GraphQLSchema

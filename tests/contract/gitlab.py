@@ -21,7 +21,7 @@ from contract.vendor import (
     routed,
     zulu,
 )
-from symphony.domain.issue import Issue
+from symphony.domain import Issue
 from symphony.trackers.gitlab import BLOCKED
 
 SECRET = "glpat-0123456789abcdefghij"

@@ -13,7 +13,7 @@ from contract.jira_shapes import SHAPES, is_by_hand
 from contract.openapi import openapi
 from contract.schemas import SCHEMAS
 from contract.vendor import Asked, Clock, Given, PagingFault, Route, Vendor, routed
-from symphony.domain.issue import Issue
+from symphony.domain import Issue
 from symphony.trackers.adf import document_of, markdown_of
 from symphony.trackers.jira import FIELDS
 

@@ -11,7 +11,7 @@ from contract.desk import Desk, Draft
 from contract.graphql_schema import check_graphql, graphql_schema
 from contract.schemas import SCHEMAS
 from contract.vendor import Asked, Clock, Fault, Given, PagingFault, Vendor, zulu
-from symphony.domain.issue import Issue
+from symphony.domain import Issue
 from symphony.trackers import linear
 
 SECRET = "lin_api_0123456789abcdefghij"

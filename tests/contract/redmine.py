@@ -10,7 +10,7 @@ from typing_extensions import override
 from contract.desk import Desk, Draft
 from contract.redmine_shapes import check_shape
 from contract.vendor import Asked, Clock, Fault, Given, PagingFault, Route, Vendor, conditional, routed, zulu
-from symphony.domain.issue import Issue
+from symphony.domain import Issue
 
 SECRET = "0123456789abcdef0123456789abcdef01234567"
 OTHER_KEY = "fedcba9876543210fedcba9876543210fedcba98"

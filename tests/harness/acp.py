@@ -8,7 +8,7 @@ from typing import Any
 from harness.sessions import COMMENT, SessionBench
 from symphony.agents.acp.backend import AcpBackend
 from symphony.agents.acp.session import AcpSession
-from symphony.config.settings import AcpSettings
+from symphony.config import AcpSettings
 
 __all__ = ["COMMENT", "ENVELOPE", "AcpBench"]
 

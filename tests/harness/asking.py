@@ -13,8 +13,7 @@ from symphony.api.app import create_app
 from symphony.api.documents import issue_document, state_document
 from symphony.api.models import Agent, Issue, Prompt, Refresh, Skills, State, Verb
 from symphony.api.port import RefusedError
-from symphony.domain.failures import SymphonyError
-from symphony.domain.issue import EVERY_ISSUE, Selection
+from symphony.domain import EVERY_ISSUE, Selection, SymphonyError
 
 __all__ = ["FakeOperator", "asking"]
 

@@ -9,20 +9,17 @@ import anyio
 import anyio.lowlevel
 
 from symphony.agents.base import OwnSkillRoots
-from symphony.config.loader import Stamp, WorkflowFile, parse_workflow
-from symphony.config.settings import AGENT_SECTIONS
+from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.operator import Order
-from symphony.domain.issue import Issue
-from symphony.domain.redaction import Redaction
-from symphony.domain.tools import ToolResult, ToolSpec
-from symphony.scheduler.messages import Event
+from symphony.domain import Issue, Redaction, ToolResult, ToolSpec
+from symphony.scheduler import Event
 from symphony.trackers.base import Comment
-from symphony.workspaces.model import Removal, WorkspaceRecord
+from symphony.workspaces import Removal, WorkspaceRecord
 
 if TYPE_CHECKING:
     from symphony.agents.base import AgentBackend
-    from symphony.workspaces.manager import WorkspaceManager
+    from symphony.workspaces import WorkspaceManager
 
 __all__ = [
     "SECRET",

@@ -6,8 +6,7 @@ from dataclasses import replace
 from kit.simulator import Forgetting, Parts
 from symphony.journal.model import ClaimRecord, ClaimReleased, IssueSpent, Record, RecoveredState
 from symphony.journal.recorder import Start, recovered
-from symphony.scheduler.messages import ClaimKind, Recovered, RecoveredClaim, WorkspaceRef
-from symphony.scheduler.state import State
+from symphony.scheduler import ClaimKind, Recovered, RecoveredClaim, State, WorkspaceRef
 
 __all__ = ["BROKEN_PARTS"]
 

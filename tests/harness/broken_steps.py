@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from kit.simulator import make_settings
-from symphony.scheduler.machine import step
-from symphony.scheduler.messages import (
+from symphony.scheduler import (
     AgentReported,
     AnswersRead,
     CleanWorkspace,
     Command,
     ContinueRun,
+    Cycle,
+    Drain,
     Event,
     Exit,
     FetchCandidates,
@@ -35,14 +36,15 @@ from symphony.scheduler.messages import (
     SetTimer,
     SettingsChanged,
     StartRun,
+    State,
     StopRun,
     TimerFired,
     TimerKind,
     WakeAsked,
     WorkflowRejected,
+    in_active_state,
+    step,
 )
-from symphony.scheduler.policy import in_active_state
-from symphony.scheduler.state import Cycle, Drain, State
 
 __all__ = ["BROKEN_STEPS", "Broken"]
 

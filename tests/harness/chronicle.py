@@ -14,10 +14,9 @@ from symphony.api.documents import issue_document, state_document
 from symphony.api.history import History
 from symphony.api.models import Document, DroppedSkill, ListedSkill, SkillProblem, Skills
 from symphony.api.openapi import API, schemas
-from symphony.domain.failures import Category
-from symphony.domain.issue import EVERY_ISSUE, Issue, Selection
+from symphony.domain import EVERY_ISSUE, Category, Issue, Selection
 from symphony.observability.logs import masked
-from symphony.scheduler.messages import Command, Event, OutcomeKind
+from symphony.scheduler import Command, Event, OutcomeKind
 
 __all__ = ["SKILLS", "START", "Chronicle", "conforms", "populated", "sent"]
 

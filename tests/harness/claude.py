@@ -8,7 +8,7 @@ from typing import Any
 from harness.sessions import COMMENT, SessionBench
 from symphony.agents.claude.backend import ClaudeBackend
 from symphony.agents.claude.session import ClaudeSession
-from symphony.config.settings import ClaudeSettings
+from symphony.config import ClaudeSettings
 
 __all__ = ["COMMENT", "ClaudeBench"]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from symphony.domain.fault_points import FaultPoint
+from symphony.domain import FaultPoint
 
 __all__ = ["AFTERWARDS", "Afterwards", "table"]
 

@@ -10,10 +10,7 @@ from unittest.mock import patch
 
 from symphony.cli import serving
 from symphony.cli.main import main
-from symphony.scheduler import machine
-from symphony.scheduler.machine import Step
-from symphony.scheduler.messages import Command, Event
-from symphony.scheduler.state import State
+from symphony.scheduler import Command, Event, State, Step, machine
 
 __all__ = ["hanging_at"]
 

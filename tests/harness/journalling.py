@@ -5,8 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.issue import Blocker, Issue
+from symphony.domain import Blame, Blocker, Category, Failure, Issue
 from symphony.journal.model import (
     ClaimRecord,
     CommentRecord,
@@ -20,7 +19,7 @@ from symphony.journal.model import (
 )
 from symphony.journal.store import Backlog, Journal, open_journal
 from symphony.processes.base import Identity
-from symphony.scheduler.messages import ClaimKind, Resume, ResumeReason, Thread
+from symphony.scheduler import ClaimKind, Resume, ResumeReason, Thread
 
 __all__ = [
     "NOW",

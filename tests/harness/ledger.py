@@ -21,7 +21,7 @@ from symphony.journal.model import (
     SkillsRecord,
 )
 from symphony.journal.recorder import StepRecorder
-from symphony.scheduler.messages import Spent
+from symphony.scheduler import Spent
 
 __all__ = ["Ledger", "check_present"]
 

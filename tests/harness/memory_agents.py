@@ -15,9 +15,9 @@ from symphony.agents.base import AgentError, AgentSession, Briefing, SessionRequ
 from symphony.agents.claude.session import ClaudeSession
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.events import AgentEvent, EventQueue
-from symphony.config.settings import AcpSettings, ClaudeSettings, CodexSettings
-from symphony.domain.tools import ToolResult, ToolSpec
-from symphony.scheduler.messages import Thread
+from symphony.config import AcpSettings, ClaudeSettings, CodexSettings
+from symphony.domain import ToolResult, ToolSpec
+from symphony.scheduler import Thread
 
 if TYPE_CHECKING:
     from symphony.agents.process import AgentProcess

@@ -6,9 +6,8 @@ from typing import Any
 from typing_extensions import override
 
 from harness.scheduling import Story
-from symphony.domain.issue import Issue
-from symphony.scheduler.messages import Command, Event
-from symphony.scheduler.state import State
+from symphony.domain import Issue
+from symphony.scheduler import Command, Event, State
 
 __all__ = ["ObservedStory"]
 

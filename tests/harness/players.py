@@ -31,7 +31,7 @@ from kit.speakers import scripted_acp, scripted_claude
 from symphony.agents.base import AgentBackend, AgentSession, Capabilities
 from symphony.agents.events import AgentEvent
 from symphony.agents.registry import create_backend
-from symphony.config.settings import AGENT_SECTIONS, NamedAgent
+from symphony.config import AGENT_SECTIONS, NamedAgent
 from symphony.testing.scripted_agent import command
 
 __all__ = ["COMMENT", "PLAYERS", "Act", "Player"]

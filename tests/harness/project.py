@@ -36,7 +36,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-SYMPHONY = (sys.executable, "-m", "symphony.cli")
+SYMPHONY = (sys.executable, "-m", "symphony")
 DEADLINE_S = 45.0
 _PROCESSES = frozenset({"run", "demo", "diff"})
 """Commands that are always processes: they serve, or another program writes to their output."""

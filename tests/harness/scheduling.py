@@ -5,10 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
 
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.issue import Issue
-from symphony.scheduler.machine import step
-from symphony.scheduler.messages import (
+from symphony.domain import Blame, Category, Failure, Issue
+from symphony.scheduler import (
     AgentReported,
     AnswersRead,
     Command,
@@ -32,12 +30,14 @@ from symphony.scheduler.messages import (
     SchedulerSettings,
     SetTimer,
     StartRun,
+    State,
     Timer,
     TimerFired,
     TurnEnded,
     WorkspaceRef,
+    initial,
+    step,
 )
-from symphony.scheduler.state import State, initial
 
 __all__ = ["ACTIVE", "Story", "make_failure", "make_issue", "make_settings"]
 

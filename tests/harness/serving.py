@@ -14,10 +14,7 @@ from symphony.cli.serving import open_store
 from symphony.daemon.service import Observer, Service
 from symphony.daemon.state_dir import StateDirectory, instance_of
 from symphony.processes.local import LocalHost
-from symphony.scheduler import machine
-from symphony.scheduler.machine import Step
-from symphony.scheduler.messages import Command, Event, RunEnded
-from symphony.scheduler.state import Running, State
+from symphony.scheduler import Command, Event, RunEnded, Running, State, Step, machine
 
 __all__ = ["DEADLINE_S", "Served", "Watcher", "make_service", "move", "serving"]
 

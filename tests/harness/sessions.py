@@ -11,7 +11,7 @@ from uuid import uuid4
 import symphony
 from symphony.agents.base import AgentSession, AskOwnSkills, BackendContext, Briefing, SessionRequest
 from symphony.agents.events import AgentEvent
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.domain import ToolResult, ToolSpec
 from symphony.processes.base import Identity
 from symphony.processes.local import LocalHost
 

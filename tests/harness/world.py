@@ -6,10 +6,10 @@ from typing_extensions import override
 
 from harness.scheduling import Story, make_settings
 from kit.simulator import Referee
-from symphony.domain.issue import Issue
-from symphony.scheduler import policy
-from symphony.scheduler.messages import (
+from symphony.domain import Issue
+from symphony.scheduler import (
     Command,
+    Drain,
     Event,
     FetchCandidates,
     OperatorAsked,
@@ -19,12 +19,13 @@ from symphony.scheduler.messages import (
     RefreshIssues,
     SettingsChanged,
     StartRun,
+    State,
     StopRun,
     Timer,
     TimerKind,
     Verb,
+    policy,
 )
-from symphony.scheduler.state import Drain, State
 
 __all__ = ["World"]
 

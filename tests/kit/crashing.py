@@ -14,14 +14,13 @@ from pathlib import Path
 
 import anyio
 
-from symphony.config.loader import Workflow, WorkflowFile, WorkflowStore
+from symphony.config import Workflow, WorkflowFile, WorkflowStore
 from symphony.daemon.admission import admit
 from symphony.daemon.context import redaction_for
 from symphony.daemon.service import Service
 from symphony.daemon.shutdown import serve_until_signalled
 from symphony.daemon.state_dir import StateDirectory, instance_of, locate
-from symphony.domain.failures import SymphonyError
-from symphony.domain.fault_points import FaultPoint
+from symphony.domain import FaultPoint, SymphonyError
 from symphony.observability.logs import configure
 from symphony.processes.local import LocalHost
 

@@ -12,7 +12,7 @@ import pytest
 from kit.model_server import ModelServer
 from kit.model_server import Scenario as ModelScenario
 from kit.simulator import Result, Scenario
-from symphony.scheduler.machine import Step
+from symphony.scheduler import Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kit.model_server import ModelServer
     from kit.model_server import Scenario as ModelScenario
     from kit.simulator import Result, Scenario
-    from symphony.scheduler.machine import Step
+    from symphony.scheduler import Step
 
 __all__ = ["Simulations", "symphony_model_server", "symphony_simulation"]
 

@@ -46,36 +46,35 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
-from symphony.config.loader import Stamp, WorkflowFile, parse_workflow
-from symphony.config.settings import AGENT_SECTIONS
+from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
 from symphony.daemon.clock import Timers
 from symphony.daemon.comments import IssueComments, SkillComments
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.effects import Effects
 from symphony.daemon.state_dir import StateDirectory
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.fault_points import FaultPoint
-from symphony.domain.issue import Issue
-from symphony.domain.redaction import Redaction
-from symphony.scheduler import machine
-from symphony.scheduler.machine import Step
-from symphony.scheduler.messages import (
+from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, Redaction
+from symphony.scheduler import (
     DayBegan,
+    Drain,
     DrainAsked,
+    Eligible,
     Event,
     OperatorAsked,
     RunEnded,
     SettingsChanged,
+    State,
+    Step,
     Verb,
     WakeAsked,
     WorkflowRejected,
     WorkspaceRef,
+    eligible,
+    initial,
+    machine,
 )
-from symphony.scheduler.policy import Eligible, eligible
-from symphony.scheduler.state import Drain, State, initial
 from symphony.trackers.base import Comment, TrackerError
 from symphony.trackers.memory import MemoryTracker
-from symphony.workspaces.model import (
+from symphony.workspaces import (
     Delivery,
     ProgressMark,
     Removal,
@@ -86,7 +85,7 @@ from symphony.workspaces.model import (
 
 if TYPE_CHECKING:
     from symphony.agents.base import AgentBackend
-    from symphony.workspaces.manager import WorkspaceManager
+    from symphony.workspaces import WorkspaceManager
 
 __all__ = ["World", "live_through"]
 

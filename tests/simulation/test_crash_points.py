@@ -9,7 +9,7 @@ import pytest
 from kit.simulator import INVARIANTS, PROFILES, CrashPoint, Result, Scenario, hours, simulate
 from kit.simulator.crash_points import ALL_POINTS, OUTCOMES, RECOVERY_POINTS, StepPoint, table
 from kit.simulator.profiles import AgentHabits, JournalHabits, OperatorHabits
-from symphony.domain.fault_points import FaultPoint
+from symphony.domain import FaultPoint
 
 _DOCS = Path(__file__).parents[2] / "docs" / "RELIABILITY.md"
 _BEGIN, _END = "<!-- simulated-crash-points:begin -->", "<!-- simulated-crash-points:end -->"

@@ -11,7 +11,7 @@ import structlog
 
 from harness.broken_steps import BROKEN_STEPS
 from kit.real_runtime import live_through
-from symphony.domain.fault_points import FaultPoint
+from symphony.domain import FaultPoint
 
 _ASKED = os.environ.get("SYMPHONY_SIMULATION_EXAMPLES")
 COUNT = int(_ASKED or 1_000) // 25

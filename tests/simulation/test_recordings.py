@@ -7,7 +7,7 @@ import pytest
 from harness.broken_steps import doubles_a_run
 from kit.simulator import InvariantBrokenError, judge, run_schedule, write
 from symphony.replay import RecordingError, read_recording
-from symphony.scheduler.messages import ClaimKind, Recovered
+from symphony.scheduler import ClaimKind, Recovered
 
 REPLAYS = sorted((Path(__file__).parent / "replays").glob("*.json"))
 

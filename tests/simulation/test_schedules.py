@@ -24,9 +24,8 @@ from typing_extensions import override
 
 from harness.scheduling import make_failure, make_issue, make_settings
 from harness.world import World
-from symphony.domain.failures import Blame, Failure
-from symphony.domain.issue import Blocker
-from symphony.scheduler.messages import (
+from symphony.domain import Blame, Blocker, Failure
+from symphony.scheduler import (
     AgentReported,
     ClaimKind,
     DayBegan,
@@ -57,8 +56,8 @@ from symphony.scheduler.messages import (
     WakeAsked,
     WorkflowRejected,
     WorkspaceRef,
+    refusal,
 )
-from symphony.scheduler.operator import refusal
 
 T = TypeVar("T")
 

@@ -22,8 +22,8 @@ from kit.simulator import (
     run_schedule,
     simulate,
 )
-from symphony.domain.failures import Category
-from symphony.scheduler.messages import OutcomeKind, RunEnded, StartRun
+from symphony.domain import Category
+from symphony.scheduler import OutcomeKind, RunEnded, StartRun
 
 STORM = Scenario(issues=40, slots=3, profile=PROFILES["storm"], poll_interval_ms=300_000)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from symphony.adapters import AdapterError, Adapters
-from symphony.domain.failures import Category
+from symphony.domain import Category
 
 GROUP = "symphony.tests"
 
@@ -86,7 +86,7 @@ def test_only_the_adapters_that_a_workflow_uses_are_imported() -> None:
 import sys
 from pathlib import Path
 from symphony.daemon.admission import judge
-from symphony.config.loader import Stamp, WorkflowFile
+from symphony.config import Stamp, WorkflowFile
 data = b"---\\ntracker: {kind: memory}\\n---\\nx"
 file = WorkflowFile(path=Path("/repo/WORKFLOW.md"), data=data, stamp=Stamp(mtime_ns=0, size=0, sha256=""))
 assert judge(file, environment={"HOME": "/h"}, acknowledged=None).workflow is not None

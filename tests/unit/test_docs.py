@@ -11,10 +11,9 @@ import pytest
 
 import settings_page
 from symphony.cli.main import main
-from symphony.config.loader import read_workflow_file
-from symphony.config.settings import KEYS
+from symphony.config import KEYS, read_workflow_file
 from symphony.daemon.admission import admit
-from symphony.domain.failures import Category
+from symphony.domain import Category
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

@@ -10,8 +10,8 @@ import pytest
 
 from symphony.cli.failures import ExitCode
 from symphony.cli.main import main
-from symphony.config.settings import KEYS
-from symphony.domain.failures import Category
+from symphony.config import KEYS
+from symphony.domain import Category
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS, SECURITY = (ROOT / "docs" / f"{name}.md" for name in ("operations", "security"))

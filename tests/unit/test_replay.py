@@ -2,11 +2,9 @@ import pytest
 
 from kit.simulator.recording import write
 from kit.simulator.schedules import run_schedule
-from symphony.domain.redaction import Redaction
+from symphony.domain import Redaction
 from symphony.replay import RecordingError, header_line, read_recording, replay, step_line
-from symphony.scheduler.machine import step
-from symphony.scheduler.messages import Command, Event
-from symphony.scheduler.state import State
+from symphony.scheduler import Command, Event, State, step
 
 PLAIN = Redaction()
 

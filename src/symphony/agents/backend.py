@@ -17,12 +17,9 @@ from symphony.agents.base import AgentBackend, AgentError, BackendContext, Progr
 from symphony.agents.environment import at_home, child_environment, foreign_keys, private_home
 from symphony.agents.events import redact
 from symphony.agents.process import AgentProcess, Launch, shell_argv
-from symphony.config.settings import AgentSection
-from symphony.domain.failures import Blame, Category, Failure
+from symphony.config import AgentSection
+from symphony.domain import Blame, Category, Failure
 from symphony.processes.base import Completed, Host, Identity
-
-__all__ = ["ProcessBackend", "Start", "missing_program", "program_of"]
-
 
 # The agent's program: is it there, asked of the login shell that would start it (AG1)?
 

@@ -12,34 +12,10 @@ from anyio import to_thread
 
 from symphony.agents.events import AgentEvent, redact
 from symphony.agents.isolation import Isolation
-from symphony.config.settings import AgentSection
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.config import AgentSection
+from symphony.domain import Blame, Category, Failure, SymphonyError, ToolResult, ToolSpec
 from symphony.processes.base import Host, Identity
-from symphony.scheduler.messages import Thread
-
-__all__ = [
-    "AgentBackend",
-    "AgentError",
-    "AgentSession",
-    "AskOwnSkills",
-    "BackendContext",
-    "Briefing",
-    "Capabilities",
-    "OwnSkillRoots",
-    "Preflight",
-    "Program",
-    "SessionRequest",
-    "SettingIssue",
-    "SettingIssues",
-    "ToolRunner",
-    "assemble",
-    "cannot_tell",
-    "in_front",
-    "resolve_workspace",
-    "silence_limit",
-]
-
+from symphony.scheduler import Thread
 
 ToolRunner = Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]]
 AskOwnSkills = Callable[[], Awaitable[frozenset[Path] | None]]

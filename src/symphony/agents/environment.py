@@ -25,11 +25,8 @@ from pathlib import Path
 from typing import Final
 
 from symphony.agents.base import AgentError, BackendContext
-from symphony.domain.failures import Blame, Category, Failure, is_full, make_room
+from symphony.domain import Blame, Category, Failure, is_full, make_room
 from symphony.processes.table import RUN_ID_VARIABLE
-
-__all__ = ["KEYS", "at_home", "child_environment", "foreign_keys", "private_home", "temp_directory"]
-
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ftp_proxy")
 _NAMES = frozenset(

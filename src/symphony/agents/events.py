@@ -12,49 +12,17 @@ from typing import Any, Final, assert_never
 import msgspec
 import structlog
 
-from symphony.domain.counts import MOST
-from symphony.domain.failures import UNREADABLE, Failure
-from symphony.domain.redaction import MAX_CHARS, SHAPES_ONLY, Redaction, mask_credentials, one_line
-from symphony.scheduler.messages import Thread
-
-__all__ = [
-    "MAX_DEPTH",
-    "MAX_ID_CHARS",
-    "MAX_PAYLOAD_BYTES",
-    "MAX_PAYLOAD_DEPTH",
-    "MAX_TEXT_CHARS",
-    "MAX_WAITING_CHARS",
-    "MAX_WAITING_EVENTS",
-    "MOST_TOKENS_PER_TURN",
-    "Activity",
-    "AgentEvent",
-    "ApprovalAnswered",
-    "ContextCompacted",
-    "EventBounds",
-    "EventQueue",
-    "InputRequired",
-    "ItemFinished",
-    "ItemStarted",
-    "Malformed",
-    "Notice",
-    "RateLimits",
-    "RunProgress",
-    "RunStats",
-    "SessionStarted",
-    "Text",
-    "Tokens",
-    "ToolCalled",
-    "TurnEnded",
-    "TurnStatus",
-    "Usage",
-    "decoded",
-    "event_name",
-    "humanise",
-    "is_cost_of_a_turn",
-    "parse",
-    "redact",
-]
-
+from symphony.domain import (
+    MAX_CHARS,
+    MOST,
+    SHAPES_ONLY,
+    UNREADABLE,
+    Failure,
+    Redaction,
+    mask_credentials,
+    one_line,
+)
+from symphony.scheduler import Thread
 
 # Text of an agent made fit to be shown: one line, no credentials, bounded.
 #

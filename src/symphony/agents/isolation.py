@@ -21,10 +21,7 @@ from pathlib import Path
 from typing import Final
 
 import symphony
-from symphony.domain.redaction import holds_credential
-
-__all__ = ["Isolation", "hideaways"]
-
+from symphony.domain import holds_credential
 
 _SCRATCH: Final = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - private ones
 _RUN: Final = Path("/run")

@@ -22,9 +22,6 @@ from symphony.agents.isolation import Isolation
 from symphony.processes.base import Host, HostProcess, Identity
 from symphony.processes.table import RUN_ID_VARIABLE
 
-__all__ = ["AgentProcess", "Launch", "shell_argv"]
-
-
 Sink = Callable[[bytes], None]
 
 _PLAIN_COMMAND = re.compile(r"\s*([\w./+-][\w./+:@%,-]*)((?:[ \t]+[\w./+:@%,=-]+)*)\s*", re.ASCII)

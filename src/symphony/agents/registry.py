@@ -11,11 +11,8 @@ from typing_extensions import override
 from symphony.adapters import Adapters
 from symphony.agents.base import AgentBackend, AgentError, BackendContext, SettingIssues
 from symphony.agents.sandbox import EnclosedBackend
-from symphony.config.errors import did_you_mean_one_of
-from symphony.config.settings import AGENT_SECTIONS, AgentKinds, AgentSection, NamedAgent
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-
-__all__ = ["AGENTS", "SECTIONS", "agent_kind", "create_backend", "remarks"]
+from symphony.config import AGENT_SECTIONS, AgentKinds, AgentSection, NamedAgent, did_you_mean_one_of
+from symphony.domain import Blame, Category, Failure, SymphonyError
 
 
 def _class_of_backend(found: object) -> type[AgentBackend]:

@@ -31,18 +31,8 @@ from symphony.agents.base import (
 from symphony.agents.environment import child_environment
 from symphony.agents.events import redact
 from symphony.agents.isolation import Isolation
-from symphony.domain.failures import Blame, Category, Failure, is_full, make_room
+from symphony.domain import Blame, Category, Failure, is_full, make_room
 from symphony.processes.base import Completed, Host
-
-__all__ = [
-    "MISSING_HINT",
-    "NAMESPACE_HINT",
-    "EnclosedBackend",
-    "missing_enclosure",
-    "preflight_failure",
-    "scratch",
-]
-
 
 # A directory for the check before the first dispatch, as near to a workspace as can be (DESIGN 9).
 #

@@ -16,21 +16,7 @@ from typing_extensions import override
 from symphony.agents.base import AgentError, ToolRunner, silence_limit
 from symphony.agents.events import AgentEvent, EventQueue, InputRequired, SessionStarted, TurnEnded, redact
 from symphony.agents.process import AgentProcess
-from symphony.domain.tools import ToolResult
-
-__all__ = [
-    "MAX_RESULT_CHARS",
-    "TOOL_TIMEOUT_MS",
-    "Conversation",
-    "RefusedCall",
-    "ToolCall",
-    "Turns",
-    "Wire",
-    "judge",
-    "run_tool",
-    "unsupported",
-]
-
+from symphony.domain import ToolResult
 
 # A call of one of our tools by an agent: judged, run and bounded, whichever way it came (AG17, AG18).
 

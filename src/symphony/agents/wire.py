@@ -13,34 +13,7 @@ import msgspec
 from symphony.agents.base import AgentError
 from symphony.agents.events import Malformed, Notice, parse, redact
 from symphony.agents.process import AgentProcess
-from symphony.domain.failures import UNREADABLE, Blame, Category, Failure
-
-__all__ = [
-    "EXCERPT_CHARS",
-    "MAX_LINE_BYTES",
-    "Codec",
-    "Connection",
-    "JsonRpcDialect",
-    "Lines",
-    "MalformedLine",
-    "Message",
-    "Notification",
-    "PlainLine",
-    "Refusal",
-    "RefusedError",
-    "RequestId",
-    "Response",
-    "ServerRequest",
-    "Suppressed",
-    "encoded",
-    "ending",
-    "excerpt",
-    "noise",
-    "parse",
-    "response_timeout",
-    "unreadable",
-]
-
+from symphony.domain import UNREADABLE, Blame, Category, Failure
 
 # Bytes into lines, bounded: what every agent that speaks one JSON object per line has in common (AG2, AG3).
 #

@@ -21,9 +21,6 @@ from starlette.datastructures import Headers
 
 from symphony.api.http import RefusedError
 
-__all__ = ["CONTROL", "Access", "is_loopback"]
-
-
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _OWN_SITE = frozenset({"same-origin", "none"})
 _BEARER = "bearer "

@@ -36,10 +36,7 @@ from symphony.api.http import (
 from symphony.api.models import Delivered, Health, Issue, Prompt, Verb, utc_text
 from symphony.api.openapi import description
 from symphony.api.port import ISSUE_VERBS, OWN_VERBS, HookDeniedError, Hooks, Operator, UnavailableError
-from symphony.domain.failures import SymphonyError
-
-__all__ = ["HEALTH_PATH", "create_app"]
-
+from symphony.domain import SymphonyError
 
 HEALTH_PATH = "/healthz"
 HOOKS_PATH = "/webhooks/"

@@ -16,32 +16,33 @@ from msgspec import structs
 from symphony.api import models
 from symphony.api.history import History, IssueHistory
 from symphony.api.models import utc_text
-from symphony.config.settings import WorkspaceSettings
-from symphony.domain.failures import Failure
-from symphony.domain.issue import EVERY_ISSUE, Issue, Selection, by_number
+from symphony.config import WorkspaceSettings
+from symphony.domain import EVERY_ISSUE, Failure, Issue, Selection, by_number
 from symphony.journal.model import Health, HealthState, RunRecord
-from symphony.scheduler import policy, results
-from symphony.scheduler.blocks import answerable
-from symphony.scheduler.messages import Result, ResultStatus, Resume, RunReport, Spent, Timer, TimerKind
-from symphony.scheduler.policy import Ineligible, ReasonCode
-from symphony.scheduler.polling import circuit, quiet_until
-from symphony.scheduler.state import AgentChoice, Blocked, Cycle, Drain, Retry, Running, State
-from symphony.workspaces.delivery import whereabouts
-
-__all__ = [
-    "CODES",
-    "Reasons",
-    "Row",
-    "WaitingReason",
-    "agent_of_choice",
-    "blocked_words",
-    "issue_document",
-    "rows",
-    "state_document",
-    "waiting",
-    "ways_to_look",
-]
-
+from symphony.scheduler import (
+    AgentChoice,
+    Blocked,
+    Cycle,
+    Drain,
+    Ineligible,
+    ReasonCode,
+    Result,
+    ResultStatus,
+    Resume,
+    Retry,
+    Running,
+    RunReport,
+    Spent,
+    State,
+    Timer,
+    TimerKind,
+    answerable,
+    circuit,
+    policy,
+    quiet_until,
+    results,
+)
+from symphony.workspaces import whereabouts
 
 # Why each known issue is not running: the verdict of `policy` for all of them at once, in its own words.
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from symphony.api.models import Skills, SkillsTotals
-from symphony.scheduler.messages import (
+from symphony.scheduler import (
+    NO_SLOT_ERROR,
     SILENT,
     AgentReported,
     Command,
@@ -19,14 +20,11 @@ from symphony.scheduler.messages import (
     Polled,
     Recovered,
     RunEnded,
+    Running,
     StartRun,
+    State,
     words,
 )
-from symphony.scheduler.runs import NO_SLOT_ERROR
-from symphony.scheduler.state import Running, State
-
-__all__ = ["Happening", "History", "IssueHistory", "utc_now"]
-
 
 MAX_ISSUES = 1_000
 MAX_EVENTS = 25

@@ -16,27 +16,7 @@ from starlette.types import Scope
 from symphony.api.documents import CODES
 from symphony.api.models import Answer, Document, Error, ErrorFacts, Trigger
 from symphony.api.port import MAX_ANSWER_CHARS
-from symphony.domain.failures import UNREADABLE
-from symphony.domain.issue import Selection
-from symphony.domain.redaction import plain
-
-__all__ = [
-    "MAX_BODY_BYTES",
-    "MAX_DELIVERY_BYTES",
-    "MAX_HEAD_BYTES",
-    "SECURITY_HEADERS",
-    "RefusedError",
-    "answer",
-    "answer_text",
-    "check_head",
-    "delivered",
-    "empty_object",
-    "encoded",
-    "identifier",
-    "refusal",
-    "selection",
-]
-
+from symphony.domain import UNREADABLE, Selection, plain
 
 # How every answer looks: JSON, one error envelope (AP8), headers that keep browsers harmless.
 

@@ -5,9 +5,6 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-__all__ = ["utc_text"]
-
-
 # The documents of API v1: one type for each, from which the JSON and its schema are made.
 #
 # `documents` fills them, the API sends them, the command line reads them. `web.schema` makes JSON Schema of

@@ -23,9 +23,6 @@ from symphony.api.models import (
 )
 from symphony.api.port import ISSUE_VERBS, OWN_VERBS
 
-__all__ = ["API", "IN_DEFS", "description", "schemas"]
-
-
 # JSON Schema of documents, made of their types.
 
 

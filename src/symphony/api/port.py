@@ -5,20 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from symphony.api.models import Issue, Prompt, Refresh, State, Verb
-from symphony.domain.issue import EVERY_ISSUE, Selection
-
-__all__ = [
-    "ISSUE_VERBS",
-    "MAX_ANSWER_CHARS",
-    "OWN_VERBS",
-    "HookAnswer",
-    "HookDeniedError",
-    "Hooks",
-    "Operator",
-    "RefusedError",
-    "UnavailableError",
-]
-
+from symphony.domain import EVERY_ISSUE, Selection
 
 ISSUE_VERBS = ("stop", "retry", "unblock", "answer")
 """What may be asked of one issue."""

@@ -24,30 +24,33 @@ from symphony.agents.sandbox import missing_enclosure
 from symphony.cli.documents import CheckedWorkflow, WorkflowProblem
 from symphony.cli.failures import CommandError
 from symphony.cli.repository import git, unseen_changes, unseen_skills
-from symphony.config.errors import SourceMap, WarningCode, WorkflowError, WorkflowWarning
-from symphony.config.loader import Judgement, Workflow, read_workflow_file
-from symphony.config.secrets import EXPOSED_HINT, Secret, SecretFileError, read_secrets
-from symphony.config.settings import (
+from symphony.config import (
+    EXPOSED_HINT,
     HooksSettings,
+    Judgement,
     NamedAgent,
+    Secret,
+    SecretFileError,
     Section,
     Settings,
+    SourceMap,
     TrackerSettings,
+    WarningCode,
+    Workflow,
+    WorkflowError,
+    WorkflowWarning,
     WorkspaceSettings,
+    place_of,
+    read_secrets,
+    read_workflow_file,
 )
-from symphony.config.validation import place_of
 from symphony.daemon.admission import judge
 from symphony.daemon.context import provider_redaction, redaction_for, skill_options
-from symphony.domain.failures import Failure, SymphonyError
-from symphony.domain.redaction import Redaction
+from symphony.domain import Failure, Redaction, SymphonyError
 from symphony.processes.local import LocalHost
-from symphony.skills.lint import with_advice
+from symphony.skills import with_advice
 from symphony.trackers.registry import with_default_states
-from symphony.workspaces.delivery import whereabouts
-from symphony.workspaces.manager import SUBMODULES_HINT, WorkspaceManager
-
-__all__ = ["examine"]
-
+from symphony.workspaces import SUBMODULES_HINT, WorkspaceManager, whereabouts
 
 _SHOWN = 3
 _GIT_TIMEOUT_S = 10

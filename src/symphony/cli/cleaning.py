@@ -21,19 +21,16 @@ from symphony.cli.documents import Cleaned, CleanedItem
 from symphony.cli.journal import journal_of
 from symphony.cli.serving import open_store
 from symphony.cli.stale_workspaces import Kept, kept_workspaces, occupant, size_of
-from symphony.config.secrets import read_secrets
+from symphony.config import read_secrets
 from symphony.daemon.context import RuntimeContext, build_context
 from symphony.daemon.retention import Limits, remove_surplus, surplus_files
 from symphony.daemon.state_dir import StateDirectory, locate
-from symphony.domain.failures import SymphonyError
+from symphony.domain import SymphonyError
 from symphony.journal.model import HealthState, TrimResult, UnusableError
 from symphony.journal.reader import checkup, open_reader
 from symphony.journal.store import open_journal
 from symphony.processes.local import LocalHost
-from symphony.workspaces.manager import reason_to_stay
-
-__all__ = ["GONE", "JournalTrim", "clean_up", "trim_journal"]
-
+from symphony.workspaces import reason_to_stay
 
 # The journal as `symphony clean` sees it, while no daemon writes to it.
 

@@ -30,26 +30,7 @@ import psutil
 from symphony.api.models import Document, Error, Issue, Prompt, Refresh, Row, State, Verb
 from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.daemon.state_dir import Holder, locate, parse_holder
-from symphony.domain.failures import UNREADABLE
-
-__all__ = [
-    "Client",
-    "Control",
-    "EndlessAnswerError",
-    "RefusedError",
-    "Traces",
-    "UnreachableError",
-    "absence",
-    "check_listener",
-    "content_of",
-    "exchange",
-    "find_daemon",
-    "needed_daemon",
-    "reach",
-    "traces",
-    "unreachable",
-]
-
+from symphony.domain import UNREADABLE
 
 # One HTTP request over a Unix socket and its answer, bounded in time and in size.
 #

@@ -29,18 +29,22 @@ from symphony.cli.failures import CommandError, program
 from symphony.cli.repository import git
 from symphony.cli.serving import serve
 from symphony.cli.summary import Tally, summary_table, work_lines
-from symphony.config.loader import load_workflow
-from symphony.domain.issue import Issue, by_number
-from symphony.domain.redaction import one_line
-from symphony.scheduler.messages import Command, ContinueRun, Event, OutcomeKind, RunEnded, StartRun
-from symphony.scheduler.state import Running, State
+from symphony.config import load_workflow
+from symphony.domain import Issue, by_number, one_line
+from symphony.scheduler import (
+    Command,
+    ContinueRun,
+    Event,
+    OutcomeKind,
+    RunEnded,
+    Running,
+    StartRun,
+    State,
+)
 from symphony.testing import scripted_agent
 from symphony.trackers.base import Comment
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
 from symphony.trackers.registry import TRACKERS
-
-__all__ = ["DemoProgress", "LineProgress", "TableProgress", "progress_on", "show"]
-
 
 # Live progress for people: a table that redraws on a terminal, one line per milestone elsewhere.
 

@@ -33,48 +33,16 @@ from symphony.cli.journal import journal_of
 from symphony.cli.serving import open_store
 from symphony.cli.stale_workspaces import kept_workspaces
 from symphony.cli.tracker_access import look_at
-from symphony.config.errors import WarningCode
-from symphony.config.secrets import EXPOSED_HINT, SecretFileError, read_secrets
+from symphony.config import EXPOSED_HINT, SecretFileError, WarningCode, read_secrets
 from symphony.daemon.context import RuntimeContext, ask_agent, build_context
 from symphony.daemon.state_dir import instance_of, locate
-from symphony.domain.failures import Category, Failure, SymphonyError
-from symphony.domain.redaction import Redaction
+from symphony.domain import Category, Failure, Redaction, SymphonyError
 from symphony.journal.reader import checkup
 from symphony.processes.base import Completed, Host
 from symphony.processes.cgroups import own_group
 from symphony.processes.local import LocalHost
 from symphony.processes.subreaper import available
 from symphony.revision import version_text
-
-__all__ = [
-    "Check",
-    "Checkup",
-    "Finding",
-    "Status",
-    "check_children",
-    "check_clock",
-    "check_disk",
-    "check_git",
-    "check_identity",
-    "check_journal",
-    "check_lock",
-    "check_open_files",
-    "check_processes",
-    "check_secrets",
-    "check_state_directory",
-    "check_up",
-    "check_user_namespaces",
-    "check_version",
-    "check_workspaces",
-    "check_yaml",
-    "examine_all",
-    "failed",
-    "fine",
-    "in_thread",
-    "nearest",
-    "odd",
-]
-
 
 # The nearest directory to a place that need not exist yet: it says what holds for the place itself.
 

@@ -25,10 +25,7 @@ from symphony.api.models import utc_text
 from symphony.cli.client import Client, Traces, check_listener, content_of, traces
 from symphony.cli.documents import CountsInShort, DaemonRow, Daemons, SkippedPlace
 from symphony.daemon.state_dir import FOLDER, HOST_PLACES, place_in, state_home
-from symphony.domain.failures import SymphonyError
-
-__all__ = ["Place", "Places", "daemons", "find_places", "user_name"]
-
+from symphony.domain import SymphonyError
 
 # The state directories that may have a daemon: of this user, and for root of every user of the host.
 #

@@ -14,14 +14,10 @@ from symphony.cli.client import Client, Control, absence, reach
 from symphony.cli.documents import Asked, KnownIssue, Status
 from symphony.cli.failures import CommandError, warn
 from symphony.cli.journal import journal_of
-from symphony.domain.failures import SymphonyError
-from symphony.domain.issue import EVERY_ISSUE, Selection, by_number
-from symphony.domain.redaction import one_line
+from symphony.domain import EVERY_ISSUE, Selection, SymphonyError, by_number, one_line
 
 if TYPE_CHECKING:
     from symphony.cli.offline import Offline
-
-__all__ = ["Facts", "answer_for", "unknown_issue"]
 
 
 # An issue as a person names it: the exact one, else the only one that differs by case, else an error.

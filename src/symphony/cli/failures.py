@@ -11,11 +11,7 @@ from pathlib import Path
 
 import click
 
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.domain.redaction import one_line
-
-__all__ = ["CommandError", "ExitCode", "exit_code", "program", "report", "warn"]
-
+from symphony.domain import Blame, Category, Failure, SymphonyError, one_line
 
 _MAX_CHARS = 4_000
 _UNAUTHORISED = 401  # of a tracker: the credential is not taken

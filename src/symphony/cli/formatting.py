@@ -5,10 +5,7 @@ from datetime import UTC, datetime, timedelta
 from rich.text import Text
 
 from symphony.api.models import Retry, Run
-from symphony.domain.redaction import one_line, plain
-
-__all__ = ["ago", "attempt", "cell", "count", "lasting", "lines", "moment", "plural", "seconds_between"]
-
+from symphony.domain import one_line, plain
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _FEW_MINUTES = 10 * _MINUTE

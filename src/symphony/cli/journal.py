@@ -10,9 +10,6 @@ import click
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.daemon.state_dir import locate
 
-__all__ = ["journal_of", "journal_to_read", "seconds_of"]
-
-
 _NAME: Final = "journal.db"  # as runtime.memory names it, which is slow to import
 _AGE = re.compile(r"(\d{1,6})\s*([smhdw])")
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}

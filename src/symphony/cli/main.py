@@ -15,11 +15,7 @@ import click
 from typing_extensions import override
 
 from symphony.cli.failures import CommandError, ExitCode, report
-from symphony.domain.failures import SymphonyError
-from symphony.domain.redaction import one_line
-
-__all__ = ["ELSEWHERE", "HELP_NAMES", "SECTIONS", "LazyGroup", "main"]
-
+from symphony.domain import SymphonyError, one_line
 
 # The groups of the command line: commands are imported when used, failures are told in two lines.
 

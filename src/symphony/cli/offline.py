@@ -23,21 +23,27 @@ from symphony.api import models
 from symphony.api.documents import WaitingReason, issue_document, state_document, waiting
 from symphony.api.history import History
 from symphony.cli.serving import open_store
-from symphony.config.secrets import read_secrets
+from symphony.config import read_secrets
 from symphony.daemon.clock import monotonic_ms
 from symphony.daemon.context import RuntimeContext, build_context, redaction_for, scheduler_settings
 from symphony.daemon.operator import preview, prompt_document
 from symphony.daemon.recovery import first_input, past_runs
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.domain.issue import EVERY_ISSUE, Issue, Selection, normalise_state
+from symphony.domain import (
+    EVERY_ISSUE,
+    Blame,
+    Category,
+    Failure,
+    Issue,
+    Selection,
+    SymphonyError,
+    normalise_state,
+)
 from symphony.journal.model import RecoveredState, RunRecord, UnusableError
 from symphony.journal.reader import open_reader
 from symphony.observability.logs import configure, masked
 from symphony.processes.local import LocalHost
 from symphony.revision import commit
-from symphony.scheduler import operator, policy
-from symphony.scheduler.machine import step
-from symphony.scheduler.messages import (
+from symphony.scheduler import (
     Command,
     Event,
     FetchCandidates,
@@ -46,13 +52,14 @@ from symphony.scheduler.messages import (
     Refreshed,
     RefreshFailed,
     RefreshIssues,
+    State,
     WorkspaceRef,
+    initial,
+    operator,
+    policy,
+    step,
 )
-from symphony.scheduler.state import State, initial
 from symphony.trackers.base import skipped_by
-
-__all__ = ["Offline", "open_offline"]
-
 
 _T = TypeVar("_T")
 

@@ -16,25 +16,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from symphony.domain.issue import by_number
-
-__all__ = [
-    "NAME",
-    "WORKFLOW_HELP",
-    "as_json",
-    "complete_issue",
-    "current_directory",
-    "directories_upwards",
-    "dry_run",
-    "from_a_file",
-    "given_text",
-    "nearest_workflow",
-    "of_a_workflow",
-    "of_an_issue",
-    "print_json",
-    "workflow_to_use",
-]
-
+from symphony.domain import by_number
 
 NAME: Final = "WORKFLOW.md"
 _NAMED: Final = "symphony.config"
@@ -170,7 +152,7 @@ def complete_issue(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
 
 def _known(workflow: Path) -> Iterable[str]:
     from symphony.cli.client import Client, check_listener, find_daemon
-    from symphony.domain.failures import SymphonyError
+    from symphony.domain import SymphonyError
 
     try:
         control = find_daemon(workflow, os.environ)

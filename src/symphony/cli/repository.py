@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from symphony.cli.failures import CommandError
-from symphony.config.settings import Settings
-
-__all__ = ["UnseenSkills", "git", "uncommitted_skills", "unseen_changes", "unseen_skills"]
+from symphony.config import Settings
 
 
 def git(

@@ -12,22 +12,6 @@ from importlib import resources
 from typing import Final
 from urllib.parse import urlsplit
 
-__all__ = [
-    "AGENTS",
-    "TRACKERS",
-    "Agent",
-    "Remote",
-    "TrackerPieces",
-    "Value",
-    "Variable",
-    "agent_of",
-    "compose",
-    "remote_of",
-    "scaffold",
-    "scalar",
-]
-
-
 _PLAIN = re.compile(r"[A-Za-z_/][\w./+-]*|~/[\w./+-]*|https?://[\w./-]+(?::\d+)?[\w./-]*", re.ASCII)
 _SCP = re.compile(r"(?:[^@/\s]+@)?([^:/@\s]+):([^\s]+)")
 

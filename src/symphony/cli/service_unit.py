@@ -18,31 +18,20 @@ from pathlib import Path
 from typing import Final
 
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.config.errors import WorkflowError
-from symphony.config.loader import Judgement, Workflow, WorkflowFile, read_workflow_file
-from symphony.config.secrets import SECRET_ENDINGS, STATE_DIR_VARIABLE, called_like_a_secret
-from symphony.config.settings import Settings
+from symphony.config import (
+    SECRET_ENDINGS,
+    STATE_DIR_VARIABLE,
+    Judgement,
+    Settings,
+    Workflow,
+    WorkflowError,
+    WorkflowFile,
+    called_like_a_secret,
+    read_workflow_file,
+)
 from symphony.daemon.admission import judge
-from symphony.domain.failures import Category, SymphonyError
+from symphony.domain import Category, SymphonyError
 from symphony.trackers.registry import tracker_kind
-
-__all__ = [
-    "ACCOUNT",
-    "Instance",
-    "Places",
-    "Step",
-    "drop_in",
-    "installing",
-    "instance_name",
-    "look_around",
-    "name_for",
-    "refuse_unknown",
-    "removing",
-    "served_by",
-    "template",
-    "workflow_of",
-]
-
 
 ACCOUNT: Final = "symphony"
 _MARK: Final = "# Written by `symphony service install"

@@ -1,7 +1,8 @@
 """Composes and runs the daemon for the commands that need one (`run`, `demo`)."""
 
+import os
 import resource
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,25 +11,56 @@ from typing import TextIO
 import anyio
 import structlog
 
+from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.repository import unseen_skills
 from symphony.cli.summary import Tally
-from symphony.config.loader import Workflow, WorkflowFile, WorkflowStore
-from symphony.config.secrets import EXPOSED_HINT, Secrets, read_secrets
-from symphony.config.settings import Settings
+from symphony.config import (
+    EXPOSED_HINT,
+    Secrets,
+    Settings,
+    Workflow,
+    WorkflowFile,
+    WorkflowStore,
+    read_secrets,
+)
 from symphony.daemon.admission import admit
 from symphony.daemon.context import redaction_for
 from symphony.daemon.sd_notify import Notifier, without_manager
 from symphony.daemon.service import Observer, Service
 from symphony.daemon.shutdown import serve_until_signalled
 from symphony.daemon.state_dir import StateDirectory, instance_of, locate, remember
+from symphony.domain import Redaction
 from symphony.observability.logs import LogFile, configure
 from symphony.processes import subreaper
 from symphony.processes.local import LocalHost
-from symphony.scheduler.machine import Step, step
-from symphony.scheduler.messages import Command, Event, SettingsChanged
-from symphony.scheduler.state import State
+from symphony.replay import Recorder
+from symphony.scheduler import Command, Event, SettingsChanged, State, Step, step
 
-__all__ = ["open_store", "serve"]
+
+@contextmanager
+def recording_to(path: Path, redaction: Callable[[], Redaction]) -> Iterator[Recorder]:
+    """A recorder into a new file that only its owner can read.
+
+    Raises:
+        CommandError: the file is there already, or cannot be made.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except FileExistsError as error:
+        raise CommandError.of(
+            f"{path} is there already, and a recording replaces no file",
+            hint="give --record another name, or remove the file",
+            code=ExitCode.USAGE,
+        ) from error
+    except OSError as error:
+        raise CommandError.of(
+            f"{path} cannot be written: {error.strerror}", hint="give --record another place"
+        ) from error
+    recorder = Recorder(path, descriptor, redaction=redaction)
+    try:
+        yield recorder
+    finally:
+        recorder.close()
 
 
 _log = structlog.get_logger(__name__)
@@ -139,7 +171,6 @@ def _deciding(path: Path | None, store: WorkflowStore, environment: Mapping[str,
     if path is None:
         yield step
         return
-    from symphony.cli.commands.replay import recording_to  # loads the test kit, which a daemon does not need
 
     with recording_to(path, lambda: redaction_for(store.current(), environment)) as recorder:
         yield recorder.step

@@ -14,10 +14,8 @@ from symphony.cli.options import WORKFLOW_HELP, current_directory, nearest_workf
 from symphony.cli.repository import git, uncommitted_skills
 
 if TYPE_CHECKING:
-    from symphony.config.settings import SkillsSettings, WorkspaceSettings
+    from symphony.config import SkillsSettings, WorkspaceSettings
     from symphony.skills import Block, SkillOptions, SkillSet
-
-__all__ = ["SkillsPlace", "of_a_place"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +39,7 @@ class SkillsPlace:
 
     def load(self) -> "SkillSet":
         """The skills, also where `enabled` is off: whoever asks wants to see them."""
-        from symphony.skills import load
-        from symphony.skills.lint import with_advice
+        from symphony.skills import load, with_advice
 
         options = replace(self.options, enabled=True)
         return with_advice(self.workspace, options, load(self.workspace, options))
@@ -155,9 +152,14 @@ def _sections(
         CommandError: the file was asked for and cannot be read, or a variable says nothing that can be meant.
     """
     # Imported here: `--help` of any command stays fast.
-    from symphony.config.errors import WorkflowError
-    from symphony.config.loader import read_workflow_file
-    from symphony.config.settings import AgentSettings, SkillsSettings, Variables, WorkspaceSettings
+    from symphony.config import (
+        AgentSettings,
+        SkillsSettings,
+        Variables,
+        WorkflowError,
+        WorkspaceSettings,
+        read_workflow_file,
+    )
     from symphony.daemon.admission import judge
 
     try:

@@ -7,11 +7,8 @@ import psutil
 from anyio import to_thread
 
 from symphony.daemon.context import RuntimeContext
-from symphony.domain.issue import Issue, by_number, normalise_state
-from symphony.workspaces.files import is_directory
-from symphony.workspaces.model import WorkspaceRecord
-
-__all__ = ["Kept", "kept_workspaces", "occupant", "size_of"]
+from symphony.domain import Issue, by_number, normalise_state
+from symphony.workspaces import WorkspaceRecord, is_directory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

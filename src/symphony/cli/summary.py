@@ -7,14 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from symphony.cli.formatting import plural
-from symphony.domain.failures import Failure
-from symphony.domain.issue import Issue, by_number
-from symphony.domain.redaction import one_line
-from symphony.scheduler.messages import Command, Event, Result, RunEnded, StartRun
-from symphony.scheduler.state import State
-
-__all__ = ["IssueTally", "Tally", "summary_table", "work_lines"]
-
+from symphony.domain import Failure, Issue, by_number, one_line
+from symphony.scheduler import Command, Event, Result, RunEnded, StartRun, State
 
 # What happened to each issue in this daemon's life: the summary that `run --once` and `demo` print.
 #

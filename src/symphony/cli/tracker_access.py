@@ -16,11 +16,9 @@ from symphony.api.models import utc_text
 from symphony.cli.documents import Blocker, SeenIssue, ServiceLimit, StateSeen, TrackerLook, TrackerProblem
 from symphony.cli.failures import CommandError
 from symphony.cli.serving import open_store
-from symphony.config.secrets import read_secrets
+from symphony.config import read_secrets
 from symphony.daemon.context import RuntimeContext, build_context, redaction_for
-from symphony.domain.failures import Category, Failure, SymphonyError
-from symphony.domain.issue import Issue, normalise_state
-from symphony.domain.redaction import one_line
+from symphony.domain import Category, Failure, Issue, SymphonyError, normalise_state, one_line
 from symphony.observability.logs import configure
 from symphony.processes.local import LocalHost
 from symphony.trackers.base import (
@@ -33,9 +31,6 @@ from symphony.trackers.base import (
 )
 from symphony.trackers.http import wall_ms
 from symphony.trackers.remote import RemoteTracker
-
-__all__ = ["Look", "check_tracker", "comment_on", "look_at", "move_to"]
-
 
 # One look at the tracker: who we are there, its states, what is left of its limits, a sample issue.
 #

@@ -12,26 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from symphony.config.settings import NamedAgent, Section, Settings
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-
-__all__ = [
-    "FrontMatter",
-    "Judge",
-    "Location",
-    "ProblemCollector",
-    "SourceMap",
-    "WarningCode",
-    "WorkflowError",
-    "WorkflowWarning",
-    "config_failure",
-    "did_you_mean",
-    "did_you_mean_one_of",
-    "dotted",
-    "one_of",
-    "phrase",
-    "quoted",
-]
-
+from symphony.domain import Blame, Category, Failure, SymphonyError
 
 _MAX_QUOTED: Final = 60
 

@@ -24,23 +24,8 @@ from symphony.config.secrets import referenced_variables
 from symphony.config.settings import AgentKinds, NamedAgent, Section, Settings
 from symphony.config.template import PromptTemplate
 from symphony.config.validation import review_settings
-from symphony.domain.failures import Category, Failure, SymphonyError
+from symphony.domain import Category, Failure, SymphonyError
 from symphony.frontmatter import Code, FrontMatterError, Profile, Split, load, split
-
-__all__ = [
-    "Judgement",
-    "Rejected",
-    "Reloaded",
-    "Stamp",
-    "Workflow",
-    "WorkflowFile",
-    "WorkflowStore",
-    "judge_workflow",
-    "load_workflow",
-    "parse_workflow",
-    "read_workflow_file",
-]
-
 
 # `WORKFLOW.md` as one value: settings, prompt and warnings, or an error with everything that is wrong.
 

@@ -12,37 +12,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.domain.redaction import MASK, holds_credential
-
-__all__ = [
-    "EXPOSED_HINT",
-    "SECRET_ENDINGS",
-    "STATE_DIR_VARIABLE",
-    "ResolveError",
-    "Secret",
-    "SecretFileError",
-    "Secrets",
-    "UnsetVariableError",
-    "called_like_a_secret",
-    "default_workspace_root",
-    "expand_path",
-    "is_secret_key",
-    "literal_secrets",
-    "masked",
-    "names_from_files",
-    "nearest_variable",
-    "read_secrets",
-    "reference_name",
-    "referenced_variables",
-    "resolve_repository",
-    "resolve_root",
-    "resolve_secret",
-    "root_variable",
-    "secret_values",
-    "unset_hint",
-]
-
+from symphony.domain import MASK, Blame, Category, Failure, SymphonyError, holds_credential
 
 # Secrets from files: turns the variables of a process into those that the rest of the program sees.
 #

@@ -34,49 +34,7 @@ from pydantic_settings import (
 from typing_extensions import override
 
 from symphony.config.secrets import masked
-from symphony.domain.issue import normalise_label, normalise_state
-
-__all__ = [
-    "AGENT_SECTIONS",
-    "KEYS",
-    "MAX_NUMBER",
-    "NULL_KEYS",
-    "OPAQUE_KEYS",
-    "AcpSettings",
-    "AgentKinds",
-    "AgentRule",
-    "AgentSection",
-    "AgentSettings",
-    "BudgetSettings",
-    "ClaudeSettings",
-    "CodexSettings",
-    "CommandSettings",
-    "HooksSettings",
-    "Key",
-    "NamedAgent",
-    "ObservabilitySettings",
-    "PollingSettings",
-    "Reload",
-    "RetentionSettings",
-    "Section",
-    "ServerSettings",
-    "Settings",
-    "Shape",
-    "SkillsSettings",
-    "TrackerSettings",
-    "Variables",
-    "WorkerSettings",
-    "WorkspaceSettings",
-    "asked_for",
-    "changed_keys",
-    "keys_of",
-    "live",
-    "named_agent",
-    "sections",
-    "session",
-    "value_of",
-]
-
+from symphony.domain import normalise_label, normalise_state
 
 MAX_NUMBER: Final = 2**53 - 1
 """The largest number that every reader of JSON takes for what it is; a clock cannot wait for more either."""

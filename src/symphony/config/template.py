@@ -16,30 +16,7 @@ from liquid.undefined import UNDEFINED
 from typing_extensions import override
 
 from symphony.config.errors import WorkflowError, config_failure, did_you_mean, quoted
-from symphony.domain.failures import Category, Failure
-from symphony.domain.issue import Issue, template_view
-from symphony.domain.redaction import fence
-
-__all__ = [
-    "DEFAULT_PROMPT",
-    "FILE_TAGS",
-    "MAX_OUTPUT_BYTES",
-    "RENDER_LIMIT_S",
-    "VARIABLES",
-    "BoundedEnvironment",
-    "Finding",
-    "PromptTemplate",
-    "answer_section",
-    "answered_prompt",
-    "begun_anew_prompt",
-    "check_markup",
-    "continuation_prompt",
-    "findings",
-    "interrupted_prompt",
-    "issue_too_long",
-    "render_bounded",
-]
-
+from symphony.domain import Category, Failure, Issue, fence, template_view
 
 # Prompt texts of our own: what is said when the file has no body, and whenever a session goes on.
 

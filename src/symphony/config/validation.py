@@ -50,11 +50,7 @@ from symphony.config.settings import (
     named_agent,
     sections,
 )
-from symphony.domain.failures import Category, SymphonyError
-from symphony.domain.issue import normalise_state
-
-__all__ = ["check_agents", "keep_agents", "place_of", "review_settings"]
-
+from symphony.domain import Category, SymphonyError, normalise_state
 
 # What is wrong with the agents of a front matter and with the choice among them, each at its line.
 #

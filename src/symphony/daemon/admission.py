@@ -11,29 +11,31 @@ from functools import partial
 
 from symphony.agents.base import SettingIssues
 from symphony.agents.registry import SECTIONS, agent_kind, remarks
-from symphony.config.errors import (
+from symphony.config import (
+    STATE_DIR_VARIABLE,
+    CommandSettings,
+    Judgement,
     Location,
+    NamedAgent,
     ProblemCollector,
+    TrackerSettings,
     WarningCode,
+    WorkerSettings,
+    Workflow,
     WorkflowError,
+    WorkflowFile,
     WorkflowWarning,
+    WorkspaceSettings,
     did_you_mean,
     dotted,
+    judge_workflow,
+    place_of,
     quoted,
+    reference_name,
+    resolve_secret,
 )
-from symphony.config.loader import Judgement, Workflow, WorkflowFile, judge_workflow
-from symphony.config.secrets import STATE_DIR_VARIABLE, reference_name, resolve_secret
-from symphony.config.settings import (
-    CommandSettings,
-    NamedAgent,
-    TrackerSettings,
-    WorkerSettings,
-    WorkspaceSettings,
-)
-from symphony.config.validation import place_of
 from symphony.daemon.state_dir import locate
-from symphony.domain.failures import Category, SymphonyError
-from symphony.domain.issue import normalise_state
+from symphony.domain import Category, SymphonyError, normalise_state
 from symphony.trackers.base import TrackerConfigError
 from symphony.trackers.registry import (
     TRACKERS,
@@ -42,9 +44,6 @@ from symphony.trackers.registry import (
     tracker_kind,
     with_default_states,
 )
-
-__all__ = ["ACKNOWLEDGEMENT", "admit", "judge"]
-
 
 ACKNOWLEDGEMENT = "--i-understand-that-this-will-be-running-without-the-usual-guardrails"
 """The option by which a person takes responsibility for sessions without a sandbox (CL5)."""

@@ -9,7 +9,7 @@ from anyio import to_thread
 
 from symphony.agents.base import AskOwnSkills, Briefing, assemble
 from symphony.api.models import Skills
-from symphony.config.template import answer_section, answered_prompt, begun_anew_prompt, interrupted_prompt
+from symphony.config import answer_section, answered_prompt, begun_anew_prompt, interrupted_prompt
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.skills import (
     RunCatalog,
@@ -21,13 +21,10 @@ from symphony.daemon.skills import (
     skill_threads,
     skills_of_run,
 )
-from symphony.domain.issue import Issue
-from symphony.domain.tools import ToolResult
-from symphony.scheduler.messages import Resume
+from symphony.domain import Issue, ToolResult
+from symphony.scheduler import Resume
 from symphony.skills import Skill, SkillSet
-from symphony.workspaces.model import Workspace
-
-__all__ = ["SessionSkills", "envelope", "prompt", "resumed_prompt"]
+from symphony.workspaces import Workspace
 
 
 def envelope(catalog: RunCatalog) -> str | None:

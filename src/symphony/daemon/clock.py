@@ -6,11 +6,8 @@ from collections.abc import Callable
 
 import anyio
 
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.scheduler.messages import SetTimer, Timer, TimerFired
-
-__all__ = ["Timers", "check_wall_clock", "monotonic_ms"]
-
+from symphony.domain import Blame, Category, Failure, SymphonyError
+from symphony.scheduler import SetTimer, Timer, TimerFired
 
 _FOREVER_S = 86_400.0
 _EARLIEST_MS = 1_704_067_200_000  # 2024-01-01: nobody ran this program before

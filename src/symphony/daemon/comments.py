@@ -12,18 +12,12 @@ import structlog
 
 from symphony import skills
 from symphony.daemon.context import RuntimeContext
-from symphony.domain.fault_points import FaultPoint
-from symphony.domain.issue import Issue
-from symphony.domain.redaction import one_line, plain
+from symphony.domain import FaultPoint, Issue, one_line, plain
 from symphony.journal.model import CommentRecord, SkillsNote
-from symphony.scheduler.messages import PostNote, Remark
-from symphony.scheduler.polling import LONGEST_ANSWER
+from symphony.scheduler import LONGEST_ANSWER, PostNote, Remark
 from symphony.skills import Severity, SkillSet
 from symphony.trackers.base import AnswerCapability, Comment, CommentCapability, Tracker
 from symphony.trackers.comments import Upserted, revise_comment, upsert_comment, written_since
-
-__all__ = ["Answers", "IssueComments", "Remember", "SkillComments", "scope_of"]
-
 
 _TIMEOUT_S = 30.0
 _MAX_KNOWN: Final = 1_000

@@ -18,39 +18,34 @@ import symphony
 from symphony.agents.base import AgentBackend, BackendContext, Preflight
 from symphony.agents.isolation import Isolation, hideaways
 from symphony.agents.registry import create_backend
-from symphony.config.loader import Workflow
-from symphony.config.secrets import called_like_a_secret, masked, names_from_files, secret_values
-from symphony.config.settings import NamedAgent, Settings, SkillsSettings
-from symphony.config.validation import place_of
+from symphony.config import (
+    NamedAgent,
+    Settings,
+    SkillsSettings,
+    Workflow,
+    called_like_a_secret,
+    masked,
+    names_from_files,
+    place_of,
+    secret_values,
+)
 from symphony.daemon.state_dir import TOKEN_VARIABLE, locate
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.domain.fault_points import Fault, no_fault
-from symphony.domain.issue import normalise_state
-from symphony.domain.redaction import Redaction
+from symphony.domain import (
+    Blame,
+    Category,
+    Failure,
+    Fault,
+    Redaction,
+    SymphonyError,
+    no_fault,
+    normalise_state,
+)
 from symphony.processes.base import Host
-from symphony.scheduler.messages import AgentFacts, Rule, SchedulerSettings
+from symphony.scheduler import AgentFacts, Rule, SchedulerSettings
 from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Validation
 from symphony.trackers.base import Tracker
 from symphony.trackers.registry import create_tracker, with_default_states
-from symphony.workspaces.layout import Layout
-from symphony.workspaces.manager import WorkspaceManager
-from symphony.workspaces.model import apart
-
-__all__ = [
-    "RuntimeContext",
-    "ask_agent",
-    "ask_agents",
-    "build_context",
-    "changed_agents",
-    "comment_severity",
-    "enclosure",
-    "options_of",
-    "provider_redaction",
-    "redaction_for",
-    "scheduler_settings",
-    "skill_options",
-]
-
+from symphony.workspaces import Layout, WorkspaceManager, apart
 
 # From a workflow to what encloses its agents: which places of the daemon's own they never see (DESIGN 9).
 

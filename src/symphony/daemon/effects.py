@@ -21,10 +21,8 @@ from symphony.daemon.comments import Answers, IssueComments, SkillComments
 from symphony.daemon.context import RuntimeContext, comment_severity
 from symphony.daemon.state_dir import StateDirectory
 from symphony.daemon.worker import OnAgent, OnConversation, OnSkills, Worker
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.domain.fault_points import FaultPoint
-from symphony.domain.issue import Issue, normalise_state
-from symphony.scheduler.messages import (
+from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, SymphonyError, normalise_state
+from symphony.scheduler import (
     AnswersRead,
     AnswersUnread,
     CleanWorkspace,
@@ -56,10 +54,7 @@ from symphony.scheduler.messages import (
 )
 from symphony.skills import SkillSet
 from symphony.trackers.base import MovingCapability, TrackerError, not_moved, skipped_by
-from symphony.workspaces.model import WorkspaceRecord
-
-__all__ = ["Effects", "Moves"]
-
+from symphony.workspaces import WorkspaceRecord
 
 # Moves of the daemon's own, `tracker.on_start` and `tracker.on_block`, made beside the work.
 #

@@ -35,10 +35,7 @@ from symphony.api.app import create_app
 from symphony.api.http import MAX_HEAD_BYTES
 from symphony.api.port import Hooks, Operator
 from symphony.daemon.state_dir import StateDirectory, operator_token
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-
-__all__ = ["NOTE_NAME", "Listeners", "open_doors", "reachable", "somebody_answers"]
-
+from symphony.domain import Blame, Category, Failure, SymphonyError
 
 NOTE_NAME: Final = "control.json"
 MAX_CONNECTIONS = 64

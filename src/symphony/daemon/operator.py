@@ -22,20 +22,26 @@ from symphony.api.port import RefusedError, UnavailableError
 from symphony.daemon import briefing
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.skills import RunCatalog, skills_foreseen
-from symphony.domain.failures import SymphonyError
-from symphony.domain.issue import EVERY_ISSUE, Issue, Selection
-from symphony.domain.redaction import Redaction, one_line
+from symphony.domain import EVERY_ISSUE, Issue, Redaction, Selection, SymphonyError, one_line
 from symphony.journal.model import Health, RunRecord
 from symphony.observability.logs import masked
 from symphony.revision import commit
-from symphony.scheduler import policy
-from symphony.scheduler.messages import Command, Event, OperatorAsked, Resume, Verb, WakeAsked
-from symphony.scheduler.operator import Refusal, already, refusal
-from symphony.scheduler.polling import would_coalesce
-from symphony.scheduler.state import AgentChoice, Drain, State
-
-__all__ = ["Order", "Orders", "PromptPreview", "ServiceOperator", "preview", "prompt_document"]
-
+from symphony.scheduler import (
+    AgentChoice,
+    Command,
+    Drain,
+    Event,
+    OperatorAsked,
+    Refusal,
+    Resume,
+    State,
+    Verb,
+    WakeAsked,
+    already,
+    policy,
+    refusal,
+    would_coalesce,
+)
 
 # What an operator orders: judged, put into the mailbox, and answered once the scheduler has taken it.
 #

@@ -19,8 +19,7 @@ from symphony.api.models import Skills
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.http_server import somebody_answers
 from symphony.daemon.state_dir import InstanceLock, StateDirectory, StateDirectoryError
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.domain.fault_points import Fault, FaultPoint, no_fault
+from symphony.domain import Blame, Category, Failure, Fault, FaultPoint, SymphonyError, no_fault
 from symphony.journal.model import (
     ClaimRecord,
     CommentRecord,
@@ -38,24 +37,16 @@ from symphony.journal.reader import open_reader
 from symphony.journal.recorder import Start, StepRecorder, recovered
 from symphony.journal.store import Journal, open_journal
 from symphony.processes.base import Host, Identity
-from symphony.scheduler.messages import ClaimKind, Command, Event, Recovered, SchedulerSettings, WorkspaceRef
-from symphony.scheduler.polling import LONGEST_QUIET_MS
-from symphony.scheduler.state import State
-
-__all__ = [
-    "JOURNAL_FILE",
-    "JournalWriter",
-    "OrphanScan",
-    "first_input",
-    "left_workspaces",
-    "past_runs",
-    "reap_predecessor",
-    "refuse_beside_another",
-    "remembering",
-    "scan_orphans",
-    "wall_ms",
-]
-
+from symphony.scheduler import (
+    LONGEST_QUIET_MS,
+    ClaimKind,
+    Command,
+    Event,
+    Recovered,
+    SchedulerSettings,
+    State,
+    WorkspaceRef,
+)
 
 # The daemon's side of the journal: each step goes in, what a predecessor left comes out (DESIGN 10).
 #

@@ -14,12 +14,9 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.config.settings import RetentionSettings
+from symphony.config import RetentionSettings
 from symphony.daemon.state_dir import StateDirectory
 from symphony.journal.model import Retention, TrimResult
-
-__all__ = ["Limits", "Surplus", "keep_bounded", "remove_surplus", "surplus_files", "surplus_threads"]
-
 
 _HOUR_S: Final = 3_600.0
 _DAY_S: Final = 86_400

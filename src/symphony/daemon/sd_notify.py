@@ -18,10 +18,7 @@ import anyio
 import structlog
 
 from symphony.daemon.clock import monotonic_ms
-from symphony.scheduler.state import Drain, State
-
-__all__ = ["Notifier", "status_line", "without_manager"]
-
+from symphony.scheduler import Drain, State
 
 _FOR_US_ALONE: Final = frozenset(
     {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"}

@@ -20,8 +20,15 @@ from anyio import create_memory_object_stream, to_thread
 
 from symphony.api.history import History
 from symphony.api.models import Skills
-from symphony.config.loader import Rejected, Reloaded, Workflow, WorkflowStore
-from symphony.config.settings import Reload, RetentionSettings, changed_keys
+from symphony.config import (
+    Rejected,
+    Reload,
+    Reloaded,
+    RetentionSettings,
+    Workflow,
+    WorkflowStore,
+    changed_keys,
+)
 from symphony.daemon.clock import Timers, check_wall_clock, monotonic_ms
 from symphony.daemon.comments import SkillComments
 from symphony.daemon.context import (
@@ -49,25 +56,25 @@ from symphony.daemon.retention import keep_bounded
 from symphony.daemon.sd_notify import Notifier
 from symphony.daemon.state_dir import InstanceLock, StateDirectory, StateDirectoryError
 from symphony.daemon.webhooks import Webhooks
-from symphony.domain.failures import Category, Failure, SymphonyError
-from symphony.domain.fault_points import Fault, FaultPoint, no_fault
+from symphony.domain import Category, Failure, Fault, FaultPoint, SymphonyError, no_fault
 from symphony.processes.base import Host
-from symphony.scheduler.blocks import threads_in_use
-from symphony.scheduler.machine import Step, over, step
-from symphony.scheduler.messages import (
+from symphony.scheduler import (
     Command,
     DayBegan,
+    Drain,
     DrainAsked,
     Event,
     SettingsChanged,
+    State,
+    Step,
     StopAsked,
     WakeAsked,
     WorkflowRejected,
+    initial,
+    over,
+    step,
+    threads_in_use,
 )
-from symphony.scheduler.state import Drain, State, initial
-
-__all__ = ["Observer", "Service", "on_change"]
-
 
 # Hints that something changed: acted on while they come, and never needed.
 

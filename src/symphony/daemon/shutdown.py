@@ -15,10 +15,7 @@ import anyio
 import structlog
 
 from symphony.daemon.service import Service
-from symphony.domain.failures import SymphonyError
-
-__all__ = ["serve_until_signalled"]
-
+from symphony.domain import SymphonyError
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _log = structlog.get_logger(__name__)

@@ -22,8 +22,7 @@ from symphony import skills
 from symphony.agents.base import AskOwnSkills, OwnSkillRoots
 from symphony.api.models import DroppedSkill, ListedSkill, SkillProblem, Skills
 from symphony.daemon.context import RuntimeContext, skill_options
-from symphony.domain.issue import Issue
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.domain import Issue, ToolResult, ToolSpec
 from symphony.skills import (
     ACTIVATE_TOOL,
     MAX_FOUND,
@@ -43,25 +42,7 @@ from symphony.skills import (
     SkillSet,
 )
 from symphony.trackers.base import Tracker
-from symphony.workspaces.export import WorkspacePreview
-from symphony.workspaces.model import Workspace
-
-__all__ = [
-    "RunCatalog",
-    "Scanned",
-    "SessionTools",
-    "SkillUsageTracker",
-    "alone",
-    "load_catalog",
-    "missing_tools",
-    "read_catalog",
-    "session_options",
-    "settled",
-    "skill_threads",
-    "skills_foreseen",
-    "skills_of_run",
-]
-
+from symphony.workspaces import Workspace, WorkspacePreview
 
 LOAD_DEADLINE_S = 2.0
 GRACE_S = 0.5  # for a loader that keeps to its deadline, but not to the millisecond

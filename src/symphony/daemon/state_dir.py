@@ -16,27 +16,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError, is_full, make_room
+from symphony.domain import (
+    Blame,
+    Category,
+    Failure,
+    SymphonyError,
+    is_full,
+    make_room,
+)
 from symphony.processes.base import Identity
-
-__all__ = [
-    "FOLDER",
-    "HOST_PLACES",
-    "TOKEN_VARIABLE",
-    "Holder",
-    "InstanceLock",
-    "StateDirectory",
-    "StateDirectoryError",
-    "holding",
-    "instance_of",
-    "locate",
-    "operator_token",
-    "parse_holder",
-    "place_in",
-    "remember",
-    "state_home",
-]
-
 
 # Where the state directory of a workflow file is (DESIGN 10).
 #

@@ -14,16 +14,13 @@ import anyio
 import structlog
 
 from symphony.api.port import HookAnswer, HookDeniedError
-from symphony.config.secrets import resolve_secret
+from symphony.config import resolve_secret
 from symphony.daemon.comments import IssueComments, Remember
 from symphony.daemon.context import RuntimeContext
 from symphony.journal.model import CommentRecord
-from symphony.scheduler.messages import Event, WakeAsked
+from symphony.scheduler import Event, WakeAsked
 from symphony.trackers.registry import tracker_kind
 from symphony.trackers.webhooks import Delivery, HookRefusedError, Scheme
-
-__all__ = ["Webhooks"]
-
 
 GATHER_S = 0.5
 PAUSE_S = 4.5

@@ -31,18 +31,14 @@ from symphony.agents.events import (
     TurnStatus,
 )
 from symphony.api.models import Skills
-from symphony.config.template import continuation_prompt, issue_too_long
+from symphony.config import continuation_prompt, issue_too_long
 from symphony.daemon import briefing
 from symphony.daemon.briefing import SessionSkills
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.state_dir import StateDirectory
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.domain.fault_points import FaultPoint
-from symphony.domain.issue import Issue
-from symphony.domain.redaction import Redaction
-from symphony.domain.tools import ToolResult
+from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, Redaction, SymphonyError, ToolResult
 from symphony.processes.base import Identity
-from symphony.scheduler.messages import (
+from symphony.scheduler import (
     AgentReported,
     ContinueRun,
     Delivered,
@@ -57,23 +53,9 @@ from symphony.scheduler.messages import (
     StartRun,
     Thread,
 )
-from symphony.scheduler.messages import TurnEnded as TurnDone
+from symphony.scheduler import TurnEnded as TurnDone
 from symphony.skills import SkillSet
-from symphony.workspaces.delivery import delivery_failure
-from symphony.workspaces.model import Changes, Delivery, ProgressMark, Workspace, vanished
-
-__all__ = [
-    "INTERVAL_S",
-    "OnAgent",
-    "OnConversation",
-    "OnSkills",
-    "ProgressReporter",
-    "Worker",
-    "kind_of",
-    "needs_person",
-    "turn_failure",
-]
-
+from symphony.workspaces import Changes, Delivery, ProgressMark, Workspace, delivery_failure, vanished
 
 # From the end of a turn to the end of a run: which failure it is, and how the run is said to have ended.
 

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["MOST", "added", "within"]
-
 MOST: Final = 2**53
 
 

@@ -11,8 +11,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["UNREADABLE", "Blame", "Category", "Failure", "SymphonyError", "is_full", "make_room"]
-
 
 class Blame(StrEnum):
     """Whose doing a failure is; decides who is told and which exit code it gives."""

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Self
 
-__all__ = ["Fault", "FaultPoint", "no_fault"]
-
 
 class FaultPoint(StrEnum):
     """One point each with its `meaning`, in the order in which a run passes them."""

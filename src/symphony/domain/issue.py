@@ -10,26 +10,6 @@ from typing import Any, Final
 
 from symphony.domain.redaction import one_line
 
-__all__ = [
-    "BRANCH_PREFIX",
-    "EVERY_ISSUE",
-    "MAX_NAME_CHARS",
-    "Blocker",
-    "Issue",
-    "Selection",
-    "UnsafeKeyError",
-    "branch_name",
-    "by_number",
-    "is_routable",
-    "normalise_label",
-    "normalise_labels",
-    "normalise_state",
-    "session_id",
-    "template_view",
-    "workspace_key",
-]
-
-
 # Names derived from other names: workspace keys, branches, session ids (DM10-DM13); their order.
 
 

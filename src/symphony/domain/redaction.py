@@ -20,19 +20,6 @@ from urllib.parse import unquote_to_bytes
 
 from symphony.domain.failures import Failure
 
-__all__ = [
-    "MASK",
-    "MAX_CHARS",
-    "SHAPES_ONLY",
-    "Redaction",
-    "fence",
-    "holds_credential",
-    "mask_credentials",
-    "one_line",
-    "plain",
-]
-
-
 # Text of others without what steers a terminal: escape sequences, control and bidi characters.
 #
 # Pure. What is shown anywhere passes here, because agents, hooks, git and trackers write what they like.

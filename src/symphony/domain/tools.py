@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ToolResult", "ToolSpec"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:

@@ -19,7 +19,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar, assert_never
 
-from symphony.domain.failures import Failure
+from symphony.domain import Failure
 from symphony.journal.model import (
     FAULTS,
     ClaimRecord,
@@ -50,28 +50,7 @@ from symphony.journal.model import (
     restored,
     unusable,
 )
-from symphony.scheduler.messages import Spent
-
-__all__ = [
-    "APPLICATION_ID",
-    "ASIDE",
-    "INSERT_EVENT",
-    "MAX_EVENTS",
-    "VERSION",
-    "Batch",
-    "Database",
-    "as_text",
-    "companions",
-    "create_tables",
-    "event_row",
-    "load",
-    "missing_table",
-    "open_database",
-    "overdue",
-    "trim_steps",
-    "typed",
-]
-
+from symphony.scheduler import Spent
 
 _T = TypeVar("_T")
 Row = tuple[str | int | float | None, ...]

@@ -16,49 +16,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError, is_full
-from symphony.domain.issue import Issue
+from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, is_full
 from symphony.processes.base import Identity
-from symphony.scheduler.messages import ClaimKind, Result, Resume, Spent
-
-__all__ = [
-    "ANEW",
-    "FAULTS",
-    "ClaimRecord",
-    "ClaimReleased",
-    "CodecError",
-    "CommentRecord",
-    "DamagedError",
-    "DayRecord",
-    "EventRecord",
-    "Health",
-    "HealthState",
-    "IssueSpent",
-    "Record",
-    "RecoveredState",
-    "ResultRecord",
-    "ResultReleased",
-    "Retention",
-    "RunRecord",
-    "SettingRecord",
-    "SkillUse",
-    "SkillsNote",
-    "SkillsRecord",
-    "TrimResult",
-    "UnusableError",
-    "column",
-    "decode",
-    "encode",
-    "failure_of",
-    "is_damage",
-    "notice",
-    "plain",
-    "restored",
-    "stays_open",
-    "unreadable",
-    "unusable",
-]
-
+from symphony.scheduler import ClaimKind, Result, Resume, Spent
 
 # Scheduler values as JSON text and back: what the journal's rows and recorded inputs are made of.
 #

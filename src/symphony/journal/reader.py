@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from symphony.domain.failures import Failure
+from symphony.domain import Failure
 from symphony.journal.database import (
     APPLICATION_ID,
     ASIDE,
@@ -46,9 +46,6 @@ from symphony.journal.model import (
     restored,
     unreadable,
 )
-
-__all__ = ["Checkup", "JournalReader", "NumberedEvent", "SkillReport", "checkup", "open_reader"]
-
 
 _BUSY_S = 1.0
 _T = TypeVar("_T")

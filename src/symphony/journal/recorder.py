@@ -29,30 +29,33 @@ from symphony.journal.model import (
     SettingRecord,
 )
 from symphony.processes.base import Identity
-from symphony.scheduler import blocks, policy
-from symphony.scheduler.messages import (
+from symphony.scheduler import (
     SILENT,
+    AgentChoice,
     AgentReported,
+    Blocked,
     ClaimKind,
     Command,
+    Entry,
     Event,
     Notify,
     Recovered,
     RecoveredClaim,
     Result,
     Resume,
+    Retry,
     RunEnded,
+    Running,
     RunReport,
     RunStage,
     SchedulerSettings,
     Spent,
+    State,
     WorkspaceRef,
+    blocks,
+    policy,
     words,
 )
-from symphony.scheduler.state import AgentChoice, Blocked, Entry, Retry, Running, State
-
-__all__ = ["EXEMPT", "INTERRUPTED", "PAUSED", "Start", "StepRecorder", "recovered"]
-
 
 V = TypeVar("V")
 

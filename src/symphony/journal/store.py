@@ -15,8 +15,7 @@ from typing import Final, TypeVar, assert_never
 import anyio
 from anyio import to_thread
 
-from symphony.domain.failures import Failure
-from symphony.domain.issue import Issue
+from symphony.domain import Failure, Issue
 from symphony.journal.database import Batch, Database, open_database, trim_steps
 from symphony.journal.model import (
     FAULTS,
@@ -43,10 +42,7 @@ from symphony.journal.model import (
     notice,
     stays_open,
 )
-from symphony.scheduler.messages import Result
-
-__all__ = ["MAX_EVENT_CHARS", "MAX_HISTORY", "Backlog", "Journal", "key_of", "open_journal"]
-
+from symphony.scheduler import Result
 
 _FIRST_BUSY_MS = 2_000
 _LATER_BUSY_MS = 100

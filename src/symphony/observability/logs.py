@@ -15,22 +15,7 @@ import structlog
 from msgspec import Struct, UnsetType
 from typing_extensions import override
 
-from symphony.domain.redaction import MASK, Redaction, one_line, plain
-
-__all__ = [
-    "MAX_DEPTH",
-    "TOO_DEEP",
-    "WORDS",
-    "LogFile",
-    "PeopleLines",
-    "Redactor",
-    "Render",
-    "Sink",
-    "StreamSink",
-    "configure",
-    "masked",
-]
-
+from symphony.domain import MASK, Redaction, one_line, plain
 
 # Masks secrets in a nested value on its way out: in every text, and whole under telling keys.
 

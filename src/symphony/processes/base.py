@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["Completed", "Host", "HostProcess", "Identity"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:

@@ -15,9 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["RunGroups", "own_group"]
-
-
 _PROC: Final = Path("/proc/self")
 _JOIN: Final = '{ echo 0 > "$0"; } 2> /dev/null; exec "$@"'
 _JOIN_S: Final = 10.0  # by then a command that was started has joined its group, or never will

@@ -21,9 +21,6 @@ from symphony.processes.base import Completed, HostProcess, Identity
 from symphony.processes.cgroups import RunGroups, own_group
 from symphony.processes.table import INSTANCE_VARIABLE, RUN_ID_VARIABLE, ProcessTable
 
-__all__ = ["Child", "LocalHost", "LocalProcess", "ReadEnd", "WriteEnd", "start", "started_here"]
-
-
 # One child process with pipes, watched through its pidfd: no thread per child, no race about its number.
 #
 # asyncio's own subprocess support is not used, for three reasons: up to Python 3.11 it makes a thread for

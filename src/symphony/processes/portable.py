@@ -5,8 +5,6 @@ What cannot be read (gone, or another user's) is as if it were not there.
 
 import psutil
 
-__all__ = ["boot_time", "children", "look", "parents", "pids", "real_user", "variable"]
-
 _UNREADABLE = (psutil.Error, OSError)
 
 

@@ -22,8 +22,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-__all__ = ["above", "available", "become_subreaper", "daemon_of", "forbid_reading"]
-
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_CHILD_SUBREAPER: Final = 36

@@ -17,9 +17,6 @@ import anyio
 from symphony.processes.base import Identity
 from symphony.processes.cgroups import RunGroups
 
-__all__ = ["INSTANCE_VARIABLE", "RUN_ID_VARIABLE", "ProcFs", "ProcessTable", "Stat"]
-
-
 # The process table as Linux shows it in `/proc`, read with as few system calls as will do.
 #
 # Ending a session asks twice who belongs to it. Reading every process's environment each time took most of

@@ -3,10 +3,7 @@
 import shlex
 from dataclasses import replace
 
-from symphony.domain.counts import added
-from symphony.domain.failures import Category, Failure
-from symphony.domain.issue import Issue, normalise_state
-from symphony.domain.redaction import fence, one_line, plain
+from symphony.domain import Category, Failure, Issue, added, fence, normalise_state, one_line, plain
 from symphony.scheduler import policy
 from symphony.scheduler.messages import (
     CleanWorkspace,
@@ -23,32 +20,6 @@ from symphony.scheduler.messages import (
 )
 from symphony.scheduler.policy import TrackerStatus
 from symphony.scheduler.state import Blocked, Drain, Retry, Running, State, Transition, Trigger
-
-__all__ = [
-    "after_failure",
-    "answerable",
-    "answered",
-    "at_rest",
-    "back",
-    "block",
-    "clean_and_release",
-    "forgive",
-    "go_on",
-    "interrupted",
-    "lift_budgets",
-    "note",
-    "on_block",
-    "on_blocked_refreshed",
-    "on_start",
-    "put_back",
-    "release",
-    "rests",
-    "same_request",
-    "tell",
-    "thread_of",
-    "threads_in_use",
-]
-
 
 # What an interrupted run hands on: its conversation, and an answer not heard yet (AG23, TK4).
 

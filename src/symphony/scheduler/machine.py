@@ -12,9 +12,7 @@ Who may hold a claim, and how it changes hands, stands in the table of `claims`.
 from collections.abc import Callable
 from typing import assert_never
 
-from symphony.domain.counts import added
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.issue import Issue
+from symphony.domain import Blame, Category, Failure, Issue, added
 from symphony.scheduler import blocks, operator, policy, polling, results, runs
 from symphony.scheduler.messages import (
     AgentReported,
@@ -56,9 +54,6 @@ from symphony.scheduler.state import (
     Trigger,
     claim_of,
 )
-
-__all__ = ["Step", "idle", "on_recovered", "over", "step"]
-
 
 # What a predecessor left: its claims come back as claims, and nobody else starts their issues (RT9, FL1).
 #

@@ -5,74 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from symphony.domain.failures import Failure
-from symphony.domain.issue import Issue
-from symphony.domain.redaction import one_line
-
-__all__ = [
-    "SILENT",
-    "AgentFacts",
-    "AgentReported",
-    "AnswersRead",
-    "AnswersUnread",
-    "ClaimKind",
-    "CleanWorkspace",
-    "Command",
-    "ContinueRun",
-    "DayBegan",
-    "Delivered",
-    "DrainAsked",
-    "Event",
-    "Exit",
-    "FetchCandidates",
-    "FinishReason",
-    "FinishRun",
-    "MoveIssue",
-    "MoveReason",
-    "Notify",
-    "OperatorAsked",
-    "Outcome",
-    "OutcomeKind",
-    "PollFailed",
-    "Polled",
-    "PostNote",
-    "PushBranch",
-    "Pushed",
-    "ReadAnswers",
-    "Recovered",
-    "RecoveredClaim",
-    "RefreshFailed",
-    "RefreshIssues",
-    "Refreshed",
-    "Remark",
-    "Result",
-    "ResultStatus",
-    "Resume",
-    "ResumeReason",
-    "Rule",
-    "RunEnded",
-    "RunReport",
-    "RunStage",
-    "SchedulerSettings",
-    "SetTimer",
-    "SettingsChanged",
-    "Spent",
-    "StartRun",
-    "StopAsked",
-    "StopReason",
-    "StopRun",
-    "Thread",
-    "Timer",
-    "TimerFired",
-    "TimerKind",
-    "TurnEnded",
-    "Verb",
-    "WakeAsked",
-    "WorkflowRejected",
-    "WorkspaceRef",
-    "words",
-]
-
+from symphony.domain import Failure, Issue, one_line
 
 # The part of the workflow's settings that decisions depend on; a reload brings a new one (DESIGN 4).
 

@@ -17,8 +17,7 @@ being given twice: where the daemon is `already` as it asks for, the verb change
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from symphony.domain.failures import Category
-from symphony.domain.issue import Issue
+from symphony.domain import Category, Issue
 from symphony.scheduler import blocks, policy, polling, runs
 from symphony.scheduler.messages import (
     OperatorAsked,
@@ -30,9 +29,6 @@ from symphony.scheduler.messages import (
 )
 from symphony.scheduler.policy import ReasonCode
 from symphony.scheduler.state import Blocked, Drain, Entry, State, Transition
-
-__all__ = ["ISSUE_VERBS", "Refusal", "act", "already", "answerable", "not_active", "refusal"]
-
 
 ISSUE_VERBS = frozenset({Verb.STOP, Verb.RETRY, Verb.UNBLOCK, Verb.ANSWER})
 """The verbs that are about one issue; the others are about the daemon."""

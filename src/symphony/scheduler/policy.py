@@ -10,9 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC
 from enum import StrEnum
 
-from symphony.domain.counts import added
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.issue import Issue, is_routable, normalise_state
+from symphony.domain import Blame, Category, Failure, Issue, added, is_routable, normalise_state
 from symphony.scheduler.messages import (
     Outcome,
     Resume,
@@ -25,47 +23,6 @@ from symphony.scheduler.messages import (
     TimerKind,
 )
 from symphony.scheduler.state import AgentChoice, Drain, Limited, Retry, Running, Spender, State, Transition
-
-__all__ = [
-    "LIMITS",
-    "LONGEST_LIMIT_MS",
-    "MOST_REMEMBERED",
-    "Eligible",
-    "Ineligible",
-    "ReasonCode",
-    "TrackerStatus",
-    "attempt",
-    "attempt_facts",
-    "attempt_words",
-    "backoff_ms",
-    "choose",
-    "count",
-    "counts_as_idle",
-    "day_used",
-    "eligible",
-    "forget",
-    "given_up",
-    "hopeful",
-    "in_active_state",
-    "is_limited",
-    "issue_used",
-    "learn",
-    "lift",
-    "limit_words",
-    "on_over",
-    "plan",
-    "retry_words",
-    "same_request",
-    "slot_shortage",
-    "sort_key",
-    "thread_agent",
-    "tokens_used",
-    "tracker_status",
-    "unfit",
-    "used",
-    "waits_until",
-]
-
 
 # What an issue and a day may use up before a person is asked (`agent.budget`).
 #
@@ -567,7 +524,7 @@ def _limit(work: Transition, run: Running, failure: Failure) -> None:
     known = work.state.limited.get(name)
     again = known is not None and known.until_ms is None
     times = 1 if known is None else known.times + int(again)
-    until_ms = work.now_ms + wait_ms(failure, times)
+    until_ms = work.now_ms + limit_wait_ms(failure, times)
     if known is not None and known.until_ms is not None:
         until_ms = max(until_ms, known.until_ms)
     work.update(
@@ -579,7 +536,7 @@ def _limit(work: Transition, run: Running, failure: Failure) -> None:
         work.notify("warning", "agent_limited", agent=name, reason=failure.line, delay_ms=delay_ms)
 
 
-def wait_ms(failure: Failure, times: int) -> int:
+def limit_wait_ms(failure: Failure, times: int) -> int:
     """How long nobody is given to an agent that ended a run like this for the `times`-th time in a row."""
     doubled = 2 ** min(times - 1, _MAX_EXPONENT)
     own_ms = int(_FIRST_WAIT_MS[failure.category] * doubled)

@@ -12,8 +12,7 @@ from dataclasses import replace
 from enum import StrEnum
 from zlib import crc32
 
-from symphony.domain.failures import Failure
-from symphony.domain.issue import Issue, normalise_state
+from symphony.domain import Failure, Issue, normalise_state
 from symphony.scheduler import blocks, policy, results, runs
 from symphony.scheduler.messages import (
     AnswersRead,
@@ -42,32 +41,6 @@ from symphony.scheduler.state import (
     State,
     Transition,
 )
-
-__all__ = [
-    "LONGEST_ANSWER",
-    "LONGEST_QUIET_MS",
-    "LONGEST_WAIT_MS",
-    "CircuitState",
-    "begin",
-    "circuit",
-    "fill_slots",
-    "lift",
-    "on_failure",
-    "on_poll_failed",
-    "on_polled",
-    "on_read",
-    "on_refresh_failed",
-    "on_refreshed",
-    "on_success",
-    "on_unread",
-    "quiet_until",
-    "read",
-    "send_wanted",
-    "together",
-    "wake",
-    "would_coalesce",
-]
-
 
 # Tracker weather: how long the next question waits when questions go wrong in a row.
 #
@@ -110,7 +83,7 @@ def circuit(state: State, now_ms: int) -> CircuitState:
     return CircuitState.HALF_OPEN if state.weather.failures > _HARMLESS else CircuitState.CLOSED
 
 
-def wait_ms(failures: int, seed: str) -> int:
+def breaker_wait_ms(failures: int, seed: str) -> int:
     """How long the next question waits after so many failures in a row; the same seed gives the same wait."""
     if failures <= _HARMLESS:
         return 0
@@ -129,7 +102,7 @@ def on_failure(work: Transition, failure: Failure) -> None:
     counts = before.counted_ms is None or work.now_ms - before.counted_ms >= _BURST_MS
     failures = before.failures + int(counts)
     asked_ms = min(failure.retry_after_ms or 0, LONGEST_QUIET_MS)
-    delay_ms = asked_ms + (wait_ms(failures, f"{state.epoch}-{state.serial}") if counts else 0)
+    delay_ms = asked_ms + (breaker_wait_ms(failures, f"{state.epoch}-{state.serial}") if counts else 0)
     if failure.retry_after_ms is not None:
         work.update(quiet_until_ms=max(work.now_ms + asked_ms, state.quiet_until_ms or 0))
     work.update(

@@ -13,10 +13,7 @@ it: the end of that run pushes. What is remembered is bounded: the oldest result
 import shlex
 from dataclasses import replace
 
-from symphony.domain.counts import added
-from symphony.domain.failures import Category, Failure
-from symphony.domain.issue import Issue
-from symphony.domain.redaction import fence, one_line
+from symphony.domain import Category, Failure, Issue, added, fence, one_line
 from symphony.scheduler import policy
 from symphony.scheduler.messages import (
     Delivered,
@@ -31,21 +28,6 @@ from symphony.scheduler.messages import (
 )
 from symphony.scheduler.policy import TrackerStatus
 from symphony.scheduler.state import Claim, Drain, Running, State, Transition, claim_of
-
-__all__ = [
-    "MOST_REMEMBERED",
-    "changed",
-    "not_pushed",
-    "of_status",
-    "on_push_due",
-    "on_pushed",
-    "record",
-    "recover",
-    "seen_at_a_wake",
-    "settle",
-    "watched",
-]
-
 
 MOST_REMEMBERED = 1_000
 _MOST_AT_A_WAKE = 50

@@ -5,9 +5,7 @@ A run ends in exactly one `RunEnded`; until then it keeps slot and claim, whatev
 
 from dataclasses import replace
 
-from symphony.domain.counts import added, within
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.issue import Issue
+from symphony.domain import Blame, Category, Failure, Issue, added, within
 from symphony.scheduler import blocks, policy, results
 from symphony.scheduler.messages import (
     ContinueRun,
@@ -28,32 +26,6 @@ from symphony.scheduler.messages import (
 )
 from symphony.scheduler.policy import Eligible, ReasonCode, TrackerStatus
 from symphony.scheduler.state import Drain, Retry, Running, Totals, Transition, Trigger
-
-__all__ = [
-    "NO_SLOT_ERROR",
-    "drain",
-    "end_of_pause",
-    "finish",
-    "fire_due",
-    "forgive_sleep",
-    "judge_silence",
-    "leave",
-    "make_due",
-    "no_progress",
-    "on_agent_report",
-    "on_due",
-    "on_refreshed",
-    "on_run_ended",
-    "on_running_refreshed",
-    "on_settled",
-    "on_turn_ended",
-    "requeue",
-    "start",
-    "stop",
-    "stop_all",
-    "stopped_by_operator",
-]
-
 
 SETTLE_MS = 30_000
 OVERSLEPT_MS = 10_000

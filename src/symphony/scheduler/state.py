@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, assert_never
 
-from symphony.domain.failures import Failure
-from symphony.domain.issue import Issue
+from symphony.domain import Failure, Issue
 from symphony.scheduler.messages import (
     Command,
     FinishReason,
@@ -25,29 +24,6 @@ from symphony.scheduler.messages import (
     TimerKind,
     WorkspaceRef,
 )
-
-__all__ = [
-    "TRANSITIONS",
-    "AgentChoice",
-    "Blocked",
-    "CircuitBreaker",
-    "Claim",
-    "Cycle",
-    "Drain",
-    "Entry",
-    "Limited",
-    "Reading",
-    "RefreshInFlight",
-    "Retry",
-    "Running",
-    "State",
-    "Totals",
-    "Transition",
-    "Trigger",
-    "claim_of",
-    "initial",
-    "move",
-]
 
 
 class Cycle(StrEnum):

@@ -24,22 +24,6 @@ from symphony.skills.model import Skill, SkillOptions, SkillSet, one_line
 from symphony.skills.parser import split_file
 from symphony.skills.search import search
 
-__all__ = [
-    "MAX_BODY_BYTES",
-    "MAX_FILES",
-    "MAX_FOUND",
-    "Activation",
-    "ActivationStatus",
-    "Activations",
-    "Content",
-    "ContentError",
-    "Offer",
-    "Source",
-    "read_content",
-    "sources_of",
-]
-
-
 # Reads the body of one skill and lists the files that come with it, when a session asks for the skill.
 #
 # The same care as at loading: nothing outside the anchor is opened, only regular files are read, and every

@@ -12,9 +12,6 @@ from symphony.skills import loader
 from symphony.skills.loader import anchored
 from symphony.skills.model import Problem, Skill, SkillOptions
 
-__all__ = ["MAX_FILE_BYTES", "MAX_TOTAL_BYTES", "digests", "digests_of"]
-
-
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 MAX_TOTAL_BYTES: Final = 32 * 1024 * 1024
 _CHUNK: Final = 65_536

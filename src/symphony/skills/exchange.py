@@ -39,34 +39,6 @@ from symphony.skills.model import (
 )
 from symphony.skills.parser import Found, Parsed, Rules, is_clean_name, parse
 
-__all__ = [
-    "MANIFEST",
-    "PLACES",
-    "Bundle",
-    "BundleError",
-    "BundledFile",
-    "Entry",
-    "Incoming",
-    "Manifest",
-    "Outcome",
-    "Placed",
-    "Room",
-    "draft",
-    "incoming",
-    "is_unfilled",
-    "judge_file",
-    "place",
-    "places_of_skills",
-    "read_bundle",
-    "read_file",
-    "read_manifest",
-    "same_place",
-    "suggested_name",
-    "with_front_matter",
-    "with_metadata",
-]
-
-
 # Writes the beginning of a SKILL.md: every value is serialised, none is pasted, whatever it holds.
 
 

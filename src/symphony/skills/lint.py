@@ -19,9 +19,6 @@ from symphony.skills.model import (
     problem,
 )
 
-__all__ = ["github_lines", "is_failure", "summary", "text_lines", "with_advice"]
-
-
 # Tells of what people meant to be a skill and no run takes for one: looked for by checks, not by a run.
 
 

@@ -32,20 +32,6 @@ from symphony.skills.model import (
 )
 from symphony.skills.parser import TOP, Found, Parsed, Rules, is_clean_name, parse, split_file
 
-__all__ = [
-    "Listing",
-    "OutsideWorkspaceError",
-    "Source",
-    "anchored",
-    "load",
-    "open_child",
-    "open_directory",
-    "open_file",
-    "scan",
-    "sources",
-]
-
-
 # Opens files and directories so that no link, however placed or swapped, leads out of the workspace.
 
 

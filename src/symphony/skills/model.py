@@ -11,41 +11,6 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-__all__ = [
-    "ACTIVATE_TOOL",
-    "DEFAULT_PATH",
-    "DEFAULT_PRIORITY",
-    "DEFAULT_USER_PATH",
-    "FILE_NAME",
-    "MAX_FIELD",
-    "MEANINGS",
-    "SEARCH_TOOL",
-    "ActivationMode",
-    "Code",
-    "Format",
-    "Incomplete",
-    "Meaning",
-    "Problem",
-    "Root",
-    "Scope",
-    "Severity",
-    "Shadowed",
-    "Skill",
-    "SkillOptions",
-    "SkillSet",
-    "Validation",
-    "clean",
-    "escape",
-    "escape_xml",
-    "is_name",
-    "is_plain",
-    "is_visible",
-    "one_line",
-    "problem",
-    "shorten",
-]
-
-
 # Makes text that a repository wrote safe to show in one line of a prompt.
 
 

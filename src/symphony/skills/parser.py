@@ -25,28 +25,6 @@ from symphony.skills.model import (
     problem,
 )
 
-__all__ = [
-    "TOP",
-    "Advice",
-    "Fault",
-    "Found",
-    "FrontMatterFields",
-    "Parsed",
-    "Parts",
-    "Place",
-    "Rules",
-    "forget",
-    "is_clean_name",
-    "legible",
-    "load",
-    "lost_word",
-    "parse",
-    "quoted",
-    "read_fields",
-    "split_file",
-]
-
-
 # Mends the faults that people make in front matter, without adding or removing a line.
 
 

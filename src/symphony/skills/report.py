@@ -6,9 +6,6 @@ from urllib.parse import quote
 
 from symphony.skills.model import MEANINGS, Code, Problem, Scope, Severity, SkillSet
 
-__all__ = ["Named", "comment_body", "named_problems", "resolved_body"]
-
-
 Named = tuple[str, str]
 """A problem as the comment names it: its path in harmless form, and its code."""
 

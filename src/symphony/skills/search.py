@@ -17,8 +17,6 @@ from typing import Final
 
 from symphony.skills.model import Skill
 
-__all__ = ["Hit", "search"]
-
 DEFAULT_LIMIT: Final = 10
 _SATURATION: Final = 1.2  # k1 and b as in the literature
 _LENGTH_SHARE: Final = 0.75

@@ -13,8 +13,6 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["symphony_scripted_agent"]
-
 
 @pytest.fixture
 def symphony_scripted_agent() -> Callable[..., str]:

@@ -10,9 +10,6 @@ from typing import Any
 
 from symphony.trackers.fields import items, mapping
 
-__all__ = ["document_of", "markdown_of"]
-
-
 Node = dict[str, Any]
 _MAX_DEPTH = 60
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*([\w+-]*)")

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from symphony.config.settings import TrackerSettings
-from symphony.domain.issue import Blocker, Issue, normalise_labels, normalise_state
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.config import TrackerSettings
+from symphony.domain import Blocker, Issue, ToolResult, ToolSpec, normalise_labels, normalise_state
 from symphony.trackers import tools
 from symphony.trackers.base import AccountInfo, Comment, TrackerError, no_such_state, not_found
 from symphony.trackers.comments import AGENT_MARK
@@ -39,29 +38,6 @@ from symphony.trackers.tools import (
     rest_spec,
 )
 from symphony.trackers.webhooks import ASANA
-
-__all__ = [
-    "COMPLETED",
-    "DEFAULT_ENDPOINT",
-    "FIELDS",
-    "KIND",
-    "PROVIDER_KEYS",
-    "SECRET_NAMES",
-    "SERVICE",
-    "AsanaConfig",
-    "AsanaFlows",
-    "Blockers",
-    "blocker_of",
-    "body_of",
-    "dependencies_of",
-    "gid_of",
-    "is_over",
-    "issue_of",
-    "marked",
-    "read_config",
-    "text_of",
-]
-
 
 # What `tracker` means for a project in Asana (CF3, TR7).
 

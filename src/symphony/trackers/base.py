@@ -4,29 +4,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.domain.issue import Issue
-from symphony.domain.redaction import one_line
-from symphony.domain.tools import ToolResult, ToolSpec
-
-__all__ = [
-    "AccountInfo",
-    "AnswerCapability",
-    "CheckingCapability",
-    "Comment",
-    "CommentCapability",
-    "ConfigProblem",
-    "MovingCapability",
-    "SkippingCapability",
-    "Tracker",
-    "TrackerConfigError",
-    "TrackerError",
-    "no_such_state",
-    "no_way",
-    "not_found",
-    "not_moved",
-    "skipped_by",
-]
+from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, ToolResult, ToolSpec, one_line
 
 
 class TrackerError(SymphonyError):

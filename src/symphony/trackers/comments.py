@@ -18,24 +18,6 @@ from enum import StrEnum
 
 from symphony.trackers.base import AnswerCapability, Comment, CommentCapability
 
-__all__ = [
-    "AGENT_MARK",
-    "MAX_BODY_CHARS",
-    "Outcome",
-    "Upserted",
-    "Written",
-    "agent_comment",
-    "agent_comment_key",
-    "defused",
-    "find_comment",
-    "is_marked",
-    "lines_and_code",
-    "revise_comment",
-    "upsert_comment",
-    "written_since",
-]
-
-
 MAX_BODY_CHARS = 32_000
 AGENT_MARK = "<!-- symphony:agent -->"
 """The first line of a comment that an agent writes by a tool of ours, with the identity of the daemon."""

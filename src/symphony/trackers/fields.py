@@ -9,25 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.issue import MAX_NAME_CHARS, Blocker, Issue
-from symphony.domain.redaction import one_line
+from symphony.domain import MAX_NAME_CHARS, Blame, Blocker, Category, Failure, Issue, one_line
 from symphony.trackers.base import TrackerError
-
-__all__ = [
-    "Listing",
-    "MalformedRecordError",
-    "instant",
-    "items",
-    "listing",
-    "mapping",
-    "required",
-    "snapshots",
-    "text",
-    "tidy",
-    "whole",
-]
-
 
 MAX_TITLE_CHARS = 1_000
 MAX_LABELS = 100

@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from symphony.config.settings import TrackerSettings
-from symphony.domain.issue import Blocker, Issue, normalise_labels, normalise_state
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.config import TrackerSettings
+from symphony.domain import Blocker, Issue, ToolResult, ToolSpec, normalise_labels, normalise_state
 from symphony.trackers import tools, webhooks
 from symphony.trackers.base import AccountInfo, Comment, no_such_state, not_found
 from symphony.trackers.fields import (
@@ -39,30 +38,6 @@ from symphony.trackers.repository import (
     reach_of,
 )
 from symphony.trackers.tools import RestCall, RestTool, Scope, within
-
-__all__ = [
-    "FORGEJO",
-    "GITEA",
-    "GITEA_KIND",
-    "KIND",
-    "PROVIDER_KEYS",
-    "Brand",
-    "ForgejoConfig",
-    "ForgejoFlows",
-    "Source",
-    "blockers_of",
-    "dialect_of",
-    "is_over",
-    "is_pull_request",
-    "issue_of",
-    "label_ids",
-    "label_names",
-    "number_of",
-    "reader_of",
-    "touched",
-    "untouched",
-]
-
 
 # What `tracker` means for a repository on Forgejo or Gitea (CF3, TR7).
 

@@ -7,9 +7,8 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from symphony.config.settings import TrackerSettings
-from symphony.domain.issue import Blocker, Issue, normalise_labels, normalise_state
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.config import TrackerSettings
+from symphony.domain import Blocker, Issue, ToolResult, ToolSpec, normalise_labels, normalise_state
 from symphony.trackers import tools
 from symphony.trackers.base import AccountInfo, Comment, no_such_state, not_found
 from symphony.trackers.fields import (
@@ -53,37 +52,6 @@ from symphony.trackers.repository import (
 )
 from symphony.trackers.tools import RestCall, RestTool, Scope, marked_query, query_of, within
 from symphony.trackers.webhooks import GITHUB
-
-__all__ = [
-    "DEFAULT_API_URL",
-    "ITEMS",
-    "KIND",
-    "LOOK",
-    "MOVE",
-    "OF_ISSUE",
-    "PROVIDER_KEYS",
-    "SECRET_NAMES",
-    "SERVICE",
-    "Board",
-    "GithubConfig",
-    "GithubFlows",
-    "Options",
-    "Project",
-    "Source",
-    "blocked_count",
-    "blockers_of",
-    "is_pull_request",
-    "issue_of",
-    "label_names",
-    "may_answer",
-    "move",
-    "number_of",
-    "options",
-    "read_config",
-    "states_of_all",
-    "states_of_some",
-]
-
 
 # What `tracker` means for GitHub; the keys of the reference, `states` and `scope` (TR10).
 

@@ -7,9 +7,8 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import quote
 
-from symphony.config.settings import TrackerSettings
-from symphony.domain.issue import Blocker, Issue, normalise_labels, normalise_state
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.config import TrackerSettings
+from symphony.domain import Blocker, Issue, ToolResult, ToolSpec, normalise_labels, normalise_state
 from symphony.trackers import tools
 from symphony.trackers.base import AccountInfo, Comment, no_such_state, not_found
 from symphony.trackers.comments import lines_and_code
@@ -32,29 +31,6 @@ from symphony.trackers.remote import Access, RemoteKind
 from symphony.trackers.repository import CLOSED, LabelState, StatusLabels
 from symphony.trackers.tools import NUMBERED, Reach, RestCall, RestTool, Scope, Write, marked, within
 from symphony.trackers.webhooks import GITLAB
-
-__all__ = [
-    "BLOCKED",
-    "DEFAULT_API_URL",
-    "KIND",
-    "OPENED",
-    "PAGE",
-    "PROVIDER_KEYS",
-    "SECRET_NAMES",
-    "SERVICE",
-    "GitlabConfig",
-    "GitlabFlows",
-    "Source",
-    "blocked_iids",
-    "blockers_of",
-    "disarmed",
-    "iid_of",
-    "is_opened",
-    "issue_of",
-    "label_names",
-    "read_config",
-]
-
 
 # What `tracker` means for GitLab; the keys of the reference, and some of ours (TR10).
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from symphony.config.settings import TrackerSettings
-from symphony.domain.issue import Blocker, Issue, normalise_labels, normalise_state
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.config import TrackerSettings
+from symphony.domain import Blocker, Issue, ToolResult, ToolSpec, normalise_labels, normalise_state
 from symphony.trackers import tools
 from symphony.trackers.adf import document_of, markdown_of
 from symphony.trackers.base import AccountInfo, Comment, TrackerError, no_way, not_found
@@ -39,28 +38,6 @@ from symphony.trackers.provider import INSECURE_HTTP, SCOPE, ProviderReader
 from symphony.trackers.remote import Access, RemoteKind
 from symphony.trackers.tools import NUMBERED, Reach, RestCall, RestTool, Scope, Write, within
 from symphony.trackers.webhooks import JIRA
-
-__all__ = [
-    "FIELDS",
-    "KIND",
-    "PAGE",
-    "PROPERTY",
-    "PROVIDER_KEYS",
-    "SECRET_NAMES",
-    "SERVICE",
-    "JiraConfig",
-    "JiraFlows",
-    "body_of",
-    "issue_of",
-    "marked",
-    "marker_in",
-    "marker_of",
-    "project_of",
-    "read_config",
-    "status_names",
-    "written",
-]
-
 
 # What `tracker` means for Jira Cloud; the keys of the reference, and `scope` (TR10).
 

@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from symphony.config.settings import TrackerSettings
-from symphony.domain.failures import Category
-from symphony.domain.issue import Blocker, Issue, normalise_labels, normalise_state
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.config import TrackerSettings
+from symphony.domain import Blocker, Category, Issue, ToolResult, ToolSpec, normalise_labels, normalise_state
 from symphony.trackers import tools
 from symphony.trackers.base import AccountInfo, Comment, TrackerError, no_such_state, not_found
 from symphony.trackers.fields import (
@@ -42,42 +40,6 @@ from symphony.trackers.provider import INSECURE_HTTP, SCOPE, ProviderReader
 from symphony.trackers.remote import Access, RemoteKind
 from symphony.trackers.tools import Scope, graphql_spec, marked_query, query_of, shown, writes_comment
 from symphony.trackers.webhooks import LINEAR
-
-__all__ = [
-    "BLOCKERS",
-    "BY_IDS",
-    "BY_STATES",
-    "COMMENT",
-    "COMMENTS",
-    "CREATE_COMMENT",
-    "DEFAULT_ACTIVE",
-    "DEFAULT_ENDPOINT",
-    "DEFAULT_TERMINAL",
-    "EDIT_COMMENT",
-    "KIND",
-    "LABELS",
-    "LOOK",
-    "MOVE",
-    "NEWEST",
-    "OPERATIONS",
-    "PROVIDER_KEYS",
-    "SECRET_NAMES",
-    "SERVICE",
-    "STATES",
-    "VIEWER",
-    "Judge",
-    "LinearConfig",
-    "LinearFlows",
-    "Relation",
-    "author_of",
-    "comment_id_of",
-    "issue_of",
-    "label_names",
-    "may_answer",
-    "read_config",
-    "relations_of",
-]
-
 
 # What `tracker` means for Linear; the keys of the reference, and `scope` (TR10).
 

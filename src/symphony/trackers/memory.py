@@ -13,25 +13,21 @@ import anyio.lowlevel
 import structlog
 from typing_extensions import override
 
-from symphony.config.settings import TrackerSettings
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.issue import Blocker, Issue, normalise_labels, normalise_state
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.config import TrackerSettings
+from symphony.domain import (
+    Blame,
+    Blocker,
+    Category,
+    Failure,
+    Issue,
+    ToolResult,
+    ToolSpec,
+    normalise_labels,
+    normalise_state,
+)
 from symphony.trackers.base import AccountInfo, Comment, ConfigProblem, TrackerConfigError, TrackerError
 from symphony.trackers.fields import MalformedRecordError, tidy
 from symphony.trackers.registry import Place, States, TrackerKind
-
-__all__ = [
-    "DEFAULT_ACTIVE",
-    "DEFAULT_TERMINAL",
-    "KIND",
-    "PROVIDER_KEYS",
-    "MemoryTracker",
-    "Record",
-    "issue_of",
-    "issues_of",
-]
-
 
 # From a record, which is a map like one of a provider's answers, to an issue (DM1-DM9, TR4). Pure.
 #

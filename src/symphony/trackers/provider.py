@@ -5,15 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from symphony.config.secrets import Secret, nearest_variable, reference_name, resolve_secret
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.issue import normalise_state
+from symphony.config import Secret, nearest_variable, reference_name, resolve_secret
+from symphony.domain import Blame, Category, Failure, normalise_state
 from symphony.trackers.base import ConfigProblem, TrackerConfigError
 from symphony.trackers.http.client import is_loopback
 from symphony.trackers.http.exchange import origin_of
-
-__all__ = ["INSECURE_HTTP", "SCOPE", "ProviderReader"]
-
 
 INSECURE_HTTP = "insecure_http"
 """The key by which plain http is allowed beyond this machine."""

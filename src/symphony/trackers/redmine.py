@@ -6,10 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
 
-from symphony.config.settings import TrackerSettings
-from symphony.domain.issue import Blocker, Issue, normalise_labels, normalise_state
-from symphony.domain.redaction import MASK
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.config import TrackerSettings
+from symphony.domain import MASK, Blocker, Issue, ToolResult, ToolSpec, normalise_labels, normalise_state
 from symphony.trackers import tools
 from symphony.trackers.base import AccountInfo, Comment, no_such_state, not_found, not_moved
 from symphony.trackers.fields import (
@@ -39,27 +37,6 @@ from symphony.trackers.tools import (
     rest_flow,
     rest_spec,
 )
-
-__all__ = [
-    "KIND",
-    "PROVIDER_KEYS",
-    "REDMINE",
-    "SECRET_NAMES",
-    "TOOL",
-    "Around",
-    "RedmineConfig",
-    "RedmineFlows",
-    "blocker_ids",
-    "call_flow",
-    "comments_of",
-    "identifier",
-    "issue_of",
-    "number_of",
-    "ranks_of",
-    "read_config",
-    "spec",
-]
-
 
 # What `tracker` means for Redmine (TR10).
 

@@ -10,21 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from symphony.adapters import Adapters
-from symphony.config.errors import did_you_mean_one_of
-from symphony.config.settings import TrackerSettings
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+from symphony.config import TrackerSettings, did_you_mean_one_of
+from symphony.domain import Blame, Category, Failure, SymphonyError
 from symphony.trackers.base import Tracker, TrackerError
 from symphony.trackers.webhooks import Scheme
-
-__all__ = [
-    "TRACKERS",
-    "Place",
-    "States",
-    "TrackerKind",
-    "create_tracker",
-    "tracker_kind",
-    "with_default_states",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,8 @@ import anyio
 import structlog
 from typing_extensions import override
 
-from symphony.config.settings import TrackerSettings
-from symphony.domain.failures import Failure
-from symphony.domain.issue import Issue, normalise_state
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.config import TrackerSettings
+from symphony.domain import Failure, Issue, ToolResult, ToolSpec, normalise_state
 from symphony.trackers import tools
 from symphony.trackers.base import AccountInfo, Comment, TrackerError, not_moved
 from symphony.trackers.comments import agent_comment, agent_comment_key, defused
@@ -34,9 +32,6 @@ from symphony.trackers.http import (
 )
 from symphony.trackers.registry import Place, States, TrackerKind
 from symphony.trackers.webhooks import Scheme
-
-__all__ = ["Access", "Flows", "RemoteConfig", "RemoteKind", "RemoteTracker"]
-
 
 _LOG = structlog.get_logger(__name__)
 _C = TypeVar("_C", bound="RemoteConfig")

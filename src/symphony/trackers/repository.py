@@ -5,26 +5,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from symphony.domain.issue import normalise_state
+from symphony.domain import normalise_state
 from symphony.trackers.base import Comment, not_found
 from symphony.trackers.fields import mapping, text, whole
 from symphony.trackers.http import Answer, Flow, Request, ServiceProfile, malformed
 from symphony.trackers.provider import ProviderReader
 from symphony.trackers.tools import ANY, NUMBERED, Reach, RestCall, Write, marked
-
-__all__ = [
-    "CLOSED",
-    "ISSUE",
-    "NUMBER",
-    "OPEN",
-    "REPOSITORY",
-    "Comments",
-    "LabelState",
-    "StatusLabels",
-    "login_of",
-    "reach_of",
-]
-
 
 # Workflow states that are kept in labels, on trackers whose issues are only open or closed.
 #

@@ -14,41 +14,9 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.domain import ToolResult, ToolSpec
 from symphony.trackers.comments import AGENT_MARK
 from symphony.trackers.http.exchange import Answer, Flow, Request
-
-__all__ = [
-    "ANY",
-    "COMMENT",
-    "MAX_COMMENT_CHARS",
-    "MAX_STATE_CHARS",
-    "MOVE",
-    "NAMES",
-    "NUMBERED",
-    "SPECS",
-    "Reach",
-    "RestCall",
-    "RestTool",
-    "Scope",
-    "Write",
-    "argument_problem",
-    "beyond",
-    "closed_schema",
-    "graphql_spec",
-    "mark",
-    "marked",
-    "marked_query",
-    "out_of_scope",
-    "query_of",
-    "rest_call",
-    "rest_flow",
-    "rest_spec",
-    "shown",
-    "within",
-    "writes_comment",
-]
-
 
 # The plain tools of a session on every tracker over HTTP: move its own issue, comment on its own issue.
 #

@@ -15,23 +15,9 @@ from typing import Any
 
 import msgspec
 
-from symphony.domain.failures import UNREADABLE
+from symphony.domain import UNREADABLE
 from symphony.trackers.comments import is_marked
 from symphony.trackers.fields import items, mapping, text, whole
-
-__all__ = [
-    "ASANA",
-    "FORGEJO",
-    "GITHUB",
-    "GITLAB",
-    "JIRA",
-    "LINEAR",
-    "Delivery",
-    "HookRefusedError",
-    "Said",
-    "Scheme",
-]
-
 
 Headers = Mapping[str, str]
 """Names in lower case."""

@@ -20,8 +20,8 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.config.settings import WorkspaceSettings
-from symphony.domain.failures import Blame, Category, Failure, is_full, make_room
+from symphony.config import WorkspaceSettings
+from symphony.domain import Blame, Category, Failure, is_full, make_room
 from symphony.workspaces.files import drop
 from symphony.workspaces.git import (
     Git,
@@ -36,18 +36,6 @@ from symphony.workspaces.git import (
 from symphony.workspaces.layout import Layout, resolve
 from symphony.workspaces.mirror import Mirror
 from symphony.workspaces.model import NUMSTAT, Changes, Delivery, Login, apart, parse_numstat
-
-__all__ = [
-    "BranchLocation",
-    "DeliverySource",
-    "Publisher",
-    "delivery_failure",
-    "local_repository",
-    "mirror_of",
-    "push_failure",
-    "whereabouts",
-]
-
 
 _PUSH = ("push", "--quiet", "--no-verify", "--no-follow-tags", "--no-signed", "--recurse-submodules=no")
 _PROBED = "refs/heads/symphony/doctor"  # named in dry runs only

@@ -16,10 +16,19 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 import structlog
 
-from symphony.config.settings import WorkspaceSettings
-from symphony.domain.failures import UNREADABLE, Blame, Category, is_full, make_room
-from symphony.domain.fault_points import Fault, FaultPoint, no_fault
-from symphony.domain.issue import Issue, branch_name
+from symphony.config import WorkspaceSettings
+from symphony.domain import (
+    UNREADABLE,
+    Blame,
+    Category,
+    Fault,
+    FaultPoint,
+    Issue,
+    branch_name,
+    is_full,
+    make_room,
+    no_fault,
+)
 from symphony.workspaces.files import (
     clear_drafts,
     create,
@@ -52,39 +61,6 @@ from symphony.workspaces.model import (
     cannot_be_made,
     invalid_cwd,
 )
-
-__all__ = [
-    "CLAIMS",
-    "OWN_ROOT_HINT",
-    "Entry",
-    "Examined",
-    "Finder",
-    "Found",
-    "Tenant",
-    "adopt",
-    "begin",
-    "checked",
-    "clear_leftovers",
-    "clear_way",
-    "complete",
-    "discard",
-    "examined",
-    "foreign",
-    "forget",
-    "is_whole",
-    "launchable",
-    "move_in",
-    "open_root",
-    "ours",
-    "read_entries",
-    "read_entry",
-    "refuse_second",
-    "see_writable",
-    "take_back",
-    "try_writing",
-    "write_entry",
-]
-
 
 # What is remembered of each workspace beside it: whose it is, how it was made, and whether it is whole.
 #

@@ -20,8 +20,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.domain.failures import Category
-from symphony.domain.issue import branch_name
+from symphony.domain import Category, branch_name
 from symphony.workspaces.delivery import local_repository
 from symphony.workspaces.directories import discard
 from symphony.workspaces.files import drop, is_directory, make_directory, make_read_only
@@ -29,17 +28,6 @@ from symphony.workspaces.git import Git, GitError, read_ref
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.mirror import Advertised, Mirror, Snapshot, base_of, begins_at
 from symphony.workspaces.model import WorkspaceError
-
-__all__ = [
-    "NOT_POPULATED",
-    "GitExport",
-    "PinnedFiles",
-    "PinnedFilesStore",
-    "Previewer",
-    "TooLargeError",
-    "WorkspacePreview",
-]
-
 
 # Some files of a commit, written by git itself beside every workspace, with no configuration but ours.
 #

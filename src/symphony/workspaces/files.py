@@ -18,30 +18,6 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = [
-    "MOST_ENTRIES",
-    "clear_drafts",
-    "copy_regular",
-    "create",
-    "delete_tree",
-    "drop",
-    "empty_directory",
-    "entries_below",
-    "fingerprint",
-    "is_directory",
-    "is_empty",
-    "is_missing",
-    "lines_of",
-    "make_directory",
-    "make_read_only",
-    "move_aside",
-    "read_if_there",
-    "read_present",
-    "read_regular",
-    "stat_line",
-    "write_atomic",
-]
-
 _OWNER_ONLY = 0o700
 MOST_ENTRIES = 200_000
 _DEEPEST = 64

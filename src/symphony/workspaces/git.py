@@ -30,8 +30,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.domain.issue import BRANCH_PREFIX
-from symphony.domain.redaction import SHAPES_ONLY, Redaction, one_line
+from symphony.domain import BRANCH_PREFIX, SHAPES_ONLY, Redaction, one_line
 from symphony.processes.base import Completed, Host
 from symphony.workspaces.files import (
     MOST_ENTRIES,
@@ -47,38 +46,6 @@ from symphony.workspaces.files import (
     stat_line,
 )
 from symphony.workspaces.model import Login
-
-__all__ = [
-    "ALTERNATES",
-    "LOCAL_TIMEOUT_MS",
-    "MAX_ENTRIES",
-    "MAX_POINTER_BYTES",
-    "NETWORK_TIMEOUT_MS",
-    "SAFE_DIRECTORY",
-    "Git",
-    "GitError",
-    "RefSnapshot",
-    "RootLease",
-    "Shadow",
-    "all_refs",
-    "branch_of_head",
-    "carry_objects",
-    "changed",
-    "clear_abandoned_locks",
-    "clear_branch_locks",
-    "clear_stale_locks",
-    "common_dir",
-    "config_value",
-    "glance",
-    "is_content_of",
-    "locked",
-    "open_shadow",
-    "packed_refs",
-    "read_ref",
-    "seal",
-    "without_credentials",
-]
-
 
 LOCAL_TIMEOUT_MS: Final = 120_000
 NETWORK_TIMEOUT_MS: Final = 600_000

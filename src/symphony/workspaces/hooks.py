@@ -9,14 +9,10 @@ from typing import Final, Self
 
 import structlog
 
-from symphony.config.settings import HooksSettings
-from symphony.domain.failures import Category
-from symphony.domain.issue import Issue
-from symphony.domain.redaction import Redaction
+from symphony.config import HooksSettings
+from symphony.domain import Category, Issue, Redaction
 from symphony.processes.base import Completed, Host
 from symphony.workspaces.model import WorkspaceError
-
-__all__ = ["Hook", "HookCall", "HookRunner"]
 
 _MAX_SHOWN_CHARS: Final = 2048
 _MAX_OUTPUT_BYTES: Final = 64 * 1024  # more than is shown, so that it is masked before it is cut

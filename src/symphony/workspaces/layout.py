@@ -19,12 +19,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from symphony.domain.failures import Category
-from symphony.domain.issue import UnsafeKeyError, workspace_key
+from symphony.domain import Category, UnsafeKeyError, workspace_key
 from symphony.workspaces.model import WorkspaceError, apart
-
-__all__ = ["Layout", "check_key", "contained", "key_of", "record_name", "resolve", "unreadable"]
-
 
 _METADATA = ".symphony"
 # `.git` would make the root itself look like a repository to every git command below it.

@@ -11,11 +11,18 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.config.settings import HooksSettings, WorkspaceSettings
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.fault_points import Fault, FaultPoint, no_fault
-from symphony.domain.issue import Issue
-from symphony.domain.redaction import SHAPES_ONLY, Redaction
+from symphony.config import HooksSettings, WorkspaceSettings
+from symphony.domain import (
+    SHAPES_ONLY,
+    Blame,
+    Category,
+    Failure,
+    Fault,
+    FaultPoint,
+    Issue,
+    Redaction,
+    no_fault,
+)
 from symphony.processes.base import Host
 from symphony.workspaces.delivery import DeliverySource, Publisher, local_repository, push_failure
 from symphony.workspaces.directories import (
@@ -76,9 +83,6 @@ from symphony.workspaces.model import (
     apart,
     cannot_be_made,
 )
-
-__all__ = ["SUBMODULES_HINT", "Guard", "WorkspaceManager", "reason_to_stay"]
-
 
 # Whether a workspace may be deleted: never while it holds work that is nowhere else.
 #

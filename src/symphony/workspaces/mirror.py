@@ -17,8 +17,7 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 
-from symphony.domain.failures import Blame, Category, is_full, make_room
-from symphony.domain.issue import branch_name
+from symphony.domain import Blame, Category, branch_name, is_full, make_room
 from symphony.workspaces.directories import read_entries, write_entry
 from symphony.workspaces.files import drop, is_directory, write_atomic
 from symphony.workspaces.git import (
@@ -35,19 +34,6 @@ from symphony.workspaces.git import (
 )
 from symphony.workspaces.layout import Layout
 from symphony.workspaces.model import WorkspaceError, apart
-
-__all__ = [
-    "Advertised",
-    "Checkout",
-    "Mirror",
-    "Origin",
-    "Snapshot",
-    "base_of",
-    "begins_at",
-    "parse_advertised",
-    "without_logins",
-]
-
 
 _TRACKING = "refs/remotes/origin/"
 _DETACHED = "refs/symphony/origin-head"

@@ -7,26 +7,14 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError, is_full, make_room
-
-__all__ = [
-    "NUMSTAT",
-    "Changes",
-    "Delivery",
-    "FileChange",
-    "Login",
-    "ProgressMark",
-    "Removal",
-    "Workspace",
-    "WorkspaceError",
-    "WorkspaceRecord",
-    "apart",
-    "cannot_be_made",
-    "invalid_cwd",
-    "parse_numstat",
-    "vanished",
-]
-
+from symphony.domain import (
+    Blame,
+    Category,
+    Failure,
+    SymphonyError,
+    is_full,
+    make_room,
+)
 
 # What changed between two commits, file by file, as `git diff --numstat` tells it.
 

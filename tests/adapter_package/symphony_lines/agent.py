@@ -23,8 +23,8 @@ from symphony.agents.base import (
 )
 from symphony.agents.events import AgentEvent, SessionStarted, Text, ToolCalled, TurnEnded, TurnStatus
 from symphony.agents.process import AgentProcess
-from symphony.config.settings import AgentSection, session
-from symphony.domain.failures import Blame, Category, Failure
+from symphony.config import AgentSection, session
+from symphony.domain import Blame, Category, Failure
 
 
 class StdinSettings(AgentSection):

@@ -6,10 +6,8 @@ from typing import Any
 import anyio
 from typing_extensions import override
 
-from symphony.config.settings import TrackerSettings
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.issue import Issue, normalise_state
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.config import TrackerSettings
+from symphony.domain import Blame, Category, Failure, Issue, ToolResult, ToolSpec, normalise_state
 from symphony.trackers.base import ConfigProblem, TrackerConfigError, TrackerError
 from symphony.trackers.registry import Place, States, TrackerKind
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import yaml
 
-from symphony.skills import SkillOptions, load
-from symphony.skills.parser import forget
+from symphony.skills import SkillOptions, forget, load
 
 PER_ROOT = 2_000
 WORDS = re.findall(

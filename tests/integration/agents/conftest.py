@@ -13,8 +13,8 @@ from kit.codex_home import CodexHome, codex_home
 from kit.model_server import ModelServer, Scenario
 from symphony.agents.codex.backend import CodexBackend
 from symphony.agents.codex.session import CodexSession
-from symphony.config.settings import CodexSettings
-from symphony.domain.tools import ToolSpec
+from symphony.config import CodexSettings
+from symphony.domain import ToolSpec
 from symphony.testing.scripted_agent import command
 
 GRACE_MS = 300

@@ -24,9 +24,8 @@ from symphony.agents.command.session import CommandSession
 from symphony.agents.events import AgentEvent, SessionStarted, Text, TurnEnded, TurnStatus
 from symphony.agents.isolation import Isolation
 from symphony.agents.registry import create_backend
-from symphony.config.settings import CommandSettings, NamedAgent
-from symphony.domain.failures import Category, Failure
-from symphony.domain.tools import ToolResult
+from symphony.config import CommandSettings, NamedAgent
+from symphony.domain import Category, Failure, ToolResult
 from symphony.processes.base import Identity
 from symphony.processes.local import LocalHost
 

@@ -32,8 +32,8 @@ from symphony.agents.events import (
     TurnEnded,
     TurnStatus,
 )
-from symphony.domain.failures import Category
-from symphony.scheduler.messages import Thread
+from symphony.domain import Category
+from symphony.scheduler import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -21,8 +21,8 @@ from symphony.agents.events import Text, TurnEnded, TurnStatus, Usage
 from symphony.agents.isolation import Isolation
 from symphony.agents.process import AgentProcess, Launch
 from symphony.agents.registry import create_backend
-from symphony.config.settings import CodexSettings, NamedAgent
-from symphony.domain.failures import Blame, Category
+from symphony.config import CodexSettings, NamedAgent
+from symphony.domain import Blame, Category
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pytest
 from integration.agents.conftest import Bench
 from symphony.agents.base import AgentError
 from symphony.agents.codex.preflight import ESSENTIAL, SCHEMAS
-from symphony.domain.failures import Blame, Category
+from symphony.domain import Blame, Category
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ import pytest
 from integration.agents.conftest import Bench
 from symphony.agents.base import AgentError
 from symphony.agents.process import shell_argv
-from symphony.domain.failures import Category
+from symphony.domain import Category
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,9 +17,8 @@ from symphony.agents.command.backend import CommandBackend
 from symphony.agents.command.profiles import PROFILES
 from symphony.agents.events import AgentEvent, Text, TurnEnded, TurnStatus
 from symphony.agents.isolation import Isolation
-from symphony.config.settings import CommandSettings
-from symphony.domain.failures import Category
-from symphony.domain.tools import ToolResult
+from symphony.config import CommandSettings
+from symphony.domain import Category, ToolResult
 from symphony.processes.local import LocalHost
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.real_aider, pytest.mark.timeout(180)]

@@ -31,8 +31,8 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.isolation import Isolation
-from symphony.domain.failures import Category
-from symphony.scheduler.messages import Thread
+from symphony.domain import Category
+from symphony.scheduler import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

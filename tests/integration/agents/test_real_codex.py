@@ -43,8 +43,8 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
-from symphony.domain.failures import Category
-from symphony.scheduler.messages import Thread
+from symphony.domain import Category
+from symphony.scheduler import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,8 +18,8 @@ from kit.model_server import ModelServer, say, shell
 from symphony.agents.base import BackendContext, Briefing, SessionRequest
 from symphony.agents.command.backend import CommandBackend
 from symphony.agents.events import Text, TurnEnded, TurnStatus
-from symphony.config.settings import CommandSettings
-from symphony.domain.tools import ToolResult
+from symphony.config import CommandSettings
+from symphony.domain import ToolResult
 from symphony.processes.local import LocalHost
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.real_codex]

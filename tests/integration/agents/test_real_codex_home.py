@@ -14,8 +14,8 @@ from kit.model_server import HttpError, say, shell, tool
 from symphony.agents.base import BackendContext
 from symphony.agents.codex.backend import CodexBackend
 from symphony.agents.events import AgentEvent, ApprovalAnswered, InputRequired, Notice, TurnEnded, TurnStatus
-from symphony.config.settings import CodexSettings
-from symphony.domain.failures import Blame
+from symphony.config import CodexSettings
+from symphony.domain import Blame
 
 if TYPE_CHECKING:
     from collections.abc import Callable

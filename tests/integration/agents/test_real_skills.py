@@ -18,8 +18,7 @@ from symphony.agents.codex.backend import skill_roots
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.events import ContextCompacted, TurnEnded, TurnStatus
 from symphony.daemon.skills import SessionTools
-from symphony.domain.issue import Issue
-from symphony.domain.tools import ToolResult
+from symphony.domain import Issue, ToolResult
 from symphony.skills import ActivationMode, Native, Offer, SkillOptions, load, render, settle
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from integration.agents.conftest import RealBench
     from symphony.agents.codex.session import CodexSession
-    from symphony.domain.tools import ToolResult
+    from symphony.domain import ToolResult
 
     Make = Callable[..., RealBench]
 

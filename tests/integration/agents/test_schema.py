@@ -13,8 +13,8 @@ from symphony.agents.codex import protocol
 from symphony.agents.codex.preflight import SCHEMAS, TRIED, drift
 from symphony.agents.codex.session import ANSWERED, REFUSED, Answer, OnApproval, Policy, decide, tool_answer
 from symphony.agents.wire import Codec, ServerRequest
-from symphony.config.settings import CodexSettings
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.config import CodexSettings
+from symphony.domain import ToolResult, ToolSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -32,8 +32,8 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.isolation import Isolation
-from symphony.domain.failures import Blame, Category
-from symphony.scheduler.messages import Thread
+from symphony.domain import Blame, Category
+from symphony.scheduler import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

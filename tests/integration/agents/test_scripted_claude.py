@@ -29,10 +29,9 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.isolation import Isolation
-from symphony.config.settings import ClaudeSettings
-from symphony.domain.failures import Blame, Category
-from symphony.domain.tools import ToolResult
-from symphony.scheduler.messages import Thread
+from symphony.config import ClaudeSettings
+from symphony.domain import Blame, Category, ToolResult
+from symphony.scheduler import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -23,7 +23,7 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
-from symphony.domain.failures import Category
+from symphony.domain import Category
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

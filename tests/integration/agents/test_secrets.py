@@ -19,7 +19,7 @@ from kit.speakers import scripted_claude
 from symphony.agents.base import BackendContext
 from symphony.agents.codex.backend import CodexBackend
 from symphony.agents.events import ItemFinished, TurnEnded, TurnStatus
-from symphony.config.settings import CodexSettings
+from symphony.config import CodexSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,8 +26,7 @@ from symphony.agents.events import ToolCalled
 from symphony.agents.isolation import Isolation
 from symphony.agents.mcp import relay
 from symphony.agents.mcp.server import Bridge, peer_pid, tool_bridge
-from symphony.domain.failures import Category
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.domain import Category, ToolResult, ToolSpec
 from symphony.processes.base import HostProcess, Identity
 from symphony.processes.local import LocalHost
 

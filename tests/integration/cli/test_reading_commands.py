@@ -26,9 +26,9 @@ from symphony.cli.commands.status import CODES
 from symphony.cli.documents import Status
 from symphony.cli.facts import Facts
 from symphony.cli.main import main
-from symphony.domain.issue import Selection
+from symphony.domain import Selection
 from symphony.journal.model import ClaimRecord
-from symphony.scheduler.messages import ClaimKind
+from symphony.scheduler import ClaimKind
 
 ROOT = Path(__file__).parents[3]
 LABEL = "labels: [agent]\n"

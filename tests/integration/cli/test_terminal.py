@@ -67,7 +67,7 @@ def terminal(project: Project, *arguments: str, columns: int = 80, term: str = "
         name: value for name, value in project.env().items() if name not in {"NO_COLOR", "COLUMNS"}
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "symphony.cli", *arguments],
+        [sys.executable, "-m", "symphony", *arguments],
         cwd=project.repo,
         env={**environment, "TERM": term},
         stdin=slave,
@@ -152,7 +152,7 @@ def test_a_person_sees_that_there_is_no_envelope(project: Project) -> None:
 
 
 def test_a_reader_that_goes_away_ends_the_watch_quietly(project: Project) -> None:
-    command = f"{sys.executable} -m symphony.cli status --watch --interval 0.1 --json | head -n 1"
+    command = f"{sys.executable} -m symphony status --watch --interval 0.1 --json | head -n 1"
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=project.repo,

@@ -19,7 +19,7 @@ from contract.vendor import Fault
 from harness.project import Project
 from symphony.cli.failures import report
 from symphony.cli.main import main
-from symphony.domain.failures import SymphonyError
+from symphony.domain import SymphonyError
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = json.loads((ROOT / "docs" / "schemas" / "tracker-check.schema.json").read_text(encoding="utf-8"))

@@ -24,7 +24,7 @@ from harness.project import SYMPHONY, Project, scripted
 from symphony.cli.documents import CHECKS
 from symphony.cli.main import main
 from symphony.daemon.state_dir import StateDirectory, instance_of
-from symphony.domain.failures import SymphonyError
+from symphony.domain import SymphonyError
 from symphony.journal.reader import open_reader
 from symphony.processes.local import LocalHost
 from symphony.processes.table import INSTANCE_VARIABLE

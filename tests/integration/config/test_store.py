@@ -8,10 +8,17 @@ import anyio
 import pytest
 from watchfiles import Change
 
-from symphony.config.errors import WorkflowError
-from symphony.config.loader import Rejected, Reloaded, Workflow, WorkflowFile, WorkflowStore, parse_workflow
-from symphony.config.settings import AGENT_SECTIONS
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+from symphony.config import (
+    AGENT_SECTIONS,
+    Rejected,
+    Reloaded,
+    Workflow,
+    WorkflowError,
+    WorkflowFile,
+    WorkflowStore,
+    parse_workflow,
+)
+from symphony.domain import Blame, Category, Failure, SymphonyError
 
 Replace = Callable[[Path, str], None]
 

@@ -14,7 +14,7 @@ import pytest
 from harness.crashes import AFTERWARDS, table
 from harness.project import DEADLINE_S, Project, scripted
 from symphony.daemon.state_dir import instance_of
-from symphony.domain.fault_points import FaultPoint
+from symphony.domain import FaultPoint
 from symphony.processes.local import LocalHost
 
 _DOCS = Path(__file__).parents[3] / "docs" / "RELIABILITY.md"

@@ -15,8 +15,8 @@ from harness.project import Project, scripted
 from harness.serving import move, serving
 from symphony.agents.base import Preflight, SessionRequest
 from symphony.agents.events import AgentEvent, SessionStarted, TurnEnded, TurnStatus
-from symphony.domain.failures import Category
-from symphony.scheduler.messages import CleanWorkspace, RunEnded, RunStage, SettingsChanged, StartRun
+from symphony.domain import Category
+from symphony.scheduler import CleanWorkspace, RunEnded, RunStage, SettingsChanged, StartRun
 
 pytestmark = pytest.mark.asyncio
 

@@ -10,7 +10,7 @@ from harness.project import Project
 from harness.serving import move, serving
 from symphony.agents.base import Preflight, SessionRequest
 from symphony.agents.events import AgentEvent, RateLimits, SessionStarted, Text, Usage
-from symphony.scheduler.messages import RunEnded, StopReason, StopRun
+from symphony.scheduler import RunEnded, StopReason, StopRun
 
 pytestmark = pytest.mark.asyncio
 

@@ -15,11 +15,9 @@ from symphony.cli.serving import open_store
 from symphony.daemon.context import RuntimeContext, build_context
 from symphony.daemon.operator import PromptPreview, preview
 from symphony.daemon.skills import RunCatalog, skills_of_run
-from symphony.domain.failures import Category, SymphonyError
-from symphony.domain.issue import Issue
+from symphony.domain import Category, Issue, SymphonyError
 from symphony.processes.local import LocalHost
-from symphony.scheduler.messages import RunEnded
-from symphony.scheduler.state import AgentChoice
+from symphony.scheduler import AgentChoice, RunEnded
 from symphony.skills import Severity
 
 pytestmark = pytest.mark.asyncio

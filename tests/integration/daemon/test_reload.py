@@ -10,10 +10,10 @@ from structlog.testing import capture_logs
 
 from harness.project import Project
 from harness.serving import Watcher, serving
-from symphony.config.loader import WorkflowStore
+from symphony.config import WorkflowStore
 from symphony.daemon import service
-from symphony.domain.failures import Category
-from symphony.scheduler.messages import (
+from symphony.domain import Category
+from symphony.scheduler import (
     FinishReason,
     FinishRun,
     Polled,

@@ -14,7 +14,7 @@ from harness.project import Project
 from harness.serving import serving
 from symphony import skills as all_skills
 from symphony.daemon import comments, skills
-from symphony.scheduler.messages import RunEnded
+from symphony.scheduler import RunEnded
 from symphony.skills import SkillOptions, SkillSet
 from symphony.trackers.markdown import MarkdownTracker
 

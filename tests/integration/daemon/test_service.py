@@ -14,12 +14,11 @@ from harness.scheduling import make_failure
 from harness.serving import DEADLINE_S, Watcher, make_service, serving
 from symphony.daemon import service
 from symphony.daemon.skills import RunCatalog, skills_of_run
-from symphony.domain.failures import Blame, Category, SymphonyError
-from symphony.domain.issue import Issue
-from symphony.scheduler.machine import step
-from symphony.scheduler.messages import (
+from symphony.domain import Blame, Category, Issue, SymphonyError
+from symphony.scheduler import (
     CleanWorkspace,
     Command,
+    Cycle,
     DayBegan,
     DrainAsked,
     Event,
@@ -31,15 +30,16 @@ from symphony.scheduler.messages import (
     RunStage,
     SettingsChanged,
     StartRun,
+    State,
     StopReason,
     StopRun,
     TurnEnded,
     WakeAsked,
     WorkflowRejected,
+    step,
 )
-from symphony.scheduler.state import Cycle, State
 from symphony.trackers.markdown import MarkdownTracker
-from symphony.workspaces.manager import WorkspaceManager
+from symphony.workspaces import WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
 

@@ -21,9 +21,8 @@ from harness.serving import DEADLINE_S, Served, make_service, move, serving
 from symphony.daemon import http_server as module
 from symphony.daemon.http_server import reachable
 from symphony.daemon.state_dir import StateDirectory
-from symphony.domain.failures import Category, SymphonyError
-from symphony.domain.issue import Issue
-from symphony.scheduler.messages import Polled, PollFailed, WakeAsked
+from symphony.domain import Category, Issue, SymphonyError
+from symphony.scheduler import Polled, PollFailed, WakeAsked
 from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import MarkdownTracker
 

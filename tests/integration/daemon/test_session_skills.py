@@ -15,8 +15,7 @@ from symphony.cli.serving import open_store
 from symphony.daemon.context import build_context
 from symphony.daemon.operator import PromptPreview, preview
 from symphony.processes.local import LocalHost
-from symphony.scheduler.messages import RunEnded
-from symphony.scheduler.state import AgentChoice
+from symphony.scheduler import AgentChoice, RunEnded
 
 pytestmark = pytest.mark.asyncio
 

@@ -18,12 +18,11 @@ from harness.scheduling import make_failure
 from harness.serving import serving
 from symphony.agents.base import Briefing, Capabilities, Preflight, SessionRequest, cannot_tell
 from symphony.agents.events import AgentEvent, SessionStarted, TurnEnded, TurnStatus
-from symphony.domain.failures import Category, Failure
-from symphony.domain.tools import ToolResult
-from symphony.scheduler.messages import RunEnded, SettingsChanged
+from symphony.domain import Category, Failure, ToolResult
+from symphony.scheduler import RunEnded, SettingsChanged
 
 if TYPE_CHECKING:
-    from symphony.domain.tools import ToolResult
+    from symphony.domain import ToolResult
 
 pytestmark = pytest.mark.asyncio
 

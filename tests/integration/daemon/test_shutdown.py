@@ -12,9 +12,9 @@ from harness.project import Project
 from harness.serving import DEADLINE_S, Watcher, make_service
 from symphony.daemon.shutdown import serve_until_signalled
 from symphony.daemon.state_dir import StateDirectory, instance_of
-from symphony.domain.failures import Category, SymphonyError
+from symphony.domain import Category, SymphonyError
 from symphony.processes.local import LocalHost
-from symphony.scheduler.messages import (
+from symphony.scheduler import (
     DrainAsked,
     Event,
     Polled,

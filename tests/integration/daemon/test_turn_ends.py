@@ -20,9 +20,9 @@ from symphony.agents.events import (
     TurnEnded,
     TurnStatus,
 )
-from symphony.domain.failures import Category
-from symphony.scheduler.messages import RunEnded, StopRun
-from symphony.workspaces.manager import WorkspaceManager
+from symphony.domain import Category
+from symphony.scheduler import RunEnded, StopRun
+from symphony.workspaces import WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from symphony.config.secrets import called_like_a_secret
+from symphony.config import called_like_a_secret
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "docker"

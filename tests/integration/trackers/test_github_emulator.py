@@ -15,7 +15,7 @@ from contract.served import served
 from harness.emulated_github import OWNER, REPO, SECRET, EmulatedGithub, emulated_github
 from harness.project import Project, until
 from harness.real import require_emulate
-from symphony.config.settings import TrackerSettings
+from symphony.config import TrackerSettings
 from symphony.trackers.comments import Outcome, upsert_comment
 from symphony.trackers.http import RateLimiters
 from symphony.trackers.remote import RemoteTracker

@@ -10,8 +10,8 @@ from contract.desk import remote_kind
 from harness.live_redmine import CheckedTransport, LiveRedmine
 from harness.project import Project, until
 from harness.real import require_redmine
-from symphony.config.settings import TrackerSettings
-from symphony.domain.failures import Category
+from symphony.config import TrackerSettings
+from symphony.domain import Category
 from symphony.trackers import redmine as adapter
 from symphony.trackers.base import TrackerError
 from symphony.trackers.comments import Outcome, upsert_comment

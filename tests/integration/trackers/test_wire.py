@@ -8,7 +8,7 @@ import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
-from symphony.domain.failures import Category
+from symphony.domain import Category
 from symphony.trackers.base import TrackerError
 from symphony.trackers.http import (
     ExchangeError,

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from symphony.config.settings import HooksSettings, WorkspaceSettings
-from symphony.domain.fault_points import Fault, no_fault
-from symphony.domain.issue import Issue
+from symphony.config import HooksSettings, WorkspaceSettings
+from symphony.domain import Fault, Issue, no_fault
 from symphony.processes.local import LocalHost
-from symphony.workspaces.git import NETWORK_TIMEOUT_MS
-from symphony.workspaces.manager import WorkspaceManager
+from symphony.workspaces import NETWORK_TIMEOUT_MS, WorkspaceManager
 
 _WHO = ["-c", "user.name=Ann Operator", "-c", "user.email=ann@example.org"]
 

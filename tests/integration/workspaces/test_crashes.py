@@ -7,15 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from symphony.config.settings import HooksSettings, WorkspaceSettings
-from symphony.domain.failures import Category
-from symphony.domain.fault_points import FaultPoint
-from symphony.domain.issue import Issue
+from symphony.config import HooksSettings, WorkspaceSettings
+from symphony.domain import Category, FaultPoint, Issue
 from symphony.processes.local import LocalHost
-from symphony.workspaces import directories
+from symphony.workspaces import WorkspaceError, WorkspaceManager, directories, reason_to_stay
 from symphony.workspaces import manager as under_test
-from symphony.workspaces.manager import WorkspaceManager, reason_to_stay
-from symphony.workspaces.model import WorkspaceError
 
 pytestmark = pytest.mark.asyncio
 

@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from symphony.domain.failures import Category
-from symphony.domain.issue import Issue
-from symphony.workspaces.manager import WorkspaceManager
-from symphony.workspaces.model import Changes, Delivery, FileChange, Workspace
+from symphony.domain import Category, Issue
+from symphony.workspaces import Changes, Delivery, FileChange, Workspace, WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
 
-from symphony.config.settings import HooksSettings
-from symphony.domain.issue import Issue
+from symphony.config import HooksSettings
+from symphony.domain import Issue
 from symphony.processes.local import LocalHost
 from symphony.processes.table import ProcessTable
-from symphony.workspaces.manager import WorkspaceManager
+from symphony.workspaces import WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
 

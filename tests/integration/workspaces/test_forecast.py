@@ -6,11 +6,8 @@ from pathlib import Path
 import pytest
 from anyio import to_thread
 
-from symphony.domain.failures import Category
-from symphony.domain.issue import Issue
-from symphony.workspaces import export
-from symphony.workspaces.manager import WorkspaceManager
-from symphony.workspaces.model import WorkspaceError
+from symphony.domain import Category, Issue
+from symphony.workspaces import WorkspaceError, WorkspaceManager, export
 
 pytestmark = pytest.mark.asyncio
 

@@ -6,11 +6,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from symphony.config.settings import HooksSettings
-from symphony.domain.failures import Category
-from symphony.domain.issue import Issue
-from symphony.workspaces.manager import WorkspaceManager
-from symphony.workspaces.model import Removal, WorkspaceError
+from symphony.config import HooksSettings
+from symphony.domain import Category, Issue
+from symphony.workspaces import Removal, WorkspaceError, WorkspaceManager
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.conformance("K-9")]
 

@@ -8,10 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from symphony.domain.failures import Category
-from symphony.domain.issue import Issue
-from symphony.workspaces.manager import WorkspaceManager
-from symphony.workspaces.model import Delivery, Removal, Workspace, WorkspaceError
+from symphony.domain import Category, Issue
+from symphony.workspaces import Delivery, Removal, Workspace, WorkspaceError, WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
 

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from symphony.domain.issue import Issue
-from symphony.workspaces.git import carry_objects
-from symphony.workspaces.manager import WorkspaceManager
-from symphony.workspaces.model import WorkspaceRecord
+from symphony.domain import Issue
+from symphony.workspaces import WorkspaceManager, WorkspaceRecord, carry_objects
 
 GitCommand = Callable[..., str]
 

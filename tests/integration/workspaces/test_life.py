@@ -10,12 +10,16 @@ import psutil
 import pytest
 from structlog.testing import capture_logs
 
-from symphony.config.settings import HooksSettings
-from symphony.domain.failures import Blame, Category
-from symphony.domain.issue import Issue
-from symphony.workspaces import directories
-from symphony.workspaces.manager import WorkspaceManager
-from symphony.workspaces.model import Removal, Workspace, WorkspaceError, WorkspaceRecord
+from symphony.config import HooksSettings
+from symphony.domain import Blame, Category, Issue
+from symphony.workspaces import (
+    Removal,
+    Workspace,
+    WorkspaceError,
+    WorkspaceManager,
+    WorkspaceRecord,
+    directories,
+)
 
 pytestmark = pytest.mark.asyncio
 

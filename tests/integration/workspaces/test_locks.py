@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from symphony.domain.issue import Issue
-from symphony.workspaces.git import RootLease
-from symphony.workspaces.manager import WorkspaceManager
-from symphony.workspaces.model import WorkspaceError
+from symphony.domain import Issue
+from symphony.workspaces import RootLease, WorkspaceError, WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
 

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from symphony.config.settings import HooksSettings, WorkspaceSettings
-from symphony.domain.failures import Category
-from symphony.domain.issue import Issue
+from symphony.config import HooksSettings, WorkspaceSettings
+from symphony.domain import Category, Issue
 from symphony.processes.local import LocalHost
-from symphony.workspaces.manager import WorkspaceManager
-from symphony.workspaces.model import Workspace, WorkspaceError
+from symphony.workspaces import Workspace, WorkspaceError, WorkspaceManager
 
 pytestmark = pytest.mark.conformance("K-3")
 

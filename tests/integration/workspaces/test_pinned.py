@@ -11,12 +11,8 @@ import pytest
 from anyio import to_thread
 from structlog.testing import capture_logs
 
-from symphony.domain.failures import Category
-from symphony.domain.issue import Issue
-from symphony.workspaces import export
-from symphony.workspaces.layout import Layout
-from symphony.workspaces.manager import WorkspaceManager
-from symphony.workspaces.model import WorkspaceError
+from symphony.domain import Category, Issue
+from symphony.workspaces import Layout, WorkspaceError, WorkspaceManager, export
 
 pytestmark = pytest.mark.asyncio
 

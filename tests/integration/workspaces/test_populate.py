@@ -6,10 +6,8 @@ from types import SimpleNamespace
 import anyio
 import pytest
 
-from symphony.domain.failures import Blame, Category
-from symphony.domain.issue import Issue
-from symphony.workspaces.manager import WorkspaceManager
-from symphony.workspaces.model import Workspace, WorkspaceError
+from symphony.domain import Blame, Category, Issue
+from symphony.workspaces import Workspace, WorkspaceError, WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
 

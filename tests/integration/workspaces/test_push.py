@@ -8,10 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from symphony.domain.failures import Category, Failure
-from symphony.domain.issue import Issue
-from symphony.workspaces.manager import WorkspaceManager
-from symphony.workspaces.model import Delivery, Workspace
+from symphony.domain import Category, Failure, Issue
+from symphony.workspaces import Delivery, Workspace, WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
 

@@ -10,14 +10,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from symphony.config.settings import HooksSettings, WorkspaceSettings
-from symphony.domain.failures import Blame, Category, SymphonyError
-from symphony.domain.issue import Issue
+from symphony.config import HooksSettings, WorkspaceSettings
+from symphony.domain import Blame, Category, Issue, SymphonyError
 from symphony.processes.local import LocalHost
-from symphony.workspaces.directories import Entry, read_entry, write_entry
-from symphony.workspaces.git import common_dir
-from symphony.workspaces.layout import Layout
-from symphony.workspaces.manager import WorkspaceManager
+from symphony.workspaces import Entry, Layout, WorkspaceManager, common_dir, read_entry, write_entry
 
 pytestmark = pytest.mark.anyio
 

@@ -25,8 +25,7 @@ from kit.simulator.schedules import run_schedule
 from kit.simulator.simulation import Simulation
 from kit.simulator.statistics import Statistics
 from symphony.replay import RecordingError, describe_step, read_recording
-from symphony.scheduler import machine
-from symphony.scheduler.machine import Step
+from symphony.scheduler import Step, machine
 
 __all__ = ["main"]
 

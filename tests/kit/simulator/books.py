@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from symphony.domain.failures import Failure
-from symphony.scheduler.messages import (
+from symphony.domain import Failure
+from symphony.scheduler import (
     AgentReported,
     AnswersRead,
     AnswersUnread,
@@ -32,6 +32,7 @@ from symphony.scheduler.messages import (
     RunEnded,
     SetTimer,
     StartRun,
+    State,
     StopAsked,
     StopRun,
     Timer,
@@ -39,9 +40,8 @@ from symphony.scheduler.messages import (
     TurnEnded,
     Verb,
     WakeAsked,
+    together,
 )
-from symphony.scheduler.polling import together
-from symphony.scheduler.state import State
 
 __all__ = ["Books", "Left", "Moment"]
 

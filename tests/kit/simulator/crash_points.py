@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
-from symphony.domain.fault_points import FaultPoint
-from symphony.scheduler.messages import (
+from symphony.domain import FaultPoint
+from symphony.scheduler import (
     Command,
     ContinueRun,
     Exit,

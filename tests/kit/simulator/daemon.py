@@ -15,8 +15,8 @@ from kit.simulator.notes import Notes
 from kit.simulator.referee import Referee
 from kit.simulator.tracker import Act, Deliver, Tracker
 from kit.simulator.workers import Workers
-from symphony.domain.fault_points import FaultPoint
-from symphony.scheduler.messages import (
+from symphony.domain import FaultPoint
+from symphony.scheduler import (
     CleanWorkspace,
     Command,
     ContinueRun,
@@ -32,12 +32,13 @@ from symphony.scheduler.messages import (
     SchedulerSettings,
     SetTimer,
     StartRun,
+    State,
     StopRun,
     Timer,
     TimerFired,
     WakeAsked,
+    initial,
 )
-from symphony.scheduler.state import State, initial
 
 __all__ = ["Daemon"]
 

@@ -5,11 +5,8 @@ In words of their own, so that the scheduler's choice is not its own judge.
 
 from kit.simulator.books import Moment
 from kit.simulator.rules import Broken, Rules
-from symphony.domain.failures import Category
-from symphony.domain.issue import Issue, normalise_state
-from symphony.scheduler.messages import RunEnded, SchedulerSettings, Timer, TimerKind
-from symphony.scheduler.policy import LONGEST_LIMIT_MS
-from symphony.scheduler.state import State
+from symphony.domain import Category, Issue, normalise_state
+from symphony.scheduler import LONGEST_LIMIT_MS, RunEnded, SchedulerSettings, State, Timer, TimerKind
 
 __all__ = ["RULES"]
 

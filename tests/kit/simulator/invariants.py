@@ -11,25 +11,28 @@ from collections.abc import Mapping
 from kit.simulator import giving, judged, lasting
 from kit.simulator.books import Moment
 from kit.simulator.rules import Broken, Invariant, Rules
-from symphony.domain.issue import Issue, normalise_state
-from symphony.scheduler.messages import (
+from symphony.domain import Issue, normalise_state
+from symphony.scheduler import (
+    CONTINUATION_DELAY_MS,
     CleanWorkspace,
     ContinueRun,
+    Cycle,
+    Drain,
     Exit,
     FinishRun,
     Notify,
     Recovered,
     Refreshed,
     ResultStatus,
+    Running,
     RunStage,
     SettingsChanged,
+    State,
     StopRun,
     Timer,
     TimerFired,
     TimerKind,
 )
-from symphony.scheduler.policy import CONTINUATION_DELAY_MS
-from symphony.scheduler.state import Cycle, Drain, Running, State
 
 __all__ = ["ALL", "first_broken"]
 

@@ -8,17 +8,20 @@ from collections.abc import Mapping
 
 from kit.simulator.books import Left, Moment
 from kit.simulator.rules import Broken, Rules
-from symphony.scheduler import blocks
-from symphony.scheduler.messages import (
+from symphony.scheduler import (
     AgentReported,
     AnswersRead,
+    Blocked,
     ContinueRun,
     Recovered,
+    Retry,
+    Running,
     RunStage,
     Spent,
     StartRun,
+    State,
+    blocks,
 )
-from symphony.scheduler.state import Blocked, Retry, Running, State
 
 __all__ = ["RULES"]
 

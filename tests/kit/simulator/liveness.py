@@ -9,10 +9,7 @@ from kit.simulator.judged import LIVENESS
 from kit.simulator.operators import Operators
 from kit.simulator.referee import Referee
 from kit.simulator.tracker import Tracker
-from symphony.scheduler.messages import DayBegan, RunEnded
-from symphony.scheduler.policy import Eligible, eligible
-from symphony.scheduler.polling import quiet_until
-from symphony.scheduler.state import Drain
+from symphony.scheduler import DayBegan, Drain, Eligible, RunEnded, eligible, quiet_until
 
 __all__ = ["Liveness"]
 

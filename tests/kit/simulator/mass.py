@@ -10,7 +10,7 @@ from typing import Any
 
 from kit.simulator.result import Result
 from kit.simulator.schedules import run_schedule
-from symphony.scheduler.machine import Step
+from symphony.scheduler import Step
 
 __all__ = ["Broken", "Mass", "share"]
 

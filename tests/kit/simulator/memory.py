@@ -30,9 +30,15 @@ from symphony.journal.model import (
 from symphony.journal.recorder import Start, StepRecorder, recovered
 from symphony.journal.store import key_of
 from symphony.processes.base import Identity
-from symphony.scheduler.messages import Command, Event, Recovered, SchedulerSettings, WorkspaceRef
-from symphony.scheduler.polling import LONGEST_QUIET_MS
-from symphony.scheduler.state import State
+from symphony.scheduler import (
+    LONGEST_QUIET_MS,
+    Command,
+    Event,
+    Recovered,
+    SchedulerSettings,
+    State,
+    WorkspaceRef,
+)
 
 __all__ = ["Clock", "Forgetting", "Memory", "Recover", "day_of"]
 

@@ -7,8 +7,8 @@ from kit.simulator.crashing import Crashes
 from kit.simulator.dice import Dice
 from kit.simulator.memory import Memory
 from kit.simulator.tracker import Tracker
-from symphony.domain.fault_points import FaultPoint
-from symphony.scheduler.messages import PostNote
+from symphony.domain import FaultPoint
+from symphony.scheduler import PostNote
 
 __all__ = ["Notes"]
 

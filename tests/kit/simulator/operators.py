@@ -10,8 +10,9 @@ from kit.simulator.dice import Dice
 from kit.simulator.memory import Memory
 from kit.simulator.orders import Orders
 from kit.simulator.profiles import OperatorHabits
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.scheduler.messages import (
+from symphony.domain import Blame, Category, Failure
+from symphony.scheduler import (
+    Drain,
     DrainAsked,
     SchedulerSettings,
     SettingsChanged,
@@ -19,7 +20,6 @@ from symphony.scheduler.messages import (
     WakeAsked,
     WorkflowRejected,
 )
-from symphony.scheduler.state import Drain
 
 __all__ = ["Operators"]
 

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from kit.simulator.dice import Dice
-from symphony.scheduler.messages import Event, OperatorAsked, Verb
-from symphony.scheduler.state import State
+from symphony.scheduler import Event, OperatorAsked, State, Verb
 
 __all__ = ["Orders"]
 

@@ -10,8 +10,7 @@ from kit.simulator.profiles import AgentHabits, PeopleHabits
 from kit.simulator.scenario import EPOCH, make_issue
 from kit.simulator.session import Ending, Session, Turn
 from kit.simulator.tracker import Tracker
-from symphony.domain.failures import Blame, Category
-from symphony.domain.issue import Blocker, Issue
+from symphony.domain import Blame, Blocker, Category, Issue
 
 __all__ = ["Agents", "People"]
 

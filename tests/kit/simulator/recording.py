@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 
 from kit.simulator.referee import Life, Referee
-from symphony.domain.redaction import Redaction
+from symphony.domain import Redaction
 from symphony.replay import RecordedStep, Recording, header_line, step_line
-from symphony.scheduler import machine
-from symphony.scheduler.machine import Step
-from symphony.scheduler.state import State, initial
+from symphony.scheduler import State, Step, initial, machine
 
 __all__ = ["judge", "recording_of", "write"]
 

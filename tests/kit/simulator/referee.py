@@ -7,10 +7,7 @@ from kit.simulator.books import Books, Left, Moment
 from kit.simulator.invariants import first_broken
 from kit.simulator.judged import REPLAY, TOTAL
 from kit.simulator.rules import Invariant
-from symphony.scheduler import machine
-from symphony.scheduler.machine import Step
-from symphony.scheduler.messages import Command, Event, StartRun
-from symphony.scheduler.state import State
+from symphony.scheduler import Command, Event, StartRun, State, Step, machine
 
 __all__ = ["InvariantBrokenError", "Life", "Referee", "Told", "Violation"]
 

@@ -8,8 +8,8 @@ from typing import Any
 from kit.simulator.crash_points import CrashPoint
 from kit.simulator.profiles import PROFILES, Profile
 from kit.simulator.session import Session
-from symphony.domain.issue import Issue
-from symphony.scheduler.messages import SchedulerSettings
+from symphony.domain import Issue
+from symphony.scheduler import SchedulerSettings
 
 __all__ = ["EPOCH", "Scenario", "days", "hours", "make_issue", "make_settings", "minutes"]
 

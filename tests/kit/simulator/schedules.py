@@ -9,9 +9,7 @@ from kit.simulator.profiles import PROFILES
 from kit.simulator.result import Result
 from kit.simulator.scenario import Scenario, make_issue, make_settings, minutes
 from kit.simulator.simulation import Parts, Simulation
-from symphony.scheduler import machine
-from symphony.scheduler.machine import Step
-from symphony.scheduler.messages import AgentFacts, Rule
+from symphony.scheduler import AgentFacts, Rule, Step, machine
 
 __all__ = ["run_schedule", "schedule"]
 

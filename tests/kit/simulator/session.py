@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Self
 
-from symphony.domain.failures import Blame, Category, Failure
+from symphony.domain import Blame, Category, Failure
 
 __all__ = ["Ending", "Session", "Turn"]
 

@@ -22,13 +22,20 @@ from kit.simulator.scenario import Scenario, days, make_settings, minutes
 from kit.simulator.statistics import Tally
 from kit.simulator.tracker import Tracker
 from kit.simulator.workers import Workers
-from symphony.domain.issue import normalise_state
-from symphony.scheduler import machine
-from symphony.scheduler.blocks import answerable
-from symphony.scheduler.machine import Step
-from symphony.scheduler.messages import DrainAsked, OperatorAsked, SettingsChanged, Verb, WakeAsked
-from symphony.scheduler.policy import Eligible, eligible
-from symphony.scheduler.state import Drain
+from symphony.domain import normalise_state
+from symphony.scheduler import (
+    Drain,
+    DrainAsked,
+    Eligible,
+    OperatorAsked,
+    SettingsChanged,
+    Step,
+    Verb,
+    WakeAsked,
+    answerable,
+    eligible,
+    machine,
+)
 
 __all__ = ["Parts", "Simulation", "simulate"]
 

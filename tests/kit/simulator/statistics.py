@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from kit.simulator.books import Moment
-from symphony.scheduler.messages import FetchCandidates, Notify, RefreshIssues, RunEnded
+from symphony.scheduler import FetchCandidates, Notify, RefreshIssues, RunEnded
 
 __all__ = ["Statistics", "Tally"]
 

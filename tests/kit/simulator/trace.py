@@ -3,7 +3,15 @@
 from collections.abc import Iterable, Iterator
 
 from kit.simulator.referee import Told
-from symphony.scheduler.messages import Command, Event, Polled, Refreshed, RefreshIssues, StartRun, TimerFired
+from symphony.scheduler import (
+    Command,
+    Event,
+    Polled,
+    Refreshed,
+    RefreshIssues,
+    StartRun,
+    TimerFired,
+)
 
 __all__ = ["concerning"]
 

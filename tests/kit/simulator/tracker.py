@@ -7,9 +7,8 @@ from typing import Any
 from kit.simulator.clock import Clock
 from kit.simulator.dice import Dice
 from kit.simulator.profiles import TrackerHabits
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.issue import Issue, normalise_state
-from symphony.scheduler.messages import (
+from symphony.domain import Blame, Category, Failure, Issue, normalise_state
+from symphony.scheduler import (
     AnswersRead,
     AnswersUnread,
     Event,

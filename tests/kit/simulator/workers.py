@@ -13,10 +13,8 @@ from kit.simulator.clock import Clock
 from kit.simulator.crashing import Crashes
 from kit.simulator.session import Ending, Session, Turn
 from kit.simulator.tracker import Tracker
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.fault_points import FaultPoint
-from symphony.domain.issue import Issue
-from symphony.scheduler.messages import (
+from symphony.domain import Blame, Category, Failure, FaultPoint, Issue
+from symphony.scheduler import (
     AgentReported,
     ContinueRun,
     Delivered,

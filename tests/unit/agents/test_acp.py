@@ -35,8 +35,8 @@ from symphony.agents.events import (
 )
 from symphony.agents.registry import create_backend
 from symphony.agents.wire import Refusal, ServerRequest
-from symphony.config.settings import AcpSettings, NamedAgent
-from symphony.domain.failures import Blame, Category
+from symphony.config import AcpSettings, NamedAgent
+from symphony.domain import Blame, Category
 from symphony.processes.local import LocalHost
 
 GEMINI = PROFILES["gemini"]

@@ -24,9 +24,8 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
-from symphony.config.settings import AcpSettings
-from symphony.domain.failures import Category
-from symphony.domain.tools import ToolResult
+from symphony.config import AcpSettings
+from symphony.domain import Category, ToolResult
 
 if TYPE_CHECKING:
     from symphony.agents.process import AgentProcess

@@ -7,7 +7,7 @@ from pathlib import Path
 from symphony.agents.acp.profiles import PROFILES
 from symphony.agents.base import BackendContext, Capabilities
 from symphony.agents.registry import AGENTS, create_backend
-from symphony.config.settings import (
+from symphony.config import (
     AGENT_SECTIONS,
     AcpSettings,
     AgentSection,

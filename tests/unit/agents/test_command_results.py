@@ -7,8 +7,8 @@ from symphony.agents.command.backend import problems, unguarded
 from symphony.agents.command.profiles import PROFILES, Profile, command_of
 from symphony.agents.command.session import MAX_TEXTS, Output, Signs, result
 from symphony.agents.events import Activity, Text, TurnEnded, TurnStatus
-from symphony.config.settings import CommandSettings
-from symphony.domain.failures import Blame, Category, Failure
+from symphony.config import CommandSettings
+from symphony.domain import Blame, Category, Failure
 
 GENERIC, AIDER = PROFILES["generic"], PROFILES["aider"]
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from symphony.agents.codex.protocol import describe_error, turn_failure
-from symphony.domain.failures import Blame, Category
+from symphony.domain import Blame, Category
 
 
 @pytest.mark.parametrize(

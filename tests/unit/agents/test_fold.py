@@ -25,8 +25,7 @@ from symphony.agents.events import (
     event_name,
     humanise,
 )
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.redaction import Redaction
+from symphony.domain import Blame, Category, Failure, Redaction
 
 FAILURE = Failure(category=Category.TURN_FAILED, blame=Blame.AGENT, message="no")
 

@@ -5,7 +5,7 @@ import pytest
 
 from symphony.agents.base import AgentError, BackendContext
 from symphony.agents.environment import private_home
-from symphony.domain.failures import Category
+from symphony.domain import Category
 from symphony.processes.local import LocalHost
 
 

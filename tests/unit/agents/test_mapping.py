@@ -20,7 +20,7 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.wire import Notification
-from symphony.domain.failures import Category
+from symphony.domain import Category
 
 IDS = {"threadId": "th", "turnId": "tu"}
 

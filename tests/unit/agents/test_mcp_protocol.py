@@ -6,7 +6,7 @@ import pytest
 from symphony.agents.mcp.server import VERSIONS, Reply, cancelled, respond, tool_reply
 from symphony.agents.session import RefusedCall, ToolCall
 from symphony.agents.wire import Codec, Notification, ServerRequest
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.domain import ToolResult, ToolSpec
 
 LOOK = ToolSpec(name="look", description="Look.", input_schema={"type": "object", "properties": {}})
 

@@ -5,8 +5,8 @@ import pytest
 
 from symphony.agents.base import assemble
 from symphony.agents.codex import protocol
-from symphony.config.settings import CodexSettings
-from symphony.domain.tools import ToolSpec
+from symphony.config import CodexSettings
+from symphony.domain import ToolSpec
 
 CWD = Path("/root-of/MT-1")
 RECIPE = {

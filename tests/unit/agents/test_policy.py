@@ -10,7 +10,7 @@ from symphony.agents.codex.session import Answer, OnApproval, Policy, decide, to
 from symphony.agents.events import AgentEvent, ApprovalAnswered, InputRequired, Notice, ToolCalled
 from symphony.agents.session import ToolCall
 from symphony.agents.wire import ServerRequest
-from symphony.domain.tools import ToolResult
+from symphony.domain import ToolResult
 
 NOW_S = 1_800_000_000
 CURRENT = ["item/commandExecution/requestApproval", "item/fileChange/requestApproval"]

@@ -6,8 +6,8 @@ from typing_extensions import override
 from symphony.agents.backend import missing_program, program_of
 from symphony.agents.base import Program
 from symphony.agents.codex.backend import CodexBackend, refused_policy, unguarded
-from symphony.config.settings import CodexSettings
-from symphony.domain.failures import Category
+from symphony.config import CodexSettings
+from symphony.domain import Category
 from symphony.processes.base import Completed
 from symphony.processes.local import LocalHost
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.agents.events import redact
-from symphony.domain.redaction import one_line
+from symphony.domain import one_line
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 
 from symphony.agents.base import AgentError, BackendContext
 from symphony.agents.registry import AGENTS, create_backend
-from symphony.config.settings import ClaudeSettings, CodexSettings, NamedAgent
-from symphony.domain.failures import Category
+from symphony.config import ClaudeSettings, CodexSettings, NamedAgent
+from symphony.domain import Category
 from symphony.processes.local import LocalHost
 
 AROUND = BackendContext(host=LocalHost(), environ={}, secret_names=frozenset(), homes=Path("/nowhere"))

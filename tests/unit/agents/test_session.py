@@ -29,11 +29,10 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.agents.process import AgentProcess, Launch
-from symphony.config.settings import CodexSettings
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.config import CodexSettings
+from symphony.domain import Blame, Category, Failure, SymphonyError, ToolResult, ToolSpec
 from symphony.processes.base import Completed, HostProcess, Identity
-from symphony.scheduler.messages import Thread
+from symphony.scheduler import Thread
 
 pytestmark = pytest.mark.asyncio
 

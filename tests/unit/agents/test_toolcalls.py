@@ -7,7 +7,7 @@ import pytest
 
 from symphony.agents import session
 from symphony.agents.session import MAX_RESULT_CHARS, ToolCall, run_tool
-from symphony.domain.tools import ToolResult
+from symphony.domain import ToolResult
 
 pytestmark = pytest.mark.asyncio
 

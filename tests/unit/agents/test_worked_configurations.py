@@ -12,8 +12,7 @@ import yaml
 from harness.project import Project
 from symphony.agents.acp.profiles import PROFILES
 from symphony.cli.checking import examine
-from symphony.config.loader import load_workflow
-from symphony.config.settings import AGENT_SECTIONS, NamedAgent
+from symphony.config import AGENT_SECTIONS, NamedAgent, load_workflow
 from symphony.trackers.registry import TRACKERS
 
 DOCS = Path(__file__).parents[3] / "docs"

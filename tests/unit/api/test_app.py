@@ -17,8 +17,7 @@ from symphony.api.access import CONTROL
 from symphony.api.app import create_app
 from symphony.api.http import MAX_BODY_BYTES, SECURITY_HEADERS
 from symphony.api.port import UnavailableError
-from symphony.domain.failures import Category, SymphonyError
-from symphony.domain.issue import Selection
+from symphony.domain import Category, Selection, SymphonyError
 
 pytestmark = pytest.mark.asyncio
 

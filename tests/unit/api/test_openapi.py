@@ -16,7 +16,7 @@ from symphony.api.access import CONTROL
 from symphony.api.app import create_app
 from symphony.api.openapi import API as KINDS
 from symphony.api.openapi import description, schemas
-from symphony.scheduler.policy import ReasonCode
+from symphony.scheduler import ReasonCode
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "api.md"

@@ -6,7 +6,7 @@ import pytest
 
 from symphony.agents.claude.backend import config_directory, doubtful, unguarded, written_places
 from symphony.agents.claude.protocol import own_tools, session_arguments
-from symphony.config.settings import ClaudeSettings
+from symphony.config import ClaudeSettings
 
 
 def words(settings: dict[str, Any] | None = None, **changes: Any) -> tuple[str, ...]:

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from symphony.agents.claude.protocol import turn_failure
-from symphony.domain.failures import Blame, Category
+from symphony.domain import Blame, Category
 
 RESULT = {"subtype": "success", "is_error": True, "api_error_status": None, "terminal_reason": "completed"}
 

@@ -19,7 +19,7 @@ from symphony.agents.events import (
     Usage,
     humanise,
 )
-from symphony.domain.failures import Category
+from symphony.domain import Category
 
 USAGE = {
     "input_tokens": 10,

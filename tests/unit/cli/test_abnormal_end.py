@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from harness.scheduling import make_failure
 from symphony.cli import serving
 from symphony.cli.main import main
-from symphony.domain.failures import SymphonyError
+from symphony.domain import SymphonyError
 
 
 def _raising(error: BaseException) -> Callable[..., NoReturn]:

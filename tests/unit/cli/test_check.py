@@ -14,9 +14,8 @@ from click.testing import CliRunner, Result
 
 from harness.project import Project
 from symphony.cli.main import main
-from symphony.config.errors import WarningCode
-from symphony.config.settings import KEYS
-from symphony.domain.redaction import MASK
+from symphony.config import KEYS, WarningCode
+from symphony.domain import MASK
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = json.loads((ROOT / "docs" / "schemas" / "check.schema.json").read_text(encoding="utf-8"))

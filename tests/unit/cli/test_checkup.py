@@ -32,8 +32,7 @@ from symphony.cli.diagnostics import (
     odd,
 )
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.domain.redaction import Redaction
+from symphony.domain import Blame, Category, Failure, Redaction, SymphonyError
 from symphony.processes.base import Completed
 from symphony.processes.local import LocalHost
 

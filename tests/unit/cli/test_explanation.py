@@ -12,7 +12,7 @@ from symphony.cli.documents import KnownIssue
 from symphony.cli.facts import answer_for, unknown_issue
 from symphony.cli.failures import CommandError
 from symphony.cli.render.reasons import ADVICE, explained
-from symphony.scheduler.policy import ReasonCode
+from symphony.scheduler import ReasonCode
 
 
 def issue(identifier: str, **changes: Any) -> KnownIssue:

@@ -10,10 +10,8 @@ from harness.scheduling import make_settings
 from symphony.cli.demo_run import LineProgress, TableProgress
 from symphony.cli.failures import CommandError, report, warn
 from symphony.cli.summary import IssueTally, Tally, summary_table
-from symphony.domain.failures import Failure
-from symphony.domain.issue import Issue
-from symphony.scheduler.messages import StartRun, WakeAsked
-from symphony.scheduler.state import initial
+from symphony.domain import Failure, Issue
+from symphony.scheduler import StartRun, WakeAsked, initial
 
 HOSTILE = "Mend [/x] in \x1b[2J\x1b]0;title\x07the parser"
 SHOWN = "Mend [/x] in the parser"

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from symphony.cli.main import main
-from symphony.domain.redaction import one_line
+from symphony.domain import one_line
 from symphony.journal.database import create_tables
 
 Run = Callable[..., Result]
@@ -412,7 +412,7 @@ def test_two_processes_never_give_one_number(folder: Path, tmp_path: Path) -> No
     git(root, "worktree", "add", "--quiet", str(tmp_path / "linked"))
     other = tmp_path / "linked/.symphony/issues"
     other.mkdir(parents=True)
-    command = [sys.executable, "-m", "symphony.cli", "issue", "new", "x", "--json", "-C"]
+    command = [sys.executable, "-m", "symphony", "issue", "new", "x", "--json", "-C"]
     asked = [
         subprocess.Popen([*command, str(board)], stdout=subprocess.PIPE, text=True)
         for board in (folder, other, folder, other)

@@ -12,7 +12,7 @@ import symphony.cli
 from harness.programs import printed
 from symphony.cli.failures import CommandError, ExitCode, exit_code
 from symphony.cli.main import LazyGroup, main
-from symphony.domain.failures import Blame, Category, Failure
+from symphony.domain import Blame, Category, Failure
 from symphony.revision import version_text
 
 
@@ -98,7 +98,7 @@ def test_an_output_that_takes_nothing_more_is_told_in_one_line(
 ) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "symphony.cli", *arguments],
+            [sys.executable, "-m", "symphony", *arguments],
             cwd=tmp_path,
             stdout=full,
             stderr=subprocess.PIPE,
@@ -114,7 +114,7 @@ def test_an_output_that_takes_nothing_more_is_told_in_one_line(
 
 
 def test_without_any_output_a_command_works_all_the_same() -> None:
-    command = '"$0" -m symphony.cli --version >&-'
+    command = '"$0" -m symphony --version >&-'
     done = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
 

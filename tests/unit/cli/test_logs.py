@@ -18,7 +18,7 @@ from symphony.cli.journal import journal_of
 from symphony.cli.main import main
 from symphony.daemon.recovery import JOURNAL_FILE
 from symphony.daemon.state_dir import StateDirectory
-from symphony.domain.failures import SymphonyError
+from symphony.domain import SymphonyError
 from symphony.journal.model import Record, RunRecord, SkillUse, UnusableError
 from symphony.journal.reader import open_reader
 

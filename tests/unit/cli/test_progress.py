@@ -8,8 +8,8 @@ from harness.observing import ObservedStory
 from harness.scheduling import make_failure, make_issue
 from symphony.cli.demo_run import DemoProgress, LineProgress, TableProgress
 from symphony.cli.summary import Tally, summary_table
-from symphony.domain.failures import Category
-from symphony.scheduler.messages import OperatorAsked, Outcome, OutcomeKind, RunEnded, Verb
+from symphony.domain import Category
+from symphony.scheduler import OperatorAsked, Outcome, OutcomeKind, RunEnded, Verb
 
 HOSTILE = "[/] [red]x[/red] \x1b[2J two\nlines"
 

@@ -14,14 +14,13 @@ from click.testing import CliRunner, Result
 from structlog.testing import capture_logs
 
 from harness.scheduling import make_issue, make_settings
-from symphony.cli.commands.replay import Recorder, recording_to
 from symphony.cli.failures import CommandError
 from symphony.cli.main import main
-from symphony.domain.redaction import Redaction
-from symphony.replay import read_recording
+from symphony.cli.serving import recording_to
+from symphony.domain import Redaction
+from symphony.replay import Recorder, read_recording
 from symphony.replay import replay as replayed
-from symphony.scheduler.messages import Polled, Recovered, SettingsChanged, StopAsked
-from symphony.scheduler.state import State, initial
+from symphony.scheduler import Polled, Recovered, SettingsChanged, State, StopAsked, initial
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = json.loads((ROOT / "docs" / "schemas" / "replay.schema.json").read_text(encoding="utf-8"))

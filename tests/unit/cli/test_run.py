@@ -14,11 +14,10 @@ from harness.scheduling import make_failure, make_issue, make_settings
 from symphony.cli import serving
 from symphony.cli.main import main
 from symphony.cli.summary import IssueTally, Tally
-from symphony.config.loader import WorkflowStore
+from symphony.config import WorkflowStore
 from symphony.daemon.admission import ACKNOWLEDGEMENT
 from symphony.daemon.service import Observer
-from symphony.scheduler.messages import SettingsChanged, WakeAsked
-from symphony.scheduler.state import initial
+from symphony.scheduler import SettingsChanged, WakeAsked, initial
 
 SECRET = "correct-horse-battery"
 

@@ -7,7 +7,7 @@ import pytest
 
 from harness.pictures import busy, drawn, merged, of_files, status_of
 from symphony.cli.render.status import head_view, status_view, trouble_view
-from symphony.domain.failures import Blame, Category, Failure
+from symphony.domain import Blame, Category, Failure
 
 EMPTY: dict[str, object] = {"running": [], "retrying": [], "blocked": [], "waiting": []}
 

@@ -14,7 +14,7 @@ from symphony.cli.demo_run import LineProgress, TableProgress, progress_on
 from symphony.cli.failures import program
 from symphony.cli.main import main
 from symphony.cli.summary import IssueTally, Tally, summary_table
-from symphony.scheduler.messages import DrainAsked, OperatorAsked, Verb
+from symphony.scheduler import DrainAsked, OperatorAsked, Verb
 
 
 def _console(width: int = 100, term: str = "xterm") -> Console:

@@ -3,10 +3,16 @@ from pathlib import Path
 
 import pytest
 
-from symphony.config.errors import WorkflowError
-from symphony.config.loader import Stamp, Workflow, WorkflowFile, parse_workflow
-from symphony.config.settings import AGENT_SECTIONS, AgentKinds
-from symphony.domain.failures import Failure
+from symphony.config import (
+    AGENT_SECTIONS,
+    AgentKinds,
+    Stamp,
+    Workflow,
+    WorkflowError,
+    WorkflowFile,
+    parse_workflow,
+)
+from symphony.domain import Failure
 
 ONE_KIND = {"codex": AGENT_SECTIONS["codex"]}
 Parse = Callable[..., Workflow]

@@ -15,9 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from symphony.config.loader import Stamp, WorkflowFile
-from symphony.config.secrets import Secret
-from symphony.config.settings import KEYS, Key
+from symphony.config import KEYS, Key, Secret, Stamp, WorkflowFile
 from symphony.daemon.admission import judge
 from symphony.trackers.registry import tracker_kind
 

@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING
 import pytest
 from typing_extensions import override
 
-from symphony.config.errors import WarningCode, config_failure
-from symphony.config.settings import (
+from symphony.config import (
     AGENT_SECTIONS,
     AgentSection,
     ClaudeSettings,
     CodexSettings,
+    WarningCode,
     asked_for,
+    config_failure,
     keys_of,
+    place_of,
 )
-from symphony.config.validation import place_of
-from symphony.domain.failures import Category, SymphonyError
+from symphony.domain import Category, SymphonyError
 
 if TYPE_CHECKING:
     from unit.config.conftest import Parse, Refuse

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from symphony.config.loader import WorkflowFile, judge_workflow, read_workflow_file
-from symphony.config.settings import AGENT_SECTIONS, Settings
+from symphony.config import AGENT_SECTIONS, Settings, WorkflowFile, judge_workflow, read_workflow_file
 from symphony.daemon.admission import judge
-from symphony.domain.issue import Issue
+from symphony.domain import Issue
 from symphony.trackers.registry import TRACKERS
 
 if TYPE_CHECKING:

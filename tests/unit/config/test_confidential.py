@@ -9,11 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.config.errors import WarningCode, WorkflowError
-from symphony.config.loader import Stamp, Workflow, WorkflowFile, parse_workflow
-from symphony.config.secrets import Secret, is_secret_key, masked, resolve_secret, secret_values
-from symphony.config.settings import AGENT_SECTIONS
-from symphony.domain.redaction import MASK, holds_credential
+from symphony.config import (
+    AGENT_SECTIONS,
+    Secret,
+    Stamp,
+    WarningCode,
+    Workflow,
+    WorkflowError,
+    WorkflowFile,
+    is_secret_key,
+    masked,
+    parse_workflow,
+    resolve_secret,
+    secret_values,
+)
+from symphony.domain import MASK, holds_credential
 
 if TYPE_CHECKING:
     from unit.config.conftest import Parse, Refuse

@@ -7,11 +7,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from symphony.config.errors import WarningCode, WorkflowError, config_failure
-from symphony.config.loader import Stamp, Workflow, WorkflowFile, load_workflow, parse_workflow
-from symphony.config.settings import AGENT_SECTIONS
-from symphony.domain.failures import Category, Failure
-from symphony.domain.issue import Issue
+from symphony.config import (
+    AGENT_SECTIONS,
+    Stamp,
+    WarningCode,
+    Workflow,
+    WorkflowError,
+    WorkflowFile,
+    config_failure,
+    load_workflow,
+    parse_workflow,
+)
+from symphony.domain import Category, Failure, Issue
 
 if TYPE_CHECKING:
     from unit.config.conftest import Parse, Refuse

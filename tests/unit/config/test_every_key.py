@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from symphony.config.settings import KEYS, Key
-from symphony.domain.failures import Blame
+from symphony.config import KEYS, Key
+from symphony.domain import Blame
 
 if TYPE_CHECKING:
     from unit.config.conftest import Parse, Refuse

@@ -2,7 +2,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from symphony.config.settings import (
+from symphony.config import (
     KEYS,
     AgentSettings,
     BudgetSettings,

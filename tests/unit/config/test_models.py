@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import ValidationError
 
-from symphony.config.errors import WorkflowError
-from symphony.config.settings import (
+from symphony.config import (
     KEYS,
     AgentRule,
     AgentSettings,
@@ -17,6 +16,7 @@ from symphony.config.settings import (
     Settings,
     SkillsSettings,
     Variables,
+    WorkflowError,
     WorkspaceSettings,
     sections,
 )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from symphony.config.secrets import (
+from symphony.config import (
     ResolveError,
     default_workspace_root,
     expand_path,
@@ -13,7 +13,7 @@ from symphony.config.secrets import (
     referenced_variables,
     resolve_repository,
 )
-from symphony.domain.failures import Category
+from symphony.domain import Category
 
 if TYPE_CHECKING:
     from unit.config.conftest import Parse, Refuse

@@ -1,6 +1,6 @@
 from pydantic_core import ErrorDetails
 
-from symphony.config.errors import phrase, quoted
+from symphony.config import phrase, quoted
 
 
 def test_an_error_without_words_of_ours_still_says_something() -> None:

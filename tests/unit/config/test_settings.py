@@ -3,8 +3,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from symphony.config.settings import KEYS, NULL_KEYS
-from symphony.domain.failures import Blame, Category
+from symphony.config import KEYS, NULL_KEYS
+from symphony.domain import Blame, Category
 
 if TYPE_CHECKING:
     from unit.config.conftest import Parse, Refuse

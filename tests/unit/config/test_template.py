@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from symphony.config.errors import WorkflowError
-from symphony.config.template import (
+from symphony.config import (
     PromptTemplate,
+    WorkflowError,
     answer_section,
     answered_prompt,
     begun_anew_prompt,
@@ -18,9 +18,8 @@ from symphony.config.template import (
     interrupted_prompt,
 )
 from symphony.daemon.briefing import resumed_prompt
-from symphony.domain.failures import Category, Failure
-from symphony.domain.issue import Blocker, Issue
-from symphony.scheduler.messages import Resume, ResumeReason, Thread
+from symphony.domain import Blocker, Category, Failure, Issue
+from symphony.scheduler import Resume, ResumeReason, Thread
 
 FILE = Path("/repo/WORKFLOW.md")
 ISSUE = Issue(

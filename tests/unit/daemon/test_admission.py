@@ -7,11 +7,10 @@ from typing_extensions import override
 
 from symphony.agents.base import BackendContext
 from symphony.agents.registry import AGENTS, agent_kind, create_backend
-from symphony.config.errors import WarningCode, WorkflowError, WorkflowWarning
-from symphony.config.loader import Judgement, Stamp, WorkflowFile
+from symphony.config import Judgement, Stamp, WarningCode, WorkflowError, WorkflowFile, WorkflowWarning
 from symphony.daemon.admission import ACKNOWLEDGEMENT, admit, judge
 from symphony.daemon.context import redaction_for
-from symphony.domain.failures import Category
+from symphony.domain import Category
 from symphony.processes.local import LocalHost
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
 

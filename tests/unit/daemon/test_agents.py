@@ -9,11 +9,10 @@ from structlog.testing import capture_logs
 
 from harness.binding import FakeTracker, make_bound
 from symphony.agents.base import Preflight
-from symphony.config.loader import Stamp, WorkflowFile, parse_workflow
-from symphony.config.settings import AGENT_SECTIONS
+from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
 from symphony.daemon.context import RuntimeContext, ask_agents, changed_agents, scheduler_settings
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.scheduler.messages import AgentFacts, Rule
+from symphony.domain import Blame, Category, Failure, SymphonyError
+from symphony.scheduler import AgentFacts, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

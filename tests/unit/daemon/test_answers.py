@@ -8,8 +8,7 @@ import pytest
 from harness.binding import FakeTracker, make_bound
 from harness.scheduling import make_issue
 from symphony.daemon.comments import Answers, IssueComments
-from symphony.scheduler.messages import PostNote, Remark
-from symphony.scheduler.polling import LONGEST_ANSWER, together
+from symphony.scheduler import LONGEST_ANSWER, PostNote, Remark, together
 from symphony.trackers.memory import MemoryTracker
 
 pytestmark = pytest.mark.asyncio

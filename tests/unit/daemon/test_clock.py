@@ -6,7 +6,7 @@ import anyio.lowlevel
 import pytest
 
 from symphony.daemon.clock import Timers, monotonic_ms
-from symphony.scheduler.messages import SetTimer, Timer, TimerFired, TimerKind
+from symphony.scheduler import SetTimer, Timer, TimerFired, TimerKind
 
 pytestmark = pytest.mark.asyncio
 

@@ -25,8 +25,8 @@ from symphony.daemon.clock import Timers
 from symphony.daemon.comments import IssueComments, SkillComments
 from symphony.daemon.effects import Effects
 from symphony.daemon.state_dir import StateDirectory
-from symphony.domain.failures import Category, Failure
-from symphony.scheduler.messages import (
+from symphony.domain import Category, Failure
+from symphony.scheduler import (
     AnswersRead,
     AnswersUnread,
     CleanWorkspace,
@@ -56,7 +56,7 @@ from symphony.scheduler.messages import (
 )
 from symphony.trackers.base import TrackerError
 from symphony.trackers.memory import MemoryTracker
-from symphony.workspaces.model import Removal, WorkspaceError
+from symphony.workspaces import Removal, WorkspaceError
 
 pytestmark = pytest.mark.asyncio
 

@@ -3,8 +3,7 @@ from typing import Any
 
 import pytest
 
-from symphony.config.loader import Stamp, WorkflowFile, parse_workflow
-from symphony.config.settings import AGENT_SECTIONS
+from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
 from symphony.daemon.context import enclosure
 
 

@@ -14,13 +14,12 @@ from structlog.testing import capture_logs
 
 from harness.binding import Mailbox
 from symphony.api.port import HookAnswer, HookDeniedError
-from symphony.config.loader import Stamp, WorkflowFile, parse_workflow
-from symphony.config.settings import AGENT_SECTIONS
+from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
 from symphony.daemon import webhooks as module
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.webhooks import Webhooks
 from symphony.journal.model import CommentRecord
-from symphony.scheduler.messages import WakeAsked
+from symphony.scheduler import WakeAsked
 
 pytestmark = pytest.mark.asyncio
 

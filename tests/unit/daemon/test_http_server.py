@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from symphony.daemon import http_server
 from symphony.daemon.http_server import NOTE_NAME, open_doors
 from symphony.daemon.state_dir import StateDirectory
-from symphony.domain.failures import Blame, Category, SymphonyError
+from symphony.domain import Blame, Category, SymphonyError
 
 HERE = "127.0.0.1"
 

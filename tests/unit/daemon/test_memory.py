@@ -13,11 +13,10 @@ from structlog.testing import capture_logs
 from harness.scheduling import make_issue, make_settings
 from symphony.api.models import ListedSkill, Skills
 from symphony.daemon.recovery import JOURNAL_FILE, JournalWriter, remembering, wall_ms
-from symphony.domain.fault_points import FaultPoint
+from symphony.domain import FaultPoint
 from symphony.journal.model import HealthState, SkillsNote
 from symphony.processes.base import Identity
-from symphony.scheduler.messages import ClaimKind, Outcome, OutcomeKind, Recovered, RunEnded
-from symphony.scheduler.state import Retry, Running, initial
+from symphony.scheduler import ClaimKind, Outcome, OutcomeKind, Recovered, Retry, RunEnded, Running, initial
 
 pytestmark = pytest.mark.asyncio
 

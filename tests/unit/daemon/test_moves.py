@@ -14,8 +14,8 @@ from harness.binding import SECRET, FakeTracker, make_bound
 from harness.scheduling import make_failure, make_issue
 from symphony.daemon import effects as module
 from symphony.daemon.effects import Moves
-from symphony.domain.issue import Issue
-from symphony.scheduler.messages import MoveIssue, MoveReason
+from symphony.domain import Issue
+from symphony.scheduler import MoveIssue, MoveReason
 from symphony.trackers.base import TrackerError
 
 pytestmark = pytest.mark.asyncio

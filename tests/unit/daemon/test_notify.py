@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from harness.scheduling import make_failure, make_settings
 from harness.service_manager import Manager, managing
 from symphony.daemon.sd_notify import Notifier, status_line, without_manager
-from symphony.scheduler.state import Drain, initial
+from symphony.scheduler import Drain, initial
 
 IDLE = initial(make_settings(), epoch="e")
 PAUSED = replace(IDLE, paused=True)

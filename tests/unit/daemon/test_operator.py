@@ -17,9 +17,8 @@ from symphony.daemon import operator as module
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.operator import PromptPreview, ServiceOperator
 from symphony.daemon.skills import RunCatalog
-from symphony.domain.failures import SymphonyError
-from symphony.scheduler.messages import DrainAsked, WakeAsked
-from symphony.scheduler.state import AgentChoice, Cycle, State
+from symphony.domain import SymphonyError
+from symphony.scheduler import AgentChoice, Cycle, DrainAsked, State, WakeAsked
 
 pytestmark = pytest.mark.asyncio
 

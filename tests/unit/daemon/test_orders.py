@@ -12,8 +12,8 @@ from harness.scheduling import make_failure, make_issue
 from symphony.api.models import utc_text
 from symphony.api.port import RefusedError, UnavailableError
 from symphony.daemon.operator import Order, Orders, ServiceOperator
-from symphony.domain.failures import Category
-from symphony.scheduler.messages import Event, OperatorAsked, OutcomeKind, Verb
+from symphony.domain import Category
+from symphony.scheduler import Event, OperatorAsked, OutcomeKind, Verb
 
 pytestmark = pytest.mark.asyncio
 

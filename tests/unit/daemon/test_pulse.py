@@ -18,8 +18,8 @@ from symphony.agents.events import (
     Usage,
 )
 from symphony.daemon.worker import ProgressReporter
-from symphony.domain.redaction import MASK, Redaction
-from symphony.scheduler.messages import AgentReported, Event, RunReport, RunStage
+from symphony.domain import MASK, Redaction
+from symphony.scheduler import AgentReported, Event, RunReport, RunStage
 
 pytestmark = pytest.mark.asyncio
 

@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from symphony.daemon.recovery import reap_predecessor, scan_orphans
 from symphony.daemon.state_dir import StateDirectoryError
-from symphony.domain.failures import Category
+from symphony.domain import Category
 from symphony.processes.base import Completed, HostProcess, Identity
 from symphony.processes.local import LocalHost
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from symphony.config.settings import RetentionSettings
+from symphony.config import RetentionSettings
 from symphony.daemon.retention import (
     Limits,
     Surplus,

@@ -14,17 +14,15 @@ from typing_extensions import override
 
 from harness.binding import FakeTracker, make_bound
 from symphony.agents.base import AgentBackend, Capabilities
-from symphony.config.settings import AgentSettings
+from symphony.config import AgentSettings
 from symphony.daemon import skills
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.skills import SessionTools, missing_tools, session_options, skills_of_run
-from symphony.domain.issue import Issue
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.domain import Issue, ToolResult, ToolSpec
 from symphony.skills import ActivationMode, Offer, SkillOptions, load, render
 
 if TYPE_CHECKING:
-    from symphony.workspaces.manager import WorkspaceManager
-    from symphony.workspaces.model import Workspace
+    from symphony.workspaces import Workspace, WorkspaceManager
 
 pytestmark = pytest.mark.asyncio
 

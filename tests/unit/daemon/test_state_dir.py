@@ -16,7 +16,7 @@ from symphony.daemon.state_dir import (
     locate,
     parse_holder,
 )
-from symphony.domain.failures import Category
+from symphony.domain import Category
 from symphony.processes.base import Identity
 
 AGENT = Identity(boot_id="b", pid=7, started=1.5)

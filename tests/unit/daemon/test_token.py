@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from symphony.daemon.state_dir import TOKEN_VARIABLE, StateDirectory, operator_token
-from symphony.domain.failures import Blame, Category, SymphonyError
+from symphony.domain import Blame, Category, SymphonyError
 
 GOOD = "0123456789abcdef"
 

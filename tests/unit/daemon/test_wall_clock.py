@@ -1,7 +1,7 @@
 import pytest
 
 from symphony.daemon.clock import check_wall_clock
-from symphony.domain.failures import Category, SymphonyError
+from symphony.domain import Category, SymphonyError
 
 
 @pytest.mark.parametrize("now_ms", [-1, 0, 1_704_067_199_999])

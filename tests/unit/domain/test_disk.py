@@ -2,7 +2,7 @@ import errno
 
 import pytest
 
-from symphony.domain.failures import is_full, make_room
+from symphony.domain import is_full, make_room
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
+from symphony.domain import Blame, Category, Failure, SymphonyError
 
 
 def test_a_failure_is_one_line_that_says_where_and_what() -> None:

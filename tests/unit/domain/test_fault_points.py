@@ -1,4 +1,4 @@
-from symphony.domain.fault_points import FaultPoint, no_fault
+from symphony.domain import FaultPoint, no_fault
 
 
 def test_points_have_names_of_their_own_and_the_fault_of_a_daemon_stops_at_none() -> None:

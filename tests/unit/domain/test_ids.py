@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.domain.issue import UnsafeKeyError, branch_name, by_number, session_id, workspace_key
+from symphony.domain import UnsafeKeyError, branch_name, by_number, session_id, workspace_key
 
 _KEYS = st.from_regex(r"[A-Za-z0-9._-]{1,255}", fullmatch=True).filter(lambda key: key not in {".", ".."})
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.scheduling import make_issue
-from symphony.domain.issue import (
+from symphony.domain import (
     Blocker,
     Issue,
     Selection,

@@ -4,10 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.domain import redaction
+from symphony.domain import MASK, Blame, Category, Failure, Redaction, mask_credentials, redaction
 from symphony.domain import redaction as plain_text
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.redaction import MASK, Redaction, mask_credentials
 
 SIZE = 64_000
 SHAPES = {

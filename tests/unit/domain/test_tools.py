@@ -1,6 +1,6 @@
 import json
 
-from symphony.domain.tools import ToolResult
+from symphony.domain import ToolResult
 
 
 def test_an_answer_carries_its_payload_as_json() -> None:

@@ -20,7 +20,7 @@ from symphony.journal.model import (
     TrimResult,
 )
 from symphony.journal.reader import open_reader
-from symphony.scheduler.messages import Spent
+from symphony.scheduler import Spent
 
 DAY_MS = 24 * 3_600_000
 USE = SkillUse(name="a", path="/a", sha256=None, listed=True)

@@ -22,7 +22,7 @@ from symphony.journal.model import (
 )
 from symphony.journal.recorder import EXEMPT, INTERRUPTED, PAUSED, StepRecorder
 from symphony.processes.base import Identity
-from symphony.scheduler.messages import (
+from symphony.scheduler import (
     AgentReported,
     ClaimKind,
     Command,
@@ -37,9 +37,9 @@ from symphony.scheduler.messages import (
     RunReport,
     RunStage,
     Spent,
+    State,
     WakeAsked,
 )
-from symphony.scheduler.state import State
 
 US = Identity(boot_id="b", pid=7, started=1.5)
 AGENT = Identity(boot_id="b", pid=8, started=2.5)

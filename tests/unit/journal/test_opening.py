@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from harness.journalling import NOW, claim, event, opened, run
-from symphony.domain.failures import Category, Failure
+from symphony.domain import Category, Failure
 from symphony.journal.model import HealthState, IssueSpent, Record, RecoveredState, SettingRecord
 from symphony.journal.store import Journal
-from symphony.scheduler.messages import Spent
+from symphony.scheduler import Spent
 
 CONTENT: tuple[Record, ...] = (claim(1), run(1), *(event(number) for number in range(300)))
 

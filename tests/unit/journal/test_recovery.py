@@ -12,18 +12,23 @@ from kit.simulator import run_schedule
 from symphony.journal.model import ClaimRecord, RecoveredState, ResultRecord, RunRecord
 from symphony.journal.recorder import EXEMPT, PAUSED, Start, StepRecorder, recovered
 from symphony.processes.base import Identity
-from symphony.scheduler.machine import step
-from symphony.scheduler.messages import (
+from symphony.scheduler import (
+    Blocked,
     ClaimKind,
+    Entry,
     RecoveredClaim,
     Result,
     Resume,
     ResumeReason,
+    Retry,
+    Running,
     Spent,
+    State,
     Thread,
     WorkspaceRef,
+    initial,
+    step,
 )
-from symphony.scheduler.state import Blocked, Entry, Retry, Running, State, initial
 
 US = Identity(boot_id="b", pid=7, started=1.5)
 WALL_MS = 1_700_000_000_000

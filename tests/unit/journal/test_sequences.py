@@ -26,7 +26,7 @@ from symphony.journal.model import (
     SkillsNote,
 )
 from symphony.journal.store import Backlog, Journal, key_of
-from symphony.scheduler.messages import Spent
+from symphony.scheduler import Spent
 
 _T = TypeVar("_T")
 FEW = st.integers(1, 3)

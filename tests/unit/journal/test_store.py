@@ -19,7 +19,7 @@ from symphony.journal.model import (
     SkillUse,
 )
 from symphony.journal.store import open_journal
-from symphony.scheduler.messages import ClaimKind, Spent
+from symphony.scheduler import ClaimKind, Spent
 
 
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:

@@ -7,8 +7,8 @@ from harness.chronicle import sent
 from harness.scheduling import Story, make_failure, make_issue
 from symphony.api.documents import issue_document, state_document
 from symphony.api.history import History
-from symphony.domain.failures import Category
-from symphony.scheduler.messages import AgentFacts, Rule
+from symphony.domain import Category
+from symphony.scheduler import AgentFacts, Rule
 
 AGENTS = {
     "codex": AgentFacts(kind="codex", section="codex", stall_timeout_ms=0, model="big"),

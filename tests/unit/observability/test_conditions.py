@@ -5,9 +5,9 @@ import pytest
 from harness.chronicle import Chronicle, conforms, populated, sent
 from harness.scheduling import make_failure, make_issue
 from symphony.api.documents import issue_document, rows, state_document
-from symphony.domain.failures import Category
+from symphony.domain import Category
 from symphony.journal.model import Health, HealthState
-from symphony.scheduler.messages import (
+from symphony.scheduler import (
     ClaimKind,
     DayBegan,
     OperatorAsked,

@@ -8,18 +8,18 @@ from harness.scheduling import make_failure, make_issue
 from symphony.api.documents import issue_document, state_document
 from symphony.api.history import History
 from symphony.api.models import DroppedSkill
-from symphony.domain.issue import Selection
-from symphony.scheduler import policy
-from symphony.scheduler.messages import (
+from symphony.domain import Selection
+from symphony.scheduler import (
     ClaimKind,
     DrainAsked,
+    Ineligible,
     Polled,
     Recovered,
     RecoveredClaim,
     WorkflowRejected,
     WorkspaceRef,
+    policy,
 )
-from symphony.scheduler.policy import Ineligible
 
 NOON = "2026-03-01T12:00:00Z"
 

@@ -6,8 +6,15 @@ from harness.chronicle import SKILLS, START, Chronicle
 from harness.scheduling import make_issue
 from symphony.api.history import MAX_EVENTS, History
 from symphony.api.models import DroppedSkill, ListedSkill, SkillProblem, Skills, SkillsTotals
-from symphony.scheduler.machine import step
-from symphony.scheduler.messages import AgentReported, Outcome, OutcomeKind, RunEnded, RunReport, RunStage
+from symphony.scheduler import (
+    AgentReported,
+    Outcome,
+    OutcomeKind,
+    RunEnded,
+    RunReport,
+    RunStage,
+    step,
+)
 
 
 def test_an_empty_history_knows_nothing_and_answers_all_the_same() -> None:

@@ -11,7 +11,7 @@ import pytest
 import structlog
 from typing_extensions import override
 
-from symphony.domain.redaction import MASK, Redaction
+from symphony.domain import MASK, Redaction
 from symphony.observability.logs import Redactor, configure
 
 SECRET = "correct-horse-battery"

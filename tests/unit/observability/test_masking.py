@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.domain.redaction import MASK, Redaction
+from symphony.domain import MASK, Redaction
 from symphony.observability.logs import masked
 
 SECRET = "hunter2hunter2"

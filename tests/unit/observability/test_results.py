@@ -12,10 +12,10 @@ from harness.scheduling import make_issue
 from symphony.api.documents import issue_document, ways_to_look
 from symphony.cli.render.reasons import explained
 from symphony.cli.render.status import status_view
-from symphony.config.settings import WorkspaceSettings
-from symphony.domain.failures import Blame, Category, Failure
+from symphony.config import WorkspaceSettings
+from symphony.domain import Blame, Category, Failure
 from symphony.journal.model import RunRecord
-from symphony.scheduler.messages import Delivered, Outcome, OutcomeKind, RunEnded
+from symphony.scheduler import Delivered, Outcome, OutcomeKind, RunEnded
 
 REFUSED = Failure(category=Category.PUSH_FAILED, blame=Blame.WORKSPACE, message="no route", hint="mend it")
 DELIVERED = Delivered(

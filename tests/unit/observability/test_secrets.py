@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from harness.scheduling import make_failure
-from symphony.domain.redaction import Redaction, plain
+from symphony.domain import Redaction, plain
 from symphony.observability.logs import configure, masked
 
 pytestmark = pytest.mark.conformance("O-7")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from symphony.domain.redaction import Redaction
+from symphony.domain import Redaction
 from symphony.observability.logs import BACKUPS, MAX_BYTES, LogFile, configure
 
 SECRET = "correct-horse-battery"

@@ -1,9 +1,7 @@
 from harness.scheduling import Story, make_failure, make_issue
 from symphony.api.documents import Row, rows
-from symphony.domain.issue import Blocker
-from symphony.scheduler import policy
-from symphony.scheduler.messages import OutcomeKind, RunStage
-from symphony.scheduler.policy import Ineligible
+from symphony.domain import Blocker
+from symphony.scheduler import Ineligible, OutcomeKind, RunStage, policy
 
 
 def row(story: Story, identifier: str) -> Row:

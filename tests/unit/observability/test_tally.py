@@ -1,7 +1,7 @@
 from harness.observing import ObservedStory
 from harness.scheduling import make_failure, make_issue
 from symphony.cli.summary import Tally
-from symphony.scheduler.messages import Outcome, OutcomeKind, RunEnded
+from symphony.scheduler import Outcome, OutcomeKind, RunEnded
 
 
 def ends(story: ObservedStory, **changes: object) -> None:

@@ -4,14 +4,8 @@ from pathlib import Path
 import pytest
 
 from symphony.cli.failures import ExitCode, exit_code
-from symphony.config.secrets import (
-    MAX_BYTES,
-    SecretFileError,
-    called_like_a_secret,
-    names_from_files,
-    read_secrets,
-)
-from symphony.domain.failures import Category
+from symphony.config import MAX_BYTES, SecretFileError, called_like_a_secret, names_from_files, read_secrets
+from symphony.domain import Category
 
 
 def _file(place: Path, content: bytes | str = "s3cret\n", *, mode: int = 0o400) -> Path:

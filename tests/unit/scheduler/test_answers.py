@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.scheduler.messages import (
+from symphony.domain import Blame, Category, Failure
+from symphony.scheduler import (
+    LONGEST_ANSWER,
     AnswersRead,
     AnswersUnread,
+    Claim,
     ClaimKind,
     DrainAsked,
     OperatorAsked,
@@ -22,9 +24,9 @@ from symphony.scheduler.messages import (
     StartRun,
     Verb,
     WakeAsked,
+    claim_of,
+    together,
 )
-from symphony.scheduler.polling import LONGEST_ANSWER, together
-from symphony.scheduler.state import Claim, claim_of
 
 BLUE = Remark(id="c1", author="ann", text="Blue, please")
 RED = Remark(id="c2", author="bob", text="Red")

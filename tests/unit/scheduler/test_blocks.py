@@ -4,25 +4,30 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.domain.failures import Blame, Category
-from symphony.scheduler import blocks, runs
-from symphony.scheduler.messages import (
+from symphony.domain import Blame, Category
+from symphony.scheduler import (
     AgentReported,
+    Blocked,
     CleanWorkspace,
     Command,
     Notify,
     Outcome,
     OutcomeKind,
     PostNote,
+    Retry,
     RunEnded,
+    Running,
     RunReport,
     RunStage,
     StartRun,
     StopReason,
+    Transition,
     TurnEnded,
     WakeAsked,
+    blocks,
+    initial,
+    runs,
 )
-from symphony.scheduler.state import Blocked, Retry, Running, Transition, initial
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,18 +5,19 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.domain.counts import MOST
-from symphony.domain.failures import Category
-from symphony.scheduler import policy
-from symphony.scheduler.messages import (
+from symphony.domain import MOST, Category
+from symphony.scheduler import (
     CleanWorkspace,
     DayBegan,
     FinishReason,
     FinishRun,
+    Ineligible,
     OutcomeKind,
     PostNote,
+    ReasonCode,
     Recovered,
     ResumeReason,
+    Running,
     RunReport,
     RunStage,
     SettingsChanged,
@@ -24,10 +25,12 @@ from symphony.scheduler.messages import (
     StartRun,
     StopReason,
     StopRun,
+    Transition,
     WakeAsked,
+    eligible,
+    initial,
+    policy,
 )
-from symphony.scheduler.policy import Ineligible, ReasonCode, eligible
-from symphony.scheduler.state import Running, Transition, initial
 
 FAR = 10_000_000
 

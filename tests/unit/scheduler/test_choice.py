@@ -6,34 +6,34 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.domain.failures import Category
-from symphony.scheduler.machine import over
-from symphony.scheduler.messages import (
+from symphony.domain import Category
+from symphony.scheduler import (
+    LONGEST_LIMIT_MS,
     AgentFacts,
+    Ineligible,
+    Limited,
     OperatorAsked,
     OutcomeKind,
     PostNote,
+    ReasonCode,
     Resume,
     ResumeReason,
     Rule,
     SettingsChanged,
     StartRun,
+    State,
     Thread,
     Timer,
     TimerKind,
     Verb,
-)
-from symphony.scheduler.policy import (
-    LONGEST_LIMIT_MS,
-    Ineligible,
-    ReasonCode,
     choose,
     eligible,
+    initial,
+    limit_wait_ms,
+    over,
     plan,
-    wait_ms,
     waits_until,
 )
-from symphony.scheduler.state import Limited, State, initial
 
 RATE = Category.AGENT_RATE_LIMITED
 CREDIT = Category.AGENT_USAGE_LIMIT
@@ -308,7 +308,7 @@ def test_each_time_in_a_row_the_wait_doubles_until_a_turn_shows_that_it_helped()
 def test_how_long_nobody_is_given_to_it(
     category: Category, retry_after_ms: int | None, times: int, expected: int
 ) -> None:
-    assert wait_ms(_limit(category, retry_after_ms=retry_after_ms), times) == expected
+    assert limit_wait_ms(_limit(category, retry_after_ms=retry_after_ms), times) == expected
 
 
 def test_an_operator_who_asks_for_a_retry_has_the_agent_asked_again() -> None:

@@ -3,15 +3,16 @@ from dataclasses import replace
 import pytest
 
 from harness.scheduling import make_failure, make_issue, make_settings
-from symphony.scheduler.messages import Notify, StopReason
-from symphony.scheduler.state import (
+from symphony.scheduler import (
     TRANSITIONS,
     Blocked,
     Claim,
     Entry,
+    Notify,
     Retry,
     Running,
     State,
+    StopReason,
     Transition,
     Trigger,
     claim_of,

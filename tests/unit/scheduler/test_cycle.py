@@ -5,13 +5,11 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.domain.failures import Blame, Category
-from symphony.domain.issue import Blocker, Issue
-from symphony.scheduler import policy
-from symphony.scheduler.machine import idle, over
-from symphony.scheduler.messages import (
+from symphony.domain import Blame, Blocker, Category, Issue
+from symphony.scheduler import (
     CleanWorkspace,
     ContinueRun,
+    Cycle,
     DrainAsked,
     FetchCandidates,
     OutcomeKind,
@@ -30,9 +28,11 @@ from symphony.scheduler.messages import (
     WakeAsked,
     WorkflowRejected,
     WorkspaceRef,
+    idle,
+    over,
+    policy,
+    would_coalesce,
 )
-from symphony.scheduler.polling import would_coalesce
-from symphony.scheduler.state import Cycle
 
 _POLL = Timer(TimerKind.POLL)
 

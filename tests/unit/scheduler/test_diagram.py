@@ -7,7 +7,7 @@ To redraw it after a change of the table, paste the output of
 import sys
 from pathlib import Path
 
-from symphony.scheduler.state import TRANSITIONS, Claim
+from symphony.scheduler import TRANSITIONS, Claim
 
 _PAGE = Path(__file__).parents[3] / "docs" / "ARCHITECTURE.md"
 _BEGIN, _END = "<!-- claims:begin -->", "<!-- claims:end -->"

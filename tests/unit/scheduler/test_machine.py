@@ -1,9 +1,10 @@
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.scheduler.messages import (
+from symphony.scheduler import (
     CleanWorkspace,
     ContinueRun,
+    Drain,
     DrainAsked,
     FinishReason,
     FinishRun,
@@ -23,7 +24,6 @@ from symphony.scheduler.messages import (
     TimerKind,
     WakeAsked,
 )
-from symphony.scheduler.state import Drain
 
 
 def _streaming(

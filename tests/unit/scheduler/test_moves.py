@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from harness.scheduling import ACTIVE, TERMINAL, Story, make_failure, make_issue, make_settings
-from symphony.domain.failures import Category
-from symphony.domain.issue import normalise_state
-from symphony.scheduler.messages import (
+from symphony.domain import Category, normalise_state
+from symphony.scheduler import (
     ClaimKind,
     CleanWorkspace,
     MoveIssue,

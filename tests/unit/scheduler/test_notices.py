@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from symphony.scheduler.messages import Notify, words
+from symphony.scheduler import Notify, words
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """A tracker that says "come back later" is left alone until then, whoever asks."""
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.scheduler.machine import idle
-from symphony.scheduler.messages import (
+from symphony.domain import Blame, Category, Failure
+from symphony.scheduler import (
+    LONGEST_QUIET_MS,
     ContinueRun,
     DrainAsked,
     FetchCandidates,
@@ -18,8 +18,9 @@ from symphony.scheduler.messages import (
     TimerFired,
     TimerKind,
     WakeAsked,
+    idle,
+    would_coalesce,
 )
-from symphony.scheduler.polling import LONGEST_QUIET_MS, would_coalesce
 
 _QUIET = Timer(TimerKind.QUIET)
 

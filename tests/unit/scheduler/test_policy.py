@@ -7,23 +7,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.scheduling import make_failure, make_issue, make_settings
-from symphony.domain.failures import Blame, Category
-from symphony.domain.issue import Blocker, Issue
-from symphony.scheduler.policy import (
+from symphony.domain import Blame, Blocker, Category, Issue
+from symphony.scheduler import (
+    Blocked,
+    Drain,
     Eligible,
     Ineligible,
     ReasonCode,
+    Retry,
+    Running,
+    State,
     TrackerStatus,
     backoff_ms,
     counts_as_idle,
     eligible,
     in_active_state,
+    initial,
     same_request,
     slot_shortage,
     sort_key,
     tracker_status,
 )
-from symphony.scheduler.state import Blocked, Drain, Retry, Running, State, initial
 
 _DAY = datetime(2025, 1, 1, tzinfo=UTC)
 

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue
-from symphony.domain.failures import Category
-from symphony.scheduler import blocks
-from symphony.scheduler.messages import (
+from symphony.domain import Category
+from symphony.scheduler import (
     ClaimKind,
     CleanWorkspace,
     DrainAsked,
@@ -19,10 +18,11 @@ from symphony.scheduler.messages import (
     Spent,
     StartRun,
     Thread,
+    Transition,
     WakeAsked,
     WorkspaceRef,
+    blocks,
 )
-from symphony.scheduler.state import Transition
 
 _RESUME = Resume(reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-1", total_tokens=9))
 _ASKED = make_failure("which colour?", category=Category.TURN_INPUT_REQUIRED)

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.scheduler import results
-from symphony.scheduler.messages import (
+from symphony.domain import Blame, Category, Failure
+from symphony.scheduler import (
+    PARKED_EVERY_MS,
     ClaimKind,
     Delivered,
     DrainAsked,
@@ -28,9 +28,10 @@ from symphony.scheduler.messages import (
     TimerKind,
     Verb,
     WakeAsked,
+    not_active,
+    refusal,
+    results,
 )
-from symphony.scheduler.operator import not_active, refusal
-from symphony.scheduler.polling import PARKED_EVERY_MS
 
 REFUSED = Failure(category=Category.PUSH_FAILED, blame=Blame.WORKSPACE, message="no route", hint="mend it")
 

@@ -3,10 +3,9 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.domain.failures import Blame, Category
-from symphony.domain.issue import Blocker
-from symphony.scheduler import policy
-from symphony.scheduler.messages import (
+from symphony.domain import Blame, Blocker, Category
+from symphony.scheduler import (
+    CONTINUATION_DELAY_MS,
     CleanWorkspace,
     Notify,
     OutcomeKind,
@@ -14,8 +13,8 @@ from symphony.scheduler.messages import (
     StartRun,
     WakeAsked,
     WorkflowRejected,
+    policy,
 )
-from symphony.scheduler.policy import CONTINUATION_DELAY_MS
 
 
 def _running(*others: Any, **settings: Any) -> Story:

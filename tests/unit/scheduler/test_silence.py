@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_issue, make_settings
-from symphony.scheduler.messages import (
+from symphony.scheduler import (
     CleanWorkspace,
     OutcomeKind,
     RunStage,

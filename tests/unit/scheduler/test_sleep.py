@@ -3,7 +3,7 @@
 import pytest
 
 from harness.scheduling import Story, make_issue
-from symphony.scheduler.messages import (
+from symphony.scheduler import (
     FetchCandidates,
     RefreshIssues,
     StartRun,

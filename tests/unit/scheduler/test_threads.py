@@ -5,9 +5,18 @@ from dataclasses import replace
 import pytest
 
 from harness.scheduling import make_failure, make_issue, make_settings
-from symphony.scheduler import blocks
-from symphony.scheduler.messages import Resume, ResumeReason, RunReport, RunStage, Thread
-from symphony.scheduler.state import Blocked, Retry, Running, initial
+from symphony.scheduler import (
+    Blocked,
+    Resume,
+    ResumeReason,
+    Retry,
+    Running,
+    RunReport,
+    RunStage,
+    Thread,
+    blocks,
+    initial,
+)
 
 _OLD = Thread(thread_id="t-1", input_tokens=100, output_tokens=10, total_tokens=110)
 _INTERRUPTED = Resume(reason=ResumeReason.INTERRUPTED, thread=_OLD)

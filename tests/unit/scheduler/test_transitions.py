@@ -13,8 +13,9 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.domain.failures import Category
-from symphony.scheduler.messages import (
+from symphony.domain import Category
+from symphony.scheduler import (
+    Claim,
     ClaimKind,
     CleanWorkspace,
     Command,
@@ -45,8 +46,8 @@ from symphony.scheduler.messages import (
     Verb,
     WakeAsked,
     WorkflowRejected,
+    claim_of,
 )
-from symphony.scheduler.state import Claim, claim_of
 
 Given = Callable[[], Story]
 When = Callable[[Story], object]

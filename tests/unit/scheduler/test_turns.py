@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_issue, make_settings
-from symphony.domain.failures import Category
-from symphony.scheduler.messages import (
+from symphony.domain import Category
+from symphony.scheduler import (
     CleanWorkspace,
     ContinueRun,
     DrainAsked,

@@ -5,18 +5,20 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.domain.failures import Category
-from symphony.scheduler.messages import (
+from symphony.domain import Category
+from symphony.scheduler import (
     ContinueRun,
     DayBegan,
     DrainAsked,
     FetchCandidates,
     FinishReason,
     FinishRun,
+    Ineligible,
     OperatorAsked,
     Outcome,
     OutcomeKind,
     PostNote,
+    ReasonCode,
     Resume,
     ResumeReason,
     RunEnded,
@@ -29,9 +31,10 @@ from symphony.scheduler.messages import (
     Thread,
     Verb,
     WakeAsked,
+    already,
+    eligible,
+    refusal,
 )
-from symphony.scheduler.operator import already, refusal
-from symphony.scheduler.policy import Ineligible, ReasonCode, eligible
 
 FAR = 10_000_000
 THREAD = Thread(thread_id="t-1", total_tokens=70)

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.domain.failures import Blame, Category
-from symphony.scheduler.messages import (
+from symphony.domain import Blame, Category
+from symphony.scheduler import (
+    CircuitBreaker,
+    CircuitState,
     FetchCandidates,
     RefreshIssues,
     Resume,
@@ -21,9 +23,9 @@ from symphony.scheduler.messages import (
     Timer,
     TimerKind,
     WakeAsked,
+    breaker_wait_ms,
+    circuit,
 )
-from symphony.scheduler.polling import CircuitState, circuit, wait_ms
-from symphony.scheduler.state import CircuitBreaker
 
 _BAD = CircuitBreaker(failures=9, since_ms=0, until_ms=200_000)
 _QUIET = Timer(TimerKind.QUIET)
@@ -182,18 +184,18 @@ def test_a_poll_that_failed_is_asked_again_soon_however_long_the_interval() -> N
 
 @pytest.mark.parametrize("failures", [0, 1])
 def test_without_weather_nothing_waits(failures: int) -> None:
-    assert wait_ms(failures, "e-1") == 0
+    assert breaker_wait_ms(failures, "e-1") == 0
 
 
 @given(st.integers(min_value=2, max_value=10**6), st.text(max_size=20))
 def test_a_wait_doubles_up_to_half_a_minute_give_or_take_a_fifth(failures: int, seed: str) -> None:
     exact = min(2_000 * 2 ** min(failures - 2, 20), 25_000)
-    assert exact * 8 // 10 <= wait_ms(failures, seed) <= exact * 12 // 10
-    assert wait_ms(failures, seed) == wait_ms(failures, seed)
+    assert exact * 8 // 10 <= breaker_wait_ms(failures, seed) <= exact * 12 // 10
+    assert breaker_wait_ms(failures, seed) == breaker_wait_ms(failures, seed)
 
 
 def test_daemons_of_one_tracker_do_not_come_back_together() -> None:
-    assert len({wait_ms(9, f"epoch-{number}") for number in range(50)}) > 25
+    assert len({breaker_wait_ms(9, f"epoch-{number}") for number in range(50)}) > 25
 
 
 def test_a_wish_of_the_tracker_comes_on_top() -> None:

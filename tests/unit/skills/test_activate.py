@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.skills.activate import (
+from symphony.skills import (
     MAX_BODY_BYTES,
     MAX_FILES,
     Activation,

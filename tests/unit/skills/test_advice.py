@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from symphony.skills import Problem, Severity, Validation
-from symphony.skills.activate import read_content
+from symphony.skills import Problem, Severity, Validation, read_content
 from unit.skills.conftest import Shelf
 
 if TYPE_CHECKING:

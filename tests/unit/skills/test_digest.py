@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from symphony.skills import digest
-from symphony.skills.digest import digests
+from symphony.skills import digest, digests
 
 NAME = ".symphony/skills/greet/SKILL.md"
 

@@ -12,9 +12,17 @@ import yaml
 from click.testing import CliRunner
 
 from symphony.cli.main import main as symphony
-from symphony.config.settings import SkillsSettings
-from symphony.skills import ActivationMode, DropReason, Format, Scope, SkillOptions, Validation, load
-from symphony.skills.model import MEANINGS
+from symphony.config import SkillsSettings
+from symphony.skills import (
+    MEANINGS,
+    ActivationMode,
+    DropReason,
+    Format,
+    Scope,
+    SkillOptions,
+    Validation,
+    load,
+)
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "skills.md").read_text(encoding="utf-8")

@@ -4,9 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.skills.exchange import draft, judge_file, suggested_name, with_front_matter
-from symphony.skills.model import Severity, Validation, is_visible
-from symphony.skills.parser import Rules, is_clean_name
+from symphony.skills import (
+    Rules,
+    Severity,
+    Validation,
+    draft,
+    is_clean_name,
+    is_visible,
+    judge_file,
+    suggested_name,
+    with_front_matter,
+)
 
 STRICT = Rules(validation=Validation.STRICT)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=200)

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from symphony.skills import Severity, SkillOptions, load
-from symphony.skills.parser import Found, Rules, parse
+from symphony.skills import Found, Rules, Severity, SkillOptions, load, parse
 from unit.skills.conftest import Shelf
 
 if TYPE_CHECKING:

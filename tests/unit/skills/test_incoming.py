@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from symphony.skills import SkillOptions, Validation
+from symphony.skills import FILE_NAME, Incoming, Rules, SkillOptions, Validation, incoming
 from symphony.skills import exchange as module
-from symphony.skills.exchange import Incoming, incoming
-from symphony.skills.model import FILE_NAME
-from symphony.skills.parser import Rules
 
 GOOD = "---\nname: {}\ndescription: d\n---\n"
 

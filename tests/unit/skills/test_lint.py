@@ -1,7 +1,6 @@
 """Problems as lines of a linter and as annotations of GitHub."""
 
-from symphony.skills.lint import github_lines, text_lines
-from symphony.skills.model import Code, problem
+from symphony.skills import Code, github_lines, problem, text_lines
 
 
 def test_an_untrusted_path_cannot_begin_another_line_or_command() -> None:

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from symphony.skills import Problem, SkillOptions, load
-from symphony.skills.exchange import draft
-from symphony.skills.lint import with_advice
+from symphony.skills import Problem, SkillOptions, draft, load, with_advice
 from unit.skills.conftest import Shelf
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.skills import (
+    MAX_FIELD,
     ActivationMode,
     Format,
     Offer,
@@ -19,9 +20,9 @@ from symphony.skills import (
     SkillOptions,
     SkillSet,
     Validation,
+    one_line,
     render,
 )
-from symphony.skills.model import MAX_FIELD, one_line
 from unit.skills.conftest import Shelf
 
 if TYPE_CHECKING:

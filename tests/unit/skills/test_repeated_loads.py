@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 from typing_extensions import override
 
-from symphony.skills import SkillOptions, load
-from symphony.skills.parser import forget
+from symphony.skills import SkillOptions, forget, load
 from unit.skills.conftest import Shelf
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.skills import (
+    MEANINGS,
     Code,
     Problem,
     Scope,
@@ -18,9 +19,9 @@ from symphony.skills import (
     SkillSet,
     comment_body,
     named_problems,
+    problem,
     resolved_body,
 )
-from symphony.skills.model import MEANINGS, problem
 
 
 def error(

@@ -5,9 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.cli.render.skills import hits_document
-from symphony.skills.catalog import render
-from symphony.skills.model import Skill, SkillOptions, SkillSet
-from symphony.skills.search import Hit, search
+from symphony.skills import Hit, Skill, SkillOptions, SkillSet, render, search
 
 
 def make(name: str, description: str = "", when: str = "") -> Skill:

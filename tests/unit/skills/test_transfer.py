@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from symphony.skills import exchange as bundles
-from symphony.skills.exchange import (
+from symphony.skills import (
     Bundle,
     BundledFile,
     BundleError,
@@ -17,6 +16,7 @@ from symphony.skills.exchange import (
     read_bundle,
     read_file,
 )
+from symphony.skills import exchange as bundles
 
 TEXT = "---\nname: a\ndescription: d\n---\nbody\n"
 

@@ -6,9 +6,8 @@ import pytest
 
 from contract.asana import OTHER, PROJECT, SECTIONS, AsanaDesk, gid_of, refusal
 from contract.vendor import Fault, Given
-from symphony.config.settings import TrackerSettings
-from symphony.domain.failures import Category
-from symphony.domain.issue import Issue
+from symphony.config import TrackerSettings
+from symphony.domain import Category, Issue
 from symphony.trackers.asana import ASKED_AT_ONCE, DEFAULT_ENDPOINT, FULL_EVERY, body_of, read_config, text_of
 from symphony.trackers.base import TrackerConfigError, TrackerError
 from symphony.trackers.comments import upsert_comment

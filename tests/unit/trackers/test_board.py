@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.untouched import writing_of
-from symphony.domain.failures import Category
-from symphony.domain.issue import Blocker
+from symphony.domain import Blocker, Category
 from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import Board, BoardConfig, Draft, files
 from symphony.trackers.markdown import board as board_module

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from symphony.domain.issue import Issue, template_view
+from symphony.domain import Issue, template_view
 from symphony.frontmatter import quote
 from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from symphony.config.settings import TrackerSettings
-from symphony.domain.failures import Category
+from symphony.config import TrackerSettings
+from symphony.domain import Category
 from symphony.trackers.base import TrackerConfigError, TrackerError
 from symphony.trackers.markdown import DEFAULT_STATES, BoardConfig, MarkdownTracker
 from symphony.trackers.registry import TRACKERS, create_tracker, with_default_states

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from typing_extensions import override
 
-from symphony.domain.failures import Category
-from symphony.domain.issue import Issue, template_view
+from symphony.domain import Category, Issue, template_view
 from symphony.trackers.base import Comment, Tracker, TrackerError, skipped_by
 from symphony.trackers.comments import Outcome, upsert_comment
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker

@@ -7,9 +7,8 @@ import pytest
 
 from contract.forgejo import OWNER, REPO, ForgejoDesk, GiteaDesk
 from contract.vendor import ELSEWHERE, Fault, Given
-from symphony.config.settings import TrackerSettings
-from symphony.domain.failures import Category
-from symphony.domain.issue import Issue
+from symphony.config import TrackerSettings
+from symphony.domain import Category, Issue
 from symphony.trackers.base import TrackerConfigError, TrackerError
 from symphony.trackers.forgejo import ASKED_AT_ONCE, FORGEJO, FULL_EVERY, GITEA, Brand, reader_of
 

@@ -7,8 +7,8 @@ import pytest
 
 from contract.github import REPO, GithubDesk, GithubProjectDesk, GithubVendor
 from contract.vendor import Fault, Given
-from symphony.config.settings import TrackerSettings
-from symphony.domain.issue import Issue
+from symphony.config import TrackerSettings
+from symphony.domain import Issue
 from symphony.trackers.base import TrackerConfigError, TrackerError
 from symphony.trackers.github import read_config
 

@@ -6,9 +6,8 @@ import pytest
 
 from contract.gitlab import PROJECT, GitlabDesk, GitlabOwnStatesDesk
 from contract.vendor import Given
-from symphony.config.settings import TrackerSettings
-from symphony.domain.failures import Category
-from symphony.domain.issue import Issue
+from symphony.config import TrackerSettings
+from symphony.domain import Category, Issue
 from symphony.trackers.base import TrackerConfigError, TrackerError
 from symphony.trackers.gitlab import disarmed, read_config
 

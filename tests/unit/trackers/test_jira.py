@@ -7,9 +7,8 @@ import pytest
 
 from contract.jira import API, EMAIL, PROJECT, PROJECT_ID, SECRET, TOKEN, JiraDesk, JiraPlainDesk, status
 from contract.vendor import Fault, Given
-from symphony.config.settings import TrackerSettings
-from symphony.domain.failures import Category
-from symphony.domain.issue import Issue
+from symphony.config import TrackerSettings
+from symphony.domain import Category, Issue
 from symphony.trackers.adf import document_of, markdown_of
 from symphony.trackers.base import TrackerConfigError, TrackerError
 from symphony.trackers.jira import read_config

@@ -7,8 +7,8 @@ import anyio
 import pytest
 
 from harness.scheduling import make_issue
-from symphony.config.settings import TrackerSettings
-from symphony.domain.issue import Blocker, Issue
+from symphony.config import TrackerSettings
+from symphony.domain import Blocker, Issue
 from symphony.trackers.base import TrackerConfigError, TrackerError
 from symphony.trackers.memory import DEFAULT_ACTIVE, DEFAULT_TERMINAL, MemoryTracker, issue_of, issues_of
 from symphony.trackers.registry import create_tracker, tracker_kind, with_default_states

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from symphony.config.settings import TrackerSettings
+from symphony.config import TrackerSettings
 from symphony.frontmatter import Profile, load
 from symphony.trackers.memory import DEFAULT_ACTIVE, DEFAULT_TERMINAL, PROVIDER_KEYS, MemoryTracker
 from symphony.trackers.registry import create_tracker

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.untouched import writing_of
-from symphony.domain.failures import Category
+from symphony.domain import Category
 from symphony.trackers.base import TrackerError
 from symphony.trackers.markdown import CommentStore, files
 from symphony.trackers.markdown import comments as notes_module

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from symphony.config.secrets import Secret
-from symphony.domain.failures import Category
+from symphony.config import Secret
+from symphony.domain import Category
 from symphony.trackers.base import TrackerConfigError
 from symphony.trackers.provider import ProviderReader
 

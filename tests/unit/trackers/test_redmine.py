@@ -5,9 +5,7 @@ import pytest
 
 from contract.redmine import OTHER_KEY, SECRET, RedmineDesk
 from contract.vendor import Given
-from symphony.domain.failures import Category
-from symphony.domain.issue import Issue
-from symphony.domain.tools import ToolResult
+from symphony.domain import Category, Issue, ToolResult
 from symphony.trackers.base import TrackerConfigError, TrackerError
 from symphony.trackers.redmine import Around, comments_of, issue_of, ranks_of
 

@@ -9,9 +9,7 @@ import pytest
 from blockbuster import blockbuster_ctx
 from structlog.testing import capture_logs
 
-from symphony.domain.failures import Category
-from symphony.domain.issue import Issue
-from symphony.domain.tools import ToolResult
+from symphony.domain import Category, Issue, ToolResult
 from symphony.trackers.base import CommentCapability, Tracker, TrackerError
 from symphony.trackers.comments import Outcome, upsert_comment
 from symphony.trackers.markdown import Board, BoardConfig, MarkdownTracker

@@ -1,6 +1,6 @@
 import pytest
 
-from symphony.workspaces.model import Changes, FileChange, parse_numstat
+from symphony.workspaces import Changes, FileChange, parse_numstat
 
 
 @pytest.mark.parametrize(

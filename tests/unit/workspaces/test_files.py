@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from symphony.workspaces import files
-from symphony.workspaces.git import changed, seal
+from symphony.workspaces import changed, files, seal
 
 
 def test_a_regular_file_within_the_limit_is_read(tmp_path: Path) -> None:

@@ -6,12 +6,19 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from symphony.domain.failures import Category
+from symphony.domain import Category
 from symphony.processes.base import Completed, Host
-from symphony.workspaces.git import Git, GitError, config_value, without_credentials
-from symphony.workspaces.layout import Layout
-from symphony.workspaces.mirror import Advertised, Mirror, parse_advertised
-from symphony.workspaces.model import WorkspaceError
+from symphony.workspaces import (
+    Advertised,
+    Git,
+    GitError,
+    Layout,
+    Mirror,
+    WorkspaceError,
+    config_value,
+    parse_advertised,
+    without_credentials,
+)
 
 pytestmark = pytest.mark.asyncio
 

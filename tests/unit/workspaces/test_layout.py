@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.domain.failures import Category
-from symphony.domain.issue import branch_name, workspace_key
-from symphony.workspaces.layout import Layout, check_key, contained, key_of, resolve
-from symphony.workspaces.model import WorkspaceError
+from symphony.domain import Category, branch_name, workspace_key
+from symphony.workspaces import Layout, WorkspaceError, check_key, contained, key_of, resolve
 
 _SEGMENTS = st.sampled_from(["a", "b", "..", ".", "link-out", "link-up", "link-in", "link-root", "loop", "é"])
 

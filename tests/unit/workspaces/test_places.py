@@ -7,10 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.domain.failures import Category
-from symphony.workspaces.directories import Entry, checked, launchable, open_root, read_entry, write_entry
-from symphony.workspaces.layout import Layout, contained
-from symphony.workspaces.model import WorkspaceError
+from symphony.domain import Category
+from symphony.workspaces import (
+    Entry,
+    Layout,
+    WorkspaceError,
+    checked,
+    contained,
+    launchable,
+    open_root,
+    read_entry,
+    write_entry,
+)
 
 _NAMES = st.sampled_from(["dir", "file", "missing", "out", "beside", "up", "self", "loop", "dangling"])
 _ROOTS = st.sampled_from(["root", "root-link", "other/../root", "file", "loop"])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.workspaces.git import all_refs, branch_of_head, read_ref
+from symphony.workspaces import all_refs, branch_of_head, read_ref
 
 _A, _B, _C = "a" * 40, "b" * 40, "c" * 64
 

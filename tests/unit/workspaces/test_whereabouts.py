@@ -1,8 +1,8 @@
 import shlex
 from pathlib import Path
 
-from symphony.config.settings import WorkspaceSettings
-from symphony.workspaces.delivery import BranchLocation, mirror_of, whereabouts
+from symphony.config import WorkspaceSettings
+from symphony.workspaces import BranchLocation, mirror_of, whereabouts
 
 BRANCH = "symphony/SYM-1"
 

@@ -37,11 +37,8 @@ from symphony.agents.events import EventQueue, redact
 from symphony.agents.mcp.server import Bridge, tool_bridge
 from symphony.agents.sandbox import preflight_failure, scratch
 from symphony.agents.wire import Connection, Message, ServerRequest
-from symphony.config.settings import AcpSettings
-from symphony.domain.failures import Blame, Category, Failure
-
-__all__ = ["AcpBackend", "check", "problems", "unguarded"]
-
+from symphony.config import AcpSettings
+from symphony.domain import Blame, Category, Failure
 
 # The check before the first dispatch: program, protocol, login, a session, its mode and model (DESIGN 9).
 #

@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from symphony.config.settings import AcpSettings
-
-__all__ = ["PROFILES", "Profile", "SystemText", "UsageKind", "command_of", "profile_of"]
+from symphony.config import AcpSettings
 
 SystemText = Literal["meta", "config", "prompt"]
 UsageKind = Literal["turn", "last_call", "none"]

@@ -24,25 +24,7 @@ from symphony.agents.events import (
     redact,
 )
 from symphony.agents.wire import JsonRpcDialect, Refusal
-from symphony.domain.failures import Blame, Category, Failure
-
-__all__ = [
-    "AUTH_REQUIRED",
-    "PROTOCOL_VERSION",
-    "McpServer",
-    "Updates",
-    "config_value",
-    "filled",
-    "in_words",
-    "initialize",
-    "manner",
-    "prompt",
-    "refused",
-    "session",
-    "turn_end",
-    "usage_in",
-]
-
+from symphony.domain import Blame, Category, Failure
 
 # The params of our requests: handshake, session, prompt; and where the envelope goes in them. Pure.
 

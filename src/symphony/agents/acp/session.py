@@ -47,26 +47,8 @@ from symphony.agents.wire import (
     ServerRequest,
     noise,
 )
-from symphony.config.settings import AcpSettings
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.issue import session_id
-
-__all__ = [
-    "INVALID_PARAMS",
-    "METHOD_NOT_FOUND",
-    "AcpSession",
-    "Agent",
-    "Answer",
-    "Call",
-    "OnApproval",
-    "Opened",
-    "choose",
-    "decide",
-    "greet",
-    "open_session",
-    "own_tool",
-]
-
+from symphony.config import AcpSettings
+from symphony.domain import Blame, Category, Failure, session_id
 
 # The answer to everything an agent may ask of its client (AG13-AG16). Pure.
 #

@@ -42,19 +42,8 @@ from symphony.agents.claude.session import Channel, ClaudeSession
 from symphony.agents.events import EventQueue, redact
 from symphony.agents.mcp.server import Bridge, tool_bridge
 from symphony.agents.sandbox import preflight_failure, scratch
-from symphony.config.settings import ClaudeSettings
-from symphony.domain.failures import Blame, Category, Failure
-
-__all__ = [
-    "ATTACHMENTS",
-    "ClaudeBackend",
-    "check",
-    "config_directory",
-    "doubtful",
-    "unguarded",
-    "written_places",
-]
-
+from symphony.config import ClaudeSettings
+from symphony.domain import Blame, Category, Failure
 
 # The check before the first dispatch: binary, version, control channel, login (DESIGN 9).
 #

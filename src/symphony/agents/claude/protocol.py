@@ -39,30 +39,8 @@ from symphony.agents.events import (
 )
 from symphony.agents.mcp.server import SERVER_NAME
 from symphony.agents.wire import EXCERPT_CHARS, Lines, MalformedLine, PlainLine, encoded, excerpt, unreadable
-from symphony.config.settings import ClaudeSettings
-from symphony.domain.counts import MOST
-from symphony.domain.failures import UNREADABLE, Blame, Category, Failure
-
-__all__ = [
-    "EFFORTS",
-    "INSTALL_HINT",
-    "Codec",
-    "Event",
-    "KeepAlive",
-    "Message",
-    "Question",
-    "Reply",
-    "TokenCounter",
-    "Translator",
-    "finished",
-    "login_hint",
-    "own_tools",
-    "parse",
-    "session_arguments",
-    "started",
-    "turn_failure",
-]
-
+from symphony.config import ClaudeSettings
+from symphony.domain import MOST, UNREADABLE, Blame, Category, Failure
 
 # The arguments that follow `claude.command`, and what they close (AG4, AG14). Pure.
 #

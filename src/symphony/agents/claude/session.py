@@ -41,12 +41,8 @@ from symphony.agents.events import (
 from symphony.agents.process import AgentProcess
 from symphony.agents.session import Conversation
 from symphony.agents.wire import MalformedLine, PlainLine, ending, noise, response_timeout
-from symphony.config.settings import ClaudeSettings
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.issue import session_id
-
-__all__ = ["Answer", "Channel", "ClaudeSession", "OnApproval", "decide"]
-
+from symphony.config import ClaudeSettings
+from symphony.domain import Blame, Category, Failure, session_id
 
 # The answer to everything Claude Code may ask on its control channel (AG13-AG16). Pure.
 #

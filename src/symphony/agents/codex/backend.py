@@ -29,19 +29,8 @@ from symphony.agents.codex.preflight import check
 from symphony.agents.codex.protocol import INSTALL_HINT, LOGIN_HINT, login_hint
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.environment import private_home
-from symphony.config.settings import CodexSettings
-from symphony.domain.failures import Blame, Category, Failure
-
-__all__ = [
-    "CODEX_VARIABLES",
-    "CodexBackend",
-    "codex_home",
-    "provider_variables",
-    "refused_policy",
-    "skill_roots",
-    "unguarded",
-]
-
+from symphony.config import CodexSettings
+from symphony.domain import Blame, Category, Failure
 
 CREDENTIAL_VARIABLES = frozenset({"OPENAI_API_KEY", "CODEX_API_KEY"})
 CODEX_VARIABLES = CREDENTIAL_VARIABLES | {

@@ -22,12 +22,8 @@ from symphony.agents.events import Notice, redact
 from symphony.agents.process import AgentProcess
 from symphony.agents.sandbox import preflight_failure, scratch
 from symphony.agents.wire import Connection, Message, Notification, RefusedError, ServerRequest
-from symphony.config.settings import CodexSettings
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.tools import ToolSpec
-
-__all__ = ["ESSENTIAL", "SCHEMAS", "SENT", "TRIED", "Drift", "check", "drift"]
-
+from symphony.config import CodexSettings
+from symphony.domain import Blame, Category, Failure, ToolSpec
 
 # Where the protocol of an installed Codex has drifted from what we speak, by its own schemas. Pure.
 #

@@ -30,34 +30,8 @@ from symphony.agents.events import (
     redact,
 )
 from symphony.agents.wire import EXCERPT_CHARS, Notification, excerpt
-from symphony.config.settings import CodexSettings
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.tools import ToolSpec
-
-__all__ = [
-    "HEARD",
-    "INSTALL_HINT",
-    "LOGIN_HINT",
-    "OPEN_SANDBOXES",
-    "UNEXPLAINED",
-    "Translation",
-    "describe_error",
-    "initialize",
-    "item_completed",
-    "item_started",
-    "login_hint",
-    "means_nothing",
-    "rate_limits_in",
-    "thread_resume",
-    "thread_start",
-    "total_usage_in",
-    "translate",
-    "turn_failure",
-    "turn_sandbox",
-    "turn_start",
-    "usage_of",
-]
-
+from symphony.config import CodexSettings
+from symphony.domain import Blame, Category, Failure, ToolSpec
 
 # The params of our requests: handshake, thread, turn, sandbox (AG4, AG14; AGENT-FACTS 2.3, 2.9). Pure.
 

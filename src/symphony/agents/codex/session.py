@@ -47,31 +47,9 @@ from symphony.agents.wire import (
     Suppressed,
     noise,
 )
-from symphony.config.settings import CodexSettings
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.issue import session_id
-from symphony.domain.tools import ToolResult
-from symphony.scheduler.messages import Thread
-
-__all__ = [
-    "ANSWERED",
-    "MANNER",
-    "REFUSED",
-    "Answer",
-    "Call",
-    "CodexSession",
-    "OnApproval",
-    "Opened",
-    "Policy",
-    "ToolCall",
-    "decide",
-    "id_in",
-    "listed_skills",
-    "open_thread",
-    "tool_answer",
-    "who",
-]
-
+from symphony.config import CodexSettings
+from symphony.domain import Blame, Category, Failure, ToolResult, session_id
+from symphony.scheduler import Thread
 
 # The answer to everything the app-server may ask (AG13-AG18; AGENT-FACTS 2.4). Pure.
 #

@@ -30,20 +30,8 @@ from symphony.agents.command.session import CommandSession, papers
 from symphony.agents.events import redact
 from symphony.agents.process import AgentProcess
 from symphony.agents.sandbox import preflight_failure
-from symphony.config.settings import CommandSettings
-from symphony.domain.failures import Blame
-
-__all__ = [
-    "VARIABLES",
-    "CommandBackend",
-    "PlaceholderProblem",
-    "filled",
-    "placeholder_problems",
-    "problems",
-    "unguarded",
-    "used_placeholders",
-]
-
+from symphony.config import CommandSettings
+from symphony.domain import Blame
 
 # What `{name}` stands for in a command of WORKFLOW.md, and how it gets there. Pure.
 #

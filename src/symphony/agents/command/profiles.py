@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from symphony.config.settings import CommandSettings
-from symphony.domain.failures import Category
-
-__all__ = ["PROFILES", "Profile", "Sign", "command_of", "profile_of"]
+from symphony.config import CommandSettings
+from symphony.domain import Category
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

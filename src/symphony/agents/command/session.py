@@ -33,12 +33,8 @@ from symphony.agents.events import (
 from symphony.agents.process import AgentProcess
 from symphony.agents.session import Turns
 from symphony.agents.wire import Lines, MalformedLine
-from symphony.config.settings import CommandSettings
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.issue import session_id
-
-__all__ = ["MAX_TEXTS", "CommandSession", "Output", "PromptFiles", "Signs", "Start", "papers", "result"]
-
+from symphony.config import CommandSettings
+from symphony.domain import Blame, Category, Failure, session_id
 
 # The files that a one-shot agent is given: the prompt of a turn, and the envelope; for this user alone.
 

@@ -38,24 +38,8 @@ from symphony.agents.events import ToolCalled, parse, redact
 from symphony.agents.mcp import relay
 from symphony.agents.session import RefusedCall, ToolCall, judge, run_tool
 from symphony.agents.wire import Codec, Message, Notification, RequestId, ServerRequest
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.domain import Blame, Category, Failure, ToolResult, ToolSpec
 from symphony.processes.base import Host, Identity
-
-__all__ = [
-    "SERVER_NAME",
-    "VERSIONS",
-    "Bridge",
-    "Caller",
-    "ClientConnection",
-    "Reply",
-    "cancelled",
-    "peer_pid",
-    "respond",
-    "tool_bridge",
-    "tool_reply",
-]
-
 
 # What an MCP client may ask of us, and the answer: tools, and nothing else. Pure, and without memory.
 #

@@ -11,13 +11,10 @@ import click
 
 from symphony.cli.failures import ExitCode
 from symphony.cli.options import as_json, print_json, workflow_to_use
-from symphony.domain.failures import SymphonyError
-from symphony.domain.redaction import one_line
+from symphony.domain import SymphonyError, one_line
 
 if TYPE_CHECKING:
     from symphony.cli.documents import CheckedWorkflow, WorkflowProblem
-
-__all__ = ["check"]
 
 
 _EPILOG = """\b
@@ -84,7 +81,7 @@ def _summary(report: "CheckedWorkflow") -> str:
 def _show_keys(*, as_json: bool) -> None:
     """One line per key: name, type, default, reload class."""
     from symphony.agents.registry import SECTIONS
-    from symphony.config.settings import KEYS, keys_of
+    from symphony.config import KEYS, keys_of
 
     keys = list(KEYS.values())
     for kind in SECTIONS.keys() - {key.name.partition(".")[0] for key in keys}:

@@ -10,12 +10,10 @@ import click
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.journal import seconds_of
 from symphony.cli.options import as_json, dry_run, of_a_workflow, print_json
-from symphony.domain.redaction import one_line
+from symphony.domain import one_line
 
 if TYPE_CHECKING:
     from symphony.cli.documents import Cleaned
-
-__all__ = ["clean"]
 
 
 _EPILOG = """\b

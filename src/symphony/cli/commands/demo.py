@@ -8,9 +8,6 @@ import click
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.options import as_json
 
-__all__ = ["demo"]
-
-
 _EPILOG = """\b
 Examples:
   symphony demo                     a minute of nobody's money: no model is involved

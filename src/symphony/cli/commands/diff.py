@@ -17,9 +17,7 @@ from symphony.cli.repository import git
 
 if TYPE_CHECKING:
     from symphony.cli.documents import BranchDiff
-    from symphony.config.settings import WorkspaceSettings
-
-__all__ = ["diff"]
+    from symphony.config import WorkspaceSettings
 
 
 _EPILOG = """\b
@@ -69,7 +67,7 @@ def diff(*, issue: str, stat: bool, as_json: bool, workflow: Path) -> None:
         raise click.UsageError("--json and --stat exclude each other")
     # Imported here: `--help` of any command stays fast.
     from symphony.cli.serving import open_store
-    from symphony.config.secrets import read_secrets
+    from symphony.config import read_secrets
 
     environment = read_secrets(os.environ).environment
     settings = open_store(workflow, environment, acknowledged=True).current().settings.workspace
@@ -102,7 +100,7 @@ def _show(branch: _Branch, form: str) -> None:
 def _document(branch: _Branch, commits: int) -> "BranchDiff":
     """What is printed with `--json`."""
     from symphony.cli.documents import BranchDiff, ChangedFile
-    from symphony.workspaces.model import NUMSTAT, parse_numstat
+    from symphony.workspaces import NUMSTAT, parse_numstat
 
     output = _ask(branch, "diff", *NUMSTAT, f"{branch.base}...{branch.ref}", "--")
     changes = parse_numstat(output.encode("utf-8", "surrogateescape"))
@@ -160,10 +158,8 @@ def _find(issue: str, settings: "WorkspaceSettings", workflow: Path) -> _Branch:
 
 
 def _located(identifier: str, settings: "WorkspaceSettings") -> _Branch | None:
-    from symphony.domain.issue import branch_name
-    from symphony.workspaces.delivery import local_repository, mirror_of, whereabouts
-    from symphony.workspaces.git import read_ref
-    from symphony.workspaces.layout import key_of
+    from symphony.domain import branch_name
+    from symphony.workspaces import key_of, local_repository, mirror_of, read_ref, whereabouts
 
     if settings.repo is None:
         raise CommandError.of(
@@ -203,7 +199,7 @@ def _base(repository: Path, settings: "WorkspaceSettings", branch: str) -> str:
 
 
 def _candidates(repository: Path, settings: "WorkspaceSettings") -> Iterator[str]:
-    from symphony.domain.issue import BRANCH_PREFIX
+    from symphony.domain import BRANCH_PREFIX
 
     if settings.base_branch is not None:
         yield settings.base_branch
@@ -219,7 +215,7 @@ def _candidates(repository: Path, settings: "WorkspaceSettings") -> Iterator[str
 
 def _mirrored_base(mirror: Path, settings: "WorkspaceSettings") -> str:
     """The base branch among the branches that the mirror has of the repository."""
-    from symphony.workspaces.git import all_refs, read_ref
+    from symphony.workspaces import all_refs, read_ref
 
     if settings.base_branch is not None:
         return f"refs/remotes/origin/{settings.base_branch}"

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from symphony.cli.options import as_json, print_json, workflow_to_use
-from symphony.domain.redaction import one_line
+from symphony.domain import one_line
 
 if TYPE_CHECKING:
     from symphony.cli.diagnostics import Checkup
-
-__all__ = ["doctor"]
 
 
 _EPILOG = """\b

@@ -17,9 +17,6 @@ from symphony.cli.formatting import attempt, cell, count, moment, plural
 from symphony.cli.options import as_json, of_a_workflow, of_an_issue, print_json
 from symphony.cli.render.reasons import condition_lines, tokens_today, unasked
 
-__all__ = ["explain", "explain_view"]
-
-
 # `symphony explain` for people: the answer first, then the facts behind it, then what happened.
 
 

@@ -18,8 +18,6 @@ from symphony.cli.options import as_json, of_a_workflow, print_json
 if TYPE_CHECKING:
     from symphony.cli.client import Control
 
-__all__ = ["health"]
-
 
 LIMIT_S: Final = 5.0
 _QUESTION: Final = b"GET /healthz HTTP/1.1\r\nhost: symphony\r\nconnection: close\r\n\r\n"

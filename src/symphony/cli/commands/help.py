@@ -2,9 +2,6 @@
 
 import click
 
-__all__ = ["completion", "help_"]
-
-
 # `symphony completion`: the script by which a shell completes our commands, options and issues.
 
 

@@ -31,9 +31,6 @@ from symphony.cli.scaffolding import (
 )
 from symphony.trackers.markdown import DEFAULT_PATH, DEFAULT_PREFIX
 
-__all__ = ["init"]
-
-
 _EPILOG = """\b
 Examples:
   symphony init                                      asks on a terminal; else a board of files, and Codex
@@ -286,7 +283,7 @@ def _text(root: Path, choice: _Choice) -> str:
 
 def _problem(root: Path, choice: _Choice, text: str) -> CommandError | None:
     """What a start would refuse the file for, in words of the options; credentials are taken for granted."""
-    from symphony.config.loader import Stamp, WorkflowFile
+    from symphony.config import Stamp, WorkflowFile
     from symphony.daemon.admission import judge
 
     data = text.encode("utf-8", "surrogateescape")

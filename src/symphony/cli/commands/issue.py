@@ -37,10 +37,18 @@ from symphony.cli.options import (
     print_json,
 )
 from symphony.cli.render.status import print_blocks
-from symphony.config.secrets import STATE_DIR_VARIABLE, ResolveError, default_workspace_root, resolve_root
+from symphony.config import STATE_DIR_VARIABLE, ResolveError, default_workspace_root, resolve_root
 from symphony.daemon.state_dir import locate
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.domain.issue import BRANCH_PREFIX, Issue, by_number, normalise_state
+from symphony.domain import (
+    BRANCH_PREFIX,
+    Blame,
+    Category,
+    Failure,
+    Issue,
+    SymphonyError,
+    by_number,
+    normalise_state,
+)
 from symphony.frontmatter import FrontMatterError, Profile, load, split
 from symphony.processes.table import RUN_ID_VARIABLE
 from symphony.trackers.markdown import (
@@ -57,21 +65,7 @@ from symphony.trackers.markdown import (
     author_name,
     printable,
 )
-from symphony.workspaces.directories import CLAIMS
-from symphony.workspaces.git import all_refs, common_dir
-from symphony.workspaces.layout import Layout
-
-__all__ = [
-    "issue",
-    "issue_document",
-    "listing_document",
-    "numbers_of",
-    "open_board",
-    "print_issue",
-    "print_listing",
-    "shown_document",
-]
-
+from symphony.workspaces import CLAIMS, Layout, all_refs, common_dir
 
 # Which Markdown board a command means: that of `--workflow`, or the nearest one upwards in the repository.
 #

@@ -16,26 +16,12 @@ from symphony.cli.failures import CommandError
 from symphony.cli.formatting import count, lasting, plural
 from symphony.cli.options import as_json, of_a_workflow, of_an_issue, print_json
 from symphony.daemon.state_dir import StateDirectory
-from symphony.domain.redaction import mask_credentials, one_line
+from symphony.domain import mask_credentials, one_line
 from symphony.journal.model import RunRecord
 from symphony.journal.reader import JournalReader, NumberedEvent
 
 if TYPE_CHECKING:
     from symphony.cli.facts import Facts
-
-
-__all__ = [
-    "Begun",
-    "Ended",
-    "Follower",
-    "Line",
-    "as_text",
-    "follow",
-    "logged_document",
-    "logs",
-    "stderr_lines",
-    "wait_for_the_first",
-]
 
 
 # What an agent wrote to stderr, fit to be shown: masked, and without what steers a terminal.

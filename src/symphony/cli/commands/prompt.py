@@ -13,8 +13,6 @@ from symphony.cli.options import as_json, of_a_workflow, of_an_issue, print_json
 if TYPE_CHECKING:
     from symphony.api.models import Prompt, Skills
 
-__all__ = ["SEPARATOR", "prompt"]
-
 
 SEPARATOR = "----- prompt -----"
 _EPILOG = f"""\b

@@ -11,14 +11,11 @@ import click
 
 from symphony.cli.failures import ExitCode
 from symphony.cli.options import workflow_to_use
-from symphony.domain.issue import by_number
-from symphony.scheduler.messages import Command, Event, OperatorAsked
-from symphony.scheduler.state import Drain, State
+from symphony.domain import by_number
+from symphony.scheduler import Command, Drain, Event, OperatorAsked, State
 
 if TYPE_CHECKING:
     from symphony.cli.summary import Tally
-
-__all__ = ["DrainMessage", "run"]
 
 
 # What a person at the terminal is told when the daemon begins to end.

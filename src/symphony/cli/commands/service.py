@@ -26,10 +26,7 @@ from symphony.cli.service_unit import (
     removing,
     served_by,
 )
-from symphony.domain.redaction import one_line
-
-__all__ = ["look_at", "service"]
-
+from symphony.domain import one_line
 
 # How a service is, as systemd tells it.
 

@@ -15,14 +15,12 @@ from symphony.cli.journal import journal_to_read, seconds_of
 from symphony.cli.main import LazyGroup
 from symphony.cli.options import as_json, of_a_workflow, print_json
 from symphony.cli.skill_roots import SkillsPlace, of_a_place
-from symphony.domain.redaction import one_line
+from symphony.domain import one_line
 
 if TYPE_CHECKING:
     from symphony.cli.documents import SkillUse
     from symphony.journal.reader import SkillReport
     from symphony.skills import SkillSet
-
-__all__ = ["check", "list_", "new", "prompt", "report", "search", "show", "skills"]
 
 
 # `symphony skills new`: a skill that passes every check, and nothing overwritten.
@@ -65,8 +63,7 @@ def new(
 
 
 def _refuse_bad_name(name: str) -> None:
-    from symphony.skills.exchange import suggested_name
-    from symphony.skills.parser import is_clean_name
+    from symphony.skills import is_clean_name, suggested_name
 
     if not is_clean_name(name):
         near = suggested_name(name)
@@ -90,11 +87,18 @@ def _written(place: SkillsPlace, root: Path, name: str, description: str | None,
     """Judged by the strict rules before anything is written."""
     from dataclasses import replace
 
-    from symphony.skills import Validation
-    from symphony.skills.exchange import Bundle, BundledFile, Outcome, draft, judge_file
-    from symphony.skills.exchange import place as put
-    from symphony.skills.model import FILE_NAME, Severity
-    from symphony.skills.parser import Rules
+    from symphony.skills import (
+        FILE_NAME,
+        Bundle,
+        BundledFile,
+        Outcome,
+        Rules,
+        Severity,
+        Validation,
+        draft,
+        judge_file,
+    )
+    from symphony.skills import place as put
 
     try:
         data = draft(name, description, when).encode()
@@ -156,8 +160,7 @@ Examples:
 def list_(*, place: SkillsPlace, as_json: bool) -> int:
     """List the skills: where each comes from, and whether a session is told of it."""
     from symphony.cli.render.skills import listing
-    from symphony.skills import digests_of
-    from symphony.skills.lint import is_failure, summary
+    from symphony.skills import digests_of, is_failure, summary
 
     found = place.load()
     block = place.block(found)
@@ -187,8 +190,7 @@ def check(*, place: SkillsPlace, strict: bool, github: bool, info: bool, as_json
 
     from symphony.cli.documents import SkillProblems
     from symphony.cli.render.skills import problem_documents
-    from symphony.skills import Severity, Validation
-    from symphony.skills.lint import github_lines, is_failure, summary, text_lines
+    from symphony.skills import Severity, Validation, github_lines, is_failure, summary, text_lines
 
     if strict:
         place = replace(place, options=replace(place.options, validation=Validation.STRICT))
@@ -265,7 +267,7 @@ def search(*, words: tuple[str, ...], limit: int, place: SkillsPlace, as_json: b
     """Find skills by words of their names and descriptions, the best first."""
     from symphony.cli.render.skills import hits_document
     from symphony.skills import digests_of
-    from symphony.skills.search import search as ranked
+    from symphony.skills import search as ranked
 
     query = " ".join(words)
     found = place.load()
@@ -284,7 +286,7 @@ def search(*, words: tuple[str, ...], limit: int, place: SkillsPlace, as_json: b
 def _unknown(name: str, found: "SkillSet") -> CommandError:
     from difflib import get_close_matches
 
-    from symphony.domain.redaction import one_line
+    from symphony.domain import one_line
     from symphony.skills import Severity
 
     for one in found.problems:

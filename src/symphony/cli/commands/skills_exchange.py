@@ -19,28 +19,13 @@ from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.options import as_json, dry_run, print_json
 from symphony.cli.render.skills import problem_documents
 from symphony.cli.skill_roots import SkillsPlace, of_a_place
-from symphony.domain.redaction import one_line
+from symphony.domain import one_line
 from symphony.processes.local import LocalHost
-from symphony.skills import Problem
-from symphony.skills.exchange import Outcome
-from symphony.workspaces.git import Git, GitError, without_credentials
-from symphony.workspaces.model import apart
+from symphony.skills import Outcome, Problem
+from symphony.workspaces import Git, GitError, apart, without_credentials
 
 if TYPE_CHECKING:
-    from symphony.skills import Skill
-    from symphony.skills.exchange import Incoming
-
-__all__ = [
-    "Fetched",
-    "Moved",
-    "export",
-    "exported",
-    "fetch",
-    "import_",
-    "is_address",
-    "outcome_code",
-    "print_moves",
-]
+    from symphony.skills import Incoming, Skill
 
 
 # What became of skills that were copied: one shape and one way to print it, for both directions.
@@ -253,10 +238,8 @@ def export(*, directory: Path, to: str, force: bool, dry_run: bool, place: Skill
 
 
 def _copied(place: SkillsPlace, skill: "Skill", target: Path, *, force: bool, dry_run: bool) -> "Moved":
-    from symphony.skills import anchored
-    from symphony.skills.exchange import BundleError, Outcome, Placed, read_bundle
-    from symphony.skills.exchange import place as put
-    from symphony.skills.parser import is_clean_name
+    from symphony.skills import BundleError, Outcome, Placed, anchored, is_clean_name, read_bundle
+    from symphony.skills import place as put
 
     directory = skill.name if is_clean_name(skill.name) else skill.directory
     anchor, path = anchored(skill.scope, skill.path, place.workspace, place.options)
@@ -399,7 +382,7 @@ def _found(source: _Source, place: SkillsPlace) -> "list[Incoming]":
     Raises:
         CommandError: there is nothing, in all of the source or in one of the folders that were named.
     """
-    from symphony.skills.exchange import incoming
+    from symphony.skills import incoming
 
     is_repository = source.commit is not None or (source.anchor / ".git").exists()
     flat = source.starts != ((),) or not is_repository
@@ -434,9 +417,8 @@ def _moved(
     found: "Sequence[Incoming]", root: Path, place: SkillsPlace, *, force: bool, dry_run: bool
 ) -> "list[Moved]":
     """One after the other; a name that another directory has, here or in the source, is not given twice."""
-    from symphony.skills.exchange import Outcome, Placed, same_place
-    from symphony.skills.exchange import place as put
-    from symphony.skills.loader import shown
+    from symphony.skills import Outcome, Placed, same_place, shown
+    from symphony.skills import place as put
 
     there = [skill for skill in place.load().skills if skill.root == root.absolute()]
     owners = {skill.name: skill.directory for skill in there}

@@ -19,16 +19,14 @@ from symphony.api.models import utc_text
 from symphony.cli.documents import DaemonRow, Daemons
 from symphony.cli.formatting import cell, lasting, plural, seconds_between
 from symphony.cli.options import as_json, of_a_workflow, print_json
-from symphony.domain.failures import SymphonyError
+from symphony.domain import SymphonyError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from symphony.cli.documents import Status, Unknown
     from symphony.cli.facts import Facts
-    from symphony.domain.issue import Selection
-
-__all__ = ["CODES", "daemons_view", "status"]
+    from symphony.domain import Selection
 
 
 # `symphony status --all` for people: one line for each daemon, and below what is wrong with which.
@@ -193,7 +191,7 @@ def status(
         raise click.UsageError("--all lists daemons; --all-issues, --state and --reason are about issues")
     # Imported here: `--help` of any command stays fast.
     from symphony.cli.facts import Facts
-    from symphony.domain.issue import Selection
+    from symphony.domain import Selection
 
     only = Selection(states=frozenset(states), codes=frozenset(reasons))
     subject = _AllDaemons() if every else _OneDaemon(Facts(workflow, os.environ), only, all_issues=all_issues)
@@ -248,7 +246,7 @@ class _OneDaemon:
 
     def view(self, console: "Console", *, keep_free: int) -> "RenderableType":
         from symphony.cli.render.status import status_screen, status_view
-        from symphony.domain.issue import Selection
+        from symphony.domain import Selection
 
         listed = console.height if console.is_terminal else _LISTED
         only = self._only if self._all_issues else replace(self._only, most=listed)

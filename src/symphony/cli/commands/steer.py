@@ -16,22 +16,7 @@ from symphony.cli.client import Client, needed_daemon
 from symphony.cli.facts import Facts, answer_for
 from symphony.cli.failures import CommandError
 from symphony.cli.options import as_json, from_a_file, given_text, of_a_workflow, of_an_issue, print_json
-from symphony.domain.redaction import one_line
-
-__all__ = [
-    "answer",
-    "drain",
-    "order",
-    "order_on",
-    "pause",
-    "refresh",
-    "resume",
-    "retry",
-    "stop",
-    "tell",
-    "unblock",
-]
-
+from symphony.domain import one_line
 
 # What an operator orders of the daemon: one request, one line of answer, and how both are told.
 

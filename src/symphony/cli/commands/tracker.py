@@ -8,14 +8,12 @@ import click
 from symphony.cli.failures import ExitCode
 from symphony.cli.main import LazyGroup
 from symphony.cli.options import as_json, from_a_file, given_text, of_a_workflow, of_an_issue, print_json
-from symphony.domain.redaction import one_line
+from symphony.domain import one_line
 
 if TYPE_CHECKING:
     from symphony.cli.documents import StateSeen
     from symphony.cli.tracker_access import Look
-    from symphony.domain.issue import Issue
-
-__all__ = ["tracker"]
+    from symphony.domain import Issue
 
 
 _MAX_CHARS: Final = 32_000

@@ -14,10 +14,7 @@ from rich.text import Text
 from symphony.api.models import Block, Budgets, Issue, JournalHealth, Reason, Retry, Run, State
 from symphony.cli.documents import Explanation, KnownIssue
 from symphony.cli.formatting import ago, attempt, cell, count, lasting, plural, seconds_between
-from symphony.domain.redaction import one_line
-
-__all__ = ["ADVICE", "after", "condition_lines", "explained", "remedy", "tokens_today", "unasked"]
-
+from symphony.domain import one_line
 
 _NEEDS_A_PERSON: Final = "the agent needs a person: "
 _AT_A_POLL: Final = "It is looked at again with every poll of the tracker."

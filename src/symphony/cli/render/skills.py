@@ -25,27 +25,23 @@ from symphony.cli.documents import (
 from symphony.cli.formatting import cell, plural
 from symphony.cli.render.status import console_for, print_blocks
 from symphony.cli.skill_roots import SkillsPlace
-from symphony.skills import Block, DropReason, Severity, SkillSet
-from symphony.skills.activate import Content, ContentError, read_content
-from symphony.skills.digest import digests_of
-from symphony.skills.lint import text_lines
-from symphony.skills.loader import anchored
-from symphony.skills.model import Problem, Skill, SkillOptions, clean
-from symphony.skills.search import Hit
-
-__all__ = [
-    "block_document",
-    "detail",
-    "detail_lines",
-    "hits_document",
-    "listing",
-    "print_folders",
-    "print_hits",
-    "print_listing",
-    "problem_documents",
-    "visible",
-]
-
+from symphony.skills import (
+    Block,
+    Content,
+    ContentError,
+    DropReason,
+    Hit,
+    Problem,
+    Severity,
+    Skill,
+    SkillOptions,
+    SkillSet,
+    anchored,
+    clean,
+    digests_of,
+    read_content,
+    text_lines,
+)
 
 # Fills what the `skills` commands print: all skills, one, the block, what a search or a check finds.
 

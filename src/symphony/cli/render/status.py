@@ -27,23 +27,7 @@ from symphony.api.models import (
 from symphony.cli.documents import Status
 from symphony.cli.formatting import ago, attempt, cell, count, lasting, plural, seconds_between
 from symphony.cli.render.reasons import after, condition_lines, remedy, tokens_today, unasked
-from symphony.domain.failures import Category, Failure
-from symphony.domain.issue import by_number
-
-__all__ = [
-    "KINDS",
-    "Most",
-    "console_for",
-    "head_view",
-    "left_out",
-    "lines_per_row",
-    "print_blocks",
-    "rows",
-    "status_screen",
-    "status_view",
-    "trouble_view",
-]
-
+from symphony.domain import Category, Failure, by_number
 
 # `symphony status` for people: a head, then one block per kind of issue.
 #

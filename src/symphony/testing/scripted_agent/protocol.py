@@ -13,29 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = [
-    "GARBAGE",
-    "ClientGoneError",
-    "Faults",
-    "Speaker",
-    "Wire",
-    "agent_message",
-    "command_execution",
-    "dynamic_tool_call",
-    "file_change",
-    "live",
-    "rate_limits",
-    "read_switches",
-    "sandbox_policy",
-    "thread",
-    "thread_start_result",
-    "token_usage",
-    "turn",
-    "user_message",
-    "write_stdout",
-]
-
-
 # The switches that make the scripted agent misbehave, so that tests need no broken real agent.
 #
 # A METHOD is one that the agent receives (`initialize`, `turn/start`; the fault strikes before the answer)

@@ -35,30 +35,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "Append",
-    "AskApproval",
-    "AskInput",
-    "Commit",
-    "Exit",
-    "Fail",
-    "Run",
-    "Say",
-    "Script",
-    "ScriptError",
-    "Skill",
-    "Sleep",
-    "Step",
-    "Tool",
-    "WaitFor",
-    "Write",
-    "block",
-    "parse",
-    "path_of",
-    "value_in",
-]
-
-
 # Find a skill in the system-level block and a value in its body, as a model would read them (pure).
 
 

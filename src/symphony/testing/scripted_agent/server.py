@@ -20,9 +20,6 @@ from symphony.testing.scripted_agent.turn import (
     new_id,
 )
 
-__all__ = ["Server"]
-
-
 _APPROVAL_POLICIES = ("untrusted", "on-request", "never")
 _NO_SANDBOX = "The scripted agent has no sandbox: its commands run with the rights of its user."
 _CLOSE_S = 10.0

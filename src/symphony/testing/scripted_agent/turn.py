@@ -16,9 +16,6 @@ from symphony.testing.scripted_agent import protocol, script
 from symphony.testing.scripted_agent.protocol import Wire
 from symphony.testing.scripted_agent.script import path_of, value_in
 
-__all__ = ["InterruptedTurnError", "Memory", "StepFailedError", "Thread", "Turn", "do", "new_id"]
-
-
 _USAGE_KEYS = (
     "totalTokens",
     "inputTokens",

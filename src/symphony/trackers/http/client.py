@@ -22,8 +22,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import msgspec
 
-from symphony.domain.failures import UNREADABLE
-from symphony.domain.redaction import MASK, one_line
+from symphony.domain import MASK, UNREADABLE, one_line
 from symphony.trackers.base import TrackerError
 from symphony.trackers.http import exchange
 from symphony.trackers.http.exchange import (
@@ -37,20 +36,6 @@ from symphony.trackers.http.exchange import (
     run_flow,
 )
 from symphony.trackers.http.rate_limit import SHARED, QuotaRemaining, RateLimiter, RateLimiters
-
-__all__ = [
-    "ExchangeError",
-    "Http",
-    "HttpxTransport",
-    "Reply",
-    "ResponseCache",
-    "Send",
-    "Traffic",
-    "Transport",
-    "is_loopback",
-    "wall_ms",
-]
-
 
 # What the server was last seen to answer, so that it need not send again what has not changed.
 #

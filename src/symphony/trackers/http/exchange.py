@@ -12,36 +12,8 @@ from enum import IntEnum
 from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.redaction import mask_credentials, one_line
+from symphony.domain import Blame, Category, Failure, mask_credentials, one_line
 from symphony.trackers.base import TrackerError
-
-__all__ = [
-    "FORBIDDEN",
-    "MAX_PAGES",
-    "STANDARD",
-    "THROTTLED",
-    "UNAUTHORISED",
-    "Answer",
-    "Bucket",
-    "Flow",
-    "Pager",
-    "Purpose",
-    "Request",
-    "ServiceProfile",
-    "limited",
-    "malformed",
-    "next_link",
-    "origin_of",
-    "paging",
-    "plain_message",
-    "plain_status",
-    "refused",
-    "run_flow",
-    "run_flow_with",
-    "unreachable",
-]
-
 
 _T = TypeVar("_T")
 _PORTS = {"http": 80, "https": 443}

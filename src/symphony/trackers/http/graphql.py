@@ -6,8 +6,6 @@ from typing import Any
 from symphony.trackers.fields import items, mapping, text
 from symphony.trackers.http import Answer, Flow, Request, ServiceProfile, malformed, plain_message, refused
 
-__all__ = ["error_codes", "error_message", "graphql", "page_of", "question"]
-
 
 def question(
     name: str, query: str, variables: Mapping[str, Any], *, path: str = "", writes: bool = False

@@ -21,18 +21,6 @@ from weakref import WeakValueDictionary
 from symphony.trackers.base import TrackerError
 from symphony.trackers.http.exchange import Answer, Purpose, ServiceProfile, limited, origin_of
 
-__all__ = [
-    "LONGEST_MS",
-    "SHARED",
-    "SHORTEST_MS",
-    "QuotaRemaining",
-    "RateLimiter",
-    "RateLimiters",
-    "server_now_s",
-    "wait_ms",
-]
-
-
 # When a server wants to be asked again, in each of the forms in which servers say it (TR7).
 #
 # Seconds, an HTTP date, Unix time in seconds or milliseconds, ISO 8601. Moments are counted from the

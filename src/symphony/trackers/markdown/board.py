@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
 
-from symphony.domain.issue import Blocker, Issue, normalise_state
+from symphony.domain import Blocker, Issue, normalise_state
 from symphony.trackers.base import TrackerError
 from symphony.trackers.fields import tidy
 from symphony.trackers.markdown import files
@@ -34,21 +34,6 @@ from symphony.trackers.markdown.document import (
     replace_scalar,
     unreachable,
 )
-
-__all__ = [
-    "MAX_FILES",
-    "MAX_TOTAL_BYTES",
-    "Board",
-    "Judge",
-    "Listing",
-    "Moved",
-    "Numbers",
-    "Scan",
-    "Snapshot",
-    "Store",
-    "find_cycles",
-]
-
 
 # Reading the board's folder: which issues are there, and what each file says right now.
 #

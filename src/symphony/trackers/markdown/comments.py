@@ -41,9 +41,6 @@ from symphony.trackers.markdown.document import (
     unreachable,
 )
 
-__all__ = ["MAX_BODY_CHARS", "CommentStore", "StoredComment"]
-
-
 MAX_BODY_CHARS = 32_000
 MAX_NOTES = 10_000
 MAX_TOTAL_BYTES = 67_108_864

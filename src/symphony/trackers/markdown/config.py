@@ -10,7 +10,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from symphony.domain.issue import normalise_labels, normalise_state
+from symphony.domain import normalise_labels, normalise_state
 from symphony.frontmatter import FrontMatterError, Profile, load
 from symphony.trackers.base import ConfigProblem, TrackerConfigError
 from symphony.trackers.markdown import files as board_files
@@ -27,20 +27,6 @@ from symphony.trackers.markdown.document import (
     parse_parts,
     required,
 )
-
-__all__ = [
-    "DEFAULT_ACTIVE",
-    "DEFAULT_PATH",
-    "DEFAULT_PREFIX",
-    "DEFAULT_STATES",
-    "DEFAULT_TERMINAL",
-    "PROVIDER_KEYS",
-    "BacklogLayout",
-    "BacklogSettings",
-    "BoardConfig",
-    "read_settings",
-]
-
 
 # The layout of Backlog.md 1.52: `backlog/tasks/task-12 - Title.md`, states in `backlog/config.yml`.
 #

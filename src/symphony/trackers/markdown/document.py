@@ -12,52 +12,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from symphony.domain.failures import Blame, Category, Failure, is_full, make_room
-from symphony.domain.issue import UnsafeKeyError, normalise_labels, workspace_key
+from symphony.domain import (
+    Blame,
+    Category,
+    Failure,
+    UnsafeKeyError,
+    is_full,
+    make_room,
+    normalise_labels,
+    workspace_key,
+)
 from symphony.frontmatter import FrontMatterError, Profile, Split, load, quote, quote_list, split
 from symphony.trackers.base import ConfigProblem, TrackerError
-
-__all__ = [
-    "AGENT",
-    "COMMENTS",
-    "COMMENT_SUFFIX",
-    "DAEMON",
-    "OWN",
-    "RESERVED_AUTHORS",
-    "Draft",
-    "Fields",
-    "Layout",
-    "MalformedError",
-    "Parts",
-    "author_name",
-    "blockers",
-    "busy",
-    "case_twins",
-    "comment_author",
-    "comment_stem",
-    "described",
-    "id_problem",
-    "instant",
-    "invalid_config",
-    "is_issue_file",
-    "is_persons_comment",
-    "malformed",
-    "missing",
-    "names_in",
-    "next_number",
-    "parse_issue",
-    "parse_parts",
-    "printable",
-    "refused",
-    "render",
-    "render_issue",
-    "replace_body",
-    "replace_scalar",
-    "required",
-    "timestamp",
-    "unreachable",
-]
-
 
 # Names on the board: issue ids (file stems), their numbers, and comment files. Pure.
 #

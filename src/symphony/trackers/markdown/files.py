@@ -23,17 +23,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = [
-    "MAX_FILE_BYTES",
-    "RefusedFileError",
-    "create",
-    "is_temporary",
-    "locked",
-    "read",
-    "replace",
-    "sweep",
-]
-
 MAX_FILE_BYTES = 1_048_576
 _TEMPORARY = re.compile(r"\.symphony-[0-9a-f]{16}\.tmp")
 _LOCK_WAIT_S = 2.0

@@ -13,10 +13,17 @@ import structlog
 import watchfiles
 from typing_extensions import override
 
-from symphony.config.settings import TrackerSettings
-from symphony.domain.failures import Blame, Category, Failure, SymphonyError
-from symphony.domain.issue import Issue, normalise_state
-from symphony.domain.tools import ToolResult, ToolSpec
+from symphony.config import TrackerSettings
+from symphony.domain import (
+    Blame,
+    Category,
+    Failure,
+    Issue,
+    SymphonyError,
+    ToolResult,
+    ToolSpec,
+    normalise_state,
+)
 from symphony.trackers.base import AccountInfo, Comment, TrackerError
 from symphony.trackers.markdown.board import Board
 from symphony.trackers.markdown.comments import MAX_BODY_CHARS, CommentStore, StoredComment
@@ -32,9 +39,6 @@ from symphony.trackers.markdown.document import (
 )
 from symphony.trackers.registry import Place, States, TrackerKind
 from symphony.trackers.tools import MAX_STATE_CHARS, argument_problem, closed_schema
-
-__all__ = ["KIND", "MarkdownTracker", "execute", "folder_changes", "specs"]
-
 
 # A hint whenever an issue file changed: a low-latency wake-up, never a source of truth.
 #

@@ -2,7 +2,7 @@ import pytest
 
 from contract.desk import Desk
 from contract.vendor import Fault
-from symphony.domain.failures import Category
+from symphony.domain import Category
 from symphony.trackers.base import CommentCapability, TrackerError
 from symphony.trackers.comments import Outcome, upsert_comment
 

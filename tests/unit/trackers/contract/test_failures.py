@@ -3,8 +3,7 @@ from structlog.testing import capture_logs
 
 from contract.desk import Desk
 from contract.vendor import ELSEWHERE, Fault, Given
-from symphony.domain.failures import Blame, Category, Failure
-from symphony.domain.issue import template_view
+from symphony.domain import Blame, Category, Failure, template_view
 from symphony.trackers.base import TrackerError
 
 pytestmark = pytest.mark.asyncio

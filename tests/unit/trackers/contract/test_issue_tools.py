@@ -7,7 +7,7 @@ import pytest
 
 from contract.desk import Desk
 from contract.vendor import Fault
-from symphony.domain.issue import Issue
+from symphony.domain import Issue
 from symphony.trackers.comments import Outcome, agent_comment_key, is_marked, upsert_comment
 from symphony.trackers.http import Purpose
 from symphony.trackers.registry import tracker_kind

@@ -6,8 +6,7 @@ from structlog.testing import capture_logs
 
 from contract.desk import Desk
 from contract.vendor import Fault, PagingFault
-from symphony.domain.failures import Category
-from symphony.domain.issue import Issue
+from symphony.domain import Category, Issue
 from symphony.trackers.base import TrackerError, skipped_by
 
 pytestmark = pytest.mark.asyncio

@@ -6,9 +6,8 @@ import pytest
 from contract.desk import Desk
 from contract.desks import DESKS
 from contract.vendor import Fault, Given
-from symphony.config.settings import TrackerSettings
-from symphony.domain.failures import Category
-from symphony.domain.issue import Issue
+from symphony.config import TrackerSettings
+from symphony.domain import Category, Issue
 from symphony.trackers.base import (
     CheckingCapability,
     CommentCapability,

@@ -2,7 +2,7 @@ import gc
 
 import pytest
 
-from symphony.domain.failures import Category
+from symphony.domain import Category
 from symphony.trackers.base import TrackerError
 from symphony.trackers.http import Answer, Purpose, RateLimiter, RateLimiters, ServiceProfile
 from symphony.trackers.http.rate_limit import LONGEST_GAP_MS

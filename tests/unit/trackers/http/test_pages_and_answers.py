@@ -2,7 +2,7 @@ from hashlib import sha256
 
 import pytest
 
-from symphony.domain.failures import Category
+from symphony.domain import Category
 from symphony.trackers.base import TrackerError
 from symphony.trackers.http import (
     Answer,

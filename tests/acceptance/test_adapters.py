@@ -128,7 +128,7 @@ def _broken(place: Path, group: str, value: str) -> Path:
     (code / "raising.py").write_text(
         "from symphony.agents.base import AgentBackend\n"
         "from symphony.trackers.registry import TrackerKind\n"
-        "from symphony.config.settings import AgentSection\n"
+        "from symphony.config import AgentSection\n"
         "class Tracker(TrackerKind):\n"
         "    def create(self, settings, place): raise LookupError('no luck')\n"
         "    def states(self, settings, place): raise LookupError('no luck')\n"

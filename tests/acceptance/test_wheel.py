@@ -149,7 +149,7 @@ def test_it_has_all_that_it_needs(installed: dict[str, str], place: Path) -> Non
     listed = _shell("pip list --format freeze", installed, place)
     assert "hatchling" not in listed
     assert (place / "home" / "venv" / "share" / "man" / "man1" / "symphony.1").is_file()
-    typed = "from symphony.skills import discover; import symphony; print(symphony.__version__)"
+    typed = "from symphony.skills import load; import symphony; print(symphony.__version__)"
     assert _shell(f"python -Werror -c '{typed}'", installed, place) == "0.1.0\n"
     _completes(installed, place / "demo" / "repo")
 

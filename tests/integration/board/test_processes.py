@@ -13,7 +13,7 @@ from symphony.trackers.markdown import Board, BoardConfig, Draft
 START = """
 import sys
 from pathlib import Path
-from symphony.trackers.markdown import Board, BoardConfig, Draft, Notes
+from symphony.trackers.markdown import Board, BoardConfig, Draft, CommentStore
 board = Board(BoardConfig(path=Path(sys.argv[1])))
 name = sys.argv[2]
 print("ready", flush=True)
@@ -51,7 +51,7 @@ for number in range(40):
 COMMENT = (
     START
     + """
-notes = Notes(Path(sys.argv[1]), now=board.now)
+notes = CommentStore(Path(sys.argv[1]), now=board.now)
 for number in range(10):
     notes.put("SYM-1", f"{name} {number}", key="k", note_id=None)
     notes.add("SYM-1", f"{name} {number}", author="ann")

@@ -21,7 +21,7 @@ from symphony.cli.main import main
 _DEADLINE_S = 240  # sixty processes one after the other: seconds where nothing else runs
 _FORKS = """
 import json, os, sys, traceback
-from symphony.cli import main
+from symphony.cli.main import main
 kind = sys.argv[1]
 for given in json.load(sys.stdin):
     print("$ symphony", *given, file=sys.stderr, flush=True)

@@ -391,7 +391,7 @@ async def test_a_bug_while_reloading_leaves_the_daemon_and_what_is_in_force(
     project.workflow()
     async with serving(project) as served:
         await served.watcher.until_seen(Polled)
-        monkeypatch.setattr("symphony.daemon.service.bind", broken)
+        monkeypatch.setattr("symphony.daemon.service.build_context", broken)
         with capture_logs() as logs:
             await to_thread.run_sync(lambda: project.workflow(agent={"max_turns": 3}))
             await to_thread.run_sync(lambda: project.issue("SYM-1", [*WORK, DONE]))

@@ -242,7 +242,7 @@ def test_no_answer_raises_anything_but_a_tracker_error(kind: str, rounds: Rounds
             lambda: tracker.who_may_answer(ids[0], ["1", "x"]),
             lambda: tracker.put_comment(ids[0], "text", key="0" * 32, comment_id=None),
             lambda: tracker.move_issue(ids[0], desk.doing),
-            tracker.look,
+            tracker.account_info,
         )
         for attempt in attempts:
             with suppress(TrackerError):

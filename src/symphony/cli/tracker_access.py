@@ -22,8 +22,8 @@ from symphony.domain import Category, Failure, Issue, SymphonyError, normalise_s
 from symphony.observability.logs import configure
 from symphony.processes.local import LocalHost
 from symphony.trackers.base import (
+    AccountCapability,
     AccountInfo,
-    CheckingCapability,
     CommentCapability,
     MovingCapability,
     TrackerError,
@@ -98,7 +98,7 @@ def _seen(issue: Issue) -> SeenIssue:
 async def look_at(bound: RuntimeContext) -> Look:
     """Ask the tracker of a workflow. Raises `TrackerError`: no answer, or the credential is refused."""
     tracker = bound.tracker
-    seen = await tracker.look() if isinstance(tracker, CheckingCapability) else None
+    seen = await tracker.account_info() if isinstance(tracker, AccountCapability) else None
     issues = await tracker.fetch_issues_by_states(bound.active_states)
     skipped = skipped_by(tracker)
     states = tuple(_states(bound, seen))
@@ -119,7 +119,7 @@ async def look_at(bound: RuntimeContext) -> Look:
 def _limits(bound: RuntimeContext) -> Iterator[ServiceLimit]:
     if isinstance(bound.tracker, RemoteTracker):
         now_ms = wall_ms()
-        for left in bound.tracker.traffic().left:
+        for left in bound.tracker.traffic().quota:
             wait_ms = max(0, left.reset_ms - now_ms)
             yield ServiceLimit(
                 name=left.name, limit=left.limit, remaining=left.remaining, resets_in_ms=wait_ms
@@ -264,8 +264,8 @@ async def _find(bound: RuntimeContext, name: str) -> Issue:
     if _ID.fullmatch(name.strip()) and (found := await _by_id(bound, name.strip())):
         return found
     others = dict.fromkeys(bound.terminal_states)
-    if isinstance(bound.tracker, CheckingCapability):
-        others |= dict.fromkeys((await bound.tracker.look()).states)
+    if isinstance(bound.tracker, AccountCapability):
+        others |= dict.fromkeys((await bound.tracker.account_info()).states)
     rest = [state for state in others if state not in bound.active_states]
     if found := await _listed(bound, rest, wanted):
         return found

@@ -17,7 +17,7 @@ from symphony.journal.model import CommentRecord, SkillsNote
 from symphony.scheduler import LONGEST_ANSWER, PostNote, Remark
 from symphony.skills import Severity, SkillSet
 from symphony.trackers.base import AnswerCapability, Comment, CommentCapability, Tracker
-from symphony.trackers.comments import Upserted, revise_comment, upsert_comment, written_since
+from symphony.trackers.comments import Upserted, replies_since, revise_comment, upsert_comment
 
 _TIMEOUT_S = 30.0
 _MAX_KNOWN: Final = 1_000
@@ -211,7 +211,7 @@ class Answers:
         if not isinstance(tracker, AnswerCapability):
             return (), ()
         async with self._few:
-            written = await written_since(
+            written = await replies_since(
                 tracker, note.issue.id, kind=note.kind, scope=scope_of(bound), occasion=note.occasion
             )
             if written is None:

@@ -20,7 +20,7 @@ from symphony.daemon.context import RuntimeContext
 from symphony.journal.model import CommentRecord
 from symphony.scheduler import Event, WakeAsked
 from symphony.trackers.registry import tracker_kind
-from symphony.trackers.webhooks import Delivery, HookRefusedError, Scheme
+from symphony.trackers.webhooks import Delivery, WebhookRejectedError, WebhookScheme
 
 GATHER_S = 0.5
 PAUSE_S = 4.5
@@ -76,14 +76,14 @@ class Webhooks:
             HookDeniedError: nothing of this tracker is taken, or there is no proof.
         """
         scheme, _ = self._scheme(tracker)
-        if scheme.handshake is not None and (word := headers.get(scheme.handshake)):
+        if scheme.handshake_header is not None and (word := headers.get(scheme.handshake_header)):
             if not _HANDSHAKE.fullmatch(word):
-                raise self._denied(HookRefusedError("webhook_body", "the handshake is malformed"))
+                raise self._denied(WebhookRejectedError("webhook_body", "the handshake is malformed"))
             _log.info("webhook_handshake", tracker=tracker)
-            return HookAnswer(status="handshake", code=200, headers={scheme.handshake: word})
+            return HookAnswer(status="handshake", code=200, headers={scheme.handshake_header: word})
         try:
-            scheme.expect(headers)
-        except HookRefusedError as error:
+            scheme.require_signature(headers)
+        except WebhookRejectedError as error:
             raise self._denied(error) from None
         return None
 
@@ -91,8 +91,8 @@ class Webhooks:
         """Take a delivery; what follows of it happens later. Raises `HookDeniedError`."""
         scheme, secret = self._scheme(tracker)
         try:
-            delivery = scheme.take(headers, body, secret=secret, now_ms=self._now_ms())
-        except HookRefusedError as error:
+            delivery = scheme.verify(headers, body, secret=secret, now_ms=self._now_ms())
+        except WebhookRejectedError as error:
             raise self._denied(error) from None
         if not self._is_new(delivery):
             _log.debug("webhook_repeated", tracker=tracker)
@@ -105,7 +105,7 @@ class Webhooks:
         _log.debug("webhook_accepted", tracker=tracker)
         return HookAnswer(status="accepted")
 
-    def _scheme(self, tracker: str) -> tuple[Scheme, str]:
+    def _scheme(self, tracker: str) -> tuple[WebhookScheme, str]:
         bound, secret = self._bound(), self._secret()
         if bound is not None and secret is not None and bound.settings.tracker.kind == tracker:
             scheme = tracker_kind(tracker).webhooks
@@ -121,16 +121,16 @@ class Webhooks:
         return None if found is None else found.reveal()
 
     def _is_new(self, delivery: Delivery) -> bool:
-        if any(name in self._seen for name in delivery.names):
+        if any(name in self._seen for name in delivery.keys):
             return False
-        for name in delivery.names:
+        for name in delivery.keys:
             self._seen[name] = None
         while len(self._seen) > MAX_SEEN:
             self._seen.popitem(last=False)
         return True
 
-    def _denied(self, error: HookRefusedError) -> HookDeniedError:
-        """Said in the log once a minute at most for each reason: anybody may knock, as often as they like."""
+    def _denied(self, error: WebhookRejectedError) -> HookDeniedError:
+        """Log a rejected delivery, at most once a minute for each reason, and return what the API answers."""
         now_ms = self._now_ms()
         if now_ms - self._told_ms.get(error.code, -_TELL_EVERY_MS) >= _TELL_EVERY_MS:
             self._told_ms[error.code] = now_ms

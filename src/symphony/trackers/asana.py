@@ -429,8 +429,8 @@ class AsanaFlows:
                 found.setdefault(name.strip(), gid)
         return found
 
-    def look(self) -> Flow[AccountInfo]:
-        """As `Flows.look`."""
+    def account_info(self) -> Flow[AccountInfo]:
+        """As `Flows.account_info`."""
         sections = yield from self._sections()
         answer = yield Request(endpoint="/users/me", path="/users/me")
         login = text(mapping(mapping(answer.body).get("data")).get("name"))

@@ -153,10 +153,10 @@ class AccountInfo:
 
 
 @runtime_checkable
-class CheckingCapability(Protocol):
+class AccountCapability(Protocol):
     """Trackers that can tell who we are there and what there is, for `symphony tracker check`."""
 
-    async def look(self) -> AccountInfo:
+    async def account_info(self) -> AccountInfo:
         """Ask for it. Raises `TrackerError`."""
         ...
 

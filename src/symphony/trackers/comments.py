@@ -245,16 +245,16 @@ def _open_fence(text: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class Replies:
     """Comments since the question, oldest first: by people whose words are an answer, and by other people."""
 
     answers: tuple[Comment, ...] = ()
     others: tuple[Comment, ...] = ()
 
 
-async def written_since(
+async def replies_since(
     tracker: AnswerCapability, issue_id: str, *, kind: str, scope: str, occasion: str
-) -> Written | None:
+) -> Replies | None:
     """The comments below the one that asks, which has this kind, scope and occasion; `None` if it is missing.
 
     Raises:
@@ -272,7 +272,7 @@ async def written_since(
     unknown = {one.author_key for one in found if one.may_answer is None and not one.mine}
     known = await tracker.who_may_answer(issue_id, sorted(unknown)) if unknown else frozenset[str]()
     heard = [one for one in found if one.may_answer or one.mine or one.author_key in known]
-    return Written(
+    return Replies(
         answers=tuple(heard),
         others=tuple(one for one in found if one not in heard),
     )

@@ -552,8 +552,8 @@ class ForgejoFlows:
             raise malformed(self.dialect, f"answered no list to {request.endpoint}")
         return answer.body
 
-    def look(self) -> Flow[AccountInfo]:
-        """As `Flows.look`."""
+    def account_info(self) -> Flow[AccountInfo]:
+        """As `Flows.account_info`."""
         config = self._config
         yield self._request(_ISSUES, "/issues", query=[("limit", "1")])
         login = yield from self._login()

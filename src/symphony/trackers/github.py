@@ -720,8 +720,8 @@ class GithubFlows:
                 return records
             request = Request(endpoint=endpoint, path=following, conditional=True)
 
-    def look(self) -> Flow[AccountInfo]:
-        """As `Flows.look`."""
+    def account_info(self) -> Flow[AccountInfo]:
+        """As `Flows.account_info`."""
         config = self._config
         yield self._request("/repos/{}/issues", "/issues", query=[("per_page", "1")])
         login = yield from self._login()

@@ -444,8 +444,8 @@ class GitlabFlows:
             else:
                 return records
 
-    def look(self) -> Flow[AccountInfo]:
-        """As `Flows.look`."""
+    def account_info(self) -> Flow[AccountInfo]:
+        """As `Flows.account_info`."""
         config = self._config
         yield Request(endpoint=_ISSUES, path=f"{config.path}/issues", query=[("per_page", "1")])
         _, login = yield from self._account()

@@ -409,8 +409,8 @@ class JiraFlows:
     def _read(self, record: Any) -> Issue:
         return issue_of(record, terminal=self._terminal, pages=self._config.pages)
 
-    def look(self) -> Flow[AccountInfo]:
-        """As `Flows.look`."""
+    def account_info(self) -> Flow[AccountInfo]:
+        """As `Flows.account_info`."""
         project = self._config.project
         path = f"{_API}/project/{project}/statuses"
         answer = yield Request(endpoint=f"{_API}/project/{{}}/statuses", path=path)

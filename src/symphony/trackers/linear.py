@@ -407,7 +407,7 @@ class LinearFlows:
         variables = {"slugs": self._slugs, "states": list(states)}
         records = yield from self._pages("SymphonyIssues", variables, field="issues", first=PAGE)
         if not records and not self._project_seen:
-            yield from self.look()
+            yield from self.account_info()
         self._project_seen = True
         read = yield from self._reader(records)
         found = listing(self.dialect.service, records, read)
@@ -494,8 +494,8 @@ class LinearFlows:
             self._me = me
         return self._me
 
-    def look(self) -> Flow[AccountInfo]:
-        """As `Flows.look`. Raises `TrackerError` where there is no such project."""
+    def account_info(self) -> Flow[AccountInfo]:
+        """As `Flows.account_info`. Raises `TrackerError` where there is no such project."""
         data = yield from graphql(self.dialect, _ask("SymphonyLook", {"slugs": self._slugs}))
         projects = items(mapping(data.get("projects")).get("nodes"))
         if not projects:

@@ -27,7 +27,7 @@ from symphony.domain import (
 )
 from symphony.trackers.base import AccountInfo, Comment, ConfigProblem, TrackerConfigError, TrackerError
 from symphony.trackers.fields import MalformedRecordError, tidy
-from symphony.trackers.registry import Place, States, TrackerKind
+from symphony.trackers.registry import States, TrackerContext, TrackerKind
 
 # From a record, which is a map like one of a provider's answers, to an issue (DM1-DM9, TR4). Pure.
 #
@@ -351,7 +351,7 @@ class MemoryTracker:
         self._created[issue_id, key] = name
         return name
 
-    # --- MovingCapability, CheckingCapability ------------------------------------------------------------
+    # --- MovingCapability, AccountCapability ------------------------------------------------------------
 
     async def move_issue(self, issue_id: str, state: str) -> str:
         """As `move`, for the daemon; returns the state that the record has then. Raises `TrackerError`."""
@@ -359,7 +359,7 @@ class MemoryTracker:
         self.move(issue_id, state)
         return str(self._records[issue_id]["state"])
 
-    async def look(self) -> AccountInfo:
+    async def account_info(self) -> AccountInfo:
         """No states are named: any name is one."""
         await anyio.lowlevel.checkpoint()
         return AccountInfo(login=None, scope="this process", states=())
@@ -411,11 +411,11 @@ class _MemoryKind(TrackerKind):
     tools = ("memory_move",)
 
     @override
-    def create(self, settings: TrackerSettings, place: Place) -> MemoryTracker:
+    def create(self, settings: TrackerSettings, context: TrackerContext) -> MemoryTracker:
         return MemoryTracker(issues_of(settings.provider))
 
     @override
-    def states(self, settings: TrackerSettings, place: Place) -> States:
+    def states(self, settings: TrackerSettings, context: TrackerContext) -> States:
         issues_of(settings.provider)
         active, terminal = settings.active_states, settings.terminal_states
         return States(

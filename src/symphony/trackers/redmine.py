@@ -449,8 +449,8 @@ class RedmineFlows:
         self._me = str(number), login
         return self._me
 
-    def look(self) -> Flow[AccountInfo]:
-        """As `Flows.look`."""
+    def account_info(self) -> Flow[AccountInfo]:
+        """As `Flows.account_info`."""
         _, login = yield from self._who()
         path = f"/projects/{self._config.project}.json"
         body = mapping((yield Request(endpoint="/projects/{}.json", path=path)).body)

@@ -13,11 +13,11 @@ from symphony.adapters import Adapters
 from symphony.config import TrackerSettings, did_you_mean_one_of
 from symphony.domain import Blame, Category, Failure, SymphonyError
 from symphony.trackers.base import Tracker, TrackerError
-from symphony.trackers.webhooks import Scheme
+from symphony.trackers.webhooks import WebhookScheme
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class TrackerContext:
     """Where a workflow stands.
 
     Attributes:
@@ -50,10 +50,10 @@ class TrackerKind(ABC):
     provider_keys: tuple[str, ...] = ()
     secret_names: frozenset[str] = frozenset()
     tools: tuple[str, ...] = ()
-    webhooks: Scheme | None = None
+    webhooks: WebhookScheme | None = None
 
     @abstractmethod
-    def create(self, settings: TrackerSettings, place: Place) -> Tracker:
+    def create(self, settings: TrackerSettings, context: TrackerContext) -> Tracker:
         """Make the tracker; asks nothing of the service.
 
         Raises:
@@ -61,7 +61,7 @@ class TrackerKind(ABC):
         """
 
     @abstractmethod
-    def states(self, settings: TrackerSettings, place: Place) -> States:
+    def states(self, settings: TrackerSettings, context: TrackerContext) -> States:
         """The states of the settings, or the kind's own where none are set; judges all settings.
 
         Raises:
@@ -112,9 +112,9 @@ def create_tracker(settings: TrackerSettings, *, base_dir: Path, environment: Ma
         TrackerConfigError: `invalid_tracker_config`, with every key that does not fit.
         AdapterError: `broken_adapter`.
     """
-    kind, place = tracker_kind(settings.kind), Place(base_dir=base_dir, environment=environment)
+    kind, context = tracker_kind(settings.kind), TrackerContext(base_dir=base_dir, environment=environment)
     try:
-        made = kind.create(settings, place)
+        made = kind.create(settings, context)
         if not isinstance(made, Tracker):
             raise TypeError(f"{type(made).__name__} is no symphony.trackers.base.Tracker")  # noqa: TRY301 - told below, as any fault of an adapter is
     except SymphonyError:
@@ -134,9 +134,9 @@ def with_default_states(
     Raises:
         TrackerError: as `create_tracker`.
     """
-    kind, place = tracker_kind(settings.kind), Place(base_dir=base_dir, environment=environment)
+    kind, context = tracker_kind(settings.kind), TrackerContext(base_dir=base_dir, environment=environment)
     try:
-        states = kind.states(settings, place)
+        states = kind.states(settings, context)
         return settings.model_copy(
             update={"active_states": states.active, "terminal_states": states.terminal}
         )

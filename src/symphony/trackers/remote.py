@@ -30,8 +30,8 @@ from symphony.trackers.http import (
     Transport,
     wall_ms,
 )
-from symphony.trackers.registry import Place, States, TrackerKind
-from symphony.trackers.webhooks import Scheme
+from symphony.trackers.registry import States, TrackerContext, TrackerKind
+from symphony.trackers.webhooks import WebhookScheme
 
 _LOG = structlog.get_logger(__name__)
 _C = TypeVar("_C", bound="RemoteConfig")
@@ -106,7 +106,7 @@ class Flows(Protocol):
         """Give an issue another state, and return the state that was read back."""
         ...
 
-    def look(self) -> Flow[AccountInfo]:
+    def account_info(self) -> Flow[AccountInfo]:
         """Who we are there, what is in scope, and which states there are; for `symphony tracker check`."""
         ...
 
@@ -133,15 +133,15 @@ class RemoteKind(TrackerKind, Generic[_C]):
     tools: tuple[str, ...]
     configure: Callable[[TrackerSettings, Mapping[str, str]], _C]
     flows: Callable[[_C], Flows]
-    webhooks: Scheme | None = None
+    webhooks: WebhookScheme | None = None
 
     @override
-    def create(self, settings: TrackerSettings, place: Place) -> "RemoteTracker":
-        return self.connect(settings, place.environment)
+    def create(self, settings: TrackerSettings, context: TrackerContext) -> "RemoteTracker":
+        return self.connect(settings, context.environment)
 
     @override
-    def states(self, settings: TrackerSettings, place: Place) -> States:
-        config = self.configure(settings, place.environment)
+    def states(self, settings: TrackerSettings, context: TrackerContext) -> States:
+        config = self.configure(settings, context.environment)
         return States(active=config.active, terminal=config.terminal)
 
     def connect(
@@ -333,7 +333,7 @@ class RemoteTracker:
             raise
         return target
 
-    # --- MovingCapability, CheckingCapability, TrafficCapability -----------------------------------------
+    # --- MovingCapability, AccountCapability, TrafficCapability -----------------------------------------
 
     async def move_issue(self, issue_id: str, state: str) -> str:
         """Give an issue another state; returns what the service says it has then.
@@ -349,9 +349,9 @@ class RemoteTracker:
             raise not_moved(self.flows.dialect.service, issue_id, wanted=state, found=found)
         return found
 
-    async def look(self) -> AccountInfo:
+    async def account_info(self) -> AccountInfo:
         """Who we are there and what there is. Raises `TrackerError`."""
-        return await self.http.run(self.flows.look(), purpose=Purpose.REFRESH)
+        return await self.http.run(self.flows.account_info(), purpose=Purpose.REFRESH)
 
     def traffic(self) -> Traffic:
         """What was spent so far and what is left."""

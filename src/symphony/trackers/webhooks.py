@@ -27,7 +27,7 @@ LONG_MS = 300_000
 _STANDARD_KEY = "whsec_"
 
 
-class HookRefusedError(Exception):
+class WebhookRejectedError(Exception):
     """A delivery that is not taken; `code` is stable, the text is for people and repeats nothing of it."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -37,7 +37,7 @@ class HookRefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class CommentRef:
     """A comment that a delivery is about: its id, and its text where the delivery holds it."""
 
     id: str
@@ -49,13 +49,13 @@ class Delivery:
     """One delivery whose signature is right.
 
     Attributes:
-        names: by which the same delivery is known when it comes again; any of them is enough.
+        keys: by which the same delivery is known when it comes again; any of them is enough.
         comments: the comments that it is about.
         more: whether it is about anything besides comments.
     """
 
-    names: tuple[str, ...]
-    comments: tuple[Said, ...] = ()
+    keys: tuple[str, ...]
+    comments: tuple[CommentRef, ...] = ()
     more: bool = False
 
     def is_news(self, ours: Callable[[str], bool]) -> bool:
@@ -66,43 +66,43 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scheme:
+class WebhookScheme:
     """How one service sends.
 
     Attributes:
         proofs: headers of which one must be there, or the body is not even read.
-        prove: raises `HookRefusedError` unless the delivery is the service's own; takes headers, raw body,
+        prove: raises `WebhookRejectedError` unless the service sent the delivery; takes headers, raw body,
             its decoded JSON, the secret, and Unix time in ms.
         delivery: the header that names a delivery.
         read: comments, and whether there is more, of the decoded body and the headers.
-        handshake: a header by which the service asks to be answered with the same header, once.
+        handshake_header: a header by which the service asks to be answered with the same header, once.
     """
 
     proofs: tuple[str, ...]
     prove: Callable[[Headers, bytes, Any, str, int], None]
     delivery: tuple[str, ...]
-    read: Callable[[Headers, Any], tuple[tuple[Said, ...], bool]]
-    handshake: str | None = None
+    read: Callable[[Headers, Any], tuple[tuple[CommentRef, ...], bool]]
+    handshake_header: str | None = None
 
-    def expect(self, headers: Headers) -> None:
-        """Raise `HookRefusedError` for a delivery that shows no proof at all."""
+    def require_signature(self, headers: Headers) -> None:
+        """Raise `WebhookRejectedError` for a delivery that shows no proof at all."""
         if not any(headers.get(name) for name in self.proofs):
-            raise HookRefusedError("webhook_unsigned", "the delivery carries no signature")
+            raise WebhookRejectedError("webhook_unsigned", "the delivery carries no signature")
 
-    def take(self, headers: Headers, body: bytes, *, secret: str, now_ms: int) -> Delivery:
-        """Prove and read a delivery. Raises `HookRefusedError`."""
+    def verify(self, headers: Headers, body: bytes, *, secret: str, now_ms: int) -> Delivery:
+        """Prove and read a delivery. Raises `WebhookRejectedError`."""
         try:
             decoded = msgspec.json.decode(body)
         except UNREADABLE:
             decoded = None
         self.prove(headers, body, decoded, secret, now_ms)
         if not isinstance(decoded, dict):
-            raise HookRefusedError("webhook_body", "the body is no JSON object; let it be sent as JSON")
+            raise WebhookRejectedError("webhook_body", "the body is no JSON object; let it be sent as JSON")
         comments, more = self.read(headers, decoded)
         ids = (headers.get(name, "")[:200] for name in self.delivery)
         digest = hashlib.sha256(body).hexdigest()
         return Delivery(
-            names=(f"body {digest}", *(f"id {name}" for name in ids if name)), comments=comments, more=more
+            keys=(f"body {digest}", *(f"id {name}" for name in ids if name)), comments=comments, more=more
         )
 
 
@@ -121,14 +121,14 @@ def _same(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode(), wanted.encode())
 
 
-def _forged() -> HookRefusedError:
-    return HookRefusedError("webhook_signature", "the signature is not that of tracker.webhook_secret")
+def _forged() -> WebhookRejectedError:
+    return WebhookRejectedError("webhook_signature", "the signature is not that of tracker.webhook_secret")
 
 
 def _fresh(sent_ms: int | None, now_ms: int, limit_ms: int) -> None:
     if sent_ms is None or abs(now_ms - sent_ms) > limit_ms:
         message = f"the delivery was not sent within the last {limit_ms // 1000} s; is the clock right?"
-        raise HookRefusedError("webhook_stale", message)
+        raise WebhookRejectedError("webhook_stale", message)
 
 
 def _prove_linear(headers: Headers, body: bytes, decoded: Any, secret: str, now_ms: int) -> None:
@@ -176,18 +176,18 @@ def _prove_forgejo(headers: Headers, body: bytes, _: Any, secret: str, __: int) 
 # --- what it is about ------------------------------------------------------------------------------------
 
 
-def _comment(record: Any, key: str) -> Said:
+def _comment(record: Any, key: str) -> CommentRef:
     value = mapping(record)
-    return Said(id=str(value.get("id", "")), body=text(value.get(key)))
+    return CommentRef(id=str(value.get("id", "")), body=text(value.get(key)))
 
 
-def _read_linear(_: Headers, body: Any) -> tuple[tuple[Said, ...], bool]:
+def _read_linear(_: Headers, body: Any) -> tuple[tuple[CommentRef, ...], bool]:
     if body.get("type") == "Comment":
         return (_comment(body.get("data"), "body"),), False
     return (), True
 
 
-def _read_github(headers: Headers, body: Any) -> tuple[tuple[Said, ...], bool]:
+def _read_github(headers: Headers, body: Any) -> tuple[tuple[CommentRef, ...], bool]:
     match headers.get("x-github-event"):
         case "issue_comment":
             return (_comment(body.get("comment"), "body"),), False
@@ -195,27 +195,27 @@ def _read_github(headers: Headers, body: Any) -> tuple[tuple[Said, ...], bool]:
             return (), event != "ping"
 
 
-def _read_gitlab(_: Headers, body: Any) -> tuple[tuple[Said, ...], bool]:
+def _read_gitlab(_: Headers, body: Any) -> tuple[tuple[CommentRef, ...], bool]:
     if body.get("object_kind") == "note":
         return (_comment(body.get("object_attributes"), "note"),), False
     return (), True
 
 
-def _read_jira(_: Headers, body: Any) -> tuple[tuple[Said, ...], bool]:
+def _read_jira(_: Headers, body: Any) -> tuple[tuple[CommentRef, ...], bool]:
     """A comment comes as an event of its own, and as an update of its issue that changes nothing else."""
     if "comment" in body and not body.get("changelog"):
         return (_comment(body["comment"], "body"),), False
     return (), True
 
 
-def _read_asana(_: Headers, body: Any) -> tuple[tuple[Said, ...], bool]:
+def _read_asana(_: Headers, body: Any) -> tuple[tuple[CommentRef, ...], bool]:
     """Many events at once, or none: a heartbeat."""
     resources = [mapping(mapping(event).get("resource")) for event in items(body.get("events"))]
     stories = [one for one in resources if one.get("resource_type") == "story"]
-    return tuple(Said(id=str(one.get("gid", ""))) for one in stories), len(stories) < len(resources)
+    return tuple(CommentRef(id=str(one.get("gid", ""))) for one in stories), len(stories) < len(resources)
 
 
-def _read_forgejo(headers: Headers, body: Any) -> tuple[tuple[Said, ...], bool]:
+def _read_forgejo(headers: Headers, body: Any) -> tuple[tuple[CommentRef, ...], bool]:
     if (headers.get("x-forgejo-event") or headers.get("x-gitea-event")) == "issue_comment":
         return (_comment(body.get("comment"), "body"),), False
     return (), True
@@ -223,32 +223,32 @@ def _read_forgejo(headers: Headers, body: Any) -> tuple[tuple[Said, ...], bool]:
 
 # --- what each service does; a kind of tracker names its own ---------------------------------------------
 
-LINEAR = Scheme(
+LINEAR = WebhookScheme(
     proofs=("linear-signature",), prove=_prove_linear, delivery=("linear-delivery",), read=_read_linear
 )
-GITHUB = Scheme(
+GITHUB = WebhookScheme(
     proofs=("x-hub-signature-256",), prove=_prove_github, delivery=("x-github-delivery",), read=_read_github
 )
-GITLAB = Scheme(
+GITLAB = WebhookScheme(
     proofs=("x-gitlab-token", "webhook-signature"),
     prove=_prove_gitlab,
     delivery=("webhook-id", "idempotency-key"),
     read=_read_gitlab,
 )
-JIRA = Scheme(
+JIRA = WebhookScheme(
     proofs=("x-hub-signature",),
     prove=_prove_jira,
     delivery=("x-atlassian-webhook-identifier",),
     read=_read_jira,
 )
-ASANA = Scheme(
+ASANA = WebhookScheme(
     proofs=("x-hook-signature",),
     prove=_prove_asana,
     delivery=(),
     read=_read_asana,
-    handshake="x-hook-secret",
+    handshake_header="x-hook-secret",
 )
-FORGEJO = Scheme(
+FORGEJO = WebhookScheme(
     proofs=_FORGES,
     prove=_prove_forgejo,
     delivery=("x-forgejo-delivery", "x-gitea-delivery"),

@@ -9,7 +9,7 @@ from typing_extensions import override
 from symphony.config import TrackerSettings
 from symphony.domain import Blame, Category, Failure, Issue, ToolResult, ToolSpec, normalise_state
 from symphony.trackers.base import ConfigProblem, TrackerConfigError, TrackerError
-from symphony.trackers.registry import Place, States, TrackerKind
+from symphony.trackers.registry import States, TrackerContext, TrackerKind
 
 DONE = ToolSpec(
     name="lines_done",
@@ -70,22 +70,22 @@ class LinesKind(TrackerKind):
     tools = (DONE.name,)
 
     @override
-    def create(self, settings: TrackerSettings, place: Place) -> LinesTracker:
-        return LinesTracker(_file(settings, place))
+    def create(self, settings: TrackerSettings, context: TrackerContext) -> LinesTracker:
+        return LinesTracker(_file(settings, context))
 
     @override
-    def states(self, settings: TrackerSettings, place: Place) -> States:
-        _file(settings, place)
+    def states(self, settings: TrackerSettings, context: TrackerContext) -> States:
+        _file(settings, context)
         return States(
             active=("Todo",) if settings.active_states is None else settings.active_states,
             terminal=("Done",) if settings.terminal_states is None else settings.terminal_states,
         )
 
 
-def _file(settings: TrackerSettings, place: Place) -> anyio.Path:
+def _file(settings: TrackerSettings, context: TrackerContext) -> anyio.Path:
     name = settings.provider.get("file", "issues.txt")
     if isinstance(name, str) and name:
-        return anyio.Path(place.base_dir / name)
+        return anyio.Path(context.base_dir / name)
     failure = Failure(
         category=Category.INVALID_TRACKER_CONFIG,
         blame=Blame.CONFIG,

@@ -80,7 +80,7 @@ async def test_all_pages_are_read(github: EmulatedGithub, provider: dict[str, An
     assert [issue.id for issue in found] == numbers
     assert {(issue.state, issue.labels) for issue in found} == {("Todo", ("status:todo", "bug"))}
     assert [issue.id for issue in await tracker.fetch_issues_by_ids([numbers[-1], "999"])] == [numbers[-1]]
-    sighting = await tracker.look()
+    sighting = await tracker.account_info()
     assert (sighting.login, sighting.scope) == ("symphony-bot", f"{OWNER}/{REPO}")
 
 

@@ -111,7 +111,7 @@ async def test_keys_and_names_that_are_wrong_are_failures_also_where_everybody_m
     with pytest.raises(TrackerError, match="no state 'Doing'") as caught:
         await tracker_of(redmine, key).fetch_issues_by_states(["New", "Doing"])
     assert "In Progress" in str(caught.value.failure.hint)
-    seen = await tracker_of(redmine, key).look()
+    seen = await tracker_of(redmine, key).account_info()
     assert (seen.scope, seen.states[:2]) == (redmine.project, ("New", "In Progress"))
 
 

@@ -58,7 +58,7 @@ async def test_a_move_to_completed_completes_the_task() -> None:
     issue_id = desk.put(1)
     assert await desk.tracker.move_issue(issue_id, "Completed") == "completed"
     assert desk.vendor.records[issue_id].fields["completed"] is True
-    assert (await desk.tracker.look()).states == (*SECTIONS, "completed")
+    assert (await desk.tracker.account_info()).states == (*SECTIONS, "completed")
 
 
 async def test_what_is_no_task_or_has_no_section_is_told() -> None:

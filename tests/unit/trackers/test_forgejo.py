@@ -78,7 +78,7 @@ async def test_open_and_closed_need_no_labels() -> None:
     assert await desk.tracker.move_issue("1", "closed") == "closed"
     assert await desk.tracker.move_issue("1", "open") == "open"
     assert desk.vendor.records[1].labels == ["status/open", "Bug"], "labels mean nothing here"
-    assert (await desk.tracker.look()).states == ("open", "closed")
+    assert (await desk.tracker.account_info()).states == ("open", "closed")
     with pytest.raises(TrackerError) as caught:
         await desk.tracker.move_issue("1", "Done")
     assert caught.value.failure.hint == "states: open, closed"

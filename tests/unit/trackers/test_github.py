@@ -80,7 +80,7 @@ async def test_a_state_that_only_has_a_label_is_one_to_move_to() -> None:
     desk.put(1)
     assert await tracker.move_issue("1", "human review") == "Human Review"
     assert desk.vendor.records[1].labels == ["needs-review"]
-    assert "Human Review" in (await tracker.look()).states
+    assert "Human Review" in (await tracker.account_info()).states
     with pytest.raises(TrackerError) as caught:
         await desk.tracker.move_issue("1", "Human Review")
     assert "Todo, In Progress, Done, open, closed" in str(caught.value.failure.hint)
@@ -115,7 +115,7 @@ async def test_open_and_closed_are_the_states_of_the_reference() -> None:
     assert sorted(await listed(desk, "open", "closed")) == ["1", "2"]
     assert await desk.tracker.move_issue("1", "closed") == "closed"
     assert await desk.tracker.move_issue("1", "open") == "open"
-    assert (await desk.tracker.look()).states == ("open", "closed")
+    assert (await desk.tracker.account_info()).states == ("open", "closed")
 
 
 async def test_a_move_to_open_takes_the_status_labels_away_and_no_others() -> None:
@@ -216,7 +216,7 @@ async def test_a_project_that_is_not_there_is_a_failure(data: Mapping[str, Any])
         await listed(desk)
     assert caught.value.failure.status == 404
     with pytest.raises(TrackerError):
-        await desk.tracker.look()
+        await desk.tracker.account_info()
 
 
 async def test_the_scope_of_the_tool_is_kept() -> None:

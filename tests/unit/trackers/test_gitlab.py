@@ -104,7 +104,7 @@ async def test_opened_and_closed_are_the_states_of_the_reference() -> None:
     assert await listed(desk, "Todo") == {}
     assert await moved(desk, "closed") == ("closed", ["workflow::done"])
     assert await moved(desk, "opened") == ("opened", ["workflow::done"])
-    assert (await desk.tracker.look()).states == ("opened", "closed")
+    assert (await desk.tracker.account_info()).states == ("opened", "closed")
 
 
 @pytest.mark.asyncio

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from symphony.trackers.base import AccountInfo, CheckingCapability, MovingCapability, TrackerError
+from symphony.trackers.base import AccountCapability, AccountInfo, MovingCapability, TrackerError
 from symphony.trackers.markdown import BoardConfig, MarkdownTracker
 from symphony.trackers.memory import MemoryTracker
 
@@ -18,7 +18,7 @@ RECORD = {"id": "M-1", "title": "One", "state": "Todo", "dispatchable": True}
 async def test_both_offer_it() -> None:
     for kind in (MarkdownTracker, MemoryTracker):
         assert issubclass(kind, MovingCapability)
-        assert issubclass(kind, CheckingCapability)
+        assert issubclass(kind, AccountCapability)
 
 
 async def test_a_file_is_moved_and_read_back(tracker: MarkdownTracker, write: Write) -> None:
@@ -40,14 +40,16 @@ async def test_what_is_not_there_is_refused(
 async def test_a_board_tells_its_states(
     tracker: MarkdownTracker, config: BoardConfig, tmp_path: Path
 ) -> None:
-    assert await tracker.look() == AccountInfo(login=None, scope=str(config.path), states=config.states)
+    assert await tracker.account_info() == AccountInfo(
+        login=None, scope=str(config.path), states=config.states
+    )
     with pytest.raises(TrackerError):
-        await MarkdownTracker(BoardConfig(path=tmp_path / "none")).look()
+        await MarkdownTracker(BoardConfig(path=tmp_path / "none")).account_info()
 
 
 async def test_a_record_in_memory_goes_to_any_state() -> None:
     tracker = MemoryTracker([RECORD])
     assert await tracker.move_issue("M-1", "Anywhere") == "Anywhere"
-    assert (await tracker.look()).states == ()
+    assert (await tracker.account_info()).states == ()
     with pytest.raises(TrackerError):
         await tracker.move_issue("M-2", "Todo")

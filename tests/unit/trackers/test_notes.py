@@ -14,15 +14,15 @@ MARKER = "<!-- symphony:skills v1 key=00 fp=00 -->"
 
 
 def bodies(notes: CommentStore, issue_id: str = "SYM-1") -> list[str]:
-    return [note.body for note in notes.of(issue_id)[0]]
+    return [note.body for note in notes.read(issue_id)[0]]
 
 
 def mine(notes: CommentStore, issue_id: str = "SYM-1") -> list[str]:
-    return [note.id for note in notes.of(issue_id)[0] if note.key is not None]
+    return [note.id for note in notes.read(issue_id)[0] if note.key is not None]
 
 
 def test_an_issue_without_a_folder_has_no_comments(notes: CommentStore) -> None:
-    assert notes.of("SYM-1") == ([], [])
+    assert notes.read("SYM-1") == ([], [])
 
 
 def test_nothing_is_looked_for_below_a_folder_that_is_not_there(
@@ -36,7 +36,7 @@ def test_nothing_is_looked_for_below_a_folder_that_is_not_there(
 
     monkeypatch.setattr(os, "lstat", noted)
     monkeypatch.setattr(os, "listdir", lambda _: pytest.fail("listed"))
-    assert notes.of("SYM-1") == ([], [])
+    assert notes.read("SYM-1") == ([], [])
     assert looked == [folder / "SYM-1"]
 
 
@@ -51,7 +51,7 @@ def test_comments_that_are_removed_while_we_look_are_none(
         return listdir(place)
 
     monkeypatch.setattr(os, "listdir", late)
-    assert notes.of("SYM-1") == ([], [])
+    assert notes.read("SYM-1") == ([], [])
 
 
 def test_a_comment_is_a_file_that_people_can_read(notes: CommentStore, folder: Path) -> None:
@@ -153,7 +153,7 @@ def test_an_id_is_never_a_path(notes: CommentStore, issue_id: str) -> None:
     with pytest.raises(TrackerError):
         notes.add(issue_id, "x", author="ann")
     with pytest.raises(TrackerError):
-        notes.of(issue_id)
+        notes.read(issue_id)
 
 
 def test_comment_folders_that_are_links_are_refused(
@@ -179,7 +179,7 @@ def test_a_malformed_comment_is_a_problem_and_hides_no_other(notes: CommentStore
     )
     (place / ".symphony-0000000000000000.tmp").write_text("half", encoding="utf-8")
     (place / "picture.png").write_bytes(b"\x89")
-    found, problems = notes.of("SYM-1")
+    found, problems = notes.read("SYM-1")
     assert [(note.author, note.body) for note in found] == [("unknown", "no name"), ("ann", "x")]
     assert [str(problem.failure.where)[-12:] for problem in problems] == ["0000000.md:1", "0000001.md:1"]
 
@@ -188,10 +188,10 @@ def test_bounds_are_told(notes: CommentStore, monkeypatch: pytest.MonkeyPatch) -
     notes.add("SYM-1", "x", author="ann")
     monkeypatch.setattr(notes_module, "MAX_TOTAL_BYTES", 3)
     with pytest.raises(TrackerError, match="bytes of comments"):
-        notes.of("SYM-1")
+        notes.read("SYM-1")
     monkeypatch.setattr(notes_module, "MAX_NOTES", 0)
     with pytest.raises(TrackerError, match="1 comments"):
-        notes.of("SYM-1")
+        notes.read("SYM-1")
 
 
 def test_a_disk_that_fails_is_told(
@@ -211,13 +211,13 @@ def test_a_disk_that_fails_is_told(
             notes.add("SYM-1", "z", author="a")
         patch.setattr(files, "read", refuse)
         with pytest.raises(TrackerError, match="Read-only"):
-            notes.of("SYM-1")
+            notes.read("SYM-1")
     (folder / "SYM-2").write_text("a file in the way", encoding="utf-8")
     (folder / "SYM-3").mkdir()
     (folder / "SYM-3" / "comments").write_text("another one", encoding="utf-8")
     for issue_id in ("SYM-2", "SYM-3"):
         with pytest.raises(TrackerError, match="Not a directory"):
-            notes.of(issue_id)
+            notes.read(issue_id)
 
 
 def test_a_comment_that_changes_meanwhile_is_read_again(

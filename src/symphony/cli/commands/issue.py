@@ -59,7 +59,7 @@ from symphony.trackers.markdown import (
     BoardConfig,
     CommentStore,
     Draft,
-    Numbers,
+    IssueNumbers,
     Snapshot,
     StoredComment,
     author_name,
@@ -178,7 +178,7 @@ _PLACE = "symphony/numbers"
 _OF_A_TENANT = re.compile(r"-[0-9a-f]{8}")
 
 
-def numbers_of(board: Path, workflow: Path | None, environment: Mapping[str, str]) -> Numbers:
+def numbers_of(board: Path, workflow: Path | None, environment: Mapping[str, str]) -> IssueNumbers:
     """What is known of the numbers of a board, whose WORKFLOW.md is looked for above it if none is named.
 
     The highest one is kept in the git directory around the board, which linked worktrees share and nobody
@@ -193,7 +193,7 @@ def numbers_of(board: Path, workflow: Path | None, environment: Mapping[str, str
         names |= {*_of_workspaces(workflow, environment), *_of_journal(journal_of(workflow, environment))}
     names |= {name[: tail.start()] for name in names if (tail := _tail(name))}
     place = board if around is None or not os.access(around, os.W_OK) else around / _PLACE
-    return Numbers(folder=place, names=frozenset(names))
+    return IssueNumbers(folder=place, names=frozenset(names))
 
 
 def _tail(name: str) -> re.Match[str] | None:
@@ -521,7 +521,7 @@ def show(*, issue_id: str, as_json: bool, workflow: Path | None) -> None:
     """Show one issue with its description and comments."""
     board = open_board(workflow)
     found = board.find(issue_id)
-    notes, problems = CommentStore(board.config.comments, now=board.now).of(found.id)
+    notes, problems = CommentStore(board.config.comments, now=board.now).read(found.id)
     for problem in problems:
         warn(f"{problem.failure.where}: {problem.failure.message}")
     if as_json:

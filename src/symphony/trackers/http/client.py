@@ -293,8 +293,8 @@ class Traffic:
     unchanged: int
     retries: int
     throttled: int
-    left: tuple[QuotaRemaining, ...]
-    quiet_ms: int
+    quota: tuple[QuotaRemaining, ...]
+    paused_ms: int
 
 
 @dataclass(slots=True)
@@ -342,8 +342,8 @@ class Http:
             unchanged=counts.unchanged,
             retries=counts.retries,
             throttled=counts.throttled,
-            left=self.governor.left(),
-            quiet_ms=self.governor.quiet_ms(),
+            quota=self.governor.left(),
+            paused_ms=self.governor.quiet_ms(),
         )
 
     async def run(self, flow: Flow[_T], *, purpose: Purpose) -> _T:

@@ -1,6 +1,6 @@
 """The embedded board: one Markdown file per issue in a folder of the repository (kind `markdown`)."""
 
-from symphony.trackers.markdown.board import Board, Moved, Numbers, Snapshot
+from symphony.trackers.markdown.board import Board, IssueNumbers, MoveResult, Snapshot
 from symphony.trackers.markdown.comments import CommentStore, StoredComment
 from symphony.trackers.markdown.config import (
     DEFAULT_ACTIVE,
@@ -28,9 +28,9 @@ __all__ = [
     "BoardConfig",
     "CommentStore",
     "Draft",
+    "IssueNumbers",
     "MarkdownTracker",
-    "Moved",
-    "Numbers",
+    "MoveResult",
     "Snapshot",
     "StoredComment",
     "author_name",

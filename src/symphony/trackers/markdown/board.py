@@ -383,7 +383,7 @@ _MAX_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Numbers:
+class IssueNumbers:
     """The numbers of one board.
 
     Attributes:
@@ -436,7 +436,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class MoveResult:
     """A state change; `before` equals `after` when there was nothing to do."""
 
     issue_id: str
@@ -484,7 +484,7 @@ class Board:
             raise missing(f"there is no issue {issue_id!r} in {self.config.path} any more")
         return snapshot.issues[0]
 
-    def create(self, draft: Draft, numbers: Numbers | None = None) -> Issue:
+    def create(self, draft: Draft, numbers: IssueNumbers | None = None) -> Issue:
         """Write a new issue under the next number; two processes never get the same one.
 
         `numbers` tells which ones were given out before; without it only the board's folder does.
@@ -495,7 +495,7 @@ class Board:
         if not self.config.layout.can_create:
             raise refused(f"{self.config.path} is the board of another program", hint="`backlog task create`")
         data = self._rendered(draft)
-        numbers = numbers or Numbers(folder=self.config.path)
+        numbers = numbers or IssueNumbers(folder=self.config.path)
         try:
             with files.locked(self.config.path):
                 files.sweep(self.config.path)
@@ -505,7 +505,7 @@ class Board:
             raise unreachable(self.config.path, error) from error
         return self.find(issue_id)
 
-    def move(self, issue_id: str, state: str) -> Moved:
+    def move(self, issue_id: str, state: str) -> MoveResult:
         """Put an issue into another state; only the bytes of that value change.
 
         Raises:
@@ -525,7 +525,7 @@ class Board:
             raise missing(f"there is no issue {found!r} in {self.config.path} any more") from error
         except OSError as error:
             raise unreachable(path, error) from error
-        return Moved(issue_id=found, before=before, after=target)
+        return MoveResult(issue_id=found, before=before, after=target)
 
     def legal_state(self, text: str) -> str:
         """The configured spelling of a state. Raises `TrackerError` that lists the states."""
@@ -551,7 +551,7 @@ class Board:
             raise refused("the issue is larger than 1 MB", hint="put large material into the repository")
         return data
 
-    def _claim(self, data: bytes, numbers: Numbers) -> str:
+    def _claim(self, data: bytes, numbers: IssueNumbers) -> str:
         names = frozenset(path.name.removesuffix(".md") for path in self.config.path.iterdir())
         number = numbers.next(self.config.prefix, names)
         for candidate in range(number, number + _CREATE_ATTEMPTS):

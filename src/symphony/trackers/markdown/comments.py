@@ -66,7 +66,7 @@ class CommentStore:
         self.folder = folder
         self.now = now
 
-    def of(self, issue_id: str) -> tuple[list[StoredComment], list[TrackerError]]:
+    def read(self, issue_id: str) -> tuple[list[StoredComment], list[TrackerError]]:
         """All comments, oldest first, and why others could not be read.
 
         Their order is that of `created`, which tells what was said before a question from what was said to
@@ -117,7 +117,7 @@ class CommentStore:
         Raises:
             TrackerError: `note_id` is gone or not the daemon's, or the file cannot be written.
         """
-        mine = [note for note in self.of(issue_id)[0] if note.key is not None]
+        mine = [note for note in self.read(issue_id)[0] if note.key is not None]
         if note_id is None:
             note_id = next((note.id for note in mine if note.key == key), None)
         elif note_id not in {note.id for note in mine}:
@@ -173,7 +173,7 @@ class CommentStore:
 
     def _keyed(self, issue_id: str, key: str) -> str | None:
         """The comment with this key that another process made since we looked."""
-        return next((note.id for note in self.of(issue_id)[0] if note.key == key), None)
+        return next((note.id for note in self.read(issue_id)[0] if note.key == key), None)
 
     def _claim(self, place: Path, data: bytes, *, issue_id: str, author: str, key: str | None) -> str:
         for _ in range(_ATTEMPTS):

@@ -37,7 +37,7 @@ from symphony.trackers.markdown.document import (
     missing,
     timestamp,
 )
-from symphony.trackers.registry import Place, States, TrackerKind
+from symphony.trackers.registry import States, TrackerContext, TrackerKind
 from symphony.trackers.tools import MAX_STATE_CHARS, argument_problem, closed_schema
 
 # A hint whenever an issue file changed: a low-latency wake-up, never a source of truth.
@@ -217,7 +217,7 @@ def _comment(board: Board, notes: CommentStore, issue: Issue, body: str) -> Tool
 
 def _show(board: Board, notes: CommentStore, issue: Issue) -> ToolResult:
     now = board.find(issue.id)
-    written = notes.of(now.id)[0]
+    written = notes.read(now.id)[0]
     return ToolResult.of(
         {
             "id": now.id,
@@ -382,7 +382,7 @@ class MarkdownTracker:
 
         return await anyio.to_thread.run_sync(move, limiter=self._writers)
 
-    async def look(self) -> AccountInfo:
+    async def account_info(self) -> AccountInfo:
         """The folder and the states of the board. Raises `TrackerError` where it cannot be read."""
         await self._reading(self._board.store.listing)
         return AccountInfo(login=None, scope=str(self.config.path), states=self.config.states)
@@ -400,7 +400,7 @@ class MarkdownTracker:
 
     def _comments(self, issue_id: str) -> tuple[list[StoredComment], list[TrackerError]]:
         self._present(issue_id)
-        return self._notes.of(issue_id)
+        return self._notes.read(issue_id)
 
     def _present(self, issue_id: str) -> None:
         if issue_id not in self._board.store.listing().files:
@@ -440,19 +440,19 @@ class _MarkdownKind(TrackerKind):
     tools = ("board_show", "board_comment", "board_move")
 
     @override
-    def create(self, settings: TrackerSettings, place: Place) -> MarkdownTracker:
-        return MarkdownTracker(_config(settings, place))
+    def create(self, settings: TrackerSettings, context: TrackerContext) -> MarkdownTracker:
+        return MarkdownTracker(_config(settings, context))
 
     @override
-    def states(self, settings: TrackerSettings, place: Place) -> States:
-        config = _config(settings, place)
+    def states(self, settings: TrackerSettings, context: TrackerContext) -> States:
+        config = _config(settings, context)
         return States(active=config.active, terminal=config.terminal)
 
 
-def _config(settings: TrackerSettings, place: Place) -> BoardConfig:
+def _config(settings: TrackerSettings, context: TrackerContext) -> BoardConfig:
     return BoardConfig.of(
         settings.provider,
-        base_dir=place.base_dir,
+        base_dir=context.base_dir,
         active=settings.active_states,
         terminal=settings.terminal_states,
     )

@@ -6,7 +6,7 @@ import pytest
 
 from contract.desk import Desk
 from symphony.trackers.base import Comment
-from symphony.trackers.comments import AGENT_MARK, Written, is_marked, upsert_comment, written_since
+from symphony.trackers.comments import AGENT_MARK, Replies, is_marked, replies_since, upsert_comment
 
 pytestmark = pytest.mark.asyncio
 QUESTION: dict[str, str] = {"kind": "blocked", "scope": "s", "occasion": "d1-7"}
@@ -21,8 +21,8 @@ async def asked(desk: Desk) -> str:
     return issue_id
 
 
-async def written(desk: Desk, issue_id: str) -> Written:
-    found = await written_since(desk.another(), issue_id, **QUESTION)
+async def written(desk: Desk, issue_id: str) -> Replies:
+    found = await replies_since(desk.another(), issue_id, **QUESTION)
     assert found is not None
     return found
 
@@ -52,20 +52,20 @@ async def test_no_comment_of_the_daemon_answers(desk: Desk) -> None:
     await upsert_comment(desk.tracker, issue_id, kind="skills", scope="s", fingerprint="f", body="no answer")
     other = {**QUESTION, "occasion": "d1-9"}
     await upsert_comment(desk.tracker, issue_id, fingerprint="f", body="And the size?", **other)
-    assert await written(desk, issue_id) == Written()
+    assert await written(desk, issue_id) == Replies()
 
 
 async def test_a_question_that_is_not_on_the_issue_has_no_answers(desk: Desk) -> None:
     issue_id = desk.put(1)
     desk.say(1, "Blue", "writer")
-    assert await written_since(desk.tracker, issue_id, **QUESTION) is None
+    assert await replies_since(desk.tracker, issue_id, **QUESTION) is None
 
 
 async def test_while_nobody_wrote_one_look_costs_one_list(desk: Desk) -> None:
     issue_id = await asked(desk)
     await desk.tracker.list_comments(issue_id)
     before = len(desk.vendor.requests)
-    assert await written_since(desk.tracker, issue_id, **QUESTION) == Written()
+    assert await replies_since(desk.tracker, issue_id, **QUESTION) == Replies()
     since = [asked.path for asked in desk.vendor.requests[before:]]
     assert len([path for path in since if "/properties/" not in path]) == 1, "but for a site that hides marks"
 
@@ -82,4 +82,4 @@ async def test_what_an_agent_writes_by_the_raw_tool_is_marked_and_no_answer(desk
     assert newest.body.startswith(AGENT_MARK)
     assert is_marked(newest.body)
     assert "I am sure it is red" in newest.body
-    assert await written(desk, issue_id) == Written()
+    assert await written(desk, issue_id) == Replies()

@@ -9,7 +9,7 @@ from contract.vendor import Fault, Given
 from symphony.config import TrackerSettings
 from symphony.domain import Category, Issue
 from symphony.trackers.base import (
-    CheckingCapability,
+    AccountCapability,
     CommentCapability,
     MovingCapability,
     SkippingCapability,
@@ -131,14 +131,14 @@ async def test_an_issue_that_is_not_there_cannot_be_moved(desk: Desk) -> None:
 
 async def test_a_look_tells_who_we_are_and_what_there_is(desk: Desk) -> None:
     desk.put(1)
-    seen = await desk.tracker.look()
+    seen = await desk.tracker.account_info()
     assert seen.login
     assert seen.scope
     assert {state.lower() for state in seen.states} >= {desk.todo.lower(), desk.done.lower()}
 
 
 async def test_every_capability_is_there(desk: Desk) -> None:
-    for capability in (CommentCapability, MovingCapability, CheckingCapability, SkippingCapability):
+    for capability in (CommentCapability, MovingCapability, AccountCapability, SkippingCapability):
         assert isinstance(desk.tracker, capability)
 
 

@@ -35,7 +35,7 @@ PROCESS_TABLE = [name for name in vars(table.ProcessTable) if callable(getattr(t
 MAY_BLOCK = (
     ("subprocess.py", {"_execute_child"}),  # waits for exec, as every way to start a process does
     ("symphony/processes/table.py", set(PROCESS_TABLE)),  # /proc is memory
-    ("symphony/processes/cgroups.py", {"own_group", "members", "kill"}),  # so are control groups
+    ("symphony/processes/cgroups.py", {"own_cgroup", "members", "kill"}),  # so are control groups
     ("symphony/agents/codex/preflight.py", {"_check_home"}),  # once, before the first dispatch
     ("coverage/collector.py", {"lock_data"}),  # what measures us, when a thread is new
     ("tests/harness/project.py", {"symphony"}),  # a command that holds up none but itself

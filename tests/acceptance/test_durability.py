@@ -196,7 +196,7 @@ def test_a_stop_in_the_middle_of_making_a_workspace_leaves_nothing_behind(
         until(lambda: (project.root / "reached").exists() or None, daemon.log.read_text)
         daemon.signal(number)
         assert daemon.end() == 0, daemon.log.read_text()
-    assert LocalHost(instance=instance_of(project.state_dir)).find_left() == ()
+    assert LocalHost(instance=instance_of(project.state_dir)).find_survivors() == ()
     inner = project.workspaces / ".symphony"
     assert [path.name for name in ("staging", "records", "trash") for path in (inner / name).iterdir()] == []
     assert [path.name for path in project.workspaces.iterdir()] == [".symphony"]

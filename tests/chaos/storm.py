@@ -106,7 +106,7 @@ class Storm:
 
     def _life(self, number: int) -> None:
         self._more_issues()
-        left = self.host.find_left()
+        left = self.host.find_survivors()
         with self._daemon(number) as daemon:
             try:
                 daemon.wait_for("serving")
@@ -158,7 +158,7 @@ class Storm:
                 self.tally[f"agent: {what}"] += 1
 
     def _agents(self) -> list[int]:
-        ours = {one.pid for one in self.host.find_left()}
+        ours = {one.pid for one in self.host.find_survivors()}
         return sorted(process.pid for process in marked_processes() if process.pid in ours)
 
     def _end(self, daemon: Daemon, how: str, number: int) -> None:
@@ -174,7 +174,7 @@ class Storm:
         if "KILL" not in how:
             if code != 0:
                 self._complain(f"life {number} ended with {code} after {how}")
-            self._gone(self.host.find_left(), f"after {how} in life {number}")
+            self._gone(self.host.find_survivors(), f"after {how} in life {number}")
 
     def _wait_a_little(self, daemon: Daemon, seconds: float) -> None:
         with suppress(subprocess.TimeoutExpired):
@@ -187,7 +187,7 @@ class Storm:
         self.say(f"PROBLEM {what}")
 
     def _gone(self, ones: tuple[Identity, ...], where: str) -> None:
-        if alive := [one.pid for one in ones if self.host.alive(one)]:
+        if alive := [one.pid for one in ones if self.host.is_alive(one)]:
             self._complain(f"alive {where}: {alive}")
 
     def _check_log(self, daemon: Daemon, where: str) -> None:
@@ -212,7 +212,7 @@ class Storm:
         self._check_log(daemon, "in calm weather")
 
     def _look_through(self) -> None:
-        self._gone(self.host.find_left(), "at the end")
+        self._gone(self.host.find_survivors(), "at the end")
         self._check_journal("at the end")
         if overlaps := sorted(path.parent.name for path in self.witness.rglob("overlap-*")):
             self._complain(f"two agents at once: {overlaps}")

@@ -21,10 +21,10 @@ class AcpBench(SessionBench):
 
     settings: dict[str, Any] = field(kw_only=True)
 
-    def backend(self, *, around: Mapping[str, Any] | None = None, **settings: Any) -> AcpBackend:
+    def backend(self, *, context: Mapping[str, Any] | None = None, **settings: Any) -> AcpBackend:
         return AcpBackend(
             settings=AcpSettings(**{"read_timeout_ms": 30_000, **self.settings, **settings}),
-            around=self.surroundings(**{"secret_names": self.secret_names, **(around or {})}),
+            context=self.context(**{"secret_names": self.secret_names, **(context or {})}),
         )
 
     @asynccontextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 import anyio
 import anyio.lowlevel
 
-from symphony.agents.base import OwnSkillRoots
+from symphony.agents.base import AgentSkillRoots
 from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.operator import Order
@@ -44,7 +44,7 @@ async def nothing() -> None:
 class NoOwnSkills:
     """The part of an agent that looks for no skills on its own."""
 
-    own_skill_roots = OwnSkillRoots()
+    skill_roots = AgentSkillRoots()
 
 
 @dataclass

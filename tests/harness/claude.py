@@ -19,10 +19,10 @@ class ClaudeBench(SessionBench):
 
     command: str = field(kw_only=True)
 
-    def backend(self, *, around: Mapping[str, Any] | None = None, **settings: Any) -> ClaudeBackend:
+    def backend(self, *, context: Mapping[str, Any] | None = None, **settings: Any) -> ClaudeBackend:
         return ClaudeBackend(
             settings=ClaudeSettings(**{"command": self.command, "read_timeout_ms": 30_000, **settings}),
-            around=self.surroundings(**(around or {})),
+            context=self.context(**(context or {})),
         )
 
     @asynccontextmanager

@@ -77,8 +77,8 @@ class Player(SessionBench):
             assert self.faulty is not None
             given["command"] = self.faulty(faults)
         section = AGENT_SECTIONS[self.kind].model_validate(given)
-        around = self.surroundings(secret_names=frozenset({"LINEAR_API_KEY"}), grace_ms=grace_ms)
-        return create_backend(NamedAgent(name=self.kind, kind=self.kind, settings=section), around)
+        context = self.context(secret_names=frozenset({"LINEAR_API_KEY"}), grace_ms=grace_ms)
+        return create_backend(NamedAgent(name=self.kind, kind=self.kind, settings=section), context)
 
     def open(
         self,

@@ -9,7 +9,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 import symphony
-from symphony.agents.base import AgentSession, AskOwnSkills, BackendContext, Briefing, SessionRequest
+from symphony.agents.base import AgentSession, BackendContext, Briefing, ListAgentSkills, SessionRequest
 from symphony.agents.events import AgentEvent
 from symphony.domain import ToolResult, ToolSpec
 from symphony.processes.base import Identity
@@ -27,10 +27,10 @@ COMMENT = ToolSpec(
 )
 
 
-def briefed(briefing: Briefing) -> Callable[[AskOwnSkills], Awaitable[Briefing]]:
+def briefed(briefing: Briefing) -> Callable[[ListAgentSkills], Awaitable[Briefing]]:
     """What a session is told, ready when it is asked for."""
 
-    async def ready(_: AskOwnSkills) -> Briefing:
+    async def ready(_: ListAgentSkills) -> Briefing:
         return briefing
 
     return ready
@@ -95,7 +95,7 @@ class SessionBench:
         self.calls.append((name, dict(arguments)))
         return ToolResult.of({"ok": True, "echo": dict(arguments)})
 
-    def surroundings(self, **changes: Any) -> BackendContext:
+    def context(self, **changes: Any) -> BackendContext:
         """What a backend is made with; `secret_names` are of the request, unless somebody says otherwise."""
         values: dict[str, Any] = {
             "host": self.host,

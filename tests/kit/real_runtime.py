@@ -35,7 +35,7 @@ from kit.simulator.scenario import make_settings
 from kit.simulator.schedules import schedule
 from kit.simulator.session import Ending, Session, Turn
 from kit.virtual_time import run
-from symphony.agents.base import AgentError, Capabilities, OwnSkillRoots, SessionRequest, cannot_tell
+from symphony.agents.base import AgentError, AgentSkillRoots, Capabilities, SessionRequest, cannot_list_skills
 from symphony.agents.events import (
     Activity,
     AgentEvent,
@@ -683,7 +683,7 @@ class _Backend:
     capabilities = Capabilities(
         system_block_at_start=True, client_tools=True, absolute_usage=True, sandbox=True, resume=True
     )
-    own_skill_roots = OwnSkillRoots()
+    skill_roots = AgentSkillRoots()
 
     def __init__(self, daemon: _Daemon) -> None:
         self._daemon = daemon
@@ -695,7 +695,7 @@ class _Backend:
         issue_id = world.referee.books.live[request.run_id]
         script = world.planned[issue_id]
         await anyio.sleep(script.launch_ms / 1000)
-        await request.briefing(cannot_tell)
+        await request.briefing(cannot_list_skills)
         if script.launch_failure is not None:
             raise AgentError(script.launch_failure)
         process = _Process(issue_id, daemon.life, script)

@@ -1,7 +1,5 @@
 """What agents that are programs have in common: command, variables, home, isolation, start (AG1, AG20)."""
 
-import re
-import shlex
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -19,62 +17,13 @@ from symphony.agents.events import redact
 from symphony.agents.process import AgentProcess, Launch, shell_argv
 from symphony.config import AgentSection
 from symphony.domain import Blame, Category, Failure
-from symphony.processes.base import Completed, Host, Identity
-
-# The agent's program: is it there, asked of the login shell that would start it (AG1)?
-
-
-_TIMEOUT_MS = 10_000
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
-_WORD = re.compile(r"[A-Za-z0-9_@%+=:,.~/-]+")
-
-
-def program_of(command: str) -> str | None:
-    """The program that a shell command starts; null where only a shell could tell.
-
-    A path that is relative to a workspace cannot be looked up either: there is no workspace yet.
-    """
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        return None
-    names = [word for word in words if not _ASSIGNMENT.fullmatch(word) and word != "exec"]
-    first = names[0] if names else ""
-    if not _WORD.fullmatch(first) or ("/" in first and not first.startswith(("/", "~/"))):
-        return None
-    return first
-
-
-async def missing_program(program: Program, *, host: Host, environment: Mapping[str, str]) -> Failure | None:
-    """Why a program could not be started; None where it is there, or nobody can tell."""
-    name = program_of(program.command)
-    if name is None:
-        return None
-    argv = shell_argv(f"command -v {name} >&2", (), search_path=environment.get("PATH"))
-    try:
-        done = await host.run(
-            argv, env=child_environment(environment, run_id="check"), timeout_ms=_TIMEOUT_MS
-        )
-    except OSError:
-        return _missing("bash", program)
-    return None if done.exit_code == 0 or done.timed_out else _missing(name, program)
-
-
-def _missing(name: str, program: Program) -> Failure:
-    return Failure(
-        category=program.missing,
-        blame=Blame.CONFIG,
-        message=f"{program.key}: the login shell finds no program {name}",
-        retryable=False,
-        hint=program.hint,
-    )
-
+from symphony.processes.base import Completed, Identity
 
 S = TypeVar("S", bound=AgentSection)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class LaunchOptions:
     """What differs from process to process of one agent.
 
     Attributes:
@@ -100,7 +49,7 @@ class Start:
     readable: tuple[Path, ...] = ()
 
     @classmethod
-    def of(cls, request: SessionRequest, cwd: Path) -> "Start":
+    def for_session(cls, request: SessionRequest, cwd: Path) -> "LaunchOptions":
         """The start of a session."""
         return cls(
             run_id=request.run_id,
@@ -112,7 +61,7 @@ class Start:
         )
 
     @classmethod
-    def of_check(cls, run_id: str, place: Path) -> "Start":
+    def for_check(cls, run_id: str, place: Path) -> "LaunchOptions":
         """The start of a check in a directory of its own."""
         return cls(run_id=run_id, cwd=place, stderr_path=place / "stderr.log")
 
@@ -133,9 +82,9 @@ class ProcessBackend(AgentBackend, Generic[S]):
     missing: ClassVar[Category] = Category.AGENT_NOT_FOUND
     settings: S
 
-    def __init__(self, *, settings: S, around: BackendContext, name: str) -> None:
+    def __init__(self, *, settings: S, context: BackendContext, name: str) -> None:
         command = self.command_of(settings)
-        wrong = self.judge(settings, isolated=True).wrong
+        wrong = self.check_settings(settings, isolated=True).errors
         if wrong or command is None:
             told = "; ".join(f"{remark.key} {remark.problem}" for remark in wrong)
             raise AgentError(
@@ -147,12 +96,12 @@ class ProcessBackend(AgentBackend, Generic[S]):
                     hint="; ".join(remark.hint for remark in wrong) or None,
                 )
             )
-        super().__init__(settings=settings, around=around, name=name)
+        super().__init__(settings=settings, context=context, name=name)
         self.command = command
-        self.home = around.homes / name if settings.home == "private" else None
-        self.environ = around.environ
+        self.home = context.homes / name if settings.home == "private" else None
+        self.environ = context.environ
         if self.home is not None:
-            self.environ = {**at_home(around.environ, self.home), **self.home_variables(self.home)}
+            self.environ = {**at_home(context.environ, self.home), **self.home_variables(self.home)}
 
     # --- what a kind fills in -----------------------------------------------------------------------------
 
@@ -191,7 +140,7 @@ class ProcessBackend(AgentBackend, Generic[S]):
         Raises:
             AgentError: `state_directory`.
         """
-        private_home(self.around, self.name)
+        private_home(self.context, self.name)
 
     @property
     def state_paths(self) -> tuple[str, ...]:
@@ -221,7 +170,7 @@ class ProcessBackend(AgentBackend, Generic[S]):
         """What to do when the program is not there."""
         return self.install_hint_of(self.settings)
 
-    async def start(self, start: Start) -> AgentProcess:
+    async def start(self, start: LaunchOptions) -> AgentProcess:
         """Start one process; makes the private home where there is one.
 
         Whether the shell finds the program, only its first words tell.
@@ -230,7 +179,7 @@ class ProcessBackend(AgentBackend, Generic[S]):
             AgentError: `missing`: not even the shell can be started; `state_directory`: there can be no home.
         """
         env, secrets = await self._environment(start)
-        isolation = self.around.isolation
+        isolation = self.context.isolation
         if isolation is not None:
             writable = (*self.written_places(env), *start.writable)
             isolation = isolation.reaching(writable=writable, readable=start.readable)
@@ -245,7 +194,7 @@ class ProcessBackend(AgentBackend, Generic[S]):
             isolation=isolation,
         )
         try:
-            return await AgentProcess.start(self.around.host, launch, grace_ms=self.around.grace_ms)
+            return await AgentProcess.start(self.context.host, launch, grace_ms=self.context.grace_ms)
         except OSError as error:
             failure = Failure(
                 category=self.missing,
@@ -256,7 +205,7 @@ class ProcessBackend(AgentBackend, Generic[S]):
             raise AgentError(failure) from error
 
     @asynccontextmanager
-    async def running(self, start: Start) -> AsyncIterator[AgentProcess]:
+    async def running(self, start: LaunchOptions) -> AsyncIterator[AgentProcess]:
         """A process that is ended with all its descendants when the context is left. Raises as `start`."""
         process = await self.start(start)
         try:
@@ -281,18 +230,18 @@ class ProcessBackend(AgentBackend, Generic[S]):
             OSError: the shell cannot be started.
         """
         where = Path() if cwd is None else cwd
-        env, secrets = await self._environment(Start.of_check(run_id, where))
+        env, secrets = await self._environment(LaunchOptions.for_check(run_id, where))
         argv = shell_argv(command, secrets, search_path=env.get("PATH"), arguments=arguments)
-        return await self.around.host.run(argv, cwd=cwd, env=env, timeout_ms=timeout_ms)
+        return await self.context.host.run(argv, cwd=cwd, env=env, timeout_ms=timeout_ms)
 
-    async def _environment(self, start: Start) -> tuple[dict[str, str], frozenset[str]]:
+    async def _environment(self, start: LaunchOptions) -> tuple[dict[str, str], frozenset[str]]:
         """The variables of a process, and the names of those that it must never see."""
         moved: Mapping[str, str] = {}
         if self.home is not None:
             await to_thread.run_sync(self.make_home)
             moved = self.home_variables(self.home)
         own = await self.own_variables()
-        secrets = self.around.secret_names | foreign_keys(own) | start.secret_names
+        secrets = self.context.secret_names | foreign_keys(own) | start.secret_names
         env = child_environment(
             self.environ,
             run_id=start.run_id,

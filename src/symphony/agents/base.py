@@ -18,7 +18,7 @@ from symphony.processes.base import Host, Identity
 from symphony.scheduler import Thread
 
 ToolRunner = Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]]
-AskOwnSkills = Callable[[], Awaitable[frozenset[Path] | None]]
+ListAgentSkills = Callable[[], Awaitable[frozenset[Path] | None]]
 """Asks an agent which SKILL.md files it lists to its model by itself; `None` where it does not say."""
 
 
@@ -78,7 +78,7 @@ class BackendContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnSkillRoots:
+class AgentSkillRoots:
     """Directories of skills that an agent lists to its model by itself; they need not exist.
 
     Attributes:
@@ -90,8 +90,8 @@ class OwnSkillRoots:
     host: tuple[Path, ...] = ()
 
 
-async def cannot_tell() -> frozenset[Path] | None:
-    """The `AskOwnSkills` of an agent that cannot be asked."""
+async def cannot_list_skills() -> frozenset[Path] | None:
+    """The `ListAgentSkills` of an agent that cannot be asked."""
     return None
 
 
@@ -102,12 +102,12 @@ class Briefing:
     Attributes:
         envelope: the system-level text to add, or null when there is nothing to add.
         tools: client tools to advertise.
-        own_skill_listing: the agent may list skills by itself, those that it brings along included.
+        agent_lists_skills: the agent may list skills by itself, those that it brings along included.
     """
 
     envelope: str | None = None
     tools: tuple[ToolSpec, ...] = ()
-    own_skill_listing: bool = True
+    agent_lists_skills: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ class SessionRequest:
 
     run_id: str
     cwd: Path
-    briefing: Callable[[AskOwnSkills], Awaitable[Briefing]]
+    briefing: Callable[[ListAgentSkills], Awaitable[Briefing]]
     run_tool: ToolRunner
     stderr_path: Path
     secret_names: frozenset[str] = frozenset()
@@ -205,14 +205,14 @@ class SettingIssues:
     """What a person should know about the settings of an agent before anything runs.
 
     Attributes:
-        wrong: why no session could start; empty where one could be tried.
-        unguarded: why sessions would run without any guard, or None.
-        doubtful: what the agent will probably refuse, or None.
+        errors: why no session could start.
+        warnings: what the agent will probably refuse.
+        no_sandbox: why nothing would confine sessions, or None.
     """
 
-    wrong: tuple[SettingIssue, ...] = ()
-    unguarded: SettingIssue | None = None
-    doubtful: SettingIssue | None = None
+    errors: tuple[SettingIssue, ...] = ()
+    warnings: tuple[SettingIssue, ...] = ()
+    no_sandbox: SettingIssue | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,20 +242,20 @@ class AgentBackend(ABC):
         settings_type: the model of the kind's section in WORKFLOW.md.
         client_tools: sessions are offered tools of ours, as `capabilities` says too.
         settings: of that type.
-        around: where it runs.
+        context: host, environment and limits shared by all backends.
         name: what the workflow calls the agent.
     """
 
     settings_type: ClassVar[type[AgentSection]]
     client_tools: ClassVar[bool] = True
 
-    def __init__(self, *, settings: Any, around: BackendContext, name: str) -> None:
+    def __init__(self, *, settings: Any, context: BackendContext, name: str) -> None:
         self.settings = settings
-        self.around = around
+        self.context = context
         self.name = name
 
     @classmethod
-    def judge(cls, settings: Any, *, isolated: bool) -> SettingIssues:
+    def check_settings(cls, settings: Any, *, isolated: bool) -> SettingIssues:
         """Judge settings that are well-formed; pure. `isolated`: `workspace.isolation` encloses sessions.
 
         Unless a subclass knows better, nothing but an isolation is between its sessions and this machine.
@@ -263,7 +263,7 @@ class AgentBackend(ABC):
         del settings
         problem = "runs without a sandbox of ours, as the user of the daemon"
         remark = SettingIssue(key="command", problem=problem, hint="set workspace.isolation: bwrap")
-        return SettingIssues(unguarded=None if isolated else remark)
+        return SettingIssues(no_sandbox=None if isolated else remark)
 
     @classmethod
     def program(cls, settings: Any, section: str) -> Program | None:
@@ -277,9 +277,9 @@ class AgentBackend(ABC):
         """What sessions of this backend can do."""
 
     @property
-    def own_skill_roots(self) -> OwnSkillRoots:
+    def skill_roots(self) -> AgentSkillRoots:
         """Where sessions look for skills on their own; empty for an agent that knows none."""
-        return OwnSkillRoots()
+        return AgentSkillRoots()
 
     @abstractmethod
     async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
@@ -367,7 +367,7 @@ def assemble(*, skills_block: str | None) -> str | None:
     return "\n\n".join(parts) or None
 
 
-def in_front(envelope: str | None, prompt: str) -> str:
+def prepend_envelope(envelope: str | None, prompt: str) -> str:
     """The prompt with the envelope before it: the way that every agent takes, system-level text or not."""
     if envelope is None:
         return prompt

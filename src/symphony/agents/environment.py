@@ -93,7 +93,7 @@ def foreign_keys(own: Collection[str]) -> frozenset[str]:
 # --- homes of the daemon's own ---------------------------------------------------------------------------
 
 
-def private_home(around: BackendContext, name: str, *, outside_temp: bool = False) -> Path:
+def private_home(context: BackendContext, name: str, *, outside_temp: bool = False) -> Path:
     """The home of the agent called `name`, made for this user alone (mode 0700) if need be; blocking.
 
     `outside_temp` is for agents that refuse a home below the temp directory, which of theirs is ours too.
@@ -101,12 +101,12 @@ def private_home(around: BackendContext, name: str, *, outside_temp: bool = Fals
     Raises:
         AgentError: `state_directory`; it cannot be made, is not ours, or lies where the agent refuses it.
     """
-    home = around.homes / name
+    home = context.homes / name
     if not _NAME.fullmatch(name):
         raise _unusable(
             f"an agent called {name[:60]!r} can have no home", hint="use letters, digits and . _ -"
         )
-    temp = temp_directory(around.environ)
+    temp = temp_directory(context.environ)
     if outside_temp and Path(os.path.realpath(home)).is_relative_to(os.path.realpath(temp)):
         hint = f"{_HINT} and that is not below {temp}"
         raise _unusable(f"the agent's home {home} lies below the temp directory {temp}", hint=hint)
@@ -115,7 +115,7 @@ def private_home(around: BackendContext, name: str, *, outside_temp: bool = Fals
         facts = home.lstat()
         if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
             raise _unusable(f"the agent's home {home} is not a directory of this user")
-        for place in (around.homes, home):
+        for place in (context.homes, home):
             place.chmod(0o700)
     except OSError as error:
         hint = make_room(home) if is_full(error) else _HINT

@@ -179,6 +179,6 @@ _AGENTS: Final = (
 )
 
 
-def hideaways(home: Path) -> tuple[Path, ...]:
+def sensitive_paths(home: Path) -> tuple[Path, ...]:
     """The places below `home`; whether they exist is for others to see."""
     return tuple(home / name for name in (*_KEYS, *_CLOUDS, *_FORGES, *_PERSON, *_AGENTS))

@@ -221,7 +221,7 @@ class AgentProcess:
         with suppress(BrokenPipeError):
             await self._child.send(data)
 
-    async def close_input(self) -> None:
+    async def close_stdin(self) -> None:
         """End its stdin: nothing more will be sent."""
         await self._child.close_stdin()
 
@@ -296,7 +296,7 @@ class AgentProcess:
 
     def _left(self) -> list[Identity]:
         marked = self._host.find_marked([self._run_id]) if self._run_id is not None else ()
-        return [member for member in dict.fromkeys([*self._family, *marked]) if self._host.alive(member)]
+        return [member for member in dict.fromkeys([*self._family, *marked]) if self._host.is_alive(member)]
 
 
 def _ignore(data: bytes) -> None:

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from symphony.adapters import Adapters
 from symphony.agents.base import AgentBackend, AgentError, BackendContext, SettingIssues
-from symphony.agents.sandbox import EnclosedBackend
+from symphony.agents.preflight import IsolatedBackend
 from symphony.config import AGENT_SECTIONS, AgentKinds, AgentSection, NamedAgent, did_you_mean_one_of
 from symphony.domain import Blame, Category, Failure, SymphonyError
 
@@ -72,21 +72,21 @@ class _Sections(Mapping[str, type[AgentSection]]):
 SECTIONS: Final[AgentKinds] = _Sections()
 
 
-def remarks(agent: NamedAgent, *, isolated: bool) -> SettingIssues:
+def check_settings(agent: NamedAgent, *, isolated: bool) -> SettingIssues:
     """What a person should know about the settings of an agent before anything runs.
 
     Raises:
         SymphonyError: as `agent_kind`, or it cannot judge them.
     """
     try:
-        return agent_kind(agent.kind).judge(agent.settings, isolated=isolated)
+        return agent_kind(agent.kind).check_settings(agent.settings, isolated=isolated)
     except SymphonyError:
         raise
     except Exception as error:
         raise AGENTS.broken(agent.kind, "does not judge its settings", error) from error
 
 
-def create_backend(agent: NamedAgent, around: BackendContext) -> AgentBackend:
+def create_backend(agent: NamedAgent, context: BackendContext) -> AgentBackend:
     """The backend of an agent; makes nothing on disk.
 
     Raises:
@@ -94,9 +94,9 @@ def create_backend(agent: NamedAgent, around: BackendContext) -> AgentBackend:
     """
     kind = agent_kind(agent.kind)
     try:
-        backend = kind(settings=agent.settings, around=around, name=agent.name)
+        backend = kind(settings=agent.settings, context=context, name=agent.name)
     except SymphonyError:
         raise
     except Exception as error:
         raise AGENTS.broken(agent.kind, "makes no backend", error) from error
-    return backend if around.isolation is None else EnclosedBackend(backend, around, around.isolation)
+    return backend if context.isolation is None else IsolatedBackend(backend, context, context.isolation)

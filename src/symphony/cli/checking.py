@@ -17,10 +17,9 @@ import anyio
 from anyio import to_thread
 
 from symphony import skills
-from symphony.agents.backend import missing_program
 from symphony.agents.base import Program
+from symphony.agents.preflight import missing_bubblewrap, missing_program
 from symphony.agents.registry import AGENTS, agent_kind
-from symphony.agents.sandbox import missing_enclosure
 from symphony.cli.documents import CheckedWorkflow, WorkflowProblem
 from symphony.cli.failures import CommandError
 from symphony.cli.repository import git, unseen_changes, unseen_skills
@@ -184,7 +183,7 @@ async def _surroundings(judgement: Judgement, environment: Mapping[str, str]) ->
         if missing is not None:
             failures.append(replace(missing, where=places.where(place_of(agent, "command", places))))
     if isinstance(workspace, WorkspaceSettings) and workspace.isolation != "none":
-        missing = await to_thread.run_sync(missing_enclosure, environment)
+        missing = await to_thread.run_sync(missing_bubblewrap, environment)
         if missing is not None:
             failures.append(replace(missing, where=places.where(("workspace", "isolation"))))
     if isinstance(workspace, WorkspaceSettings):

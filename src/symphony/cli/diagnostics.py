@@ -39,7 +39,7 @@ from symphony.daemon.state_dir import instance_of, locate
 from symphony.domain import Category, Failure, Redaction, SymphonyError
 from symphony.journal.reader import checkup
 from symphony.processes.base import Completed, Host
-from symphony.processes.cgroups import own_group
+from symphony.processes.cgroups import own_cgroup
 from symphony.processes.local import LocalHost
 from symphony.processes.subreaper import available
 from symphony.revision import version_text
@@ -364,7 +364,7 @@ async def check_open_files(
 
 
 async def check_children(
-    *, tied: Callable[[], bool] = available, group: Callable[[], Path | None] = own_group
+    *, tied: Callable[[], bool] = available, group: Callable[[], Path | None] = own_cgroup
 ) -> list[Finding]:
     """What becomes of agents and hooks when the daemon is killed, and whether a run can lose a process.
 
@@ -494,7 +494,7 @@ def _processes(workflow: Path, environment: Mapping[str, str], state_dir: Path) 
             return [fine("processes", "those of the runs belong to the daemon")]
     except UnreachableError:
         return [fine("processes", "there is a daemon, though it cannot be asked: they may be its own")]
-    left = LocalHost(instance=instance_of(state_dir)).find_left()
+    left = LocalHost(instance=instance_of(state_dir)).find_survivors()
     if not left:
         return [fine("processes", "no dead daemon has left any")]
     pids = sorted(one.pid for one in left)

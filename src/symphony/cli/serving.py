@@ -115,7 +115,7 @@ def serve(
         service = Service(
             store=store,
             state_dir=StateDirectory(place),
-            host=LocalHost(instance=instance_of(place), adopts=last and _alone()),
+            host=LocalHost(instance=instance_of(place), adopt_orphans=last and _alone()),
             environment=environment,
             once=once,
             observers=(log, tally, *observers) if once else (log, *observers),
@@ -136,7 +136,7 @@ def _alone() -> bool:
     if not subreaper.available():
         return False
     try:
-        subreaper.forbid_reading()
+        subreaper.deny_inspection()
         subreaper.become_subreaper()
     except OSError as error:
         _log.warning("process_not_closed", reason=error.strerror or str(error))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from symphony.agents.base import SettingIssues
-from symphony.agents.registry import SECTIONS, agent_kind, remarks
+from symphony.agents.registry import SECTIONS, agent_kind, check_settings
 from symphony.config import (
     STATE_DIR_VARIABLE,
     CommandSettings,
@@ -234,7 +234,7 @@ def _judge_agents(review: ProblemCollector, *, acknowledged: bool | None) -> Non
         if agent.kind not in SECTIONS or agent.kind not in review.sections:
             continue
         try:
-            found = remarks(agent, isolated=isolated)
+            found = check_settings(agent, isolated=isolated)
         except SymphonyError as error:
             named: Location = ("agents", agent.name, "kind")
             review.add(("agent", "kind") if agent.name == agent.kind else named, error.failure)
@@ -248,16 +248,16 @@ def _judge_agent(
     def place(key: str) -> Location:
         return place_of(agent, key, review.places)
 
-    for remark in found.wrong:
+    for remark in found.errors:
         review.fail(place(remark.key), remark.problem, hint=remark.hint)
-    if found.doubtful is not None:
-        policy = found.doubtful.key == "approval_policy"
+    for issue in found.warnings:
+        policy = issue.key == "approval_policy"
         code = WarningCode.REFUSED_APPROVAL_POLICY if policy else WarningCode.DOUBTFUL_SETTING
-        _warn(review, place(found.doubtful.key), found.doubtful.problem, code, found.doubtful.hint)
-    if found.unguarded is None or acknowledged:
+        _warn(review, place(issue.key), issue.problem, code, issue.hint)
+    if found.no_sandbox is None or acknowledged:
         return
-    location, problem = place(found.unguarded.key), found.unguarded.problem
-    hint = f"{found.unguarded.hint}, or start with {ACKNOWLEDGEMENT}"
+    location, problem = place(found.no_sandbox.key), found.no_sandbox.problem
+    hint = f"{found.no_sandbox.hint}, or start with {ACKNOWLEDGEMENT}"
     if acknowledged is None:
         _warn(review, location, problem, WarningCode.UNGUARDED, hint)
     else:

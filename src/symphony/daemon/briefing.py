@@ -7,7 +7,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.agents.base import AskOwnSkills, Briefing, assemble
+from symphony.agents.base import Briefing, ListAgentSkills, assemble
 from symphony.api.models import Skills
 from symphony.config import answer_section, answered_prompt, begun_anew_prompt, interrupted_prompt
 from symphony.daemon.context import RuntimeContext
@@ -106,7 +106,7 @@ class SessionSkills:
         if catalog.found is not None and catalog.found != self._first:
             self._found = catalog.found
 
-    async def brief(self, workspace: Workspace, ask: AskOwnSkills) -> Briefing:
+    async def brief(self, workspace: Workspace, ask: ListAgentSkills) -> Briefing:
         """What the session is told of the skills, and the tools that it is given."""
         await self.loaded()
         catalog = await settled(self._catalog, session_options(self._bound, self._agent), ask)
@@ -117,7 +117,7 @@ class SessionSkills:
         return Briefing(
             envelope=envelope(catalog),
             tools=self._tools.specs,
-            own_skill_listing=catalog.own_listing,
+            agent_lists_skills=catalog.own_listing,
         )
 
     def take_found(self) -> SkillSet | None:

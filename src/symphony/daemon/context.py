@@ -16,7 +16,7 @@ import structlog
 
 import symphony
 from symphony.agents.base import AgentBackend, BackendContext, Preflight
-from symphony.agents.isolation import Isolation, hideaways
+from symphony.agents.isolation import Isolation, sensitive_paths
 from symphony.agents.registry import create_backend
 from symphony.config import (
     NamedAgent,
@@ -92,7 +92,7 @@ def _caches(environment: Mapping[str, str]) -> tuple[Path, ...]:
 
 def _of_person(environment: Mapping[str, str]) -> tuple[Path, ...]:
     home = environment.get("HOME")
-    return () if not home else hideaways(Path(home))
+    return () if not home else sensitive_paths(Path(home))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -314,7 +314,7 @@ class OrphanScan:
 
 async def scan_orphans(host: Host) -> OrphanScan:
     """Look once; there is time for other work until the next look is worth something."""
-    alive = frozenset(await to_thread.run_sync(host.find_left))
+    alive = frozenset(await to_thread.run_sync(host.find_survivors))
     return OrphanScan(alive=alive, at_s=anyio.current_time())
 
 
@@ -328,7 +328,7 @@ async def refuse_beside_another(state_dir: StateDirectory, host: Host, lock: Ins
     def look() -> str | None:
         if somebody_answers(state_dir):
             return "answers on the control socket"
-        found = host.find_supervising() if lock.names_nobody else None
+        found = host.find_running_daemon() if lock.names_nobody else None
         return None if found is None else f"(pid {found.pid}) runs agents"
 
     what = await to_thread.run_sync(look)
@@ -388,7 +388,7 @@ async def _alive_since(first: OrphanScan, agents: Sequence[Identity], host: Host
 
 
 def _alive(agents: Sequence[Identity], host: Host) -> set[Identity]:
-    return {*host.find_left(), *(agent for agent in agents if host.alive(agent))}
+    return {*host.find_survivors(), *(agent for agent in agents if host.is_alive(agent))}
 
 
 async def left_workspaces(bound: RuntimeContext) -> tuple[WorkspaceRef, ...]:

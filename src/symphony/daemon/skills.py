@@ -19,7 +19,7 @@ from anyio.lowlevel import RunVar
 from msgspec import structs
 
 from symphony import skills
-from symphony.agents.base import AskOwnSkills, OwnSkillRoots
+from symphony.agents.base import AgentSkillRoots, ListAgentSkills
 from symphony.api.models import DroppedSkill, ListedSkill, SkillProblem, Skills
 from symphony.daemon.context import RuntimeContext, skill_options
 from symphony.domain import Issue, ToolResult, ToolSpec
@@ -150,7 +150,7 @@ async def load_catalog(
     return catalog
 
 
-async def settled(catalog: RunCatalog, options: SkillOptions, ask: AskOwnSkills) -> RunCatalog:
+async def settled(catalog: RunCatalog, options: SkillOptions, ask: ListAgentSkills) -> RunCatalog:
     """A catalog of `load_catalog` for a session whose agent may be asked what it lists by itself.
 
     It is asked only where it finds a file of ours. One that cannot say leaves the catalog as it is.
@@ -612,10 +612,10 @@ def _of_base(bound: RuntimeContext) -> bool:
     return bound.settings.agent.skills.source == "base_branch"
 
 
-def _own_roots(bound: RuntimeContext, agent: str) -> OwnSkillRoots:
+def _own_roots(bound: RuntimeContext, agent: str) -> AgentSkillRoots:
     """Where the agent finds skills by itself, as far as `native` makes that our concern."""
     left_alone = bound.settings.agent.skills.native == "always"
-    return OwnSkillRoots() if left_alone else bound.agent(agent).own_skill_roots
+    return AgentSkillRoots() if left_alone else bound.agent(agent).skill_roots
 
 
 def _scanned(bound: RuntimeContext, workspace: Path, agent: str) -> Scanned:

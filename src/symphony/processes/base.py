@@ -97,13 +97,13 @@ class Host(Protocol):
         timeout_ms: int,
         stdin: bytes = b"",
         max_output_bytes: int = 1_048_576,
-        tethered: bool = True,
+        supervised: bool = True,
     ) -> Completed:
         """Run a command in its own process group and wait; nothing of the group outlives this call.
 
-        Output past the limit is read and dropped. On cancellation the group is ended too. Where the host can
-        see to that, a `tethered` command ends when we die, and nothing that it started outlives it, whatever
-        group it is in; leave out what ends soon by itself and leaves nothing, as it costs a moment.
+        Output past the limit is read and dropped. On cancellation the group is ended too.
+        Where the host has a subreaper, a `supervised` command and everything it started end with this
+        process. Pass False for a short command that leaves nothing behind: the subreaper costs some 20 ms.
 
         Raises:
             FileNotFoundError: the program or `cwd` does not exist.
@@ -132,7 +132,7 @@ class Host(Protocol):
         """
         ...
 
-    def find_left(self) -> tuple[Identity, ...]:
+    def find_survivors(self) -> tuple[Identity, ...]:
         """What an earlier daemon of our instance left running, with everything below it.
 
         Only processes of this user, and never this process or one above it. Our own children carry the same
@@ -140,7 +140,7 @@ class Host(Protocol):
         """
         ...
 
-    def find_supervising(self) -> Identity | None:
+    def find_running_daemon(self) -> Identity | None:
         """Another living daemon of our instance: the parent of a subreaper that carries our mark."""
         ...
 
@@ -152,7 +152,7 @@ class Host(Protocol):
         """A process and those above it, nearest first; empty when nobody has this number."""
         ...
 
-    def alive(self, identity: Identity) -> bool:
+    def is_alive(self, identity: Identity) -> bool:
         """Whether exactly this process still runs (a zombie does not)."""
         ...
 

@@ -21,7 +21,7 @@ _JOIN_S: Final = 10.0  # by then a command that was started has joined its group
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,100}")
 
 
-def own_group(proc: Path = _PROC) -> Path | None:
+def own_cgroup(proc: Path = _PROC) -> Path | None:
     """The directory of this process's group, if this user may divide it; null elsewhere.
 
     The group of the machine itself, which has no `cgroup.kill`, is never divided. Looks at files.

@@ -18,7 +18,7 @@ from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from symphony.processes import subreaper
 from symphony.processes.base import Completed, HostProcess, Identity
-from symphony.processes.cgroups import RunGroups, own_group
+from symphony.processes.cgroups import RunGroups, own_cgroup
 from symphony.processes.table import INSTANCE_VARIABLE, RUN_ID_VARIABLE, ProcessTable
 
 # One child process with pipes, watched through its pidfd: no thread per child, no race about its number.
@@ -230,17 +230,17 @@ class LocalHost:
 
     With an `instance`, which names one daemon over its restarts, every child carries it in
     `SYMPHONY_INSTANCE`, by which a successor finds what was left, and on Linux runs below a subreaper. With
-    `adopts` this process is one too, and ends what comes to it.
+    `adopt_orphans` this process is one too, and ends what comes to it.
     """
 
-    def __init__(self, *, instance: str | None = None, adopts: bool = False) -> None:
-        own = None if instance is None else own_group()
+    def __init__(self, *, instance: str | None = None, adopt_orphans: bool = False) -> None:
+        own = None if instance is None else own_cgroup()
         self._groups = None if instance is None or own is None else RunGroups(own, instance)
         self._table = ProcessTable(groups=self._groups)
         self._instance = instance
         self._marks = {} if instance is None else {INSTANCE_VARIABLE: instance}
         self._supervised = instance is not None and subreaper.available()
-        self._adopts = adopts and self._supervised
+        self._adopt_orphans = adopt_orphans and self._supervised
 
     @property
     def name(self) -> str:
@@ -256,7 +256,7 @@ class LocalHost:
         timeout_ms: int,
         stdin: bytes = b"",
         max_output_bytes: int = 1_048_576,
-        tethered: bool = True,
+        supervised: bool = True,
     ) -> Completed:
         """Run a command in its own process group and wait (WS8); see `Host.run`.
 
@@ -265,7 +265,7 @@ class LocalHost:
         errors, child_stderr = os.pipe()
         stderr = _Capture(ReadEnd(errors), max_output_bytes)
         try:
-            last_word = signal.SIGTERM if tethered else None
+            last_word = signal.SIGTERM if supervised else None
             child, command = await self._start(argv, last_word, cwd, env, child_stderr)
         finally:
             os.close(child_stderr)
@@ -319,27 +319,29 @@ class LocalHost:
         """Every live process of this user, but this one, that belongs to one of the runs, and all below."""
         return self._table.marked(run_ids)
 
-    def find_left(self) -> tuple[Identity, ...]:
-        """What an earlier daemon of this instance left running, with all below it; see `Host.find_left`."""
+    def find_survivors(self) -> tuple[Identity, ...]:
+        """What an earlier daemon of this instance left running; see `Host.find_survivors`."""
         return () if self._instance is None else self._table.left_by(self._instance)
 
-    def find_supervising(self) -> Identity | None:
+    def find_running_daemon(self) -> Identity | None:
         """The living daemon that one of the subreapers with our mark belongs to."""
-        for one in self.find_left():
+        for one in self.find_survivors():
             daemon = subreaper.daemon_of(self._table.command(one.pid))
             parents = self._table.lineage(one.pid)[1:2]
             if daemon is not None and parents and parents[0].pid == daemon:
                 return parents[0]
         return None
 
-    def alive(self, identity: Identity) -> bool:
+    def is_alive(self, identity: Identity) -> bool:
         """Whether exactly this process still runs (a zombie does not)."""
-        return self._table.alive(identity)
+        return self._table.is_alive(identity)
 
     async def end_orphans(self) -> int:
         """End and reap our children that we did not start; see `Host.end_orphans`."""
         ended = 0
-        for _ in range(_SWEEPS if self._adopts else 0):  # a process may fork between the look and the signal
+        for _ in range(
+            _SWEEPS if self._adopt_orphans else 0
+        ):  # a process may fork between the look and the signal
             children = await to_thread.run_sync(self._table.adopted)
             # In this order: one that was started meanwhile is known by now.
             orphans = [pid for pid in children if pid not in started_here()]

@@ -43,7 +43,7 @@ def become_subreaper() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def forbid_reading() -> None:
+def deny_inspection() -> None:
     """Close our environment, memory, descriptors and core dumps to other processes of our user.
 
     What we start can be read again as soon as it is another program. Raises `OSError`.
@@ -164,7 +164,7 @@ def _children() -> list[int]:
 def _leave(status: int) -> None:
     """Exit as the command did."""
     if os.WIFSIGNALED(status):
-        forbid_reading()  # a core file would be ours, not the command's
+        deny_inspection()  # a core file would be ours, not the command's
         number = os.WTERMSIG(status)
         if number not in {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)

@@ -205,7 +205,7 @@ class ProcessTable:
         found = self._look(pid)
         return None if found is None else found[0]
 
-    def alive(self, identity: Identity) -> bool:
+    def is_alive(self, identity: Identity) -> bool:
         """Whether exactly this process still runs. A zombie has ended and only waits to be reaped."""
         found = self._look(identity.pid)
         return found is not None and found[0] == identity and not found[1]
@@ -273,7 +273,7 @@ class ProcessTable:
         """
         for target in targets:
             with suppress(OSError), _held(target.pid) as deliver:
-                if self.alive(target):
+                if self.is_alive(target):
                     deliver(number)
 
     async def end(self, targets: Sequence[Identity], *, grace_ms: int) -> tuple[Identity, ...]:
@@ -291,12 +291,12 @@ class ProcessTable:
         Looking again and again, at growing distance, because most of them are not our children.
         """
         pause_ms, waited_ms = _FIRST_LOOK_MS, 0
-        left = tuple(target for target in targets if self.alive(target))
+        left = tuple(target for target in targets if self.is_alive(target))
         while left and waited_ms < wait_ms:
             await anyio.sleep(pause_ms / 1000)
             waited_ms += pause_ms
             pause_ms = min(pause_ms * 2, _SLOWEST_LOOK_MS)
-            left = tuple(target for target in left if self.alive(target))
+            left = tuple(target for target in left if self.is_alive(target))
         return left
 
     def _marked_pids(self, values: Iterable[str], name: str = RUN_ID_VARIABLE) -> Iterator[int]:

@@ -194,7 +194,7 @@ class Git:
                 timeout_ms=timeout_ms,
                 stdin=stdin,
                 max_output_bytes=_MAX_OUTPUT_BYTES,
-                tethered=timeout_ms > LOCAL_TIMEOUT_MS,
+                supervised=timeout_ms > LOCAL_TIMEOUT_MS,
             )
         except OSError as error:
             raise GitError(f"git could not be started: {error}") from error

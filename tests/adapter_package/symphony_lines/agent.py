@@ -12,12 +12,12 @@ import anyio
 from pydantic import Field
 from typing_extensions import override
 
-from symphony.agents.backend import ProcessBackend, Start
+from symphony.agents.backend import LaunchOptions, ProcessBackend
 from symphony.agents.base import (
     Capabilities,
     Preflight,
     SessionRequest,
-    cannot_tell,
+    cannot_list_skills,
     resolve_workspace,
     silence_limit,
 )
@@ -68,7 +68,7 @@ class StdinBackend(ProcessBackend[StdinSettings]):
     @override
     @asynccontextmanager
     async def open(self, request: SessionRequest) -> AsyncIterator["StdinSession"]:
-        cwd, briefing = await resolve_workspace(request.cwd), await request.briefing(cannot_tell)
+        cwd, briefing = await resolve_workspace(request.cwd), await request.briefing(cannot_list_skills)
         opened = StdinSession(self, request, cwd, briefing.envelope or "")
         try:
             yield opened
@@ -98,9 +98,11 @@ class StdinSession:
         self._turns += 1
         run_id, turn = self._request.run_id, str(self._turns)
         yield SessionStarted(session_id=f"{run_id}-{turn}", thread_id=run_id, turn_id=turn)
-        process = self._process = await self._backend.start(Start.of(self._request, self._cwd))
+        process = self._process = await self._backend.start(
+            LaunchOptions.for_session(self._request, self._cwd)
+        )
         await process.send(f"{self._envelope}\n{prompt}\n".encode())
-        await process.close_input()
+        await process.close_stdin()
         for line in (await self._output(process)).splitlines()[: self._backend.settings.max_lines]:
             word, _, name = line.partition(" ")
             if word == "tool":

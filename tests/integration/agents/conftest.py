@@ -36,7 +36,7 @@ class Bench(SessionBench):
     def backend(self, agent: str, **settings: Any) -> CodexBackend:
         return CodexBackend(
             settings=CodexSettings(**{"command": agent, "read_timeout_ms": 20_000, **settings}),
-            around=self.surroundings(),
+            context=self.context(),
         )
 
     @asynccontextmanager

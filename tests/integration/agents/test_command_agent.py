@@ -55,7 +55,7 @@ class Bench:
     def workspace(self) -> Path:
         return self.root / "workspace"
 
-    def around(self) -> BackendContext:
+    def context(self) -> BackendContext:
         return BackendContext(
             host=self.host,
             environ={"PATH": os.environ["PATH"], "HOME": str(self.root / "home"), **self.environ},
@@ -67,7 +67,7 @@ class Bench:
 
     def backend(self, command: str | None = None, **settings: Any) -> CommandBackend:
         return CommandBackend(
-            settings=CommandSettings(command=command, **settings), around=self.around(), name="mine"
+            settings=CommandSettings(command=command, **settings), context=self.context(), name="mine"
         )
 
     def request(self, envelope: str | None = None, **changes: Any) -> SessionRequest:
@@ -347,12 +347,12 @@ async def test_settings_that_name_no_command_make_no_backend(bench: Bench) -> No
 
 async def test_the_registry_makes_one(bench: Bench) -> None:
     agent = NamedAgent(name="mine", kind="command", settings=CommandSettings(command="true"))
-    backend = create_backend(agent, bench.around())
+    backend = create_backend(agent, bench.context())
     assert isinstance(backend, CommandBackend)
     assert not backend.capabilities.client_tools
     assert not backend.capabilities.resume
     assert not backend.capabilities.usage
-    assert backend.own_skill_roots.workspace == ()
+    assert backend.skill_roots.workspace == ()
 
 
 # --- preflight -------------------------------------------------------------------------------------------

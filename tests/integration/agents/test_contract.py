@@ -228,7 +228,7 @@ async def test_a_stop_in_the_middle_of_a_command_leaves_nothing_behind(player: P
         await session.stop()
         assert await session.stop() == ()
         assert not player.living()
-    assert not any(player.host.alive(one) for one in player.spawned)
+    assert not any(player.host.is_alive(one) for one in player.spawned)
 
 
 @pytest.mark.parametrize(

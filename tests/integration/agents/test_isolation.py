@@ -154,7 +154,7 @@ async def test_a_nested_sandbox_can_be_made(bench: Bench, bubblewrap: str) -> No
 def enclosed(bench: Bench, command: str, isolation: Isolation, **settings: Any) -> Any:
     """The backend as the daemon makes it."""
     section = CodexSettings(**{"command": command, "read_timeout_ms": 20_000, **settings})
-    around = BackendContext(
+    context = BackendContext(
         host=bench.host,
         environ=bench.environ,
         secret_names=frozenset(),
@@ -162,7 +162,7 @@ def enclosed(bench: Bench, command: str, isolation: Isolation, **settings: Any) 
         isolation=isolation,
         grace_ms=bench.grace_ms,
     )
-    return create_backend(NamedAgent(name="codex", kind="codex", settings=section), around)
+    return create_backend(NamedAgent(name="codex", kind="codex", settings=section), context)
 
 
 async def test_a_session_works_inside_and_is_stopped_like_any_other(bench: Bench) -> None:
@@ -192,7 +192,7 @@ async def test_nothing_survives_whatever_the_agent_ignores(bench: Bench, switche
     backend = enclosed(bench, bench.scripted(*switches), closed(bench))
     async with backend.open(bench.request()) as session:
         await session.stop()
-        assert not bench.host.alive(bench.spawned[0])
+        assert not bench.host.is_alive(bench.spawned[0])
     assert bench.living() == ()
 
 

@@ -67,7 +67,7 @@ def backend(
         "TRACKER_TOKEN": "a-secret",
         "GEMINI_API_KEY": "a-key-of-another",
     }
-    around = BackendContext(
+    context = BackendContext(
         host=LocalHost(),
         environ=environ,
         secret_names=frozenset({"TRACKER_TOKEN"}),
@@ -75,7 +75,7 @@ def backend(
         isolation=isolation,
     )
     chosen = CommandSettings(profile="aider", model="openai/local", **settings)
-    return CommandBackend(settings=chosen, around=around)
+    return CommandBackend(settings=chosen, context=context)
 
 
 async def work(

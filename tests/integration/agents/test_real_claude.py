@@ -238,7 +238,7 @@ async def test_stop_in_mid_command_leaves_no_process(real: Make) -> None:
         left = await session.stop()
     assert any(isinstance(event, TurnEnded) and event.status is TurnStatus.INTERRUPTED for event in left)
     assert bench.living() == ()
-    assert not any(bench.host.alive(identity) for identity in family)
+    assert not any(bench.host.is_alive(identity) for identity in family)
 
 
 ERRORS: dict[str, tuple[Scenario, Category, bool]] = {
@@ -350,7 +350,7 @@ async def test_skills_of_the_agents_own_are_listed_only_where_that_is_asked_for(
     async with bench.session(**settings) as session:
         await bench.turn(session, "[[work]]")
     own = bench.root.parent / ".claude"
-    assert bench.backend(**settings).own_skill_roots.host == ((own / "skills",) if listed else ())
+    assert bench.backend(**settings).skill_roots.host == ((own / "skills",) if listed else ())
     assert (f"A skill of {own}." in everything(server)) == listed
     assert f"A skill of {bench.workspace}" not in everything(server)
 
@@ -397,7 +397,7 @@ async def test_it_works_inside_an_isolation_as_root_too(real: Make) -> None:
     steps = (bash("echo x > made; echo y > ../beside"), COMMENTED, say("Ok."))
     bench, server = real({"work": steps}, tools=(COMMENT,))
     settings = {"home": "private", "permission_mode": "bypassPermissions"}
-    backend = bench.backend(around={"isolation": Isolation()}, **settings)
+    backend = bench.backend(context={"isolation": Isolation()}, **settings)
     assert (await backend.preflight(bench.root, run_id=bench.run_id)).notices == ()
     async with backend.open(bench.request()) as session:
         events = await bench.turn(session, "[[work]]")

@@ -252,7 +252,7 @@ async def test_stop_leaves_no_process(real: Make, sandbox: str) -> None:
         left = await session.stop()
     assert any(isinstance(event, TurnEnded) and event.status is TurnStatus.INTERRUPTED for event in left)
     assert bench.living() == ()
-    assert not any(bench.host.alive(identity) for identity in family)
+    assert not any(bench.host.is_alive(identity) for identity in family)
 
 
 async def test_a_turn_that_hangs_at_the_model_is_silent_and_ends(real: Make) -> None:

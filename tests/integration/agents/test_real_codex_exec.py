@@ -64,7 +64,7 @@ def workspace() -> Iterator[Path]:
 async def test_codex_exec_commits_in_its_sandbox(workspace: Path) -> None:
     codex = require_codex()
     with ModelServer({"work": (shell(COMMIT), say("Done."))}) as server, codex_home(server.base_url) as home:
-        around = BackendContext(
+        context = BackendContext(
             host=LocalHost(),
             environ={**home.env, "PATH": f"{codex.parent}:{home.env['PATH']}"},
             secret_names=frozenset(),
@@ -78,7 +78,7 @@ async def test_codex_exec_commits_in_its_sandbox(workspace: Path) -> None:
             run_tool=no_tool,
             stderr_path=workspace.parent / "stderr.log",
         )
-        async with CommandBackend(settings=settings, around=around).open(request) as session:
+        async with CommandBackend(settings=settings, context=context).open(request) as session:
             events = [event async for event in session.run_turn("[[work]] Say hello.", title="SYM-1: Hello")]
         told = str(server.requests[0].body)
     assert events[-1] == TurnEnded(status=TurnStatus.COMPLETED), shlex.quote(str(events))

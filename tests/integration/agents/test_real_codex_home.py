@@ -45,7 +45,7 @@ def private(bench: RealBench, **settings: Any) -> CodexBackend:
         settings=CodexSettings(
             **{"command": bench.command, "read_timeout_ms": 20_000, "home": "private", **settings}
         ),
-        around=BackendContext(
+        context=BackendContext(
             host=bench.host,
             environ=bench.environ,
             secret_names=frozenset(),
@@ -85,7 +85,7 @@ async def test_a_private_home_inherits_nothing_and_keeps_what_a_person_wrote_the
     assert f"CODEX_HOME={own}" in printed
     assert f"HOME={operator}\\\\n" not in printed
     assert list((own / "sessions").rglob("rollout-*.jsonl")), "its threads are there"
-    assert str(own / "skills") in map(str, backend.own_skill_roots.host)
+    assert str(own / "skills") in map(str, backend.skill_roots.host)
 
 
 async def test_a_private_home_without_a_login_is_told_where_to_log_in(real: Make) -> None:

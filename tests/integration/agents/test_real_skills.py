@@ -13,7 +13,7 @@ from anyio import CapacityLimiter, to_thread
 from harness.binding import FakeTracker
 from integration.agents.conftest import RealBench
 from kit.model_server import say, tool
-from symphony.agents.base import AskOwnSkills, Briefing, assemble
+from symphony.agents.base import Briefing, ListAgentSkills, assemble
 from symphony.agents.codex.backend import skill_roots
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.events import ContextCompacted, TurnEnded, TurnStatus
@@ -64,12 +64,12 @@ async def session(
     """A session as a run opens it; what our tools answer is also added to `answers`."""
     made: list[SessionTools] = []
 
-    async def briefing(ask: AskOwnSkills) -> Briefing:
+    async def briefing(ask: ListAgentSkills) -> Briefing:
         block, plan, offer = await _skills(bench, options, ask if native else None)
         tools = SessionTools(FakeTracker(), offer, limiter=CapacityLimiter(1), on_activated=lambda _: None)
         made.append(tools)
         return Briefing(
-            envelope=assemble(skills_block=block), tools=tools.specs, own_skill_listing=plan.listing
+            envelope=assemble(skills_block=block), tools=tools.specs, agent_lists_skills=plan.listing
         )
 
     def forget() -> None:
@@ -92,7 +92,7 @@ async def session(
 
 
 async def _skills(
-    bench: RealBench, options: SkillOptions, ask: AskOwnSkills | None
+    bench: RealBench, options: SkillOptions, ask: ListAgentSkills | None
 ) -> tuple[str | None, Native, Offer | None]:
     """As a run settles it; without `ask` both lists are left as they are."""
     roots = skill_roots(bench.environ)

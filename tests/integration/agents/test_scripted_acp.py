@@ -430,7 +430,7 @@ async def test_a_private_home_is_furnished_and_used(bench: AcpBench) -> None:
     assert f"XDG_CONFIG_HOME={home}/.config\n" in shown
     settings = home / ".gemini" / "settings.json"
     assert "gemini-api-key" in settings.read_text("utf-8")
-    assert bench.backend(profile="gemini", home="private").own_skill_roots.host[0] == home / ".gemini/skills"
+    assert bench.backend(profile="gemini", home="private").skill_roots.host[0] == home / ".gemini/skills"
     settings.write_text("{}", "utf-8")
     async with bench.session(profile="gemini", home="private"):
         assert settings.read_text("utf-8") == "{}"
@@ -497,8 +497,8 @@ async def test_an_enclosed_agent_reaches_its_tools_and_its_envelope(bench: AcpBe
         {"run": 'echo "$OPENCODE_CONFIG_CONTENT" | grep -o \'/[^"]*envelope.md\' | xargs cat > shown'},
         {"run": f"touch {bench.top}/outside", "may_fail": True},
     )
-    around = {"isolation": held}
-    backend = bench.backend(around=around, profile="opencode", home="private")
+    context = {"isolation": held}
+    backend = bench.backend(context=context, profile="opencode", home="private")
     async with backend.open(bench.request(**changes)) as session:
         events = await bench.turn(session, bench.script(*steps))
     assert events[-1] == COMPLETED

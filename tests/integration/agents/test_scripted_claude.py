@@ -297,9 +297,9 @@ async def test_a_missing_program_is_not_found_with_a_hint(make: Make) -> None:
 
 async def test_a_missing_shell_is_not_found(make: Make) -> None:
     bench = make()
-    around = {"isolation": Isolation(program="/no/such/bwrap")}
+    context = {"isolation": Isolation(program="/no/such/bwrap")}
     with pytest.raises(AgentError) as caught:
-        async with bench.backend(around=around).open(bench.request()):
+        async with bench.backend(context=context).open(bench.request()):
             pass
     assert caught.value.failure.category is Category.AGENT_NOT_FOUND
 
@@ -433,8 +433,8 @@ async def test_a_session_works_inside_an_isolation_with_its_tools(make: Make) ->
     require_bubblewrap()
     bench = make(tools=(COMMENT,))
     steps = ({"tool": "board_comment", "arguments": {"text": "from inside"}}, {"run": "echo $IS_SANDBOX > a"})
-    around = {"isolation": Isolation()}
-    async with bench.backend(around=around, home="private").open(bench.request()) as session:
+    context = {"isolation": Isolation()}
+    async with bench.backend(context=context, home="private").open(bench.request()) as session:
         events = await bench.turn(session, bench.script(*steps))
     assert events[-1] == COMPLETED
     assert bench.calls == [("board_comment", {"text": "from inside"})]

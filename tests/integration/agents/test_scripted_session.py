@@ -225,7 +225,7 @@ async def test_a_start_without_an_answer_is_a_response_timeout_and_leaves_nothin
     assert caught.value.failure.category is Category.RESPONSE_TIMEOUT
     assert method in caught.value.failure.message
     assert bench.living() == ()
-    assert not any(bench.host.alive(identity) for identity in bench.spawned)
+    assert not any(bench.host.is_alive(identity) for identity in bench.spawned)
 
 
 async def test_a_policy_that_the_agent_does_not_know_blames_the_configuration(bench: Bench) -> None:

@@ -35,7 +35,7 @@ CODEX = frozenset({"OPENAI_API_KEY", "CODEX_API_KEY"})
 def backend(bench: Bench, command: str, **settings: object) -> CodexBackend:
     return CodexBackend(
         settings=CodexSettings.model_validate({"command": command, "read_timeout_ms": 20_000, **settings}),
-        around=BackendContext(
+        context=BackendContext(
             host=bench.host,
             environ=bench.environ,
             secret_names=TRACKER_SECRETS,
@@ -92,8 +92,8 @@ async def test_the_shell_of_a_claude_sees_its_own_key_and_no_other(tmp_path: Pat
     planted = plant(tmp_path / "home", own=own)
     environ = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"], **planted.environ}
     bench = ClaudeBench.at(tmp_path, environ, command=scripted_claude(), tools=(COMMENT,))
-    around = {"secret_names": TRACKER_SECRETS}
-    async with bench.backend(around=around).open(bench.request()) as session:
+    context = {"secret_names": TRACKER_SECRETS}
+    async with bench.backend(context=context).open(bench.request()) as session:
         steps = {"run": ["sh", "-c", f"({PROBE}) > shown.txt"]}
         assert (await bench.turn(session, bench.script(steps)))[-1] == COMPLETED
     shown = (bench.workspace / "shown.txt").read_text()
@@ -109,8 +109,8 @@ async def test_the_shell_of_the_real_claude_sees_its_own_key_and_no_other() -> N
         own = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
         planted = plant(home.path, own=own)
         bench = ClaudeBench.at(home.path, {**planted.environ, **home.env}, command=str(program))
-        around = {"secret_names": TRACKER_SECRETS}
-        backend = bench.backend(around=around, on_approval="accept")
+        context = {"secret_names": TRACKER_SECRETS}
+        backend = bench.backend(context=context, on_approval="accept")
         async with backend.open(bench.request()) as session:
             assert (await bench.turn(session, "[[work]] please"))[-1] == COMPLETED
         bodies = [json.dumps(request.body) for request in server.requests]

@@ -42,7 +42,7 @@ async def test_stop_is_idempotent_and_tells_its_story_once(bench: Bench) -> None
 async def test_stop_without_a_turn_ends_the_process(bench: Bench) -> None:
     async with bench.session(bench.scripted()) as session:
         await session.stop()
-        assert not bench.host.alive(bench.spawned[0])
+        assert not bench.host.is_alive(bench.spawned[0])
 
 
 @pytest.mark.conformance("A-17")
@@ -63,7 +63,7 @@ async def test_nothing_survives_whatever_the_agent_ignores(bench: Bench, switche
         with anyio.fail_after(10):
             await session.stop()
     assert bench.living() == ()
-    assert not any(bench.host.alive(identity) for identity in alive)
+    assert not any(bench.host.is_alive(identity) for identity in alive)
 
 
 @pytest.mark.conformance("A-17")
@@ -74,7 +74,7 @@ async def test_a_tool_shell_that_left_the_group_and_its_parent_is_swept(bench: B
         others = [identity for identity in bench.living() if identity.pid != session.pid]
         assert others
         await session.stop()
-        assert not any(bench.host.alive(identity) for identity in others)
+        assert not any(bench.host.is_alive(identity) for identity in others)
 
 
 async def test_cancelling_a_turn_and_leaving_the_context_ends_everything(bench: Bench) -> None:

@@ -73,13 +73,13 @@ class Desk:
             stderr_path=self.directory / "stderr.log",
             on_spawned=self.spawned.append,
         )
-        around = BackendContext(
+        context = BackendContext(
             host=self.host,
             environ=environ or {},
             secret_names=frozenset(),
             homes=self.directory / "homes",
         )
-        async with tool_bridge(request, (ECHO,), around, on_called=self.told.append) as bridge:
+        async with tool_bridge(request, (ECHO,), context, on_called=self.told.append) as bridge:
             yield bridge
 
     async def spawn(self, *argv: str) -> HostProcess:

@@ -45,7 +45,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
     )
     made.issue("SYM-1", _WORK)
     yield made
-    assert LocalHost(instance=instance_of(made.state_dir)).find_left() == ()
+    assert LocalHost(instance=instance_of(made.state_dir)).find_survivors() == ()
 
 
 def crash(project: Project, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -16,7 +16,7 @@ from harness.binding import NoOwnSkills
 from harness.project import Project
 from harness.scheduling import make_failure
 from harness.serving import serving
-from symphony.agents.base import Briefing, Capabilities, Preflight, SessionRequest, cannot_tell
+from symphony.agents.base import Briefing, Capabilities, Preflight, SessionRequest, cannot_list_skills
 from symphony.agents.events import AgentEvent, SessionStarted, TurnEnded, TurnStatus
 from symphony.domain import Category, Failure, ToolResult
 from symphony.scheduler import RunEnded, SettingsChanged
@@ -46,7 +46,7 @@ class Listener(NoOwnSkills):
     @asynccontextmanager
     async def open(self, request: SessionRequest) -> AsyncIterator["Listener"]:
         self.requests.append(request)
-        self.briefings.append(await request.briefing(cannot_tell))
+        self.briefings.append(await request.briefing(cannot_list_skills))
         self.opened.set()
         yield self
 
@@ -110,7 +110,7 @@ async def test_a_reload_during_a_session_changes_neither_its_tools_nor_their_tra
         listener.go.set()
         await served.watcher.until_seen(RunEnded)
     assert [answer.success for answer in listener.answers] == [True]
-    assert (await listener.requests[0].briefing(cannot_tell)).tools == told
+    assert (await listener.requests[0].briefing(cannot_list_skills)).tools == told
     assert "state: Done" in await anyio.Path(project.repo / ".symphony/issues/SYM-1.md").read_text()
 
 

@@ -159,7 +159,7 @@ async def test_a_signal_while_the_agent_is_checked_ends_the_start_and_the_agent(
     assert [line["event"] for line in logs][-1] == "stopped"
     assert watcher.facts == []
     host = LocalHost(instance=await to_thread.run_sync(instance_of, project.state_dir))
-    assert await to_thread.run_sync(host.find_left) == ()
+    assert await to_thread.run_sync(host.find_survivors) == ()
     assert not (project.state_dir / "runs").exists()
     with StateDirectory(project.state_dir).lock():
         pass

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from symphony.processes.cgroups import RunGroups, own_group
+from symphony.processes.cgroups import RunGroups, own_cgroup
 from symphony.processes.table import ProcessTable
 
 # A daemon in small, which joins the group first. What it starts loses mark, parents and session.
@@ -23,9 +23,9 @@ from symphony.processes.local import LocalHost
 async def main():
     host = LocalHost(instance="of-a-test")
     if sys.argv[2] == "reap":
-        left = host.find_left()
+        left = host.find_survivors()
         ended = await host.end(left, grace_ms=100)
-        print(sorted(one.pid for one in left), ended, host.find_left(), flush=True)
+        print(sorted(one.pid for one in left), ended, host.find_survivors(), flush=True)
         return
     env = {"PATH": os.environ["PATH"], "SYMPHONY_RUN_ID": "run-1"}
     here = Path.cwd()
@@ -57,7 +57,7 @@ def _made(place: Path) -> bool:
 @pytest.fixture
 def delegated() -> Iterator[Path]:
     """A group as a service with `Delegate=yes` has one; gone at the end with all that is in it."""
-    own = own_group()
+    own = own_cgroup()
     tops = [own] if own is not None else [Path(mount) for mount in _V2]
     places = [top / f"symphony-test-{uuid.uuid4().hex}" for top in tops]
     place = next((place for place in places if _made(place)), None)
@@ -86,7 +86,7 @@ def _daemon(place: Path, tmp_path: Path, *arguments: str) -> "subprocess.Complet
 def _lives(pid: str) -> bool:
     table = ProcessTable()
     found = table.identify(int(pid))
-    return found is not None and table.alive(found)
+    return found is not None and table.is_alive(found)
 
 
 def test_what_lost_mark_parent_and_session_ends_with_its_run(delegated: Path, tmp_path: Path) -> None:
@@ -131,9 +131,9 @@ def test_the_own_group_is_found_below_its_mount(tmp_path: Path) -> None:
     for cgroup, root in (("0::/service\n", "/"), ("1:cpu:/x\n0::/slice/service\n", "/slice")):
         proc = _proc(tmp_path, cgroup, _line("/", tmp_path, "tmpfs") + _line(root, own.parent))
         (own / "cgroup.kill").unlink(missing_ok=True)
-        assert own_group(proc) is None, "a group that cannot be killed is that of the machine, or too old"
+        assert own_cgroup(proc) is None, "a group that cannot be killed is that of the machine, or too old"
         (own / "cgroup.kill").touch()
-        assert own_group(proc) == own
+        assert own_cgroup(proc) == own
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_the_own_group_is_found_below_its_mount(tmp_path: Path) -> None:
     ],
 )
 def test_where_there_is_no_such_group_nothing_is_divided(tmp_path: Path, cgroup: str, mountinfo: str) -> None:
-    assert own_group(_proc(tmp_path, cgroup, mountinfo)) is None
-    assert own_group(tmp_path / "nowhere") is None
+    assert own_cgroup(_proc(tmp_path, cgroup, mountinfo)) is None
+    assert own_cgroup(tmp_path / "nowhere") is None
 
 
 def test_a_group_is_not_taken_away_from_a_run_that_is_about_to_join_it(

@@ -114,7 +114,7 @@ async def test_without_an_instance_nothing_is_marked_and_nothing_was_left() -> N
     done = await LocalHost().run(["sh", "-c", "echo $SYMPHONY_INSTANCE"], env=_ENV, timeout_ms=20_000)
 
     assert done.stdout == b"\n"
-    assert LocalHost().find_left() == ()
+    assert LocalHost().find_survivors() == ()
 
 
 @pytest.mark.asyncio
@@ -133,17 +133,17 @@ async def test_what_escaped_its_parents_is_found_with_all_below_it_and_ends(
     daemon.communicate()
     host = LocalHost(instance=instance)
 
-    left = host.find_left()
+    left = host.find_survivors()
 
     assert _who(below) in left
     assert os.getpid() not in {one.pid for one in left}
     assert await host.end(left, grace_ms=100) == ()
-    assert host.find_left() == ()
+    assert host.find_survivors() == ()
 
 
 def test_neither_we_nor_those_above_us_nor_other_instances_are_found(instance: str) -> None:
     """A daemon that a session of its predecessor started carries the mark, and so does that session."""
-    look = "from symphony.processes.local import LocalHost; print(LocalHost(instance='{}').find_left())"
+    look = "from symphony.processes.local import LocalHost; print(LocalHost(instance='{}').find_survivors())"
     script = f'{sys.executable} -c "$LOOK"; echo'
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SYMPHONY_INSTANCE": instance}
     with _marked(instance + "x"):

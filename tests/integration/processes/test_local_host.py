@@ -52,7 +52,7 @@ def _pipe(path: Path) -> Path:
 async def _identity(host: LocalHost, pipe: Path) -> Identity:
     identity = host.identify(int(await _told(pipe)))
     assert identity is not None
-    assert host.alive(identity)
+    assert host.is_alive(identity)
     return identity
 
 
@@ -169,7 +169,7 @@ async def test_the_deadline_reaches_a_grandchild_in_a_session_of_its_own(
         done = await _shell(host, script, cwd=tmp_path, timeout_ms=1_500)
 
     assert done.timed_out
-    assert not host.alive(seen[0])
+    assert not host.is_alive(seen[0])
 
 
 async def _remember(host: LocalHost, path: Path, seen: list[Identity]) -> None:
@@ -224,7 +224,7 @@ async def test_cancelling_a_command_ends_its_group(host: LocalHost, tmp_path: Pa
         inner = await _identity(host, tmp_path / "inner")
         group.cancel_scope.cancel()
 
-    assert not host.alive(inner)
+    assert not host.is_alive(inner)
 
 
 async def _shell_in(host: Host, script: str, cwd: Path) -> None:
@@ -248,7 +248,7 @@ async def test_a_spawned_child_talks_over_its_pipes_and_logs_to_a_private_file(
     )
 
     assert child.exit_code is None
-    assert host.alive(child.identity)
+    assert host.is_alive(child.identity)
     await child.send(b"hello\n")
     assert await _line(child) == b"hello\n"
     await child.close_stdin()
@@ -259,7 +259,7 @@ async def test_a_spawned_child_talks_over_its_pipes_and_logs_to_a_private_file(
         assert await child.wait() == 7
     assert child.exit_code == 7
     assert await child.receive() == b""
-    assert not host.alive(child.identity)
+    assert not host.is_alive(child.identity)
     assert log.read_text() == "noise\n"
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
@@ -418,7 +418,7 @@ async def test_a_signal_never_reaches_another_process_with_the_same_number(
     child.signal(signal.SIGKILL, [earlier, before_reboot])
     assert await host.end([earlier, before_reboot], grace_ms=5_000) == ()
 
-    assert not host.alive(earlier)
+    assert not host.is_alive(earlier)
     await child.send(b"still here\n")
     assert await _line(child) == b"still here\n"
     await child.close_stdin()
@@ -431,7 +431,7 @@ async def test_a_zombie_is_not_alive(host: LocalHost, tmp_path: Path) -> None:
     with anyio.fail_after(15):
         await to_thread.run_sync(os.waitid, os.P_PID, child.identity.pid, os.WEXITED | os.WNOWAIT)
 
-    assert not host.alive(child.identity)
+    assert not host.is_alive(child.identity)
     assert psutil.Process(child.identity.pid).status() == psutil.STATUS_ZOMBIE
     assert await child.wait() == 0
 

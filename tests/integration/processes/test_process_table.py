@@ -51,10 +51,10 @@ def test_where_there_is_no_proc_file_system_psutil_finds_and_judges_processes(tm
         assert found.pid == child.pid
         assert found in table.family(os.getpid())
         assert table.family(child.pid, "by-psutil") == (found,)
-        assert table.alive(found)
+        assert table.is_alive(found)
         table.send(signal.SIGKILL, [found])
         child.wait()
-    assert not table.alive(found)
+    assert not table.is_alive(found)
     assert table.identify(child.pid) is None
     assert table.family(child.pid) == ()
 
@@ -65,4 +65,4 @@ def test_a_zombie_is_not_alive(tmp_path: Path) -> None:
         for table in (ProcessTable(), ProcessTable(proc=tmp_path)):
             who = table.identify(child.pid)
             assert who is not None
-            assert not table.alive(who)
+            assert not table.is_alive(who)

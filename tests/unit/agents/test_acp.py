@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from symphony.agents.acp import protocol
-from symphony.agents.acp.backend import AcpBackend, problems, unguarded
+from symphony.agents.acp.backend import AcpBackend
 from symphony.agents.acp.profiles import PROFILES, Profile, command_of, profile_of
 from symphony.agents.acp.protocol import AUTH_REQUIRED, Updates, in_words, manner, refused, turn_end, usage_in
 from symphony.agents.acp.session import (
@@ -22,7 +22,7 @@ from symphony.agents.acp.session import (
     open_session,
     own_tool,
 )
-from symphony.agents.base import AgentError, BackendContext, in_front
+from symphony.agents.base import AgentError, BackendContext, prepend_envelope
 from symphony.agents.events import (
     ApprovalAnswered,
     InputRequired,
@@ -66,10 +66,10 @@ def refusal(message: str, *, code: int = -32603, method: str = "session/prompt",
 
 
 def backend(tmp_path: Path, environ: dict[str, str] | None = None, **values: Any) -> AcpBackend:
-    around = BackendContext(
+    context = BackendContext(
         host=LocalHost(), environ=environ or {}, secret_names=frozenset(), homes=tmp_path / "homes"
     )
-    made = create_backend(NamedAgent(name="mine", kind="acp", settings=settings(**values)), around)
+    made = create_backend(NamedAgent(name="mine", kind="acp", settings=settings(**values)), context)
     assert isinstance(made, AcpBackend)
     return made
 
@@ -127,12 +127,16 @@ def test_the_model_is_an_argument_only_of_a_command_that_the_operator_did_not_wr
 
 
 def test_settings_that_make_no_agent_are_told(tmp_path: Path) -> None:
-    (unknown,) = problems(settings(profile="gemnii"))
-    (bare,) = problems(settings())
+    (unknown,) = AcpBackend.check_settings(settings(profile="gemnii"), isolated=False).errors
+    (bare,) = AcpBackend.check_settings(settings(), isolated=False).errors
     assert unknown.hint.startswith("did you mean gemini?")
     assert (unknown.key, bare.key) == ("profile", "command")
-    assert problems(settings(profile="xx"))[0].hint.startswith("known profiles: claude-agent-acp")
-    assert problems(settings(profile="gemini")) == ()
+    assert (
+        AcpBackend.check_settings(settings(profile="xx"), isolated=False)
+        .errors[0]
+        .hint.startswith("known profiles: claude-agent-acp")
+    )
+    assert AcpBackend.check_settings(settings(profile="gemini"), isolated=False).errors == ()
     wrongs: tuple[dict[str, Any], ...] = ({"profile": "gemnii"}, {})
     for values in wrongs:
         with pytest.raises(AgentError) as caught:
@@ -152,11 +156,11 @@ def test_capabilities_are_those_of_the_profile(tmp_path: Path, name: str) -> Non
 
 def test_skills_are_looked_for_at_the_agents_home(tmp_path: Path) -> None:
     operator = backend(tmp_path, {"HOME": "/home/me"}, profile="gemini")
-    assert operator.own_skill_roots.host[0] == Path("/home/me/.gemini/skills")
-    assert operator.own_skill_roots.workspace == (".gemini/skills", ".agents/skills")
-    assert backend(tmp_path, profile="gemini").own_skill_roots.host == ()
+    assert operator.skill_roots.host[0] == Path("/home/me/.gemini/skills")
+    assert operator.skill_roots.workspace == (".gemini/skills", ".agents/skills")
+    assert backend(tmp_path, profile="gemini").skill_roots.host == ()
     private = backend(tmp_path, profile="gemini", home="private")
-    assert private.own_skill_roots.host[0] == tmp_path / "homes/mine/.gemini/skills"
+    assert private.skill_roots.host[0] == tmp_path / "homes/mine/.gemini/skills"
     assert private.profile.login_hint.startswith(f"it lives in HOME={tmp_path}/homes/mine: run `gemini`")
 
 
@@ -201,9 +205,9 @@ def test_the_page_names_every_profile() -> None:
     ],
 )
 def test_sessions_that_nothing_holds_are_told(values: dict[str, str], key: str | None) -> None:
-    found = unguarded(settings(**values), isolated=False)
+    found = AcpBackend.check_settings(settings(**values), isolated=False).no_sandbox
     assert (found and found.key) == key
-    assert unguarded(settings(**values), isolated=True) is None
+    assert AcpBackend.check_settings(settings(**values), isolated=True).no_sandbox is None
 
 
 # --- requests ---
@@ -241,8 +245,8 @@ def test_a_configuration_is_laid_over_the_operators(given: str | None, expected:
 
 
 def test_the_envelope_stands_in_front_of_a_prompt() -> None:
-    assert in_front(None, "do") == "do"
-    assert in_front("E", "do") == "<system-context>\nE\n</system-context>\n\ndo"
+    assert prepend_envelope(None, "do") == "do"
+    assert prepend_envelope("E", "do") == "<system-context>\nE\n</system-context>\n\ndo"
 
 
 # --- answers ---

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from symphony.agents.command.backend import problems, unguarded
+from symphony.agents.command.backend import CommandBackend
 from symphony.agents.command.profiles import PROFILES, Profile, command_of
 from symphony.agents.command.session import MAX_TEXTS, Output, Signs, result
 from symphony.agents.events import Activity, Text, TurnEnded, TurnStatus
@@ -148,7 +148,7 @@ def test_nothing_is_read_into_the_words_of_an_unknown_agent() -> None:
 def test_settings_that_cannot_work_are_told_with_their_key(
     settings: dict[str, Any], key: str, words: str
 ) -> None:
-    found = problems(CommandSettings(**settings))
+    found = CommandBackend.check_settings(CommandSettings(**settings), isolated=False).errors
     assert found[0].key == key
     assert words in found[0].problem
     assert found[0].hint
@@ -165,7 +165,7 @@ def test_settings_that_cannot_work_are_told_with_their_key(
     ],
 )
 def test_settings_that_can_work_need_no_word(settings: dict[str, Any]) -> None:
-    assert problems(CommandSettings(**settings)) == ()
+    assert CommandBackend.check_settings(CommandSettings(**settings), isolated=False).errors == ()
 
 
 def test_a_model_is_passed_on_where_one_is_told() -> None:
@@ -179,9 +179,9 @@ def test_a_model_is_passed_on_where_one_is_told() -> None:
 
 
 def test_nothing_holds_a_command_but_an_isolation() -> None:
-    assert unguarded(CommandSettings(command="x"), isolated=True) is None
-    open_command = unguarded(CommandSettings(command="x"), isolated=False)
-    open_profile = unguarded(CommandSettings(profile="aider"), isolated=False)
+    assert CommandBackend.check_settings(CommandSettings(command="x"), isolated=True).no_sandbox is None
+    open_command = CommandBackend.check_settings(CommandSettings(command="x"), isolated=False).no_sandbox
+    open_profile = CommandBackend.check_settings(CommandSettings(profile="aider"), isolated=False).no_sandbox
     assert open_command is not None
     assert open_profile is not None
     assert (open_command.key, open_profile.key) == ("command", "profile")

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from symphony.agents.environment import KEYS, foreign_keys
-from symphony.agents.isolation import Isolation, hideaways
+from symphony.agents.isolation import Isolation, sensitive_paths
 
 
 def told(argv: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -83,7 +83,7 @@ def test_the_network_is_open_unless_told_otherwise(top: Path) -> None:
 
 
 def test_the_hideaways_of_a_home_are_below_it_and_leave_tools_alone() -> None:
-    names = {str(place.relative_to("/h")) for place in hideaways(Path("/h"))}
+    names = {str(place.relative_to("/h")) for place in sensitive_paths(Path("/h"))}
     assert {".ssh", ".aws", ".netrc", ".config/gh", ".codex", ".claude"} <= names
     assert names.isdisjoint(
         {".cargo", ".rustup", ".nvm", ".local", ".local/bin", ".config", ".gitconfig", "go"}

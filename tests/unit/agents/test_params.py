@@ -40,7 +40,7 @@ def test_the_defaults_are_the_documented_posture() -> None:
 def test_the_agents_own_list_of_skills_is_left_alone_unless_it_is_switched_off() -> None:
     assert "skills" not in thread(CodexSettings())["config"]
     off = protocol.thread_start(
-        CodexSettings(), cwd=CWD, envelope=None, tools=(), credentials=[], own_skill_listing=False
+        CodexSettings(), cwd=CWD, envelope=None, tools=(), credentials=[], agent_lists_skills=False
     )
     assert off["config"]["skills"] == {"include_instructions": False}
 

@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from symphony.agents.backend import missing_program, program_of
 from symphony.agents.base import Program
-from symphony.agents.codex.backend import CodexBackend, refused_policy, unguarded
+from symphony.agents.codex.backend import CodexBackend
+from symphony.agents.preflight import missing_program, program_of
 from symphony.config import CodexSettings
 from symphony.domain import Category
 from symphony.processes.base import Completed
@@ -29,7 +29,7 @@ from symphony.processes.local import LocalHost
     ],
 )
 def test_settings_without_a_sandbox_are_known_by_their_key(settings: dict[str, Any], key: str) -> None:
-    remark = unguarded(CodexSettings(**settings))
+    remark = CodexBackend.check_settings(CodexSettings(**settings), isolated=False).no_sandbox
     assert remark is not None
     assert remark.key == key
     assert remark.hint
@@ -50,12 +50,12 @@ def test_settings_without_a_sandbox_are_known_by_their_key(settings: dict[str, A
     ],
 )
 def test_settings_with_a_sandbox_need_no_word(settings: dict[str, Any]) -> None:
-    assert unguarded(CodexSettings(**settings)) is None
+    assert CodexBackend.check_settings(CodexSettings(**settings), isolated=False).no_sandbox is None
 
 
 @pytest.mark.parametrize("policy", ["never", "on-request", "untrusted", {"granular": {"rules": True}}])
 def test_what_codex_takes_is_passed_on_without_a_word(policy: Any) -> None:
-    assert refused_policy(CodexSettings(approval_policy=policy)) is None
+    assert CodexBackend.check_settings(CodexSettings(approval_policy=policy), isolated=False).warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,7 @@ def test_what_codex_takes_is_passed_on_without_a_word(policy: Any) -> None:
 )
 def test_what_codex_refuses_is_told_with_what_it_takes(policy: Any, shown: str) -> None:
     settings = CodexSettings(approval_policy=policy)
-    found = CodexBackend.judge(settings, isolated=False).doubtful
-    assert found is not None
+    (found,) = CodexBackend.check_settings(settings, isolated=False).warnings
     assert found.problem.startswith(f"{shown} is refused by Codex 0.169")
     assert "never, on-request, untrusted" in found.hint
 

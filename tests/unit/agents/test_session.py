@@ -11,7 +11,7 @@ import pytest
 
 from harness.sessions import briefed
 from symphony.agents import base
-from symphony.agents.base import AgentError, AskOwnSkills, Briefing, SessionRequest
+from symphony.agents.base import AgentError, Briefing, ListAgentSkills, SessionRequest
 from symphony.agents.codex.session import CodexSession
 from symphony.agents.events import (
     MAX_WAITING_EVENTS,
@@ -133,18 +133,18 @@ class MemoryHost:
         del pid
         return ()
 
-    def find_left(self) -> tuple[Identity, ...]:
+    def find_survivors(self) -> tuple[Identity, ...]:
         return ()
 
     def find_marked(self, run_ids: Sequence[str]) -> tuple[Identity, ...]:
         del run_ids
         return ()
 
-    def alive(self, identity: Identity) -> bool:
+    def is_alive(self, identity: Identity) -> bool:
         del identity
         return self.child.exit_code is None
 
-    def find_supervising(self) -> Identity | None:
+    def find_running_daemon(self) -> Identity | None:
         return None
 
     async def end_orphans(self) -> int:
@@ -199,7 +199,7 @@ async def open_session(
     envelope: str | None = None,
     resume: Thread | None = None,
     checked_version: str | None = None,
-    briefing: Callable[[AskOwnSkills], Awaitable[Briefing]] | None = None,
+    briefing: Callable[[ListAgentSkills], Awaitable[Briefing]] | None = None,
     **settings: Any,
 ) -> tuple[CodexSession, MemoryChild]:
     child = MemoryChild(agent)
@@ -256,7 +256,7 @@ async def asked_for_its_skills(
     """A session that is started, and what its agent said of the skills that it lists."""
     told: list[frozenset[Path] | None] = []
 
-    async def briefing(ask: AskOwnSkills) -> Briefing:
+    async def briefing(ask: ListAgentSkills) -> Briefing:
         told.append(await ask())
         return Briefing()
 
@@ -322,7 +322,7 @@ async def test_a_codex_that_ends_while_it_is_asked_is_no_session(tmp_path: Path)
             return []
         return usual(frame)
 
-    async def briefing(ask: AskOwnSkills) -> Briefing:
+    async def briefing(ask: ListAgentSkills) -> Briefing:
         await ask()
         return Briefing()
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from symphony.agents.claude.backend import config_directory, doubtful, unguarded, written_places
+from symphony.agents.claude.backend import ClaudeBackend, config_directory, written_places
 from symphony.agents.claude.protocol import own_tools, session_arguments
 from symphony.config import ClaudeSettings
 
@@ -16,7 +16,7 @@ def words(settings: dict[str, Any] | None = None, **changes: Any) -> tuple[str, 
         "resumed": False,
         "envelope": None,
         "server": None,
-        "own_skill_listing": True,
+        "agent_lists_skills": True,
     }
     return session_arguments(ClaudeSettings(**(settings or {})), **{**asked, **changes})
 
@@ -42,7 +42,7 @@ def test_a_resumed_one_has_model_effort_envelope_and_tools() -> None:
         resumed=True,
         envelope="--print me\n'quoted' $HOME",
         server=("/bin/python", "-I", "relay"),
-        own_skill_listing=False,
+        agent_lists_skills=False,
     )
     assert {"--resume=T", "--model=opus", "--effort=high", "--disable-slash-commands"} <= set(found)
     assert "--append-system-prompt=--print me\n'quoted' $HOME" in found
@@ -71,8 +71,13 @@ def test_the_directory_of_the_agent_is_known(
 
 
 def test_the_defaults_are_guarded() -> None:
-    assert unguarded(ClaudeSettings()) is None
-    assert unguarded(ClaudeSettings(permission_mode="default", on_approval="block")) is None
+    assert ClaudeBackend.check_settings(ClaudeSettings(), isolated=False).no_sandbox is None
+    assert (
+        ClaudeBackend.check_settings(
+            ClaudeSettings(permission_mode="default", on_approval="block"), isolated=False
+        ).no_sandbox
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,15 +90,14 @@ def test_the_defaults_are_guarded() -> None:
     ],
 )
 def test_settings_without_guards_are_said(settings: dict[str, Any], key: str) -> None:
-    remark = unguarded(ClaudeSettings(**settings))
+    remark = ClaudeBackend.check_settings(ClaudeSettings(**settings), isolated=False).no_sandbox
     assert remark is not None
     assert remark.key == key
     assert "workspace.isolation" in remark.hint
 
 
 def test_an_effort_that_the_agent_would_ignore_is_said() -> None:
-    assert doubtful(ClaudeSettings()) is None
-    assert doubtful(ClaudeSettings(effort="max")) is None
-    remark = doubtful(ClaudeSettings(effort="ultra"))
-    assert remark is not None
+    assert ClaudeBackend.check_settings(ClaudeSettings(), isolated=False).warnings == ()
+    assert ClaudeBackend.check_settings(ClaudeSettings(effort="max"), isolated=False).warnings == ()
+    (remark,) = ClaudeBackend.check_settings(ClaudeSettings(effort="ultra"), isolated=False).warnings
     assert "low, medium, high, xhigh, max" in remark.hint

@@ -32,11 +32,11 @@ class Machine(LocalHost):
         self.ended: list[set[Identity]] = []
 
     @override
-    def find_left(self) -> tuple[Identity, ...]:
+    def find_survivors(self) -> tuple[Identity, ...]:
         return tuple(self.left)
 
     @override
-    def alive(self, identity: Identity) -> bool:
+    def is_alive(self, identity: Identity) -> bool:
         return identity in self.left | self.others
 
     @override
@@ -75,7 +75,7 @@ async def test_what_carries_the_mark_or_stands_in_the_journal_ends_and_nothing_e
     with capture_logs() as logs:
         assert await reap(machine, who(12)) == 3
     assert machine.ended == [{who(10), who(11), who(12)}]
-    assert machine.alive(who(13))
+    assert machine.is_alive(who(13))
     assert [(line["event"], line["runs"], line["processes"]) for line in logs] == [
         ("predecessor_reaped", 1, 3)
     ]
@@ -124,4 +124,4 @@ async def test_processes_that_fork_faster_than_the_sweeps_end_the_start() -> Non
     machine.forks = [who(pid) for pid in range(2, 22)]
     with pytest.raises(StateDirectoryError, match=r"pid 21$"):
         await reap(machine)
-    assert machine.alive(who(21)), "the next start must find it again"
+    assert machine.is_alive(who(21)), "the next start must find it again"

@@ -18,24 +18,24 @@ from symphony.agents.acp import protocol
 from symphony.agents.acp.profiles import PROFILES, Profile, command_of, profile_of
 from symphony.agents.acp.protocol import manner
 from symphony.agents.acp.session import METHOD_NOT_FOUND, AcpSession, Agent, choose, greet, open_session
-from symphony.agents.backend import ProcessBackend, Start
+from symphony.agents.backend import LaunchOptions, ProcessBackend
 from symphony.agents.base import (
     AgentError,
+    AgentSkillRoots,
     BackendContext,
     Briefing,
     Capabilities,
-    OwnSkillRoots,
     Preflight,
     SessionRequest,
     SettingIssue,
     SettingIssues,
-    cannot_tell,
+    cannot_list_skills,
     resolve_workspace,
 )
 from symphony.agents.environment import private_home
 from symphony.agents.events import EventQueue, redact
 from symphony.agents.mcp.server import Bridge, tool_bridge
-from symphony.agents.sandbox import preflight_failure, scratch
+from symphony.agents.preflight import preflight_failure, scratch
 from symphony.agents.wire import Connection, Message, ServerRequest
 from symphony.config import AcpSettings
 from symphony.domain import Blame, Category, Failure
@@ -55,16 +55,16 @@ async def check(
     profile: Profile,
     workspace_root: Path,
     *,
-    start: Callable[[Path], Start],
+    start: Callable[[Path], LaunchOptions],
 ) -> tuple[Preflight, Agent]:
     """Open a session as a run would, in a directory of its own; `start` tells how. Returns who answered, too.
 
     Raises:
         AgentError: `agent_not_found`, `agent_auth` or `agent_preflight`, with a hint.
     """
-    around = backend.around
+    context = backend.context
     async with (
-        scratch(around.host, around.environ, workspace_root) as place,
+        scratch(context.host, context.environ, workspace_root) as place,
         backend.running(start(place)) as process,
     ):
         connection = Connection(process, read_timeout_ms=settings.read_timeout_ms, manner=manner(profile))
@@ -125,9 +125,9 @@ class AcpBackend(ProcessBackend[AcpSettings]):
 
     settings_type = AcpSettings
 
-    def __init__(self, *, settings: AcpSettings, around: BackendContext, name: str = "acp") -> None:
+    def __init__(self, *, settings: AcpSettings, context: BackendContext, name: str = "acp") -> None:
         self.profile = profile_of(settings) or Profile()
-        super().__init__(settings=settings, around=around, name=name)
+        super().__init__(settings=settings, context=context, name=name)
         if self.home is not None:
             hint = f"it lives in HOME={self.home}: {self.profile.login_hint}"
             self.profile = replace(self.profile, login_hint=hint)
@@ -135,8 +135,10 @@ class AcpBackend(ProcessBackend[AcpSettings]):
 
     @override
     @classmethod
-    def judge(cls, settings: AcpSettings, *, isolated: bool) -> SettingIssues:
-        return SettingIssues(wrong=problems(settings), unguarded=unguarded(settings, isolated=isolated))
+    def check_settings(cls, settings: AcpSettings, *, isolated: bool) -> SettingIssues:
+        return SettingIssues(
+            errors=setting_errors(settings), no_sandbox=missing_sandbox(settings, isolated=isolated)
+        )
 
     @override
     @classmethod
@@ -167,7 +169,7 @@ class AcpBackend(ProcessBackend[AcpSettings]):
     @override
     def make_home(self) -> None:
         """The private home with what a profile wants to find in it."""
-        home = private_home(self.around, self.name, outside_temp=self.profile.home_outside_temp)
+        home = private_home(self.context, self.name, outside_temp=self.profile.home_outside_temp)
         for name, text in self.profile.home_files.items():
             file = home / name
             try:
@@ -199,20 +201,20 @@ class AcpBackend(ProcessBackend[AcpSettings]):
 
     @property
     @override
-    def own_skill_roots(self) -> OwnSkillRoots:
+    def skill_roots(self) -> AgentSkillRoots:
         """As the profile tells; those at home are those of its private home, if it has one."""
         profile = self.profile
         named = self.environ.get("HOME")
         home = Path(named) if named else None
         host = () if home is None else tuple(home / name for name in profile.host_skills)
-        return OwnSkillRoots(workspace=profile.workspace_skills, host=host)
+        return AgentSkillRoots(workspace=profile.workspace_skills, host=host)
 
     @override
     async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
         """Check program, protocol, login, mode and model; see `preflight.check`."""
 
-        def start(place: Path) -> Start:
-            return replace(Start.of_check(run_id, place), variables=self._config(place, None))
+        def start(place: Path) -> LaunchOptions:
+            return replace(LaunchOptions.for_check(run_id, place), variables=self._config(place, None))
 
         found, self._checked = await check(self, self.settings, self.profile, workspace_root, start=start)
         return found
@@ -226,12 +228,12 @@ class AcpBackend(ProcessBackend[AcpSettings]):
             AgentError: `invalid_workspace_cwd`, `agent_not_found`, `agent_auth`, `response_timeout`,
                 `response_error` or `port_exit`; nothing of the agent is left running.
         """
-        cwd, briefing = await resolve_workspace(request.cwd), await request.briefing(cannot_tell)
+        cwd, briefing = await resolve_workspace(request.cwd), await request.briefing(cannot_list_skills)
         async with AsyncExitStack() as stack:
             events = EventQueue()
             envelope_file = await self._envelope_file(stack, briefing.envelope)
             bridge = await self._bridge(stack, request, briefing, events)
-            start = Start.of(request, cwd)
+            start = LaunchOptions.for_session(request, cwd)
             start = replace(
                 start,
                 variables={**self._config(cwd, envelope_file), **start.variables},
@@ -264,7 +266,7 @@ class AcpBackend(ProcessBackend[AcpSettings]):
         variable, template = profile.config
         told = {} if envelope_file is None else protocol.filled(template, "envelope_file", str(envelope_file))
         always = protocol.filled(profile.config_always, "workspace", str(cwd))
-        given = profile.env_values.get(variable) or self.around.environ.get(variable)
+        given = profile.env_values.get(variable) or self.context.environ.get(variable)
         return {variable: protocol.config_value(always, told, given=given)}
 
     async def _bridge(
@@ -273,7 +275,7 @@ class AcpBackend(ProcessBackend[AcpSettings]):
         """Our tools for the agent; null where there are none to offer."""
         if not briefing.tools:
             return None
-        bridge = tool_bridge(request, briefing.tools, self.around, on_called=events.emit)
+        bridge = tool_bridge(request, briefing.tools, self.context, on_called=events.emit)
         return await stack.enter_async_context(bridge)
 
     async def _envelope_file(self, stack: AsyncExitStack, envelope: str | None) -> Path | None:
@@ -302,7 +304,7 @@ def _no_home(file: Path, error: OSError) -> Failure:
 # --- what a person should know about its settings ---------------------------------------------------------
 
 
-def problems(settings: AcpSettings) -> tuple[SettingIssue, ...]:
+def setting_errors(settings: AcpSettings) -> tuple[SettingIssue, ...]:
     """Why no session could start with these settings; empty where one could be tried."""
     profile = profile_of(settings)
     if profile is None:
@@ -320,7 +322,7 @@ def problems(settings: AcpSettings) -> tuple[SettingIssue, ...]:
     return ()
 
 
-def unguarded(settings: AcpSettings, *, isolated: bool) -> SettingIssue | None:
+def missing_sandbox(settings: AcpSettings, *, isolated: bool) -> SettingIssue | None:
     """Why sessions would have nothing between them and this machine; null where there is something (CL5).
 
     An agent of this protocol has no sandbox that we could ask for. What is left is that it asks before it

@@ -17,7 +17,7 @@ from typing_extensions import override
 from symphony.agents.acp import protocol
 from symphony.agents.acp.profiles import Profile
 from symphony.agents.acp.protocol import Updates, in_words, manner, refused, turn_end, usage_in
-from symphony.agents.base import AgentError, Briefing, SessionRequest, in_front
+from symphony.agents.base import AgentError, Briefing, SessionRequest, prepend_envelope
 from symphony.agents.events import (
     MAX_ID_CHARS,
     AgentEvent,
@@ -472,7 +472,7 @@ class AcpSession(Conversation[Message]):
             raise RuntimeError("run_turn before start")
         self._events.new_turn()
         thread_id, turn_id = self._session.session_id, uuid.uuid4().hex[:12]
-        asked = protocol.prompt(thread_id, in_front(self._prefix, prompt))
+        asked = protocol.prompt(thread_id, prepend_envelope(self._prefix, prompt))
         self._prefix = None
         self._prompt_id = await self._connection.ask("session/prompt", asked)
         return SessionStarted(session_id=session_id(thread_id, turn_id), thread_id=thread_id, turn_id=turn_id)

@@ -16,18 +16,18 @@ from typing import Any
 import anyio
 from typing_extensions import override
 
-from symphony.agents.backend import ProcessBackend, Start
+from symphony.agents.backend import LaunchOptions, ProcessBackend
 from symphony.agents.base import (
     AgentError,
+    AgentSkillRoots,
     BackendContext,
     Briefing,
     Capabilities,
-    OwnSkillRoots,
     Preflight,
     SessionRequest,
     SettingIssue,
     SettingIssues,
-    cannot_tell,
+    cannot_list_skills,
     resolve_workspace,
 )
 from symphony.agents.claude.protocol import (
@@ -41,7 +41,7 @@ from symphony.agents.claude.protocol import (
 from symphony.agents.claude.session import Channel, ClaudeSession
 from symphony.agents.events import EventQueue, redact
 from symphony.agents.mcp.server import Bridge, tool_bridge
-from symphony.agents.sandbox import preflight_failure, scratch
+from symphony.agents.preflight import preflight_failure, scratch
 from symphony.config import ClaudeSettings
 from symphony.domain import Blame, Category, Failure
 
@@ -73,8 +73,8 @@ async def check(
     Raises:
         AgentError: `agent_not_found`, `agent_auth`, `agent_preflight` or `state_directory`, with a hint.
     """
-    around = backend.around
-    async with scratch(around.host, around.environ, workspace_root) as place:
+    context = backend.context
+    async with scratch(context.host, context.environ, workspace_root) as place:
         version = await _version(backend, settings, run_id)
         greeting = await _greeting(backend, settings, place, run_id)
     _check_login(greeting, hint=login_hint)
@@ -114,9 +114,9 @@ async def _greeting(
         resumed=False,
         envelope=None,
         server=None,
-        own_skill_listing=True,
+        agent_lists_skills=True,
     )
-    start = replace(Start.of_check(run_id, place), arguments=arguments)
+    start = replace(LaunchOptions.for_check(run_id, place), arguments=arguments)
     async with backend.running(start) as process:
         channel = Channel(process, read_timeout_ms=settings.read_timeout_ms)
 
@@ -215,17 +215,19 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
         self,
         *,
         settings: ClaudeSettings,
-        around: BackendContext,
+        context: BackendContext,
         name: str = "claude",
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(settings=settings, around=around, name=name)
+        super().__init__(settings=settings, context=context, name=name)
         self._wall_clock = wall_clock
 
     @override
     @classmethod
-    def judge(cls, settings: ClaudeSettings, *, isolated: bool) -> SettingIssues:
-        return SettingIssues(unguarded=None if isolated else unguarded(settings), doubtful=doubtful(settings))
+    def check_settings(cls, settings: ClaudeSettings, *, isolated: bool) -> SettingIssues:
+        return SettingIssues(
+            no_sandbox=None if isolated else missing_sandbox(settings), warnings=setting_warnings(settings)
+        )
 
     @override
     @classmethod
@@ -247,7 +249,7 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
     def fixed_variables(self) -> Mapping[str, str]:
         """What `claude.env` names is the operator's, ours included."""
         ours = {name: value for name, value in FIXED.items() if name not in self.settings.env}
-        if self.around.isolation is not None:
+        if self.context.isolation is not None:
             ours["IS_SANDBOX"] = "1"  # else root may not bypass permissions, even where that is harmless
         return ours
 
@@ -274,12 +276,12 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
 
     @property
     @override
-    def own_skill_roots(self) -> OwnSkillRoots:
+    def skill_roots(self) -> AgentSkillRoots:
         """None, unless the workflow takes the switch over: attachments list skills as well as open files."""
-        own = config_directory(self.around.environ)
+        own = config_directory(self.context.environ)
         if own is None or ATTACHMENTS not in self.settings.env or self.home is not None:
-            return OwnSkillRoots()
-        return OwnSkillRoots(host=(own / "skills",))
+            return AgentSkillRoots()
+        return AgentSkillRoots(host=(own / "skills",))
 
     @override
     async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
@@ -298,13 +300,13 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
                 `response_error` or `port_exit`; nothing of the agent is left running.
         """
         events = EventQueue()
-        briefing = await request.briefing(cannot_tell)
+        briefing = await request.briefing(cannot_list_skills)
         if not briefing.tools:
             async with self._session(request, briefing, events, None) as session:
                 yield session
             return
         async with (
-            tool_bridge(request, briefing.tools, self.around, on_called=events.emit) as bridge,
+            tool_bridge(request, briefing.tools, self.context, on_called=events.emit) as bridge,
             self._session(request, briefing, events, bridge) as session,
         ):
             yield session
@@ -373,7 +375,7 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
         thread_id: str,
         *,
         resumed: bool,
-    ) -> Start:
+    ) -> LaunchOptions:
         cwd = await resolve_workspace(request.cwd)
         arguments = session_arguments(
             self.settings,
@@ -382,9 +384,9 @@ class ClaudeBackend(ProcessBackend[ClaudeSettings]):
             resumed=resumed,
             envelope=briefing.envelope,
             server=None if bridge is None else bridge.argv,
-            own_skill_listing=briefing.own_skill_listing,
+            agent_lists_skills=briefing.agent_lists_skills,
         )
-        start = replace(Start.of(request, cwd), arguments=arguments)
+        start = replace(LaunchOptions.for_session(request, cwd), arguments=arguments)
         if bridge is None:
             return start
         return replace(start, on_spawned=bridge.on_spawned, writable=bridge.paths)
@@ -410,7 +412,7 @@ def written_places(env: Mapping[str, str]) -> tuple[Path, ...]:
 # --- what a person should know about its settings ---------------------------------------------------------
 
 
-def unguarded(settings: ClaudeSettings) -> SettingIssue | None:
+def missing_sandbox(settings: ClaudeSettings) -> SettingIssue | None:
     """Why nothing would hold sessions inside their workspace; null where something does (CL5).
 
     Claude Code has no sandbox that we switch on: its permissions are all there is, unless
@@ -430,9 +432,10 @@ def unguarded(settings: ClaudeSettings) -> SettingIssue | None:
     return None
 
 
-def doubtful(settings: ClaudeSettings) -> SettingIssue | None:
+def setting_warnings(settings: ClaudeSettings) -> tuple[SettingIssue, ...]:
     """An effort that Claude Code 2.1 does not know and ignores."""
     if settings.effort is None or settings.effort in EFFORTS:
-        return None
+        return ()
     problem = f"{settings.effort[:60]!r} is unknown to Claude Code 2.1, which then uses its default"
-    return SettingIssue(key="effort", problem=problem, hint=f"write one of {', '.join(EFFORTS)}")
+    issue = SettingIssue(key="effort", problem=problem, hint=f"write one of {', '.join(EFFORTS)}")
+    return (issue,)

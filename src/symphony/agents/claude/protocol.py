@@ -75,7 +75,7 @@ def session_arguments(
     resumed: bool,
     envelope: str | None,
     server: Sequence[str] | None,
-    own_skill_listing: bool,
+    agent_lists_skills: bool,
 ) -> tuple[str, ...]:
     """The arguments of one process: a new conversation called `thread_id`, or that one `resumed`.
 
@@ -89,7 +89,7 @@ def session_arguments(
     words += [] if settings.model is None else [f"--model={settings.model}"]
     words += [] if settings.effort is None else [f"--effort={settings.effort}"]
     words += [] if envelope is None else [f"--append-system-prompt={envelope}"]
-    words += [] if own_skill_listing else ["--disable-slash-commands"]
+    words += [] if agent_lists_skills else ["--disable-slash-commands"]
     words += [] if server is None else [f"--mcp-config={_mcp_config(server)}"]
     allowed = (*_COMMITTING, *(() if server is None else (f"mcp__{SERVER_NAME}",)))
     return (*words, f"--allowedTools={_listed(allowed)}", f"--disallowedTools={_listed(_OUT_OF_PLACE)}")

@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from symphony.agents.backend import ProcessBackend, Start
+from symphony.agents.backend import LaunchOptions, ProcessBackend
 from symphony.agents.base import (
     AgentError,
+    AgentSkillRoots,
     BackendContext,
     Capabilities,
-    OwnSkillRoots,
     Preflight,
     SessionRequest,
     SettingIssue,
@@ -59,20 +59,20 @@ class CodexBackend(ProcessBackend[CodexSettings]):
         self,
         *,
         settings: CodexSettings,
-        around: BackendContext,
+        context: BackendContext,
         name: str = "codex",
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(settings=settings, around=around, name=name)
+        super().__init__(settings=settings, context=context, name=name)
         self._wall_clock = wall_clock
         self._checked_version: str | None = None
         self._provider_names: frozenset[str] | None = None
 
     @override
     @classmethod
-    def judge(cls, settings: CodexSettings, *, isolated: bool) -> SettingIssues:
+    def check_settings(cls, settings: CodexSettings, *, isolated: bool) -> SettingIssues:
         return SettingIssues(
-            unguarded=None if isolated else unguarded(settings), doubtful=refused_policy(settings)
+            no_sandbox=None if isolated else missing_sandbox(settings), warnings=setting_warnings(settings)
         )
 
     @override
@@ -102,7 +102,7 @@ class CodexBackend(ProcessBackend[CodexSettings]):
     @override
     def make_home(self) -> None:
         """Below the temp directory Codex makes no helper programs, and patches then fail in silence."""
-        home = private_home(self.around, self.name, outside_temp=True)
+        home = private_home(self.context, self.name, outside_temp=True)
         try:
             with (home / "config.toml").open("x", encoding="utf-8") as stream:
                 stream.write(_FIRST_CONFIG)
@@ -135,7 +135,7 @@ class CodexBackend(ProcessBackend[CodexSettings]):
 
     @property
     @override
-    def own_skill_roots(self) -> OwnSkillRoots:
+    def skill_roots(self) -> AgentSkillRoots:
         """Two of the workspace, the user's, that of its home, and the administrator's."""
         return skill_roots(self.environ)
 
@@ -158,7 +158,7 @@ class CodexBackend(ProcessBackend[CodexSettings]):
         """
         cwd = await resolve_workspace(request.cwd)
         credentials = CREDENTIAL_VARIABLES | await self._providers()
-        process = await self.start(Start.of(request, cwd))
+        process = await self.start(LaunchOptions.for_session(request, cwd))
         session = CodexSession(
             process,
             settings=self.settings,
@@ -186,8 +186,8 @@ class CodexBackend(ProcessBackend[CodexSettings]):
             return frozenset()
         argv = ["cat", "--", str(home / "config.toml")]
         try:
-            found = await self.around.host.run(
-                argv, env=dict(self.environ), timeout_ms=_CONFIG_TIMEOUT_MS, tethered=False
+            found = await self.context.host.run(
+                argv, env=dict(self.environ), timeout_ms=_CONFIG_TIMEOUT_MS, supervised=False
             )
         except OSError:
             return frozenset()
@@ -204,7 +204,7 @@ def codex_home(env: Mapping[str, str]) -> Path | None:
     return Path(env["HOME"]) / ".codex" if env.get("HOME") else None
 
 
-def skill_roots(env: Mapping[str, str]) -> OwnSkillRoots:
+def skill_roots(env: Mapping[str, str]) -> AgentSkillRoots:
     """The directories that Codex scans: up to six levels deep, through links to directories.
 
     Those that ship with it lie below a hidden directory of the last but one.
@@ -212,7 +212,7 @@ def skill_roots(env: Mapping[str, str]) -> OwnSkillRoots:
     own = codex_home(env)
     host = [Path(env["HOME"]) / ".agents/skills"] if env.get("HOME") else []
     host += [] if own is None else [own / "skills"]
-    return OwnSkillRoots(
+    return AgentSkillRoots(
         workspace=(".agents/skills", ".codex/skills"), host=(*host, Path("/etc/codex/skills"))
     )
 
@@ -240,7 +240,7 @@ def _names(table: Mapping[str, Any]) -> list[str]:
 # --- what a person should know about its settings ---------------------------------------------------------
 
 
-def unguarded(settings: CodexSettings) -> SettingIssue | None:
+def missing_sandbox(settings: CodexSettings) -> SettingIssue | None:
     """Why sessions would run without a sandbox of ours; null where they are guarded (CL5).
 
     An agent that may ask to leave the sandbox and is always told yes has none.
@@ -262,7 +262,7 @@ def unguarded(settings: CodexSettings) -> SettingIssue | None:
     return None
 
 
-def refused_policy(settings: CodexSettings) -> SettingIssue | None:
+def setting_warnings(settings: CodexSettings) -> tuple[SettingIssue, ...]:
     """An approval policy that Codex 0.169 answers with an error; it is passed on all the same (AG14)."""
     policy = settings.approval_policy
     if isinstance(policy, str):
@@ -270,10 +270,11 @@ def refused_policy(settings: CodexSettings) -> SettingIssue | None:
     else:
         known, shown = set(policy) == {"granular"}, "{" + ", ".join(sorted(map(str, policy)))[:60] + ": …}"
     if known:
-        return None
+        return ()
     names = ", ".join(_ACCEPTED_POLICIES)
-    return SettingIssue(
+    issue = SettingIssue(
         key="approval_policy",
         problem=f"{shown!r} is refused by Codex 0.169, and then no session starts",
         hint=f"write {names} or {{granular: …}}; `never` declines what an unattended session would ask for",
     )
+    return (issue,)

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from anyio import to_thread
 
-from symphony.agents.backend import ProcessBackend, Start
+from symphony.agents.backend import LaunchOptions, ProcessBackend
 from symphony.agents.base import AgentError, Preflight
 from symphony.agents.codex import protocol
 from symphony.agents.codex.protocol import HEARD, INSTALL_HINT, translate
 from symphony.agents.codex.session import ANSWERED, MANNER, METHOD_NOT_FOUND, REFUSED, who
 from symphony.agents.events import Notice, redact
+from symphony.agents.preflight import preflight_failure, scratch
 from symphony.agents.process import AgentProcess
-from symphony.agents.sandbox import preflight_failure, scratch
 from symphony.agents.wire import Connection, Message, Notification, RefusedError, ServerRequest
 from symphony.config import CodexSettings
 from symphony.domain import Blame, Category, Failure, ToolSpec
@@ -49,10 +49,10 @@ _TOOL: Final = ToolSpec(name="t", description="d", input_schema={"type": "object
 SENT: Final[Mapping[str, protocol.Params]] = {
     "initialize": protocol.initialize(),
     "thread/start": protocol.thread_start(
-        _SETTINGS, cwd=_PLACE, envelope="e", tools=[_TOOL], credentials=["K"], own_skill_listing=False
+        _SETTINGS, cwd=_PLACE, envelope="e", tools=[_TOOL], credentials=["K"], agent_lists_skills=False
     ),
     "thread/resume": protocol.thread_resume(
-        _SETTINGS, thread_id="t", cwd=_PLACE, credentials=["K"], own_skill_listing=False
+        _SETTINGS, thread_id="t", cwd=_PLACE, credentials=["K"], agent_lists_skills=False
     ),
     "turn/start": protocol.turn_start(_SETTINGS, thread_id="t", cwd=_PLACE, prompt="p", envelope="e"),
     "turn/interrupt": {"threadId": "t", "turnId": "u"},
@@ -138,10 +138,10 @@ async def check(
     Raises:
         AgentError: `codex_not_found`, `agent_auth` or `agent_preflight`, with a hint.
     """
-    around = backend.around
+    context = backend.context
     async with (
-        scratch(around.host, backend.environ, workspace_root) as place,
-        backend.running(Start.of_check(run_id, place)) as process,
+        scratch(context.host, backend.environ, workspace_root) as place,
+        backend.running(LaunchOptions.for_check(run_id, place)) as process,
     ):
         temp = Path(backend.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - where Codex looks, nothing is made
         found = await _Check(settings, place, process, temp=temp, login_hint=login_hint).run()

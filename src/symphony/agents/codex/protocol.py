@@ -55,16 +55,16 @@ def thread_start(
     envelope: str | None,
     tools: Collection[ToolSpec],
     credentials: Collection[str],
-    own_skill_listing: bool = True,
+    agent_lists_skills: bool = True,
 ) -> Params:
     """A new thread in `cwd`, with `envelope` as developer instructions.
 
     `credentials` are names of variables that the app-server needs and its tool shells must not see. Tool
     shells are no login shells: the app-server already has the login environment, and a profile that exports
-    a tracker secret would bring it back behind the allow-list (AG20). Without `own_skill_listing` Codex says
+    a tracker secret would bring it back behind the allow-list (AG20). Without `agent_lists_skills` Codex says
     nothing of the skills that it finds by itself.
     """
-    params = _thread(settings, cwd=cwd, credentials=credentials, own_skill_listing=own_skill_listing)
+    params = _thread(settings, cwd=cwd, credentials=credentials, agent_lists_skills=agent_lists_skills)
     if envelope is not None:
         params["developerInstructions"] = envelope
     if tools:
@@ -78,24 +78,24 @@ def thread_resume(
     thread_id: str,
     cwd: Path,
     credentials: Collection[str],
-    own_skill_listing: bool = True,
+    agent_lists_skills: bool = True,
 ) -> Params:
     """A thread of an earlier process; what was said in it is not sent back to us.
 
     Its developer instructions and tools are those of its beginning, whatever is sent (AGENT-FACTS 2.6).
     """
-    params = _thread(settings, cwd=cwd, credentials=credentials, own_skill_listing=own_skill_listing)
+    params = _thread(settings, cwd=cwd, credentials=credentials, agent_lists_skills=agent_lists_skills)
     return {**params, "threadId": thread_id, "excludeTurns": True}
 
 
 def _thread(
-    settings: CodexSettings, *, cwd: Path, credentials: Collection[str], own_skill_listing: bool
+    settings: CodexSettings, *, cwd: Path, credentials: Collection[str], agent_lists_skills: bool
 ) -> dict[str, Any]:
     config: dict[str, Any] = {
         "allow_login_shell": False,
         "shell_environment_policy": {"exclude": sorted(credentials)},
     }
-    if not own_skill_listing:
+    if not agent_lists_skills:
         config["skills"] = {"include_instructions": False}
     params: dict[str, Any] = {
         "cwd": str(cwd),

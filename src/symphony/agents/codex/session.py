@@ -313,7 +313,7 @@ async def open_thread(
             thread_id=resume.thread_id,
             cwd=cwd,
             credentials=credentials,
-            own_skill_listing=briefing.own_skill_listing,
+            agent_lists_skills=briefing.agent_lists_skills,
         )
         try:
             return Opened(thread_id=id_in(await call("thread/resume", asked), "thread"), resumed=True)
@@ -325,7 +325,7 @@ async def open_thread(
         envelope=briefing.envelope,
         tools=briefing.tools,
         credentials=credentials,
-        own_skill_listing=briefing.own_skill_listing,
+        agent_lists_skills=briefing.agent_lists_skills,
     )
     return Opened(thread_id=id_in(await call("thread/start", asked), "thread"), refused=refused)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from symphony.agents.backend import ProcessBackend, Start, missing_program, program_of
+from symphony.agents.backend import LaunchOptions, ProcessBackend
 from symphony.agents.base import (
     AgentError,
     BackendContext,
@@ -22,14 +22,14 @@ from symphony.agents.base import (
     SessionRequest,
     SettingIssue,
     SettingIssues,
-    cannot_tell,
+    cannot_list_skills,
     resolve_workspace,
 )
 from symphony.agents.command.profiles import PROFILES, Profile, command_of, profile_of
 from symphony.agents.command.session import CommandSession, papers
 from symphony.agents.events import redact
+from symphony.agents.preflight import missing_program, preflight_failure, program_of
 from symphony.agents.process import AgentProcess
-from symphony.agents.sandbox import preflight_failure
 from symphony.config import CommandSettings
 from symphony.domain import Blame
 
@@ -175,16 +175,18 @@ class CommandBackend(ProcessBackend[CommandSettings]):
     settings_type = CommandSettings
     client_tools = False
 
-    def __init__(self, *, settings: CommandSettings, around: BackendContext, name: str = "command") -> None:
-        super().__init__(settings=settings, around=around, name=name)
+    def __init__(self, *, settings: CommandSettings, context: BackendContext, name: str = "command") -> None:
+        super().__init__(settings=settings, context=context, name=name)
         self._profile = profile_of(settings) or Profile()
         self._separate = "envelope_file" in used_placeholders(self.command)
         self._shown, self.command = self.command, filled(self.command)
 
     @override
     @classmethod
-    def judge(cls, settings: CommandSettings, *, isolated: bool) -> SettingIssues:
-        return SettingIssues(wrong=problems(settings), unguarded=unguarded(settings, isolated=isolated))
+    def check_settings(cls, settings: CommandSettings, *, isolated: bool) -> SettingIssues:
+        return SettingIssues(
+            errors=setting_errors(settings), no_sandbox=missing_sandbox(settings, isolated=isolated)
+        )
 
     @override
     @classmethod
@@ -235,7 +237,7 @@ class CommandBackend(ProcessBackend[CommandSettings]):
         wanted = Program(
             command=self._shown, key="command.command", missing=self.missing, hint=self.install_hint
         )
-        failure = await missing_program(wanted, host=self.around.host, environment=self.around.environ)
+        failure = await missing_program(wanted, host=self.context.host, environment=self.context.environ)
         if failure is not None:
             raise AgentError(failure)
         program, version = program_of(self._shown), "unknown"
@@ -265,13 +267,13 @@ class CommandBackend(ProcessBackend[CommandSettings]):
         Raises:
             AgentError: `invalid_workspace_cwd`, `state_directory`.
         """
-        cwd, briefing = await resolve_workspace(request.cwd), await request.briefing(cannot_tell)
+        cwd, briefing = await resolve_workspace(request.cwd), await request.briefing(cannot_list_skills)
         async with papers() as made:
 
             async def start(values: Mapping[str, str]) -> AgentProcess:
                 told = {VARIABLES[name]: value for name, value in values.items()}
                 variables = {**request.extra_env, **told}
-                first = Start.of(request, cwd)
+                first = LaunchOptions.for_session(request, cwd)
                 return await self.start(replace(first, variables=variables, readable=(made.directory,)))
 
             session = CommandSession(
@@ -292,7 +294,7 @@ class CommandBackend(ProcessBackend[CommandSettings]):
 # --- what a person should know about its settings ---------------------------------------------------------
 
 
-def problems(settings: CommandSettings) -> tuple[SettingIssue, ...]:
+def setting_errors(settings: CommandSettings) -> tuple[SettingIssue, ...]:
     """Why no session could be started with these settings, each with the key that it is about."""
     profile = profile_of(settings)
     if profile is None:
@@ -315,7 +317,7 @@ def problems(settings: CommandSettings) -> tuple[SettingIssue, ...]:
     return found
 
 
-def unguarded(settings: CommandSettings, *, isolated: bool) -> SettingIssue | None:
+def missing_sandbox(settings: CommandSettings, *, isolated: bool) -> SettingIssue | None:
     """Why sessions would have nothing between them and this machine; null where there is something (CL5).
 
     A command does what it does with the rights of the daemon's user: nobody asks, and nobody is asked.

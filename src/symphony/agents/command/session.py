@@ -296,7 +296,7 @@ class CommandSession(Turns):
         await self._papers.write(prompt=told, envelope=self._envelope)
         self._process = await self._start(self._values(title))
         with suppress(OSError):
-            await self._process.close_input()
+            await self._process.close_stdin()
         thread, turn = self._request.run_id, str(self._turn)
         return SessionStarted(session_id=session_id(thread, turn), thread_id=thread, turn_id=turn)
 

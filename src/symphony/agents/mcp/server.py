@@ -294,7 +294,7 @@ class Bridge:
 async def tool_bridge(
     request: SessionRequest,
     tools: tuple[ToolSpec, ...],
-    around: BackendContext,
+    context: BackendContext,
     *,
     on_called: Callable[[ToolCalled], None] | None = None,
 ) -> AsyncIterator[Bridge]:
@@ -305,13 +305,13 @@ async def tool_bridge(
     Raises:
         AgentError: `state_directory`: no socket can be made.
     """
-    listener, path = await to_thread.run_sync(_listen, around.environ)
+    listener, path = await to_thread.run_sync(_listen, context.environ)
     try:
         caller = Caller(tools, request.run_tool, on_called)
         bridge = Bridge(path, caller, request.on_spawned)
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_accept, listener, around.host, bridge, caller)
+            tasks.start_soon(_accept, listener, context.host, bridge, caller)
             try:
                 yield bridge
             except Exception as error:  # noqa: BLE001 - it must not leave the group as a group of exceptions

@@ -4,7 +4,9 @@ Every backend is put behind this one where `workspace.isolation` asks for it: no
 """
 
 import os
+import re
 import secrets
+import shlex
 import shutil
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -22,17 +24,68 @@ from symphony.agents.base import (
     AgentBackend,
     AgentError,
     AgentSession,
+    AgentSkillRoots,
     BackendContext,
     Capabilities,
-    OwnSkillRoots,
     Preflight,
+    Program,
     SessionRequest,
 )
 from symphony.agents.environment import child_environment
 from symphony.agents.events import redact
 from symphony.agents.isolation import Isolation
+from symphony.agents.process import shell_argv
 from symphony.domain import Blame, Category, Failure, is_full, make_room
 from symphony.processes.base import Completed, Host
+
+# The agent's program: is it there, asked of the login shell that would start it (AG1)?
+
+
+_LOOKUP_TIMEOUT_MS = 10_000
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+_WORD = re.compile(r"[A-Za-z0-9_@%+=:,.~/-]+")
+
+
+def program_of(command: str) -> str | None:
+    """The program that a shell command starts; null where only a shell could tell.
+
+    A path that is relative to a workspace cannot be looked up either: there is no workspace yet.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    names = [word for word in words if not _ASSIGNMENT.fullmatch(word) and word != "exec"]
+    first = names[0] if names else ""
+    if not _WORD.fullmatch(first) or ("/" in first and not first.startswith(("/", "~/"))):
+        return None
+    return first
+
+
+async def missing_program(program: Program, *, host: Host, environment: Mapping[str, str]) -> Failure | None:
+    """Why a program could not be started; None where it is there, or nobody can tell."""
+    name = program_of(program.command)
+    if name is None:
+        return None
+    argv = shell_argv(f"command -v {name} >&2", (), search_path=environment.get("PATH"))
+    try:
+        done = await host.run(
+            argv, env=child_environment(environment, run_id="check"), timeout_ms=_LOOKUP_TIMEOUT_MS
+        )
+    except OSError:
+        return _missing("bash", program)
+    return None if done.exit_code == 0 or done.timed_out else _missing(name, program)
+
+
+def _missing(name: str, program: Program) -> Failure:
+    return Failure(
+        category=program.missing,
+        blame=Blame.CONFIG,
+        message=f"{program.key}: the login shell finds no program {name}",
+        retryable=False,
+        hint=program.hint,
+    )
+
 
 # A directory for the check before the first dispatch, as near to a workspace as can be (DESIGN 9).
 #
@@ -76,7 +129,7 @@ def preflight_failure(message: str, *, hint: str, blame: Blame = Blame.HOST) -> 
 async def _run(host: Host, environ: Mapping[str, str], argv: Sequence[str]) -> None:
     hint = "workspace.root must be a directory that the daemon can write to"
     try:
-        done = await host.run(argv, env=dict(environ), timeout_ms=_SCRATCH_TIMEOUT_MS, tethered=False)
+        done = await host.run(argv, env=dict(environ), timeout_ms=_SCRATCH_TIMEOUT_MS, supervised=False)
     except OSError as error:
         raise preflight_failure(f"{argv[0]}: {error}", hint=hint, blame=Blame.WORKSPACE) from error
     if done.exit_code != 0:
@@ -102,11 +155,11 @@ echo "$3"
 """
 
 
-class EnclosedBackend(AgentBackend):
+class IsolatedBackend(AgentBackend):
     """An `AgentBackend` like the one inside, with one more question before the first dispatch."""
 
-    def __init__(self, inside: AgentBackend, around: BackendContext, isolation: Isolation) -> None:
-        super().__init__(settings=inside.settings, around=around, name=inside.name)
+    def __init__(self, inside: AgentBackend, context: BackendContext, isolation: Isolation) -> None:
+        super().__init__(settings=inside.settings, context=context, name=inside.name)
         self._inside = inside
         self._isolation = isolation
 
@@ -118,9 +171,9 @@ class EnclosedBackend(AgentBackend):
 
     @property
     @override
-    def own_skill_roots(self) -> OwnSkillRoots:
+    def skill_roots(self) -> AgentSkillRoots:
         """Those of the backend inside."""
-        return self._inside.own_skill_roots
+        return self._inside.skill_roots
 
     @override
     async def preflight(self, workspace_root: Path, *, run_id: str) -> Preflight:
@@ -130,7 +183,7 @@ class EnclosedBackend(AgentBackend):
             AgentError: `agent_preflight`: there is no bubblewrap, it does not work here, or it leaks; else as
                 the backend inside.
         """
-        async with scratch(self.around.host, self.around.environ, workspace_root) as place:
+        async with scratch(self.context.host, self.context.environ, workspace_root) as place:
             await self._prove(place, run_id)
         found = await self._inside.preflight(workspace_root, run_id=run_id)
         notices = found.notices if self._isolation.network else (*found.notices, _OFFLINE)
@@ -151,16 +204,16 @@ class EnclosedBackend(AgentBackend):
         isolation = replace(self._isolation, hidden=(*self._isolation.hidden, place))
         probe = ("/bin/sh", "-c", _PROBE, "probe", str(beside), str(other), marker)
         argv = await to_thread.run_sync(partial(isolation.enclose, probe, cwd=own))
-        env = child_environment(self.around.environ, run_id=run_id)
+        env = child_environment(self.context.environ, run_id=run_id)
         try:
-            done = await self.around.host.run(argv, cwd=own, env=env, timeout_ms=_PROOF_TIMEOUT_MS)
+            done = await self.context.host.run(argv, cwd=own, env=env, timeout_ms=_PROOF_TIMEOUT_MS)
         except OSError as error:
             text = f"workspace.isolation: {self._isolation.program} cannot be started: {error}"
             raise preflight_failure(text, hint=MISSING_HINT) from error
         _judge(done, marker, leaked=await AsyncPath(beside).exists())
 
 
-def missing_enclosure(environment: Mapping[str, str]) -> Failure | None:
+def missing_bubblewrap(environment: Mapping[str, str]) -> Failure | None:
     """Why nothing could be enclosed here, seen without starting anything; looks at the disk."""
     program = Isolation().program
     if shutil.which(program, path=environment.get("PATH", os.defpath)) is not None:

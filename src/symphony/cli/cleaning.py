@@ -18,7 +18,7 @@ from anyio import to_thread
 
 from symphony.cli.client import Client, reach
 from symphony.cli.documents import Cleaned, CleanedItem
-from symphony.cli.journal import journal_of
+from symphony.cli.journal import journal_path
 from symphony.cli.serving import open_store
 from symphony.cli.stale_workspaces import Kept, kept_workspaces, occupant, size_of
 from symphony.config import read_secrets
@@ -138,7 +138,7 @@ def clean_up(
     job = _Job(
         bound=bound,
         state_dir=StateDirectory(locate(workflow, environment)),
-        journal=journal_of(workflow, environment),
+        journal=journal_path(workflow, environment),
         environment=environment,
         limits=Limits.of(bound.settings.retention, max_age_s=older_than_s),
         older_than_s=older_than_s,

@@ -29,7 +29,7 @@ from symphony.cli.checking import examine
 from symphony.cli.client import UnreachableError, absence, find_daemon, reach
 from symphony.cli.documents import Doctor, DoctorCheck, TrackerProblem
 from symphony.cli.failures import CommandError, ExitCode, exit_code
-from symphony.cli.journal import journal_of
+from symphony.cli.journal import journal_path
 from symphony.cli.serving import open_store
 from symphony.cli.stale_workspaces import kept_workspaces
 from symphony.cli.tracker_access import look_at
@@ -589,7 +589,7 @@ def _checks(place: _Place) -> dict[str, Check]:
         "tracker": partial(_check_tracker, bound),
         "state_directory": partial(check_state_directory, state_dir),
         "lock": partial(check_lock, place.workflow, environment),
-        "journal": partial(check_journal, journal_of(place.workflow, environment)),
+        "journal": partial(check_journal, journal_path(place.workflow, environment)),
         "disk": partial(check_disk, _disks(place)),
         "clock": partial(check_clock, place.host, environment),
         "user_namespaces": partial(check_user_namespaces, place.host, environment),

@@ -13,7 +13,7 @@ from symphony.api.models import Prompt, Reason, Waiting, utc_text
 from symphony.cli.client import Client, Control, absence, reach
 from symphony.cli.documents import Asked, KnownIssue, Status
 from symphony.cli.failures import CommandError, warn
-from symphony.cli.journal import journal_of
+from symphony.cli.journal import journal_path
 from symphony.domain import EVERY_ISSUE, Selection, SymphonyError, by_number, one_line
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class Facts:
         """The files; what a daemon remembers is its own to tell, where there is one."""
         from symphony.cli.offline import open_offline  # everything a daemon needs: slow to import
 
-        journal = journal_of(self.workflow, self._environment)
+        journal = journal_path(self.workflow, self._environment)
         return open_offline(self.workflow, self._environment, journal=journal, begins=client is None)
 
 

@@ -15,7 +15,7 @@ _AGE = re.compile(r"(\d{1,6})\s*([smhdw])")
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
-def journal_of(workflow: Path, environment: Mapping[str, str]) -> Path:
+def journal_path(workflow: Path, environment: Mapping[str, str]) -> Path:
     """The journal of the daemon that serves, or served, this workflow file; it need not exist."""
     return locate(workflow, environment) / _NAME
 
@@ -26,7 +26,7 @@ def journal_to_read(workflow: Path, environment: Mapping[str, str]) -> Path:
     Raises:
         CommandError: there is neither a journal nor such a workflow file.
     """
-    journal = journal_of(workflow, environment)
+    journal = journal_path(workflow, environment)
     if not workflow.exists() and not journal.exists():
         raise CommandError.of(
             f"there is no {workflow}, and no journal of it",
@@ -36,7 +36,7 @@ def journal_to_read(workflow: Path, environment: Mapping[str, str]) -> Path:
     return journal
 
 
-def seconds_of(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
+def parse_age(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
     """The seconds of an age such as `30d`, for an option; `0` needs no unit, null is for none."""
     if value is None:
         return None

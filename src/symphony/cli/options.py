@@ -67,7 +67,7 @@ def _owner(path: Path) -> int | None:
         return None
 
 
-def of_a_workflow(command: _Command) -> _Command:
+def workflow_option(command: _Command) -> _Command:
     """Add `--workflow FILE`; the nearest WORKFLOW.md else."""
     option = click.option(
         "--workflow",
@@ -79,7 +79,7 @@ def of_a_workflow(command: _Command) -> _Command:
     return option(command)
 
 
-def workflow_to_use(command: _Command) -> _Command:
+def workflow_argument(command: _Command) -> _Command:
     """Add the argument WORKFLOW, and `--workflow FILE` for those who know it from the other commands."""
     argument = click.argument(
         "workflow", required=False, type=click.Path(path_type=Path), callback=_not_twice
@@ -110,12 +110,12 @@ def _not_twice(context: click.Context, argument: click.Parameter, value: Path | 
     return named
 
 
-def as_json(command: _Command) -> _Command:
+def json_option(command: _Command) -> _Command:
     """Add `--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
-def dry_run(command: _Command) -> _Command:
+def dry_run_option(command: _Command) -> _Command:
     """Add `--dry-run`."""
     return click.option("--dry-run", is_flag=True, help="Only show what would be done.")(command)
 
@@ -137,7 +137,7 @@ _ANSWER_S: Final = 1.0
 _BOARD: Final = ".symphony/issues"  # as trackers.markdown has it, which is slow to import
 
 
-def of_an_issue(command: _Command) -> _Command:
+def issue_argument(command: _Command) -> _Command:
     """Add the argument ISSUE."""
     return click.argument("issue", shell_complete=complete_issue)(command)
 
@@ -175,7 +175,7 @@ def _on_the_board(board: Path) -> Iterable[str]:
 _BYTES_PER_CHAR: Final = 4
 
 
-def from_a_file(command: _Command) -> _Command:
+def text_file_option(command: _Command) -> _Command:
     """Add `-F, --file FILE`."""
     return click.option(
         "-F",
@@ -186,7 +186,7 @@ def from_a_file(command: _Command) -> _Command:
     )(command)
 
 
-def given_text(text: str | None, file: str | None, *, what: str, most: int) -> str:
+def read_text_argument(text: str | None, file: str | None, *, what: str, most: int) -> str:
     """The text that was given as an argument, where `-` is standard input, or by `--file`.
 
     `what` is what a person calls it, such as `answer`; it has at most `most` characters.

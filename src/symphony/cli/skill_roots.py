@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SkillsPlace:
+class SkillsContext:
     """A workspace and the choices about its skills.
 
     Attributes:
@@ -86,7 +86,7 @@ class SkillsPlace:
         return root
 
 
-def of_a_place(command: Callable[..., Any]) -> Callable[..., Any]:
+def skills_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--path` and `--workflow`; the command gets them as one `place`."""
 
     @wraps(command)
@@ -110,12 +110,12 @@ def of_a_place(command: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _place(path: str | None, workflow: Path | None, environment: Mapping[str, str]) -> SkillsPlace:
+def _place(path: str | None, workflow: Path | None, environment: Mapping[str, str]) -> SkillsContext:
     """The repository is that of the named file, else that of the current directory."""
     base = _repository(current_directory() if workflow is None else workflow.absolute().parent)
     section, clones = _sections(workflow or nearest_workflow(), environment, asked=workflow is not None)
     options = _bound(section)
-    return SkillsPlace(
+    return SkillsContext(
         workspace=base,
         below=os.path.relpath(base),
         options=options if path is None else replace(options, path=path),

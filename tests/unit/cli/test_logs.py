@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from harness.journalling import NOW, claim, event, run, skills, written
 from symphony.cli.commands.logs import Follower, Line, as_text, follow, wait_for_the_first
 from symphony.cli.failures import CommandError
-from symphony.cli.journal import journal_of
+from symphony.cli.journal import journal_path
 from symphony.cli.main import main
 from symphony.daemon.recovery import JOURNAL_FILE
 from symphony.daemon.state_dir import StateDirectory
@@ -43,7 +43,7 @@ def journal(state: Path) -> Path:
 
 
 def test_the_journal_is_looked_for_where_a_daemon_keeps_it(journal: Path) -> None:
-    assert journal_of(Path("WORKFLOW.md"), os.environ) == journal.with_name(JOURNAL_FILE)
+    assert journal_path(Path("WORKFLOW.md"), os.environ) == journal.with_name(JOURNAL_FILE)
 
 
 def of_issue(number: int, **changes: Any) -> RunRecord:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from symphony.cli.failures import ExitCode
-from symphony.cli.options import as_json, print_json, workflow_to_use
+from symphony.cli.options import json_option, print_json, workflow_argument
 from symphony.domain import SymphonyError, one_line
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ _MAX_CHARS = 4_000
 
 
 @click.command(epilog=_EPILOG)
-@workflow_to_use
-@as_json
+@workflow_argument
+@json_option
 @click.option("--keys", is_flag=True, help="List the settings that a file can have, and judge none.")
 def check(workflow: Path, *, as_json: bool, keys: bool) -> int:
     """Tell everything that is wrong with a WORKFLOW.md."""

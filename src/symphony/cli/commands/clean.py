@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.cli.journal import seconds_of
-from symphony.cli.options import as_json, dry_run, of_a_workflow, print_json
+from symphony.cli.journal import parse_age
+from symphony.cli.options import dry_run_option, json_option, print_json, workflow_option
 from symphony.domain import one_line
 
 if TYPE_CHECKING:
@@ -37,16 +37,16 @@ _KINDS = {"workspace": "workspace", "log": "log", "damaged_journal": "damaged jo
 
 
 @click.command(epilog=_EPILOG)
-@dry_run
+@dry_run_option
 @click.option(
     "--older-than",
     metavar="AGE",
-    callback=seconds_of,
+    callback=parse_age,
     help="Only what is older than this: 90m, 12h, 30d, 4w. For history else retention.max_age_days.",
 )
 @click.option("--yes", is_flag=True, help="Ask nothing.")
-@as_json
-@of_a_workflow
+@json_option
+@workflow_option
 def clean(*, dry_run: bool, older_than: float | None, yes: bool, as_json: bool, workflow: Path) -> int:
     """Remove what ended runs and issues have left.
 

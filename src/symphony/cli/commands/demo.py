@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.cli.options import as_json
+from symphony.cli.options import json_option
 
 _EPILOG = """\b
 Examples:
@@ -31,7 +31,7 @@ Examples:
     type=click.Path(path_type=Path, file_okay=False),
     help="Keep everything in this new or empty directory.",
 )
-@as_json
+@json_option
 def demo(agent: str, directory: Path | None, *, as_json: bool) -> None:
     """Show the main job: four issues, three skills and one malformed skill become commits."""
     # Imported here: `--help` of any command stays fast.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from symphony.cli.failures import CommandError, warn
-from symphony.cli.options import as_json, of_a_workflow, of_an_issue, print_json
+from symphony.cli.options import issue_argument, json_option, print_json, workflow_option
 from symphony.cli.repository import git
 
 if TYPE_CHECKING:
@@ -57,10 +57,10 @@ class _Branch:
 
 
 @click.command(epilog=_EPILOG)
-@of_an_issue
+@issue_argument
 @click.option("--stat", is_flag=True, help="The changed files and how many lines, in place of the lines.")
-@as_json
-@of_a_workflow
+@json_option
+@workflow_option
 def diff(*, issue: str, stat: bool, as_json: bool, workflow: Path) -> None:
     """Show what the branch of an issue changes."""
     if as_json and stat:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from symphony.cli.options import as_json, print_json, workflow_to_use
+from symphony.cli.options import json_option, print_json, workflow_argument
 from symphony.domain import one_line
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ _HIDDEN_CURSOR = "\r\x1b[2K"
 
 
 @click.command(epilog=_EPILOG)
-@workflow_to_use
-@as_json
+@workflow_argument
+@json_option
 def doctor(workflow: Path, *, as_json: bool) -> int:
     """Check all that a daemon needs, and say how to mend it."""
     # Imported here: `--help` of any command stays fast.

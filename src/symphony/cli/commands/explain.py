@@ -14,7 +14,7 @@ from rich.text import Text
 from symphony.api.models import Agent, Block, DroppedSkill, Event, Issue, ResumedFrom, SkillProblem
 from symphony.cli.documents import Explanation, KnownIssue
 from symphony.cli.formatting import attempt, cell, count, moment, plural
-from symphony.cli.options import as_json, of_a_workflow, of_an_issue, print_json
+from symphony.cli.options import issue_argument, json_option, print_json, workflow_option
 from symphony.cli.render.reasons import condition_lines, tokens_today, unasked
 
 # `symphony explain` for people: the answer first, then the facts behind it, then what happened.
@@ -173,9 +173,9 @@ Exit codes: 0 explained, 1 there is no such issue, 3 the workflow is invalid, 5 
 
 
 @click.command(epilog=_EPILOG)
-@of_an_issue
-@as_json
-@of_a_workflow
+@issue_argument
+@json_option
+@workflow_option
 def explain(*, issue: str, as_json: bool, workflow: Path) -> None:
     """Tell why an issue is running, or is not.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.cli.options import as_json, of_a_workflow, print_json
+from symphony.cli.options import json_option, print_json, workflow_option
 
 if TYPE_CHECKING:
     from symphony.cli.client import Control
@@ -32,8 +32,8 @@ Exit codes: 0 the daemon answers, 5 it does not, or none is running.
 
 
 @click.command(epilog=_EPILOG)
-@as_json
-@of_a_workflow
+@json_option
+@workflow_option
 def health(*, as_json: bool, workflow: Path) -> None:
     """Tell by the exit code whether the daemon answers."""
     from symphony.cli.client import find_daemon

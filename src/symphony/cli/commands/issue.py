@@ -23,18 +23,18 @@ from symphony.cli.documents import (
     BoardProblem,
 )
 from symphony.cli.failures import CommandError, warn
-from symphony.cli.journal import journal_of
+from symphony.cli.journal import journal_path
 from symphony.cli.main import LazyGroup
 from symphony.cli.options import (
     NAME,
     WORKFLOW_HELP,
-    as_json,
     complete_issue,
     current_directory,
     directories_upwards,
-    from_a_file,
-    given_text,
+    json_option,
     print_json,
+    read_text_argument,
+    text_file_option,
 )
 from symphony.cli.render.status import print_blocks
 from symphony.config import STATE_DIR_VARIABLE, ResolveError, default_workspace_root, resolve_root
@@ -190,7 +190,7 @@ def numbers_of(board: Path, workflow: Path | None, environment: Mapping[str, str
     )
     names = set(_of_git(around))
     if workflow is not None:
-        names |= {*_of_workspaces(workflow, environment), *_of_journal(journal_of(workflow, environment))}
+        names |= {*_of_workspaces(workflow, environment), *_of_journal(journal_path(workflow, environment))}
     names |= {name[: tail.start()] for name in names if (tail := _tail(name))}
     place = board if around is None or not os.access(around, os.W_OK) else around / _PLACE
     return IssueNumbers(folder=place, names=frozenset(names))
@@ -449,12 +449,12 @@ def issue(ctx: click.Context) -> None:
 @issue.command(epilog=_NEW_EXAMPLES)
 @click.argument("title")
 @click.option("-d", "--description", help="What is to be done, in Markdown.")
-@from_a_file
+@text_file_option
 @click.option("-s", "--state", help="The state to begin in.  [default: the first active state]")
 @click.option("-l", "--label", "labels", multiple=True, help="A label; may be repeated.")
 @click.option("-p", "--priority", type=click.IntRange(1, 4), help="1 is first.")
 @click.option("-b", "--blocked-by", multiple=True, metavar="ID", help="An issue that must end first.")
-@as_json
+@json_option
 @_on_a_board
 def new(
     *,
@@ -475,7 +475,7 @@ def new(
     if file is not None:
         if description is not None:
             raise click.UsageError("--description and --file exclude each other")
-        description = given_text(None, file, what="description", most=_MAX_CHARS)
+        description = read_text_argument(None, file, what="description", most=_MAX_CHARS)
     board = open_board(workflow)
     draft = Draft(
         title=title,
@@ -494,7 +494,7 @@ def new(
 
 @issue.command(name="list", epilog=_LIST_EXAMPLES)
 @click.option("-s", "--state", "states", multiple=True, help="Only issues in this state; may be repeated.")
-@as_json
+@json_option
 @_on_a_board
 def list_(*, states: tuple[str, ...], as_json: bool, workflow: Path | None) -> None:
     """List issues, with what they wait for. Files that are no usable issues are told on stderr."""
@@ -515,7 +515,7 @@ def list_(*, states: tuple[str, ...], as_json: bool, workflow: Path | None) -> N
 
 @issue.command(epilog=_SHOW_EXAMPLES)
 @click.argument("issue_id", metavar="ID", shell_complete=complete_issue)
-@as_json
+@json_option
 @_on_a_board
 def show(*, issue_id: str, as_json: bool, workflow: Path | None) -> None:
     """Show one issue with its description and comments."""
@@ -533,7 +533,7 @@ def show(*, issue_id: str, as_json: bool, workflow: Path | None) -> None:
 @issue.command(epilog=_MOVE_EXAMPLES)
 @click.argument("issue_id", metavar="ID", shell_complete=complete_issue)
 @click.argument("state")
-@as_json
+@json_option
 @_on_a_board
 def move(*, issue_id: str, state: str, as_json: bool, workflow: Path | None) -> None:
     """Put an issue into another state; nothing else in its file changes."""
@@ -549,9 +549,9 @@ def move(*, issue_id: str, state: str, as_json: bool, workflow: Path | None) -> 
 @issue.command(epilog=_COMMENT_EXAMPLES)
 @click.argument("issue_id", metavar="ID", shell_complete=complete_issue)
 @click.argument("text", required=False)
-@from_a_file
+@text_file_option
 @click.option("--author", help="Who says it.  [default: your login name]")
-@as_json
+@json_option
 @_on_a_board
 def comment(
     *,
@@ -566,7 +566,7 @@ def comment(
 
     TEXT is the comment, or - for what comes on standard input.
     """
-    words = given_text(text, file, what="comment", most=_MAX_CHARS)
+    words = read_text_argument(text, file, what="comment", most=_MAX_CHARS)
     board = open_board(workflow)
     found = board.find(issue_id)
     note_id = CommentStore(board.config.comments, now=board.now).add(found.id, words, author=_author(author))

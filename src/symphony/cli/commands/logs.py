@@ -14,7 +14,7 @@ import click
 from symphony.cli.documents import LoggedBegin, LoggedEnd, LoggedEvent, LoggedRun
 from symphony.cli.failures import CommandError
 from symphony.cli.formatting import count, lasting, plural
-from symphony.cli.options import as_json, of_a_workflow, of_an_issue, print_json
+from symphony.cli.options import issue_argument, json_option, print_json, workflow_option
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import mask_credentials, one_line
 from symphony.journal.model import RunRecord
@@ -259,7 +259,7 @@ _ALL_RUNS: Final = 100_000
 
 
 @click.command(epilog=_EPILOG)
-@of_an_issue
+@issue_argument
 @click.option("-f", "--follow", "follows", is_flag=True, help="Go on as more happens.")
 @click.option("--run", "run_id", metavar="RUN", help="One run only, named by its id or the begin of it.")
 @click.option(
@@ -272,8 +272,8 @@ _ALL_RUNS: Final = 100_000
     help="Begin with the last N events, or lines of stderr; 0 for all.",
 )
 @click.option("--stderr", is_flag=True, help="Show what the agent of a run wrote to stderr instead.")
-@as_json
-@of_a_workflow
+@json_option
+@workflow_option
 def logs(
     *,
     issue: str,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from symphony.cli.failures import warn
-from symphony.cli.options import as_json, of_a_workflow, of_an_issue, print_json
+from symphony.cli.options import issue_argument, json_option, print_json, workflow_option
 
 if TYPE_CHECKING:
     from symphony.api.models import Prompt, Skills
@@ -29,11 +29,11 @@ after each. With --envelope-only or --prompt-only there is that text and nothing
 
 
 @click.command(epilog=_EPILOG)
-@of_an_issue
+@issue_argument
 @click.option("--envelope-only", "only", flag_value="envelope", help="The system-level text alone.")
 @click.option("--prompt-only", "only", flag_value="prompt", help="The prompt alone.")
-@as_json
-@of_a_workflow
+@json_option
+@workflow_option
 def prompt(*, issue: str, only: str | None, as_json: bool, workflow: Path) -> None:
     """Print what a dispatch of an issue would send."""
     if as_json and only:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from symphony.cli.failures import CommandError, ExitCode, warn
-from symphony.cli.options import as_json, print_json
+from symphony.cli.options import json_option, print_json
 from symphony.domain import Redaction, one_line
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _MAX_CHARS: Final = 4_000
 @click.command(epilog=_EPILOG)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--until", type=click.IntRange(min=0), metavar="N", help="Take only the first N inputs.")
-@as_json
+@json_option
 def replay(*, file: Path, until: int | None, as_json: bool) -> int:
     """Take the decisions of a recorded daemon again."""
     from symphony.replay import replay as replayed

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from symphony.cli.failures import ExitCode
-from symphony.cli.options import workflow_to_use
+from symphony.cli.options import workflow_argument
 from symphony.domain import by_number
 from symphony.scheduler import Command, Drain, Event, OperatorAsked, State
 
@@ -51,7 +51,7 @@ Exit codes: 0 done, 1 failure (with --once: an issue is blocked or given up), 2 
 
 
 @click.command(epilog=_EPILOG)
-@workflow_to_use
+@workflow_argument
 @click.option("--once", is_flag=True, help="End when nothing is running, retrying or eligible.")
 @click.option(
     "--port",

@@ -13,7 +13,7 @@ import click
 from symphony.cli.documents import ServiceState
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.main import LazyGroup
-from symphony.cli.options import as_json, dry_run, print_json, workflow_to_use
+from symphony.cli.options import dry_run_option, json_option, print_json, workflow_argument
 from symphony.cli.service_unit import (
     ACCOUNT,
     Instance,
@@ -161,12 +161,12 @@ _named = click.option(
 
 
 @service.command(epilog=_INSTALL_EXAMPLES, short_help="Make a service of a repository.")
-@workflow_to_use
+@workflow_argument
 @_of_user
 @_named
 @click.option("--as", "account", metavar="USER", help=f"Whose rights it has (default: {ACCOUNT}).")
 @click.option("--now", is_flag=True, help="Start it as well.")
-@dry_run
+@dry_run_option
 def install(
     workflow: Path, *, of_user: bool, name: str | None, account: str | None, now: bool, dry_run: bool
 ) -> None:
@@ -185,10 +185,10 @@ def install(
 
 
 @service.command(epilog=_STATUS_EXAMPLES, short_help="Tell how a service is.")
-@workflow_to_use
+@workflow_argument
 @_of_user
 @_named
-@as_json
+@json_option
 def status(workflow: Path, *, of_user: bool, name: str | None, as_json: bool) -> int:
     """Tell how the service of a repository is, as systemd sees it."""
     places = _places(of_user=of_user)
@@ -202,10 +202,10 @@ def status(workflow: Path, *, of_user: bool, name: str | None, as_json: bool) ->
 
 
 @service.command(epilog=_UNINSTALL_EXAMPLES, short_help="Take a service away again.")
-@workflow_to_use
+@workflow_argument
 @_of_user
 @_named
-@dry_run
+@dry_run_option
 def uninstall(workflow: Path, *, of_user: bool, name: str | None, dry_run: bool) -> None:
     """Stop the service of a repository, and take its unit away."""
     places = _places(of_user=of_user)

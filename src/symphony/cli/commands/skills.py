@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.cli.journal import journal_to_read, seconds_of
+from symphony.cli.journal import journal_to_read, parse_age
 from symphony.cli.main import LazyGroup
-from symphony.cli.options import as_json, of_a_workflow, print_json
-from symphony.cli.skill_roots import SkillsPlace, of_a_place
+from symphony.cli.options import json_option, print_json, workflow_option
+from symphony.cli.skill_roots import SkillsContext, skills_options
 from symphony.domain import one_line
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ tells what is left to be filled in. Nothing that exists is overwritten.
 @click.option("--description", metavar="TEXT", help="What the skill does, in a line.")
 @click.option("--when", metavar="TEXT", help="When it applies, in a line.")
 @click.option("--user", is_flag=True, help="Your own: in agent.skills.user_path, and not in the repository.")
-@as_json
-@of_a_place
+@json_option
+@skills_options
 def new(
-    *, name: str, description: str | None, when: str | None, user: bool, place: SkillsPlace, as_json: bool
+    *, name: str, description: str | None, when: str | None, user: bool, place: SkillsContext, as_json: bool
 ) -> None:
     """Write a new skill; print its file."""
     root = place.home(user=user)
@@ -73,7 +73,7 @@ def _refuse_bad_name(name: str) -> None:
         raise CommandError.of(message, hint=shown, code=ExitCode.USAGE)
 
 
-def _refuse_taken(name: str, root: Path, place: SkillsPlace) -> None:
+def _refuse_taken(name: str, root: Path, place: SkillsContext) -> None:
     there = root / name
     taken = next((skill.path for skill in place.load().skills if skill.name == name), None)
     if taken is None and (there.exists() or there.is_symlink()):
@@ -83,7 +83,7 @@ def _refuse_taken(name: str, root: Path, place: SkillsPlace) -> None:
         raise CommandError.of(f"there is a skill of this name: {one_line(taken)}", hint=hint)
 
 
-def _written(place: SkillsPlace, root: Path, name: str, description: str | None, when: str | None) -> Path:
+def _written(place: SkillsContext, root: Path, name: str, description: str | None, when: str | None) -> Path:
     """Judged by the strict rules before anything is written."""
     from dataclasses import replace
 
@@ -155,9 +155,9 @@ Examples:
 
 
 @click.command(name="list", epilog=_LIST_EXAMPLES, short_help="List the skills and who is told of them.")
-@as_json
-@of_a_place
-def list_(*, place: SkillsPlace, as_json: bool) -> int:
+@json_option
+@skills_options
+def list_(*, place: SkillsContext, as_json: bool) -> int:
     """List the skills: where each comes from, and whether a session is told of it."""
     from symphony.cli.render.skills import listing
     from symphony.skills import digests_of, is_failure, summary
@@ -180,9 +180,9 @@ def list_(*, place: SkillsPlace, as_json: bool) -> int:
 @click.option("--strict", is_flag=True, help="The strict profile; a warning is a failure, too.")
 @click.option("--github", is_flag=True, help="Print the annotations of a GitHub workflow.")
 @click.option("--info", is_flag=True, help="Also what is merely worth knowing.")
-@as_json
-@of_a_place
-def check(*, place: SkillsPlace, strict: bool, github: bool, info: bool, as_json: bool) -> int:
+@json_option
+@skills_options
+def check(*, place: SkillsContext, strict: bool, github: bool, info: bool, as_json: bool) -> int:
     """Tell everything that is wrong with the skills."""
     if as_json and github:
         raise click.UsageError("--json and --github exclude each other")
@@ -208,9 +208,9 @@ def check(*, place: SkillsPlace, strict: bool, github: bool, info: bool, as_json
 
 @click.command(epilog=_SHOW_EXAMPLES, short_help="Show one skill.")
 @click.argument("name")
-@as_json
-@of_a_place
-def show(*, name: str, place: SkillsPlace, as_json: bool) -> None:
+@json_option
+@skills_options
+def show(*, name: str, place: SkillsContext, as_json: bool) -> None:
     """Show one skill: what is known of it, what is wrong with it, and its text."""
     from symphony.cli.render.skills import detail, detail_lines
 
@@ -227,9 +227,9 @@ def show(*, name: str, place: SkillsPlace, as_json: bool) -> None:
 
 @click.command(epilog=_PROMPT_EXAMPLES, short_help="Print what a session is told.")
 @click.option("--format", "form", type=click.Choice(["compact", "full", "xml"]), help="Another format.")
-@as_json
-@of_a_place
-def prompt(*, place: SkillsPlace, form: str | None, as_json: bool) -> None:
+@json_option
+@skills_options
+def prompt(*, place: SkillsContext, form: str | None, as_json: bool) -> None:
     """Print exactly the block that a session is told."""
     from dataclasses import replace
 
@@ -261,9 +261,9 @@ def prompt(*, place: SkillsPlace, form: str | None, as_json: bool) -> None:
     metavar="N",
     help="So many at most.",
 )
-@as_json
-@of_a_place
-def search(*, words: tuple[str, ...], limit: int, place: SkillsPlace, as_json: bool) -> None:
+@json_option
+@skills_options
+def search(*, words: tuple[str, ...], limit: int, place: SkillsContext, as_json: bool) -> None:
     """Find skills by words of their names and descriptions, the best first."""
     from symphony.cli.render.skills import hits_document
     from symphony.skills import digests_of
@@ -322,11 +322,11 @@ _SUCCEEDED: Final = "succeeded"
     default="30d",
     show_default=True,
     metavar="AGE",
-    callback=seconds_of,
+    callback=parse_age,
     help="Only runs that began within this time: 12h, 30d, 4w.",
 )
-@as_json
-@of_a_workflow
+@json_option
+@workflow_option
 def report(*, since: float, as_json: bool, workflow: Path) -> None:
     """Show how often skills were listed and read, and how those runs ended."""
     # Imported here: `--help` of any command stays fast.

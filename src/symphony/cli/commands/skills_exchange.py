@@ -16,9 +16,9 @@ import click
 
 from symphony.cli.documents import MovedSkill, SkillsExported
 from symphony.cli.failures import CommandError, ExitCode
-from symphony.cli.options import as_json, dry_run, print_json
+from symphony.cli.options import dry_run_option, json_option, print_json
 from symphony.cli.render.skills import problem_documents
-from symphony.cli.skill_roots import SkillsPlace, of_a_place
+from symphony.cli.skill_roots import SkillsContext, skills_options
 from symphony.domain import one_line
 from symphony.processes.local import LocalHost
 from symphony.skills import Outcome, Problem
@@ -211,10 +211,12 @@ _TARGETS = {"plain": "", "agents": ".agents/skills", "claude": ".claude/skills"}
     help="Directly in DIR, or where these agents look below it.",
 )
 @click.option("--force", is_flag=True, help="Replace what is there and differs.")
-@dry_run
-@as_json
-@of_a_place
-def export(*, directory: Path, to: str, force: bool, dry_run: bool, place: SkillsPlace, as_json: bool) -> int:
+@dry_run_option
+@json_option
+@skills_options
+def export(
+    *, directory: Path, to: str, force: bool, dry_run: bool, place: SkillsContext, as_json: bool
+) -> int:
     """Copy the skills that are not disabled, unchanged, each as DIR/<name>/SKILL.md."""
     from symphony.skills import DropReason
 
@@ -237,7 +239,7 @@ def export(*, directory: Path, to: str, force: bool, dry_run: bool, place: Skill
     return outcome_code(moves)
 
 
-def _copied(place: SkillsPlace, skill: "Skill", target: Path, *, force: bool, dry_run: bool) -> "Moved":
+def _copied(place: SkillsContext, skill: "Skill", target: Path, *, force: bool, dry_run: bool) -> "Moved":
     from symphony.skills import BundleError, Outcome, Placed, anchored, is_clean_name, read_bundle
     from symphony.skills import place as put
 
@@ -297,9 +299,9 @@ class _Source:
 @click.option("--name", "names", multiple=True, metavar="NAME", help="Only this skill; repeatable.")
 @click.option("--user", is_flag=True, help="Your own: in agent.skills.user_path, and not in the repository.")
 @click.option("--force", is_flag=True, help="Replace what is there and differs.")
-@dry_run
-@as_json
-@of_a_place
+@dry_run_option
+@json_option
+@skills_options
 def import_(
     *,
     source: str,
@@ -309,7 +311,7 @@ def import_(
     user: bool,
     force: bool,
     dry_run: bool,
-    place: SkillsPlace,
+    place: SkillsContext,
     as_json: bool,
 ) -> int:
     """Copy skills from elsewhere, unchanged, into this repository."""
@@ -376,7 +378,7 @@ def _steps(folder: str) -> tuple[str, ...]:
     return pure.parts
 
 
-def _found(source: _Source, place: SkillsPlace) -> "list[Incoming]":
+def _found(source: _Source, place: SkillsContext) -> "list[Incoming]":
     """Everything that may be a skill; flat files at the top of a repository are its documents and no skills.
 
     Raises:
@@ -414,7 +416,7 @@ def _chosen(found: "Sequence[Incoming]", names: tuple[str, ...], source: _Source
 
 
 def _moved(
-    found: "Sequence[Incoming]", root: Path, place: SkillsPlace, *, force: bool, dry_run: bool
+    found: "Sequence[Incoming]", root: Path, place: SkillsContext, *, force: bool, dry_run: bool
 ) -> "list[Moved]":
     """One after the other; a name that another directory has, here or in the source, is not given twice."""
     from symphony.skills import Outcome, Placed, same_place, shown

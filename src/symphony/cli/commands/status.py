@@ -18,7 +18,7 @@ from rich.text import Text
 from symphony.api.models import utc_text
 from symphony.cli.documents import DaemonRow, Daemons
 from symphony.cli.formatting import cell, lasting, plural, seconds_between
-from symphony.cli.options import as_json, of_a_workflow, print_json
+from symphony.cli.options import json_option, print_json, workflow_option
 from symphony.domain import SymphonyError
 
 if TYPE_CHECKING:
@@ -169,8 +169,8 @@ left out is counted. --json has every issue, unless --state or --reason is given
     help="Only issues with this code, such as no_slot or blocked; may be repeated.",
 )
 @click.option("--all", "every", is_flag=True, help="Every daemon of this user; for root of this host.")
-@as_json
-@of_a_workflow
+@json_option
+@workflow_option
 @click.pass_context
 def status(
     ctx: click.Context,

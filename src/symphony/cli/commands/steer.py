@@ -15,7 +15,14 @@ from symphony.api.port import MAX_ANSWER_CHARS
 from symphony.cli.client import Client, needed_daemon
 from symphony.cli.facts import Facts, answer_for
 from symphony.cli.failures import CommandError
-from symphony.cli.options import as_json, from_a_file, given_text, of_a_workflow, of_an_issue, print_json
+from symphony.cli.options import (
+    issue_argument,
+    json_option,
+    print_json,
+    read_text_argument,
+    text_file_option,
+    workflow_option,
+)
 from symphony.domain import one_line
 
 # What an operator orders of the daemon: one request, one line of answer, and how both are told.
@@ -117,43 +124,43 @@ Examples:
 
 
 @click.command(epilog=_STOP)
-@of_an_issue
-@as_json
-@of_a_workflow
+@issue_argument
+@json_option
+@workflow_option
 def stop(*, issue: str, as_json: bool, workflow: Path) -> None:
     """End the run of an issue, and keep it from starting."""
     _on(workflow, "stop", issue, as_json=as_json)
 
 
 @click.command(epilog=_RETRY)
-@of_an_issue
-@as_json
-@of_a_workflow
+@issue_argument
+@json_option
+@workflow_option
 def retry(*, issue: str, as_json: bool, workflow: Path) -> None:
     """Have an issue tried now."""
     _on(workflow, "retry", issue, as_json=as_json)
 
 
 @click.command(epilog=_UNBLOCK)
-@of_an_issue
-@as_json
-@of_a_workflow
+@issue_argument
+@json_option
+@workflow_option
 def unblock(*, issue: str, as_json: bool, workflow: Path) -> None:
     """Give a blocked issue a new budget, and have it tried."""
     _on(workflow, "unblock", issue, as_json=as_json)
 
 
 @click.command(epilog=_PAUSE)
-@as_json
-@of_a_workflow
+@json_option
+@workflow_option
 def pause(*, as_json: bool, workflow: Path) -> None:
     """Have the daemon start nothing new."""
     _own(workflow, "pause", as_json=as_json)
 
 
 @click.command(epilog=_RESUME)
-@as_json
-@of_a_workflow
+@json_option
+@workflow_option
 def resume(*, as_json: bool, workflow: Path) -> None:
     """Have a paused daemon start issues again."""
     _own(workflow, "resume", as_json=as_json)
@@ -188,17 +195,17 @@ does not answer.
 
 
 @click.command(epilog=_ANSWER_EPILOG)
-@of_an_issue
+@issue_argument
 @click.argument("text", required=False)
-@from_a_file
-@as_json
-@of_a_workflow
+@text_file_option
+@json_option
+@workflow_option
 def answer(*, issue: str, text: str | None, file: str | None, as_json: bool, workflow: Path) -> None:
     """Answer the question of an issue's agent.
 
     TEXT is the answer, or - for what comes on standard input.
     """
-    words = given_text(text, file, what="answer", most=MAX_ANSWER_CHARS)
+    words = read_text_argument(text, file, what="answer", most=MAX_ANSWER_CHARS)
 
     tell(order_on(workflow, "answer", issue, text=words), as_json=as_json)
 
@@ -223,8 +230,8 @@ not answer.
 
 @click.command(epilog=_DRAIN_EPILOG)
 @click.option("--wait", is_flag=True, help="Return when the daemon has ended.")
-@as_json
-@of_a_workflow
+@json_option
+@workflow_option
 def drain(*, wait: bool, as_json: bool, workflow: Path) -> None:
     """Have the daemon end once its present turns have.
 
@@ -285,8 +292,8 @@ Exit codes: 0 asked for, 5 no daemon is running, or it does not answer.
 
 
 @click.command(epilog=_REFRESH_EPILOG)
-@as_json
-@of_a_workflow
+@json_option
+@workflow_option
 def refresh(*, as_json: bool, workflow: Path) -> None:
     """Have the daemon poll the tracker now."""
     # Imported here: `--help` of any command stays fast.

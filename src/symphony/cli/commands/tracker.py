@@ -7,7 +7,14 @@ import click
 
 from symphony.cli.failures import ExitCode
 from symphony.cli.main import LazyGroup
-from symphony.cli.options import as_json, from_a_file, given_text, of_a_workflow, of_an_issue, print_json
+from symphony.cli.options import (
+    issue_argument,
+    json_option,
+    print_json,
+    read_text_argument,
+    text_file_option,
+    workflow_option,
+)
 from symphony.domain import one_line
 
 if TYPE_CHECKING:
@@ -71,8 +78,8 @@ def tracker(ctx: click.Context) -> None:
 
 
 @tracker.command(epilog=_CHECK_EXAMPLES)
-@as_json
-@of_a_workflow
+@json_option
+@workflow_option
 def check(*, as_json: bool, workflow: Path) -> int:
     """Tell whether the tracker answers, and whether it has the states that the settings name."""
     # Imported here: `--help` of any command stays fast.
@@ -125,10 +132,10 @@ def _say(lead: str, text: str) -> None:
 
 
 @tracker.command(epilog=_MOVE_EXAMPLES)
-@of_an_issue
+@issue_argument
 @click.argument("state")
-@as_json
-@of_a_workflow
+@json_option
+@workflow_option
 def move(*, issue: str, state: str, as_json: bool, workflow: Path) -> None:
     """Give an issue another state."""
     from symphony.cli.documents import IssueMoved
@@ -142,17 +149,17 @@ def move(*, issue: str, state: str, as_json: bool, workflow: Path) -> None:
 
 
 @tracker.command(epilog=_COMMENT_EXAMPLES)
-@of_an_issue
+@issue_argument
 @click.argument("text", required=False)
-@from_a_file
-@as_json
-@of_a_workflow
+@text_file_option
+@json_option
+@workflow_option
 def comment(*, issue: str, text: str | None, file: str | None, as_json: bool, workflow: Path) -> None:
     """Write a comment on an issue.
 
     TEXT is the comment, or - for what comes on standard input.
     """
-    words = given_text(text, file, what="comment", most=_MAX_CHARS)
+    words = read_text_argument(text, file, what="comment", most=_MAX_CHARS)
     from symphony.cli.documents import IssueCommented
     from symphony.cli.tracker_access import comment_on
 

@@ -24,7 +24,7 @@ from symphony.cli.documents import (
 )
 from symphony.cli.formatting import cell, plural
 from symphony.cli.render.status import console_for, print_blocks
-from symphony.cli.skill_roots import SkillsPlace
+from symphony.cli.skill_roots import SkillsContext
 from symphony.skills import (
     Block,
     Content,
@@ -183,7 +183,7 @@ _REASONS = {
 }
 
 
-def print_listing(found: SkillSet, block: Block, place: SkillsPlace) -> None:
+def print_listing(found: SkillSet, block: Block, place: SkillsContext) -> None:
     """A line per skill; below, what is wrong with files that are none."""
     if found.skills:
         print_blocks(console_for(), _listing(found, block, place))
@@ -193,7 +193,7 @@ def print_listing(found: SkillSet, block: Block, place: SkillsPlace) -> None:
         click.echo(line)
 
 
-def _listing(found: SkillSet, block: Block, place: SkillsPlace) -> Table:
+def _listing(found: SkillSet, block: Block, place: SkillsContext) -> Table:
     unseen = place.uncommitted()
     dropped = {one.name: _REASONS[one.reason] for one in block.dropped}
     problems = Counter(one.path for one in found.problems if one.severity is not Severity.INFO)

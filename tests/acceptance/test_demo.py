@@ -71,6 +71,14 @@ def test_people_are_told_what_happens_and_what_to_do_next(project: Project) -> N
     assert "Scripted agent: no model is involved." not in done.stderr
 
 
+def test_the_readme_shows_a_diff_that_the_demo_makes(project: Project, shown: dict[str, Any]) -> None:
+    repo = Path(shown["dir"]) / "repo"
+    diff = project.git("diff", "main...symphony/DEMO-1", "--", "src", cwd=repo)
+    assert (
+        README.split("<!-- demo-diff:begin -->")[1].split("<!-- demo-diff:end -->")[0].strip("`dif\n") in diff
+    )
+
+
 def test_nothing_is_left_behind_without_dir(project: Project) -> None:
     result = json.loads(project.symphony("demo", "--json").stdout)
     assert not Path(result["dir"]).exists()

@@ -90,7 +90,7 @@ def _shell(line: str, env: dict[str, str], cwd: Path) -> str:
 def _steps() -> list[str]:
     """The commands of the README's path into one's own repository."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    blocks = [block for _, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
     return [str(line) for block in blocks if "pip install" in block for line in block.splitlines()]
 
 

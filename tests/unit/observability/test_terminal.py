@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from symphony.observability.logs import WORDS, PeopleLines
 
-PAGE = Path(__file__).parents[3] / "docs" / "commands.md"
+PAGE = Path(__file__).parents[3] / "docs" / "log-events.md"
 ESCAPES = re.compile(r"\x1b\[[0-9]*m")
 
 

@@ -22,7 +22,7 @@ import structlog
 
 from symphony.domain import Redaction, one_line
 from symphony.journal.model import plain
-from symphony.observability.logs import masked
+from symphony.observability.redaction import masked
 from symphony.scheduler import (
     AgentReported,
     Command,

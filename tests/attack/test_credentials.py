@@ -30,7 +30,7 @@ from symphony.config import (
     WorkspaceSettings,
     parse_workflow,
 )
-from symphony.daemon.context import build_context, enclosure
+from symphony.daemon.context import build_context, build_isolation
 from symphony.domain import Issue
 from symphony.processes.local import LocalHost
 from symphony.workspaces import Layout, Login, WorkspaceManager, apart
@@ -306,7 +306,7 @@ async def test_an_enclosed_agent_reads_no_login(
     await manager.check_root()
     workspace = await manager.prepare(ISSUE, None)
     own = workflow_of(tmp_path, environment, f'root: {tmp_path}/root, repo: "{repo}", isolation: bwrap')
-    isolation = enclosure(own, environment)
+    isolation = build_isolation(own, environment)
     assert isolation is not None
     forms = [word for form in FORMS for word in ("-e", form)]
     looking = 'git log --format=%s; git status --short; ls "$0" >&2; grep -rlF "$@" "$0"; echo end'

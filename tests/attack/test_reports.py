@@ -27,7 +27,7 @@ from symphony.agents.events import (
 )
 from symphony.domain import MOST, Redaction
 from symphony.journal.model import column
-from symphony.observability.logs import MAX_DEPTH, TOO_DEEP, masked
+from symphony.observability.redaction import MAX_DEPTH, TOO_DEEP, masked
 from symphony.replay import Recorder, read_recording
 from symphony.scheduler import AgentReported, DayBegan, Recovered, RunReport, RunStage, Thread, initial
 

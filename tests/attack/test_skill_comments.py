@@ -14,7 +14,7 @@ import pytest
 from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
-from harness.binding import CommentingTracker, make_bound
+from harness.binding import CommentingTracker, make_context
 from harness.scheduling import make_issue
 from symphony import skills
 from symphony.daemon.comments import IssueComments, SkillComments
@@ -118,7 +118,7 @@ async def test_the_skills_of_one_branch_change_neither_comment_nor_list_of_anoth
 ) -> None:
     quiet, calm = tmp_path / "quiet", "---\nname: calm\ndescription: Calm.\n---\n"
     tracker = CommentingTracker()
-    bound = make_bound(tmp_path, tracker)
+    context = make_context(tmp_path, tracker)
     comments = SkillComments(IssueComments(), remember=lambda _: None, written=checkpoint)
 
     def calmly() -> SkillSet:
@@ -131,8 +131,8 @@ async def test_the_skills_of_one_branch_change_neither_comment_nor_list_of_anoth
         return fill(workspace, random), skills.load(quiet, SkillOptions())
 
     async def report(number: str, found: SkillSet) -> None:
-        if await comments.want(bound, make_issue(number), found, at_least=Severity.ERROR):
-            await comments.say(bound, number)
+        if await comments.want(context, make_issue(number), found, at_least=Severity.ERROR):
+            await comments.say(context, number)
 
     alone = await to_thread.run_sync(calmly)
     block = skills.render(alone, SkillOptions()).text

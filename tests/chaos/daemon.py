@@ -18,8 +18,8 @@ from typing_extensions import override
 from chaos.weather import Weathered
 from symphony.config import Workflow, WorkflowFile, WorkflowStore
 from symphony.daemon.admission import admit
+from symphony.daemon.clock import wall_ms
 from symphony.daemon.context import RuntimeContext, redaction_for
-from symphony.daemon.recovery import wall_ms
 from symphony.daemon.service import Service
 from symphony.daemon.shutdown import serve_until_signalled
 from symphony.daemon.state_dir import StateDirectory, instance_of, locate
@@ -54,8 +54,8 @@ class StormyService(Service):
 
     @override
     def _bind(self, workflow: Workflow) -> RuntimeContext:
-        bound = super()._bind(workflow)
-        return replace(bound, tracker=Weathered(bound.tracker, self._weather))
+        context = super()._bind(workflow)
+        return replace(context, tracker=Weathered(context.tracker, self._weather))
 
 
 def _dice(seed: str) -> Random:

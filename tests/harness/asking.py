@@ -11,8 +11,8 @@ from harness.chronicle import Chronicle, populated
 from symphony.api.access import CONTROL, Access
 from symphony.api.app import create_app
 from symphony.api.documents import issue_document, state_document
+from symphony.api.interface import ConflictError
 from symphony.api.models import Agent, Issue, Prompt, Refresh, Skills, State, Verb
-from symphony.api.port import RefusedError
 from symphony.domain import EVERY_ISSUE, Selection, SymphonyError
 
 __all__ = ["FakeOperator", "asking"]
@@ -30,7 +30,7 @@ class FakeOperator:
     unrenderable: SymphonyError | None = None
     asked: list[str] = field(default_factory=list)
     refreshes: int = 0
-    unfit: RefusedError | None = None
+    unfit: ConflictError | None = None
     orders: list[tuple[str, str | None, str | None]] = field(default_factory=list)
 
     async def state(self, only: Selection = EVERY_ISSUE) -> State:

@@ -1,4 +1,4 @@
-"""Stand-ins for what the runtime is bound to, and a mailbox that keeps what was posted."""
+"""Stand-ins for what a runtime context holds, and a mailbox that keeps what was posted."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ import anyio.lowlevel
 from symphony.agents.base import AgentSkillRoots
 from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.operator import Order
+from symphony.daemon.operator import ActionRequest
 from symphony.domain import Issue, Redaction, ToolResult, ToolSpec
 from symphony.scheduler import Event
 from symphony.trackers.base import Comment
@@ -28,7 +28,7 @@ __all__ = [
     "FakeWorkspaces",
     "Mailbox",
     "NoOwnSkills",
-    "make_bound",
+    "make_context",
     "nothing",
 ]
 
@@ -130,8 +130,8 @@ class Mailbox:
     facts: list[Event] = field(default_factory=list)
     changed: anyio.Event = field(default_factory=anyio.Event)
 
-    def post(self, item: Event | Order) -> None:
-        self.facts.append(item.fact if isinstance(item, Order) else item)
+    def post(self, item: Event | ActionRequest) -> None:
+        self.facts.append(item.fact if isinstance(item, ActionRequest) else item)
         self.changed.set()
         self.changed = anyio.Event()
 
@@ -145,10 +145,10 @@ class Mailbox:
         raise AssertionError("not reached")
 
 
-def make_bound(
+def make_context(
     tmp_path: Path, tracker: FakeTracker, workspaces: FakeWorkspaces | None = None
 ) -> RuntimeContext:
-    """A `Bound` for `<tmp_path>/WORKFLOW.md`; masks `SECRET`."""
+    """A context for `<tmp_path>/WORKFLOW.md`; masks `SECRET`."""
     front = f"tracker: {{kind: markdown}}\nworkspace: {{root: {tmp_path / 'root'}}}"
     data = f"---\n{front}\n---\nDo it.\n".encode()
     file = WorkflowFile(

@@ -15,7 +15,7 @@ from symphony.api.history import History
 from symphony.api.models import Document, DroppedSkill, ListedSkill, SkillProblem, Skills
 from symphony.api.openapi import API, schemas
 from symphony.domain import EVERY_ISSUE, Category, Issue, Selection
-from symphony.observability.logs import masked
+from symphony.observability.redaction import masked
 from symphony.scheduler import Command, Event, OutcomeKind
 
 __all__ = ["SKILLS", "START", "Chronicle", "conforms", "populated", "sent"]

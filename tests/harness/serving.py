@@ -136,7 +136,7 @@ async def serving(
         tasks.start_soon(run)
         try:
             yield served
-            served.service.ask_to_end(now=True)
+            served.service.request_shutdown(now=True)
             await served.ended()
         except BaseException:
             tasks.cancel_scope.cancel()

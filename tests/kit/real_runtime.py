@@ -409,7 +409,7 @@ class _Daemon:
                 notes = IssueComments(memory.known_comments, remember=self._commented)
                 timers = Timers(self.post, now_ms=_now_ms)
                 self._effects = Effects(
-                    bound=self._bound(),
+                    context=self._context(),
                     state_dir=world.state_dir,
                     tasks=self.tasks,
                     timers=timers,
@@ -473,7 +473,7 @@ class _Daemon:
         if self.is_alive:
             self.world.memory.commented(issue_id, kind, fingerprint)
 
-    def _bound(self) -> RuntimeContext:
+    def _context(self) -> RuntimeContext:
         world = self.world
         front = "tracker: {kind: memory}\nagent: {skills: {enabled: false}}"
         data = f"---\n{front}\n---\nWork on {{{{ issue.identifier }}}}.\n".encode()

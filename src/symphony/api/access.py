@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 
-from symphony.api.http import RefusedError
+from symphony.api.http import RequestError
 
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _OWN_SITE = frozenset({"same-origin", "none"})
@@ -53,12 +53,12 @@ class Access:
         """Let the request pass.
 
         Raises:
-            RefusedError: 401 or 403; for a write also 415.
+            RequestError: 401 or 403; for a write also 415.
         """
         if self.token is not None:
             _check_token(headers, self.token)
         if self.hosts is not None and _name(headers.get("host", "")) not in self.hosts:
-            raise RefusedError(403, "forbidden_host", "the Host header does not name this daemon")
+            raise RequestError(403, "forbidden_host", "the Host header does not name this daemon")
         if writes:
             _check_origin(headers)
             _check_type(headers)
@@ -67,7 +67,7 @@ class Access:
         """Let an order of an operator pass, which `check` has let pass as a write.
 
         Raises:
-            RefusedError: 401.
+            RequestError: 401.
         """
         if self.order_token is not None:
             _check_token(headers, self.order_token)
@@ -91,7 +91,7 @@ def _check_token(headers: Headers, token: str) -> None:
     scheme, value = given[: len(_BEARER)].lower(), given[len(_BEARER) :].strip()
     if scheme != _BEARER or not hmac.compare_digest(value.encode(), token.encode()):
         message = "a bearer token is needed here: the one in operator.token of the state directory"
-        raise RefusedError(401, "unauthorized", message, headers={"www-authenticate": "Bearer"})
+        raise RequestError(401, "unauthorized", message, headers={"www-authenticate": "Bearer"})
 
 
 def _name(host: str) -> str:
@@ -108,11 +108,11 @@ def _check_origin(headers: Headers) -> None:
         host = headers.get("host", "").lower()
         foreign = foreign or origin.lower() not in {f"http://{host}", f"https://{host}"}
     if foreign:
-        raise RefusedError(403, "cross_origin", "a page of another origin may not do this")
+        raise RequestError(403, "cross_origin", "a page of another origin may not do this")
 
 
 def _check_type(headers: Headers) -> None:
     """A form could be sent by any page without being asked for permission first; JSON could not."""
     kind = headers.get("content-type")
     if kind is not None and kind.partition(";")[0].strip().lower() != "application/json":
-        raise RefusedError(415, "unsupported_media_type", "send JSON, as application/json, or no body")
+        raise RequestError(415, "unsupported_media_type", "send JSON, as application/json, or no body")

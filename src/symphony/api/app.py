@@ -17,12 +17,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from symphony.api import port
 from symphony.api.access import Access
 from symphony.api.history import utc_now
 from symphony.api.http import (
     SECURITY_HEADERS,
-    RefusedError,
+    RequestError,
     answer,
     answer_text,
     check_head,
@@ -33,9 +32,17 @@ from symphony.api.http import (
     refusal,
     selection,
 )
+from symphony.api.interface import (
+    DAEMON_ACTIONS,
+    ISSUE_ACTIONS,
+    ConflictError,
+    Operator,
+    UnavailableError,
+    WebhookDeniedError,
+    WebhookReceiver,
+)
 from symphony.api.models import Delivered, Health, Issue, Prompt, Verb, utc_text
 from symphony.api.openapi import description
-from symphony.api.port import ISSUE_VERBS, OWN_VERBS, HookDeniedError, Hooks, Operator, UnavailableError
 from symphony.domain import SymphonyError
 
 HEALTH_PATH = "/healthz"
@@ -47,7 +54,7 @@ _log = structlog.get_logger(__name__)
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def create_app(operator: Operator, access: Access, hooks: Hooks | None = None) -> ASGIApp:
+def create_app(operator: Operator, access: Access, hooks: WebhookReceiver | None = None) -> ASGIApp:
     """The application of one way in; without `hooks`, trackers may tell nothing."""
     routes = [
         Route("/api/v1/state", _resource(GET=_state(operator))),
@@ -56,13 +63,13 @@ def create_app(operator: Operator, access: Access, hooks: Hooks | None = None) -
         Route(HEALTH_PATH, _resource(GET=_health)),
         *(
             Route(f"/api/v1/control/{verb}", _resource(POST=_act(operator, access, verb)))
-            for verb in OWN_VERBS
+            for verb in DAEMON_ACTIONS
         ),
         Route("/api/v1/{identifier}", _resource(GET=_issue(operator.issue))),
         Route("/api/v1/{identifier}/prompt", _resource(GET=_issue(operator.prompt))),
         *(
             Route(f"/api/v1/{{identifier}}/{verb}", _resource(POST=_act_on(operator, access, verb)))
-            for verb in ISSUE_VERBS
+            for verb in ISSUE_ACTIONS
         ),
     ]
     if hooks is not None:
@@ -71,9 +78,9 @@ def create_app(operator: Operator, access: Access, hooks: Hooks | None = None) -
         routes=routes,
         exception_handlers={
             HTTPException: _on_refused,
-            port.RefusedError: _on_unfit,
+            ConflictError: _on_unfit,
             UnavailableError: _on_unavailable,
-            HookDeniedError: _on_denied,
+            WebhookDeniedError: _on_denied,
             SymphonyError: _on_failure,
             Exception: _on_crash,
         },
@@ -96,7 +103,7 @@ def _resource(**handlers: Handler) -> "_AnyMethod":
             return Response(status_code=204, headers=allow)
         handler = handlers.get("GET" if method == "HEAD" else method)
         if handler is None:
-            raise RefusedError(405, "method_not_allowed", f"allowed: {allow['allow']}", headers=allow)
+            raise RequestError(405, "method_not_allowed", f"allowed: {allow['allow']}", headers=allow)
         response = await handler(request)
         if method == "HEAD":
             response.body = b""  # its length stays in the header
@@ -134,9 +141,9 @@ def _issue(ask: Callable[[str], Awaitable[Issue | Prompt | None]]) -> Handler:
     return handler
 
 
-def _unknown() -> RefusedError:
+def _unknown() -> RequestError:
     message = "neither the daemon nor its journal knows an issue of this identifier"
-    return RefusedError(404, "issue_not_found", message)
+    return RequestError(404, "issue_not_found", message)
 
 
 def _refresh(operator: Operator) -> Handler:
@@ -176,7 +183,7 @@ def _accepted(done: Verb | None) -> Response:
     return answer(done, status=202)
 
 
-def _hook(hooks: Hooks) -> Handler:
+def _hook(hooks: WebhookReceiver) -> Handler:
     reading = anyio.Semaphore(_DELIVERIES)
 
     async def handler(request: Request) -> Response:
@@ -206,13 +213,13 @@ async def _health(_: Request) -> Response:
 
 async def _on_refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - starlette calls it with nothing else
-    if isinstance(error, RefusedError):
+    if isinstance(error, RequestError):
         return refusal(error.status_code, error.code, error.message, headers=error.headers)
     return refusal(404, "not_found", "there is no such route")
 
 
 async def _on_unfit(_: Request, error: Exception) -> Response:
-    assert isinstance(error, port.RefusedError)  # noqa: S101 - as above
+    assert isinstance(error, ConflictError)  # noqa: S101 - as above
     return refusal(409, error.code, error.message, hint=error.hint)
 
 
@@ -222,7 +229,7 @@ async def _on_unavailable(_: Request, error: Exception) -> Response:
 
 
 async def _on_denied(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HookDeniedError)  # noqa: S101 - as above
+    assert isinstance(error, WebhookDeniedError)  # noqa: S101 - as above
     return refusal(error.status, error.code, error.message)
 
 
@@ -247,7 +254,7 @@ class _Door:
     A delivery of a tracker proves itself by its signature: it comes by a proxy, and without a token.
     """
 
-    def __init__(self, app: Starlette, access: Access, hooks: Hooks | None) -> None:
+    def __init__(self, app: Starlette, access: Access, hooks: WebhookReceiver | None) -> None:
         self._app = app
         self._access = access
         self._hooks = hooks
@@ -274,7 +281,7 @@ class _Door:
             if path != HEALTH_PATH and not self._delivers(scope["method"], path):
                 self._access.check(Headers(scope=scope), writes=scope["method"] not in _READS)
             await self._app(scope, receive, sending)
-        except RefusedError as error:
+        except RequestError as error:
             response = refusal(error.status_code, error.code, error.message, headers=error.headers)
             await response(scope, receive, sending)
         except Exception:  # noqa: BLE001 - starlette raises again what it has answered and we have logged

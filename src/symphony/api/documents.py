@@ -60,11 +60,11 @@ Reasons = Callable[[State], Iterable[tuple[Issue, WaitingReason]]]
 
 _STARTING = WaitingReason("starting", "starts as soon as it is refreshed")
 _DEFERRED = WaitingReason("deferred", "its refresh failed; it is asked about again after the next poll")
-CODES: Final = (*(code.value for code in ReasonCode), _STARTING.code, _DEFERRED.code, "ready")
+REASON_CODES: Final = (*(code.value for code in ReasonCode), _STARTING.code, _DEFERRED.code, "ready")
 """Every code that an issue can be selected by; those that are `ready` for review wait for nothing of ours."""
 
 
-def waiting(state: State, *, identifier: str | None = None) -> Iterator[tuple[Issue, WaitingReason]]:
+def waiting_issues(state: State, *, identifier: str | None = None) -> Iterator[tuple[Issue, WaitingReason]]:
     """The candidates without a claim, in the order in which they would start, each with its reason.
 
     With `identifier`, only those that are called so.
@@ -86,7 +86,7 @@ def _reason(issue: Issue, state: State) -> WaitingReason:
 # How a person looks at delivered work: the same commands in the API and on the terminal.
 
 
-def ways_to_look(
+def review_commands(
     identifier: str, branch: str, workspace: WorkspaceSettings | None, *, pushed: bool
 ) -> tuple[str, ...]:
     """Commands, the simplest first: ours, and git's own, or the one that brings the branch into a clone.
@@ -108,7 +108,7 @@ def ways_to_look(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class IssueRow:
     """One issue; `status` is `running`, `retrying`, `blocked` or `waiting`; `detail` is for people."""
 
     issue_id: str
@@ -121,29 +121,29 @@ class Row:
     total_tokens: int = 0
 
 
-def rows(state: State) -> tuple[Row, ...]:
+def issue_rows(state: State) -> tuple[IssueRow, ...]:
     """All known issues, in the order of their identifiers (`ids.by_number`)."""
     found = [_running(run) for run in state.running.values()]
     found += [
         _row(retry.issue, "retrying", policy.retry_words(retry, state.settings))
         for retry in state.retrying.values()
     ]
-    found += [_row(entry.issue, "blocked", blocked_words(entry)) for entry in state.blocked.values()]
-    found += [_row(issue, "waiting", reason.message) for issue, reason in waiting(state)]
+    found += [_row(entry.issue, "blocked", describe_blocked(entry)) for entry in state.blocked.values()]
+    found += [_row(issue, "waiting", reason.message) for issue, reason in waiting_issues(state)]
     return tuple(sorted(found, key=lambda row: by_number(row.issue_identifier)))
 
 
-def blocked_words(blocked: Blocked) -> str:
+def describe_blocked(blocked: Blocked) -> str:
     """Why an issue waits for a person, what its agent asks, and what to do: one line."""
     failure, question = blocked.failure, blocked.question
     asks = "" if question is None or question in failure.message else f", which asks: {question}"
     return f"{failure.message}{asks}{'' if failure.hint is None else f' → {failure.hint}'}"
 
 
-def _running(run: Running) -> Row:
+def _running(run: Running) -> IssueRow:
     issue, report = run.issue, run.report
     stage = report.stage.value.replace("_", " ")
-    return Row(
+    return IssueRow(
         issue_id=issue.id,
         issue_identifier=issue.identifier,
         title=issue.title,
@@ -155,8 +155,8 @@ def _running(run: Running) -> Row:
     )
 
 
-def _row(issue: Issue, status: str, detail: str) -> Row:
-    return Row(
+def _row(issue: Issue, status: str, detail: str) -> IssueRow:
+    return IssueRow(
         issue_id=issue.id,
         issue_identifier=issue.identifier,
         title=issue.title,
@@ -175,7 +175,7 @@ def state_document(
     journal: Health | None = None,
     workspace: WorkspaceSettings | None = None,
     only: Selection = EVERY_ISSUE,
-    reasons: Reasons = waiting,
+    reasons: Reasons = waiting_issues,
 ) -> models.State:
     """The whole daemon: health, counts, one row per known issue by status, totals, limits, conditions.
 
@@ -254,7 +254,7 @@ def issue_document(
     return view.claimed(identifier) or view.unclaimed(identifier)
 
 
-def agent_of_choice(chosen: AgentChoice) -> models.Agent:
+def agent_document(chosen: AgentChoice) -> models.Agent:
     """Which agent it is and why."""
     return models.Agent(
         name=chosen.name,
@@ -396,7 +396,7 @@ class _View:
 
     def _agent_of(self, issue: Issue, resume: Resume | None = None) -> models.Agent:
         """The agent that an issue would get if its run began now."""
-        return agent_of_choice(policy.choose(self.state, issue, policy.thread_agent(resume)))
+        return agent_document(policy.choose(self.state, issue, policy.thread_agent(resume)))
 
     def _moment(self, moment_ms: int) -> str:
         return utc_text(self.history.wall(moment_ms, now_ms=self.now_ms, now=self.now))
@@ -409,7 +409,7 @@ class _View:
             issue_identifier=issue.identifier,
             issue_url=issue.url,
             title=issue.title,
-            agent=agent_of_choice(run.agent),
+            agent=agent_document(run.agent),
             worker_host=None,
             workspace_path=run.report.workspace_path,
             skills=None if skills is None else _names(skills),
@@ -475,7 +475,7 @@ class _View:
             if result.status is not ResultStatus.OPEN:
                 status = "ready" if result.status is ResultStatus.READY else "ended"
                 return self.issue(result.issue, status)
-        for issue, reason in waiting(self.state, identifier=identifier):
+        for issue, reason in waiting_issues(self.state, identifier=identifier):
             parked = self.state.parked.get(issue.id)
             return self.issue(issue, "waiting", reason=reason, path=parked.path if parked else None)
         if found:  # it is nowhere else: it is about to be looked at
@@ -491,7 +491,9 @@ class _View:
         issue, delivered = result.issue, result.delivered
         look: tuple[str, ...] = ()
         if delivered is not None:
-            look = ways_to_look(issue.identifier, delivered.branch, self.workspace, pushed=delivered.pushed)
+            look = review_commands(
+                issue.identifier, delivered.branch, self.workspace, pushed=delivered.pushed
+            )
         return models.ReadyRow(
             issue_id=issue.id,
             issue_identifier=issue.identifier,
@@ -559,7 +561,7 @@ class _View:
             title=issue.title,
             state=issue.state,
             status=status,
-            agent=agent_of_choice(run.agent) if run else self._agent_of(issue, resume),
+            agent=agent_document(run.agent) if run else self._agent_of(issue, resume),
             workspace=models.Place(path=run.report.workspace_path if run else path, host=None, branch=branch),
             attempts=models.Attempts(
                 number=number,

@@ -13,9 +13,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from symphony.api.documents import CODES
+from symphony.api.documents import REASON_CODES
+from symphony.api.interface import MAX_ANSWER_CHARS
 from symphony.api.models import Answer, Document, Error, ErrorFacts, Trigger
-from symphony.api.port import MAX_ANSWER_CHARS
 from symphony.domain import UNREADABLE, Selection, plain
 
 # How every answer looks: JSON, one error envelope (AP8), headers that keep browsers harmless.
@@ -30,7 +30,7 @@ SECURITY_HEADERS: Mapping[str, str] = {
 }
 
 
-class RefusedError(HTTPException):
+class RequestError(HTTPException):
     """A request that is not served; `code` is stable, `message` is for people and holds no text of theirs."""
 
     def __init__(
@@ -85,43 +85,43 @@ def check_head(scope: Scope) -> None:
     The server's own bound is for a head that is not complete yet: one that comes at once gets past it.
 
     Raises:
-        RefusedError: 431.
+        RequestError: 431.
     """
     size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
     size += sum(len(name) + len(value) + len(b": \r\n") for name, value in scope["headers"])
     if size > MAX_HEAD_BYTES:
         message = f"a request head has at most {MAX_HEAD_BYTES} bytes here"
-        raise RefusedError(431, "head_too_large", message, headers=_HANG_UP)
+        raise RequestError(431, "head_too_large", message, headers=_HANG_UP)
 
 
 def identifier(request: Request) -> str:
     """The issue identifier in the path, percent-decoded once; `%2F` is a slash of the identifier (AP6).
 
     Raises:
-        RefusedError: 400: it is not the encoding of a text.
+        RequestError: 400: it is not the encoding of a text.
     """
     raw = str(request.path_params["identifier"])
     if _BROKEN_ESCAPE.search(raw):
-        raise RefusedError(400, "bad_request", "the path holds a % without two hex digits")
+        raise RequestError(400, "bad_request", "the path holds a % without two hex digits")
     try:
         return unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError:
-        raise RefusedError(400, "bad_request", "the path is not UTF-8") from None
+        raise RequestError(400, "bad_request", "the path is not UTF-8") from None
 
 
 def selection(request: Request) -> Selection:
     """The issues that the query asks for: `waiting` once, `state` and `reason` any number of times.
 
     Raises:
-        RefusedError: 400: a number that is none, or a code that does not exist.
+        RequestError: 400: a number that is none, or a code that does not exist.
     """
     asked = request.query_params
     most = asked.get("waiting")
     if most is not None and not (most.isascii() and most.isdecimal() and len(most) <= _MOST_DIGITS):
-        raise RefusedError(400, "bad_request", "waiting is how many waiting issues to list: 0, 1, 2, …")
+        raise RequestError(400, "bad_request", "waiting is how many waiting issues to list: 0, 1, 2, …")
     codes = frozenset(asked.getlist("reason"))
-    if codes - {*CODES}:
-        raise RefusedError(400, "bad_request", f"reason is one of {', '.join(CODES)}")
+    if codes - {*REASON_CODES}:
+        raise RequestError(400, "bad_request", f"reason is one of {', '.join(REASON_CODES)}")
     return Selection(
         most=None if most is None else int(most), states=frozenset(asked.getlist("state")), codes=codes
     )
@@ -131,7 +131,7 @@ async def empty_object(request: Request) -> None:
     """Read the body of a trigger: nothing, or an empty JSON object (AP7).
 
     Raises:
-        RefusedError: 400, 408 or 413.
+        RequestError: 400, 408 or 413.
     """
     body = await _body(request, MAX_BODY_BYTES)
     if body:  # blanks alone are no JSON
@@ -142,12 +142,12 @@ async def answer_text(request: Request) -> str:
     """The text of a person's answer, `{"text": "…"}`, without what would steer a terminal.
 
     Raises:
-        RefusedError: 400, 408 or 413.
+        RequestError: 400, 408 or 413.
     """
     body = await _body(request, MAX_ANSWER_BYTES)
     text = _decoded(body, Answer, 'the body is to be {"text": "the answer"}').text
     if len(text) > MAX_ANSWER_CHARS:
-        raise RefusedError(400, "bad_request", f"an answer has at most {MAX_ANSWER_CHARS} characters")
+        raise RequestError(400, "bad_request", f"an answer has at most {MAX_ANSWER_CHARS} characters")
     return plain(text)
 
 
@@ -155,7 +155,7 @@ async def delivered(request: Request) -> bytes:
     """What a tracker sent, as it came: its signature is over these bytes.
 
     Raises:
-        RefusedError: 400, 408 or 413.
+        RequestError: 400, 408 or 413.
     """
     return await _body(request, MAX_DELIVERY_BYTES)
 
@@ -164,9 +164,9 @@ def _decoded(body: bytes, kind: type[_Question], else_say: str) -> _Question:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError:
-        raise RefusedError(400, "bad_request", else_say) from None
+        raise RequestError(400, "bad_request", else_say) from None
     except UNREADABLE:
-        raise RefusedError(400, "bad_request", "the body is not JSON") from None
+        raise RequestError(400, "bad_request", "the body is not JSON") from None
 
 
 async def _body(request: Request, limit: int) -> bytes:
@@ -183,14 +183,14 @@ async def _body(request: Request, limit: int) -> bytes:
                     raise _too_large(limit)
                 chunks.append(chunk)
     except TimeoutError:
-        raise RefusedError(
+        raise RequestError(
             408, "request_timeout", "the body did not arrive in time", headers=_HANG_UP
         ) from None
     except ClientDisconnect:
-        raise RefusedError(400, "bad_request", "the body did not arrive") from None
+        raise RequestError(400, "bad_request", "the body did not arrive") from None
     return b"".join(chunks)
 
 
-def _too_large(limit: int) -> RefusedError:
+def _too_large(limit: int) -> RequestError:
     message = f"a body has at most {limit} bytes here"
-    return RefusedError(413, "payload_too_large", message, headers=_HANG_UP)
+    return RequestError(413, "payload_too_large", message, headers=_HANG_UP)

@@ -7,7 +7,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, structs
 
-from symphony.api.documents import CODES
+from symphony.api.documents import REASON_CODES
+from symphony.api.interface import DAEMON_ACTIONS, ISSUE_ACTIONS
 from symphony.api.models import (
     Answer,
     Description,
@@ -21,7 +22,6 @@ from symphony.api.models import (
     Trigger,
     Verb,
 )
-from symphony.api.port import ISSUE_VERBS, OWN_VERBS
 
 # JSON Schema of documents, made of their types.
 
@@ -115,9 +115,9 @@ def _paths() -> dict[str, Any]:
         },
         **{
             f"/api/v1/{{identifier}}/{verb}": {"parameters": [_IDENTIFIER], "post": _order(verb, 404, 409)}
-            for verb in ISSUE_VERBS
+            for verb in ISSUE_ACTIONS
         },
-        **{f"/api/v1/control/{verb}": {"post": _order(verb)} for verb in OWN_VERBS},
+        **{f"/api/v1/control/{verb}": {"post": _order(verb)} for verb in DAEMON_ACTIONS},
         "/healthz": {
             "get": {
                 "operationId": "health",
@@ -132,7 +132,7 @@ def _paths() -> dict[str, Any]:
 def _selection() -> list[dict[str, Any]]:
     """What of the issues is listed; the counts are of all."""
     texts = {"type": "array", "items": {"type": "string"}}
-    codes = {"type": "array", "items": {"enum": list(CODES)}}
+    codes = {"type": "array", "items": {"enum": list(REASON_CODES)}}
     asked: tuple[tuple[str, str, dict[str, Any]], ...] = (
         (
             "waiting",

@@ -23,7 +23,7 @@ from symphony.cli.serving import open_store
 from symphony.cli.stale_workspaces import Kept, kept_workspaces, occupant, size_of
 from symphony.config import read_secrets
 from symphony.daemon.context import RuntimeContext, build_context
-from symphony.daemon.retention import Limits, remove_surplus, surplus_files
+from symphony.daemon.retention import RetentionLimits, remove_surplus, surplus_files
 from symphony.daemon.state_dir import StateDirectory, locate
 from symphony.domain import SymphonyError
 from symphony.journal.model import HealthState, TrimResult, UnusableError
@@ -48,7 +48,7 @@ class JournalTrim:
     failure: str | None = None
 
 
-def trim_journal(journal: Path, limits: Limits, *, dry_run: bool) -> JournalTrim | None:
+def trim_journal(journal: Path, limits: RetentionLimits, *, dry_run: bool) -> JournalTrim | None:
     """Trim it to the limits; null where there is none. One that is not sound is left as it is.
 
     A dry run counts what goes by age and number; how much goes by size is only known afterwards.
@@ -69,7 +69,7 @@ def trim_journal(journal: Path, limits: Limits, *, dry_run: bool) -> JournalTrim
         return JournalTrim(failure=error.failure.message)
 
 
-async def _trim(path: Path, limits: Limits) -> JournalTrim:
+async def _trim(path: Path, limits: RetentionLimits) -> JournalTrim:
     journal = await open_journal(path, now_wall_ms=_now_ms)
     try:
         trimmed: TrimResult = await journal.trim(limits.of_journal)
@@ -99,7 +99,7 @@ class _Job:
     state_dir: StateDirectory
     journal: Path
     environment: Mapping[str, str]
-    limits: Limits
+    limits: RetentionLimits
     older_than_s: float | None
     dry_run: bool
     live: frozenset[str]
@@ -140,7 +140,7 @@ def clean_up(
         state_dir=StateDirectory(locate(workflow, environment)),
         journal=journal_path(workflow, environment),
         environment=environment,
-        limits=Limits.of(bound.settings.retention, max_age_s=older_than_s),
+        limits=RetentionLimits.of(bound.settings.retention, max_age_s=older_than_s),
         older_than_s=older_than_s,
         dry_run=dry_run,
         live=live,

@@ -29,7 +29,7 @@ import psutil
 
 from symphony.api.models import Document, Error, Issue, Prompt, Refresh, Row, State, Verb
 from symphony.cli.failures import CommandError, ExitCode, warn
-from symphony.daemon.state_dir import Holder, locate, parse_holder
+from symphony.daemon.state_dir import LockHolder, locate, parse_lock_holder
 from symphony.domain import UNREADABLE
 
 # One HTTP request over a Unix socket and its answer, bounded in time and in size.
@@ -280,10 +280,10 @@ def _holder(lock: Path) -> int | None:
     return holder.pid if holder is not None and _lived(holder.pid, lock) else None
 
 
-def _named(lock: Path, owner: int | None = None) -> Holder | None:
+def _named(lock: Path, owner: int | None = None) -> LockHolder | None:
     """Who stands in the lock file. Raises `OSError`."""
     try:
-        return parse_holder(content_of(lock, owner))
+        return parse_lock_holder(content_of(lock, owner))
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -436,11 +436,11 @@ class Client:
         return self._told(self._ask("POST", "/api/v1/refresh"), Refresh)
 
     def order(self, verb: str) -> Verb:
-        """Have the daemon itself do something: `web.port.OWN_VERBS`."""
+        """Have the daemon itself do something: `api.interface.DAEMON_ACTIONS`."""
         return self._told(self._ask("POST", f"/api/v1/control/{verb}"), Verb)
 
     def order_on(self, verb: str, identifier: str, *, text: str | None = None) -> Verb | None:
-        """Have it do something about an issue: `web.port.ISSUE_VERBS`; `None` when it does not know it."""
+        """Act on an issue: `api.interface.ISSUE_ACTIONS`; `None` when the daemon does not know it."""
         body = None if text is None else json.dumps({"text": text}).encode()
         answer = self._ask("POST", f"/api/v1/{_segment(identifier)}/{verb}", body=body)
         return None if answer is None else self._read(answer, Verb)

@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from symphony.agents.registry import SECTIONS
-from symphony.api.documents import Row, blocked_words, rows
+from symphony.api.documents import IssueRow, describe_blocked, issue_rows
 from symphony.cli.documents import DemoComment, DemoIssue, Demonstration
 from symphony.cli.failures import CommandError, program
 from symphony.cli.repository import git
@@ -77,7 +77,7 @@ class TableProgress:
     """Redraws one table in place; issues that ended stay in it."""
 
     def __init__(self, console: Console) -> None:
-        self._known: dict[str, Row] = {}
+        self._known: dict[str, IssueRow] = {}
         self._ended: set[str] = set()
         self._paused = False
         self._live = Live(console=console, refresh_per_second=8, transient=True)
@@ -95,7 +95,7 @@ class TableProgress:
         """Redraw after a step."""
         del before, fact, commands
         self._paused = after.paused
-        current = {row.issue_id: row for row in rows(after)}
+        current = {row.issue_id: row for row in issue_rows(after)}
         self._ended = self._known.keys() - current.keys()
         self._known |= current
         self._live.update(self.picture())
@@ -154,7 +154,7 @@ class LineProgress:
             )
         for issue_id in after.blocked.keys() - before.blocked.keys():
             blocked = after.blocked[issue_id]
-            self._say(blocked.issue.identifier, f"blocked: {blocked_words(blocked)}")
+            self._say(blocked.issue.identifier, f"blocked: {describe_blocked(blocked)}")
         if after.paused is not before.paused:
             self._say("", _PAUSED if after.paused else "resumed: issues are started again")
 

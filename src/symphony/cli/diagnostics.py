@@ -34,7 +34,7 @@ from symphony.cli.serving import open_store
 from symphony.cli.stale_workspaces import kept_workspaces
 from symphony.cli.tracker_access import look_at
 from symphony.config import EXPOSED_HINT, SecretFileError, WarningCode, read_secrets
-from symphony.daemon.context import RuntimeContext, ask_agent, build_context
+from symphony.daemon.context import RuntimeContext, build_context, preflight_agent
 from symphony.daemon.state_dir import instance_of, locate
 from symphony.domain import Category, Failure, Redaction, SymphonyError
 from symphony.journal.reader import checkup
@@ -692,7 +692,7 @@ async def _check_agent(bound: RuntimeContext | None) -> list[Finding]:
 
 
 async def _ask(bound: RuntimeContext, name: str, place: Path) -> list[Finding]:
-    found = await ask_agent(bound, name, place, mark="doctor")
+    found = await preflight_agent(bound, name, place, mark="doctor")
     which = "" if len(bound.agents) == 1 else f"{name}: "
     told = fine("agent", f"{which}{found.agent} {found.version} passes the check before the first dispatch")
     hint = "the agent works; see what it says"

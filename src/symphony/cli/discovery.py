@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from symphony.api.models import utc_text
 from symphony.cli.client import Client, Traces, check_listener, content_of, traces
 from symphony.cli.documents import CountsInShort, DaemonRow, Daemons, SkippedPlace
-from symphony.daemon.state_dir import FOLDER, HOST_PLACES, place_in, state_home
+from symphony.daemon.state_dir import KNOWN_FOLDER, SYSTEM_STATE_HOMES, parse_known_state_dir, state_home
 from symphony.domain import SymphonyError
 
 # The state directories that may have a daemon: of this user, and for root of every user of the host.
@@ -74,14 +74,14 @@ class Places:
     def take_all(self, folder: Path, owner: int | None) -> None:
         """Every directory in a folder, except the one of ours that is no state directory."""
         for path in self._listed(folder):
-            if path.name != FOLDER:
+            if path.name != KNOWN_FOLDER:
                 self.take(path, owner)
 
     def take_known(self, folder: Path, owner: int) -> None:
         """The directories that daemons of `owner` left word of."""
         for path in self._listed(folder):
             try:
-                named = place_in(content_of(path, owner))
+                named = parse_known_state_dir(content_of(path, owner))
             except OSError as error:
                 self.skipped[path] = error.strerror or str(error)
                 continue
@@ -107,8 +107,8 @@ def find_places(environment: Mapping[str, str]) -> Places:
     places = Places()
     for owner, home in _homes(environment):
         places.take_all(home, owner)
-        places.take_known(home / FOLDER, owner)
-    for folder in HOST_PLACES:
+        places.take_known(home / KNOWN_FOLDER, owner)
+    for folder in SYSTEM_STATE_HOMES:
         if os.access(folder, os.R_OK | os.X_OK):
             places.take_all(folder, None)
     if given := environment.get("SYMPHONY_STATE_DIR"):

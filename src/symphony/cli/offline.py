@@ -20,14 +20,14 @@ from msgspec import structs
 
 from symphony import __version__
 from symphony.api import models
-from symphony.api.documents import WaitingReason, issue_document, state_document, waiting
+from symphony.api.documents import WaitingReason, issue_document, state_document, waiting_issues
 from symphony.api.history import History
 from symphony.cli.serving import open_store
 from symphony.config import read_secrets
 from symphony.daemon.clock import monotonic_ms
 from symphony.daemon.context import RuntimeContext, build_context, redaction_for, scheduler_settings
-from symphony.daemon.operator import preview, prompt_document
-from symphony.daemon.recovery import first_input, past_runs
+from symphony.daemon.journal_writer import past_runs, recovery_event
+from symphony.daemon.prompts import preview_prompt, prompt_document
 from symphony.domain import (
     EVERY_ISSUE,
     Blame,
@@ -40,7 +40,8 @@ from symphony.domain import (
 )
 from symphony.journal.model import RecoveredState, RunRecord, UnusableError
 from symphony.journal.reader import open_reader
-from symphony.observability.logs import configure, masked
+from symphony.observability.logs import configure
+from symphony.observability.redaction import masked
 from symphony.processes.local import LocalHost
 from symphony.revision import commit
 from symphony.scheduler import (
@@ -185,7 +186,7 @@ class Offline:
         found = await self._find(identifier, state)
         if found is None:
             return None
-        seen = await preview(self.bound, found, None, agent=policy.choose(state, found))
+        seen = await preview_prompt(self.bound, found, None, agent=policy.choose(state, found))
         document = prompt_document(seen, source="files", redaction=self.bound.redaction)
         if policy.tracker_status(found, state.settings) is not policy.TrackerStatus.ACTIVE:
             message, hint = operator.not_active(found, state.settings)
@@ -202,7 +203,7 @@ class Offline:
     async def _look(self) -> tuple[State, int, datetime]:
         """The state that a daemon would have after its first poll, and its moment on both clocks."""
         settings, now_ms, now = scheduler_settings(self.bound), monotonic_ms(), datetime.now(UTC)
-        fact: Event = first_input(
+        fact: Event = recovery_event(
             self.remembered,
             settings,
             now_ms=now_ms,
@@ -291,7 +292,7 @@ def _without_ended(state: State) -> State:
 
 
 def _offline_reasons(state: State) -> Iterator[tuple[Issue, WaitingReason]]:
-    for issue, reason in waiting(state):
+    for issue, reason in waiting_issues(state):
         yield issue, _offline_reason(issue, reason, state)
 
 

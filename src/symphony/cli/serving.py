@@ -25,10 +25,10 @@ from symphony.config import (
 )
 from symphony.daemon.admission import admit
 from symphony.daemon.context import redaction_for
-from symphony.daemon.sd_notify import Notifier, without_manager
+from symphony.daemon.sd_notify import Notifier, without_service_manager
 from symphony.daemon.service import Observer, Service
 from symphony.daemon.shutdown import serve_until_signalled
-from symphony.daemon.state_dir import StateDirectory, instance_of, locate, remember
+from symphony.daemon.state_dir import StateDirectory, instance_of, locate, register_state_dir
 from symphony.domain import Redaction
 from symphony.observability.logs import LogFile, configure
 from symphony.processes import subreaper
@@ -95,7 +95,7 @@ def serve(
     Raises:
         SymphonyError: start-up failed.
     """
-    notifier, secrets = Notifier.of(environment), read_secrets(without_manager(environment))
+    notifier, secrets = Notifier.of(environment), read_secrets(without_service_manager(environment))
     environment = secrets.environment
     store, tally = open_store(workflow_path, environment, acknowledged=acknowledged), Tally()
     deciding = _deciding(record, store, environment)
@@ -161,7 +161,7 @@ def _file(root: Path | None) -> AbstractContextManager[LogFile | None]:
 
 def _remembered(place: Path, environment: Mapping[str, str]) -> Path:
     """The state directory, of which `symphony status --all` will know."""
-    remember(place, environment)
+    register_state_dir(place, environment)
     return place
 
 

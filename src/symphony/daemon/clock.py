@@ -18,6 +18,11 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
+def wall_ms() -> int:
+    """Milliseconds since 1970 by the wall clock, which people may set."""
+    return time.time_ns() // 1_000_000
+
+
 def check_wall_clock(wall_ms: int) -> None:
     """See that the clock on the wall is set, which it is not where a machine has no battery and just booted.
 

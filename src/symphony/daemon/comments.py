@@ -71,7 +71,7 @@ class IssueComments:
 
     async def post(
         self,
-        bound: RuntimeContext,
+        context: RuntimeContext,
         issue: Issue,
         *,
         kind: str,
@@ -88,9 +88,9 @@ class IssueComments:
             occasion=occasion,
             sure=sure,
         )
-        await self._keep(bound, note)
+        await self._keep(context, note)
 
-    async def say(self, bound: RuntimeContext, wanted: SkillsNote) -> bool:
+    async def say(self, context: RuntimeContext, wanted: SkillsNote) -> bool:
         """Have the comment about skills say this; whether it does, or none is there to be revised."""
         note = _Note(
             issue_id=wanted.issue_id,
@@ -99,33 +99,33 @@ class IssueComments:
             body=wanted.body,
             revise=wanted.revise,
         )
-        return await self._keep(bound, note)
+        return await self._keep(context, note)
 
-    async def _keep(self, bound: RuntimeContext, note: _Note) -> bool:
+    async def _keep(self, context: RuntimeContext, note: _Note) -> bool:
         """One note of an issue at a time: two that overtake each other would leave the older one standing."""
         lock = self._locks.setdefault(note.issue_id, anyio.Lock())
         try:
             async with lock:
-                return await self._put(bound, note)
+                return await self._put(context, note)
         finally:
             if not lock.locked():  # a waiting one owns it by now
                 self._locks.pop(note.issue_id, None)
 
-    async def _put(self, bound: RuntimeContext, note: _Note) -> bool:
-        if bound.tracker is not self._tracker:
+    async def _put(self, context: RuntimeContext, note: _Note) -> bool:
+        if context.tracker is not self._tracker:
             if self._tracker is not None:
                 self._known.clear()
-            self._tracker = bound.tracker
+            self._tracker = context.tracker
         key, said = (note.issue_id, note.kind), note.occasion + note.body
         digest = sha256(said.encode()).hexdigest()
         if self._known.get(key) == digest and not note.sure:
             return True
         self._known.pop(key, None)
-        bound.fault(FaultPoint.BEFORE_COMMENT)
-        stands = await _write(bound, note)
+        context.fault(FaultPoint.BEFORE_COMMENT)
+        stands = await _write(context, note)
         if stands is None:
             return False
-        bound.fault(FaultPoint.AFTER_COMMENT)
+        context.fault(FaultPoint.AFTER_COMMENT)
         self._known[key] = digest
         if len(self._known) > _MAX_KNOWN:
             self._known.popitem(last=False)
@@ -134,14 +134,14 @@ class IssueComments:
         return True
 
 
-def scope_of(bound: RuntimeContext) -> str:
+def scope_of(context: RuntimeContext) -> str:
     """What tells the comments of this workflow from those of another one on the same tracker."""
-    return bound.workflow.path.parent.name
+    return context.workflow.path.parent.name
 
 
-async def _write(bound: RuntimeContext, note: _Note) -> str | None:
+async def _write(context: RuntimeContext, note: _Note) -> str | None:
     """The id of the comment that now stands as it should; empty where none is needed, null if it failed."""
-    tracker = bound.tracker
+    tracker = context.tracker
     facts = {"issue_id": note.issue_id, "issue_identifier": note.issue_identifier, "kind": note.kind}
     if not isinstance(tracker, CommentCapability):
         if not note.revise:
@@ -156,12 +156,12 @@ async def _write(bound: RuntimeContext, note: _Note) -> str | None:
                 tracker,
                 note.issue_id,
                 kind=note.kind,
-                scope=scope_of(bound),
+                scope=scope_of(context),
                 fingerprint=note.body,
-                body=bound.redaction.text(note.body),
+                body=context.redaction.text(note.body),
             )
     except Exception as error:  # noqa: BLE001 - a comment is never worth a run
-        reason = bound.redaction.text(str(error)) or type(error).__name__
+        reason = context.redaction.text(str(error)) or type(error).__name__
         _log.warning("comment_failed", reason=reason, **facts)
         return None
     if done is None:
@@ -200,29 +200,29 @@ class Answers:
         self._asked_ms: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     async def read(
-        self, bound: RuntimeContext, note: PostNote
+        self, context: RuntimeContext, note: PostNote
     ) -> tuple[tuple[Remark, ...], tuple[Remark, ...]]:
         """Answers to the question that `note` asks, and the newest comments of others (first line only).
 
         Raises:
             TrackerError: the comments cannot be read.
         """
-        tracker = bound.tracker
+        tracker = context.tracker
         if not isinstance(tracker, AnswerCapability):
             return (), ()
         async with self._few:
             written = await replies_since(
-                tracker, note.issue.id, kind=note.kind, scope=scope_of(bound), occasion=note.occasion
+                tracker, note.issue.id, kind=note.kind, scope=scope_of(context), occasion=note.occasion
             )
             if written is None:
-                await self._ask_again(bound, note)
+                await self._ask_again(context, note)
                 return (), ()
         return tuple(_answers(written.answers)), tuple(
             Remark(id=one.id, author=_author(one), text=_first_line(one.body))
             for one in written.others[-_MAX_OTHERS:]
         )
 
-    async def _ask_again(self, bound: RuntimeContext, note: PostNote) -> None:
+    async def _ask_again(self, context: RuntimeContext, note: PostNote) -> None:
         key, now_ms = (note.issue.id, note.occasion), self._now_ms()
         if now_ms - self._asked_ms.get(key, -_ASK_AGAIN_MS) < _ASK_AGAIN_MS:
             return
@@ -230,7 +230,7 @@ class Answers:
         if len(self._asked_ms) > _MAX_ASKED:
             self._asked_ms.popitem(last=False)
         await self._notes.post(
-            bound, note.issue, kind=note.kind, body=note.body, occasion=note.occasion, sure=True
+            context, note.issue, kind=note.kind, body=note.body, occasion=note.occasion, sure=True
         )
 
 
@@ -300,7 +300,7 @@ class SkillComments:
         self._failed = anyio.Event()
 
     async def want(
-        self, bound: RuntimeContext, issue: Issue, found: SkillSet, *, at_least: Severity | None
+        self, context: RuntimeContext, issue: Issue, found: SkillSet, *, at_least: Severity | None
     ) -> bool:
         """Decide what the comment on an issue shall say after a look at its skills; whether that is news.
 
@@ -308,7 +308,7 @@ class SkillComments:
         says what has become of what it named. News is in the journal when this returns.
         """
         before = self._kept.get(issue.id)
-        tracker = _tracker_of(bound)
+        tracker = _tracker_of(context)
         if before is not None and before.tracker != tracker:
             before = None
         named = skills.named_problems(found.problems, at_least=at_least)
@@ -318,13 +318,13 @@ class SkillComments:
         revise = body is None
         if body is None:
             named = () if before is None else before.named
-            switched_off = bound.settings.agent.skills.disabled_skills
+            switched_off = context.settings.agent.skills.disabled_skills
             body = skills.resolved_body(named, found, switched_off=switched_off)
         wanted = SkillsNote(
             issue_id=issue.id,
             issue_identifier=issue.identifier,
             tracker=tracker,
-            body=bound.redaction.text(body),
+            body=context.redaction.text(body),
             named=named,
             revise=revise,
         )
@@ -336,13 +336,13 @@ class SkillComments:
         await self._written()
         return True
 
-    async def say(self, bound: RuntimeContext, issue_id: str) -> None:
+    async def say(self, context: RuntimeContext, issue_id: str) -> None:
         """Have the comment on an issue say what it shall, now or later; a failing tracker raises nothing."""
         wanted = self._kept.get(issue_id)
-        if wanted is None or wanted.said or wanted.tracker != _tracker_of(bound):
+        if wanted is None or wanted.said or wanted.tracker != _tracker_of(context):
             self._due_s.pop(issue_id, None)
             return
-        said = await self._notes.say(bound, wanted)
+        said = await self._notes.say(context, wanted)
         if self._kept.get(issue_id) is not wanted:
             return  # by now it shall say something else, and is on its way
         if said:
@@ -362,12 +362,12 @@ class SkillComments:
         """What comments shall say and do not say yet."""
         return tuple(one for one in self._kept.values() if not one.said)
 
-    async def say_left(self, bound: RuntimeContext) -> None:
+    async def say_left(self, context: RuntimeContext) -> None:
         """Have all say what they shall that a predecessor left unsaid."""
         for issue_id in [one.issue_id for one in self.unsaid]:
-            await self.say(bound, issue_id)
+            await self.say(context, issue_id)
 
-    async def run(self, bound: Callable[[], RuntimeContext]) -> None:
+    async def run(self, context: Callable[[], RuntimeContext]) -> None:
         """Try again what the tracker did not take, when it is due; ends by cancellation."""
         while True:
             self._failed = anyio.Event()
@@ -375,7 +375,7 @@ class SkillComments:
                 await self._failed.wait()
             now_s = anyio.current_time()
             for issue_id in [key for key, due_s in self._due_s.items() if due_s <= now_s]:
-                await self.say(bound(), issue_id)
+                await self.say(context(), issue_id)
 
     def _keep(self, note: SkillsNote) -> None:
         self._kept[note.issue_id] = note
@@ -387,8 +387,8 @@ class SkillComments:
         self._remember(note)
 
 
-def _tracker_of(bound: RuntimeContext) -> str:
+def _tracker_of(context: RuntimeContext) -> str:
     """What tells this workflow's tracker from another one; holds no secret."""
-    settings = bound.settings.tracker
-    facts = f"{bound.workflow.path} {settings.kind} {sorted(settings.provider.items())!r}"
+    settings = context.settings.tracker
+    facts = f"{context.workflow.path} {settings.kind} {sorted(settings.provider.items())!r}"
     return sha256(facts.encode(errors="replace")).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""What one workflow version is bound to: settings, prompt, tracker, workspaces, agent (AG19, CF10).
+"""What one workflow version is context to: settings, prompt, tracker, workspaces, agent (AG19, CF10).
 
 A reload makes a new `Bound`; runs that started with an earlier one keep it to their end.
 """
@@ -50,7 +50,7 @@ from symphony.workspaces import Layout, WorkspaceManager, apart
 # From a workflow to what encloses its agents: which places of the daemon's own they never see (DESIGN 9).
 
 
-def enclosure(workflow: Workflow, environment: Mapping[str, str]) -> Isolation | None:
+def build_isolation(workflow: Workflow, environment: Mapping[str, str]) -> Isolation | None:
     """The isolation of a workflow's agents; null where none is asked for.
 
     Of the workspace root only the objects that clones borrow and the pinned skills are left, read-only. The
@@ -155,7 +155,7 @@ def build_context(
         environ=environment,
         secret_names=secrets,
         homes=locate(workflow.path, environment) / "homes",
-        isolation=enclosure(workflow, environment),
+        isolation=build_isolation(workflow, environment),
     )
     return RuntimeContext(
         workflow=workflow,
@@ -212,19 +212,19 @@ def provider_redaction(
     return Redaction({*values, *more, *secret_values(provider, environment)})
 
 
-def scheduler_settings(bound: RuntimeContext) -> SchedulerSettings:
+def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
     """The part of the settings that decisions depend on."""
-    settings = bound.settings
+    settings = context.settings
     return SchedulerSettings(
-        active_states=frozenset(normalise_state(state) for state in bound.active_states),
-        terminal_states=frozenset(normalise_state(state) for state in bound.terminal_states),
+        active_states=frozenset(normalise_state(state) for state in context.active_states),
+        terminal_states=frozenset(normalise_state(state) for state in context.terminal_states),
         required_labels=settings.tracker.required_labels,
         poll_interval_ms=settings.polling.interval_ms,
         max_concurrent_agents=settings.agent.max_concurrent_agents,
         max_concurrent_by_state=settings.agent.max_concurrent_agents_by_state,
         max_turns=settings.agent.max_turns,
         max_retry_backoff_ms=settings.agent.max_retry_backoff_ms,
-        stall_timeout_ms=bound.named[settings.agent.kind].settings.stall_timeout_ms,
+        stall_timeout_ms=context.named[settings.agent.kind].settings.stall_timeout_ms,
         max_turns_without_progress=settings.agent.budget.max_turns_without_progress,
         max_attempts_without_progress=settings.agent.budget.max_attempts_without_progress,
         drain_timeout_ms=settings.agent.drain_timeout_ms,
@@ -234,11 +234,11 @@ def scheduler_settings(bound: RuntimeContext) -> SchedulerSettings:
         on_start=settings.tracker.on_start,
         on_block=settings.tracker.on_block,
         comment_on_delivery=settings.tracker.comment_on_delivery,
-        on_return=settings.tracker.on_start or next(iter(bound.active_states), None),
+        on_return=settings.tracker.on_start or next(iter(context.active_states), None),
         agent=settings.agent.kind,
         fallback=settings.agent.fallback,
         rules=tuple(Rule(**rule.model_dump()) for rule in settings.agent.rules),
-        agents={name: _facts(agent) for name, agent in bound.named.items()},
+        agents={name: _facts(agent) for name, agent in context.named.items()},
     )
 
 
@@ -292,13 +292,13 @@ _log = structlog.get_logger(__name__)
 
 
 def changed_agents(before: RuntimeContext, after: RuntimeContext) -> tuple[str, ...]:
-    """The names of those that are new or other than they were; all of them if their enclosure changed."""
+    """The names of those that are new or other than they were; all of them if their isolation changed."""
     was, now = before.settings.workspace, after.settings.workspace
     enclosed = (was.isolation, was.network) != (now.isolation, now.network)
     return tuple(name for name, agent in after.named.items() if enclosed or before.named.get(name) != agent)
 
 
-async def ask_agents(bound: RuntimeContext, names: Iterable[str]) -> None:
+async def preflight_agents(context: RuntimeContext, names: Iterable[str]) -> None:
     """Ask them all at once and log what they say, each by its name.
 
     Raises:
@@ -309,7 +309,7 @@ async def ask_agents(bound: RuntimeContext, names: Iterable[str]) -> None:
 
     async def ask(name: str) -> None:
         try:
-            found[name] = await ask_agent(bound, name, bound.settings.workspace.root)
+            found[name] = await preflight_agent(context, name, context.settings.workspace.root)
         except SymphonyError as error:
             found[name] = error.failure
 
@@ -325,7 +325,9 @@ async def ask_agents(bound: RuntimeContext, names: Iterable[str]) -> None:
             _log.warning("agent_notice", agent=name, reason=notice)
 
 
-async def ask_agent(bound: RuntimeContext, name: str, place: Path, *, mark: str = "preflight") -> Preflight:
+async def preflight_agent(
+    context: RuntimeContext, name: str, place: Path, *, mark: str = "preflight"
+) -> Preflight:
     """Ask one agent in a place of workspaces; `mark` ends the id by which its processes are known.
 
     Raises:
@@ -334,17 +336,17 @@ async def ask_agent(bound: RuntimeContext, name: str, place: Path, *, mark: str 
     """
     run_id = f"{secrets.token_hex(4)}-{mark}"
     try:
-        return await bound.agent(name).preflight(place, run_id=run_id)
+        return await context.agent(name).preflight(place, run_id=run_id)
     except SymphonyError as error:
-        raise SymphonyError(_placed(bound, name, error.failure)) from error
+        raise SymphonyError(_placed(context, name, error.failure)) from error
 
 
-def _placed(bound: RuntimeContext, name: str, failure: Failure) -> Failure:
-    agent, places = bound.named[name], bound.workflow.places
+def _placed(context: RuntimeContext, name: str, failure: Failure) -> Failure:
+    agent, places = context.named[name], context.workflow.places
     location = place_of(agent, "command", places)
     told = any(location[: depth + 1] in places.positions for depth in range(len(location)))
     message = failure.message
-    if len(bound.named) > 1 or agent.name != agent.kind:
+    if len(context.named) > 1 or agent.name != agent.kind:
         message = f"agent {name}: {message}"
     where = failure.where or (places.where(location) if told else None)
     return replace(failure, message=message, where=where)

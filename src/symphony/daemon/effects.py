@@ -4,9 +4,8 @@ Every effect answers the scheduler or logs; none lets an exception out, because 
 the daemon down.
 """
 
-import logging
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import assert_never
 from weakref import WeakValueDictionary
@@ -19,9 +18,10 @@ from anyio.abc import TaskGroup
 from symphony.daemon.clock import Timers
 from symphony.daemon.comments import Answers, IssueComments, SkillComments
 from symphony.daemon.context import RuntimeContext, comment_severity
+from symphony.daemon.moves import Moves
 from symphony.daemon.state_dir import StateDirectory
 from symphony.daemon.worker import OnAgent, OnConversation, OnSkills, Worker
-from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, SymphonyError, normalise_state
+from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, SymphonyError
 from symphony.scheduler import (
     AnswersRead,
     AnswersUnread,
@@ -33,7 +33,6 @@ from symphony.scheduler import (
     FetchCandidates,
     FinishRun,
     MoveIssue,
-    MoveReason,
     Notify,
     Outcome,
     OutcomeKind,
@@ -53,143 +52,19 @@ from symphony.scheduler import (
     WakeAsked,
 )
 from symphony.skills import SkillSet
-from symphony.trackers.base import MovingCapability, TrackerError, not_moved, skipped_by
+from symphony.trackers.base import TrackerError, skipped_by
 from symphony.workspaces import WorkspaceRecord
 
-# Moves of the daemon's own, `tracker.on_start` and `tracker.on_block`, made beside the work.
-#
-# A move is made only where the issue is still where the decision saw it, and the tracker's own answer says
-# whether it happened. One that fails is told once per issue and state, until one to there succeeds. Which
-# moves are asked for says `scheduler.moves`.
-
-
-_TIMEOUT_S = 60.0
-_MAX_TOLD = 1_024
 _log = structlog.get_logger(__name__)
 
 
-class Moves:
-    """One move of an issue at a time; the newest that was asked for is the one that counts.
-
-    Args:
-        wake: called when an issue was moved back that waits for it.
-    """
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
-        self._wanted: dict[str, MoveIssue] = {}
-        self._locks: dict[str, anyio.Lock] = {}
-        self._told: dict[tuple[str, str], str] = {}
-
-    def ask(self, command: MoveIssue) -> None:
-        """Note that this is the move which counts from now on."""
-        self._wanted[command.issue.id] = command
-
-    def forget(self, issue_id: str) -> None:
-        """A run starts: what was asked for before, and is not made yet, is not wanted any more."""
-        self._wanted.pop(issue_id, None)
-
-    def run_ended(self, issue_id: str) -> None:
-        """A move for the start of a run that is over comes too late."""
-        wanted = self._wanted.get(issue_id)
-        if wanted is not None and wanted.reason is MoveReason.START:
-            del self._wanted[issue_id]
-
-    async def make(self, bound: RuntimeContext, command: MoveIssue) -> None:
-        """Carry out a move that was asked for; never raises."""
-        issue_id = command.issue.id
-        lock = self._locks.setdefault(issue_id, anyio.Lock())
-        try:
-            async with lock:
-                await self._make(bound, command)
-        finally:
-            if self._wanted.get(issue_id) is command:
-                del self._wanted[issue_id]
-            if not lock.locked():  # a waiting one owns it by now
-                self._locks.pop(issue_id, None)
-
-    async def _make(self, bound: RuntimeContext, command: MoveIssue) -> None:
-        issue = command.issue
-        facts = {"issue_id": issue.id, "issue_identifier": issue.identifier, "state": command.state}
-        try:
-            with anyio.fail_after(_TIMEOUT_S):
-                before = await self._moved(bound, command)
-        except Exception as error:  # noqa: BLE001 - a move is never worth a run
-            failure = bound.redaction.failure(_failure(error))
-            self._tell(command, failure)
-            return
-        if before is None:
-            _log.debug("move_skipped", **facts)
-            return
-        self._told.pop((issue.id, command.state), None)
-        _log.info("issue_moved", before=before, reason=command.reason.value, **facts)
-        if command.reason is MoveReason.BACK:
-            self._wake()
-
-    async def _moved(self, bound: RuntimeContext, command: MoveIssue) -> str | None:
-        """The state before the move; null where it was not to be made any more."""
-        tracker = bound.tracker
-        if not isinstance(tracker, MovingCapability):
-            raise TrackerError(_cannot(bound.settings.tracker.kind))
-        found = await tracker.fetch_issues_by_ids([command.issue.id])
-        if not found or self._wanted.get(command.issue.id) is not command:
-            return None
-        before = found[0].state
-        if normalise_state(before) not in command.only_from:
-            return None
-        after = await tracker.move_issue(command.issue.id, command.state)
-        if normalise_state(after) != normalise_state(command.state):
-            kind = bound.settings.tracker.kind
-            raise not_moved(kind, command.issue.identifier, wanted=command.state, found=after)
-        return before
-
-    def _tell(self, command: MoveIssue, failure: Failure) -> None:
-        issue, key = command.issue, (command.issue.id, command.state)
-        facts = {"issue_id": issue.id, "issue_identifier": issue.identifier}
-        again = self._told.get(key) == failure.message
-        if not again and len(self._told) >= _MAX_TOLD:
-            with suppress(StopIteration):
-                del self._told[next(iter(self._told))]
-        self._told[key] = failure.message
-        _log.log(
-            logging.DEBUG if again else logging.WARNING,
-            "move_failed",
-            state=command.state,
-            reason=failure.line,
-            hint=failure.hint,
-            **facts,
-        )
-
-
-def _failure(error: Exception) -> Failure:
-    if isinstance(error, SymphonyError):
-        return error.failure
-    slow = isinstance(error, TimeoutError)
-    return Failure(
-        category=Category.TRACKER_REQUEST,
-        blame=Blame.TRACKER,
-        message=f"not moved within {_TIMEOUT_S:g} s" if slow else f"internal error: {error!r}",
-        hint="move the issue by hand; the work goes on",
-    )
-
-
-def _cannot(kind: str) -> Failure:
-    return Failure(
-        category=Category.INVALID_TRACKER_CONFIG,
-        blame=Blame.CONFIG,
-        message=f"a tracker of kind {kind} does not move issues",
-        retryable=False,
-        hint="leave out tracker.on_start and tracker.on_block",
-    )
-
-
 class Effects:
-    """Carries commands out in tasks of one group; `bound` may be replaced by a reload at any time."""
+    """Carries commands out in tasks of one group; `context` may be replaced by a reload at any time."""
 
     def __init__(
         self,
         *,
-        bound: RuntimeContext,
+        context: RuntimeContext,
         state_dir: StateDirectory,
         tasks: TaskGroup,
         timers: Timers,
@@ -203,7 +78,7 @@ class Effects:
         skill_comments: SkillComments,
         now_ms: Callable[[], int],
     ) -> None:
-        self.bound = bound
+        self.context = context
         self._state_dir = state_dir
         self._tasks = tasks
         self._timers = timers
@@ -252,7 +127,7 @@ class Effects:
                 self._tasks.start_soon(self._read_answers, command)
             case MoveIssue():
                 self._moves.ask(command)
-                self._beside(self._moves.make, self.bound, command)
+                self._beside(self._moves.make, self.context, command)
             case Notify():
                 _notify(command)
             case Exit():
@@ -262,8 +137,8 @@ class Effects:
 
     def begin(self) -> None:
         """What comments shall say that a predecessor left unsaid is said beside the work."""
-        self._beside(self._skill_comments.say_left, self.bound)
-        self._tasks.start_soon(self._skill_comments.run, lambda: self.bound)
+        self._beside(self._skill_comments.say_left, self.context)
+        self._tasks.start_soon(self._skill_comments.run, lambda: self.context)
 
     def hurry(self) -> None:
         """What is being ended anyway ends soon (CL6); a comment that is cut off is for the successor."""
@@ -278,19 +153,19 @@ class Effects:
     async def _fetch(self, command: FetchCandidates) -> None:
         try:
             await self._before_poll()
-            bound = self.bound
+            context = self.context
             with _bounded():
-                issues = await bound.tracker.fetch_issues_by_states(bound.active_states)
+                issues = await context.tracker.fetch_issues_by_states(context.active_states)
         except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
             self._post(PollFailed(request=command.request, failure=self._failure(error)))
         else:
-            skipped = tuple(bound.redaction.failure(each) for each in skipped_by(bound.tracker))
+            skipped = tuple(context.redaction.failure(each) for each in skipped_by(context.tracker))
             self._post(Polled(request=command.request, issues=tuple(issues), skipped=skipped))
 
     async def _refresh(self, command: RefreshIssues) -> None:
         try:
             with _bounded():
-                issues = await self.bound.tracker.fetch_issues_by_ids(command.ids)
+                issues = await self.context.tracker.fetch_issues_by_ids(command.ids)
         except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
             culprits = error.culprits if isinstance(error, TrackerError) else frozenset()
             failure = self._failure(error)
@@ -302,7 +177,7 @@ class Effects:
         issue_id, question = command.note.issue.id, command.question
         try:
             with _bounded():
-                answers, others = await self._answers.read(self.bound, command.note)
+                answers, others = await self._answers.read(self.context, command.note)
         except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
             failure = self._failure(error)
             self._post(AnswersUnread(issue_id=issue_id, question=question, failure=failure))
@@ -311,12 +186,12 @@ class Effects:
 
     def _failure(self, error: Exception) -> Failure:
         if isinstance(error, SymphonyError):
-            return self.bound.redaction.failure(error.failure)
+            return self.context.redaction.failure(error.failure)
         _log.error("tracker_crashed", exc_info=error)
         return Failure(
             category=Category.TRACKER_REQUEST,
             blame=Blame.TRACKER,
-            message=self.bound.redaction.text(f"internal error: {error!r}"),
+            message=self.context.redaction.text(f"internal error: {error!r}"),
         )
 
     # --- runs --------------------------------------------------------------------------------------------
@@ -325,7 +200,7 @@ class Effects:
         try:
             worker = Worker(
                 command,
-                bound=self.bound,
+                context=self.context,
                 state_dir=self._state_dir,
                 post=self._post,
                 report_skills=self._report_skills,
@@ -344,7 +219,7 @@ class Effects:
         failure = Failure(
             category=Category.INTERNAL,
             blame=Blame.HOST,
-            message=self.bound.redaction.text(f"failed to spawn agent: {error!r}"),
+            message=self.context.redaction.text(f"failed to spawn agent: {error!r}"),
         )
         return Outcome(kind=OutcomeKind.FAILED, failure=failure)
 
@@ -360,9 +235,9 @@ class Effects:
 
     async def _report_skills(self, issue: Issue, found: SkillSet) -> None:
         """Keep in the journal what the comment shall say, and have it said beside the run."""
-        at_least = comment_severity(self.bound.settings)
-        if await self._skill_comments.want(self.bound, issue, found, at_least=at_least):
-            self._beside(self._skill_comments.say, self.bound, issue.id)
+        at_least = comment_severity(self.context.settings)
+        if await self._skill_comments.want(self.context, issue, found, at_least=at_least):
+            self._beside(self._skill_comments.say, self.context, issue.id)
 
     # --- beside the work ---------------------------------------------------------------------------------
 
@@ -370,15 +245,15 @@ class Effects:
         facts = {"issue_id": command.issue_id, "issue_identifier": command.identifier}
         async with self._place(command.issue_id):
             try:
-                self.bound.fault(FaultPoint.BEFORE_CLEAN)
-                removal = await self.bound.workspaces.remove(await self._record(command))
+                self.context.fault(FaultPoint.BEFORE_CLEAN)
+                removal = await self.context.workspaces.remove(await self._record(command))
             except SymphonyError as error:
                 _log.warning("workspace_kept", reason=error.failure.line, **facts)
                 return
             except OSError as error:
                 _log.warning("workspace_kept", reason=str(error), **facts)
                 return
-        self.bound.fault(FaultPoint.AFTER_CLEAN)
+        self.context.fault(FaultPoint.AFTER_CLEAN)
         if removal.removed:
             _log.info("workspace_removed", **facts)
         elif removal.kept_reason:
@@ -387,7 +262,7 @@ class Effects:
     async def _record(self, command: CleanWorkspace) -> WorkspaceRecord:
         """The recorded workspace of a run, or where it would be below the present root (WS13)."""
         if command.path is None:
-            return await self.bound.workspaces.locate(command.issue_id, command.identifier)
+            return await self.context.workspaces.locate(command.issue_id, command.identifier)
         path = Path(command.path)
         return WorkspaceRecord(
             issue_id=command.issue_id, identifier=command.identifier, key=path.name, path=path
@@ -395,18 +270,18 @@ class Effects:
 
     async def _note(self, command: PostNote) -> None:
         await self._notes.post(
-            self.bound, command.issue, kind=command.kind, body=command.body, occasion=command.occasion
+            self.context, command.issue, kind=command.kind, body=command.body, occasion=command.occasion
         )
 
     async def _push(self, command: PushBranch) -> None:
         try:
-            failure = await self.bound.workspaces.push(command.branch)
+            failure = await self.context.workspaces.push(command.branch)
         except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
             _log.exception("effect_crashed")
             failure = Failure(
                 category=Category.INTERNAL, blame=Blame.HOST, message=f"internal error: {error!r}"
             )
-        failure = None if failure is None else self.bound.redaction.failure(failure)
+        failure = None if failure is None else self.context.redaction.failure(failure)
         self._post(Pushed(issue_id=command.issue_id, head=command.head, failure=failure))
 
     def _place(self, issue_id: str) -> anyio.Lock:

@@ -33,7 +33,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from symphony.api.access import CONTROL, Access, is_loopback
 from symphony.api.app import create_app
 from symphony.api.http import MAX_HEAD_BYTES
-from symphony.api.port import Hooks, Operator
+from symphony.api.interface import Operator, WebhookReceiver
 from symphony.daemon.state_dir import StateDirectory, operator_token
 from symphony.domain import Blame, Category, Failure, SymphonyError
 
@@ -50,7 +50,7 @@ _log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
-async def reachable(
+async def serve_http(
     operator: Operator,
     state_dir: StateDirectory,
     *,
@@ -58,7 +58,7 @@ async def reachable(
     port: int | None,
     environment: Mapping[str, str],
     workflow: Path | None = None,
-    hooks: Hooks | None = None,
+    hooks: WebhookReceiver | None = None,
 ) -> AsyncIterator["Listeners"]:
     """Open the doors and answer on them while the body runs. Called under the instance lock.
 
@@ -69,7 +69,7 @@ async def reachable(
     if port is not None:
         token = await to_thread.run_sync(operator_token, state_dir, environment)
         public = not is_loopback(host)
-    opened = open_doors(state_dir, host=host, port=port, environment=environment, workflow=workflow)
+    opened = open_listeners(state_dir, host=host, port=port, environment=environment, workflow=workflow)
     refused: SymphonyError | None = None
     with _logs():
         doors = await to_thread.run_sync(opened.__enter__)
@@ -98,7 +98,7 @@ async def reachable(
 
 
 def _servers(
-    doors: "Listeners", operator: Operator, access: Access, hooks: Hooks | None
+    doors: "Listeners", operator: Operator, access: Access, hooks: WebhookReceiver | None
 ) -> Iterator[tuple[uvicorn.Server, socket.socket]]:
     """One for each way in; `access` is the rule of the TCP one, which alone has hooks."""
     if doors.control is not None:
@@ -222,7 +222,7 @@ class Listeners:
 
 
 @contextmanager
-def open_doors(
+def open_listeners(
     state_dir: StateDirectory,
     *,
     host: str,
@@ -368,7 +368,7 @@ def _is_private(directory: Path) -> bool:
     return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & 0o077
 
 
-def somebody_answers(state_dir: StateDirectory) -> bool:
+def control_socket_answers(state_dir: StateDirectory) -> bool:
     """Whether a living process listens on the control socket that the note names."""
     with suppress(OSError, ValueError, TypeError, KeyError), socket.socket(socket.AF_UNIX) as probe:
         path = json.loads((state_dir.path / NOTE_NAME).read_bytes())["socket"]

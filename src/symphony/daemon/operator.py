@@ -15,16 +15,15 @@ from msgspec import structs
 
 from symphony import __version__
 from symphony.api import models
-from symphony.api.documents import agent_of_choice, issue_document, state_document
+from symphony.api.documents import issue_document, state_document
 from symphony.api.history import History, utc_now
-from symphony.api.models import Prompt, utc_text
-from symphony.api.port import RefusedError, UnavailableError
-from symphony.daemon import briefing
+from symphony.api.interface import ConflictError, UnavailableError
+from symphony.api.models import utc_text
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.skills import RunCatalog, skills_foreseen
+from symphony.daemon.prompts import preview_prompt, prompt_document
 from symphony.domain import EVERY_ISSUE, Issue, Redaction, Selection, SymphonyError, one_line
 from symphony.journal.model import Health, RunRecord
-from symphony.observability.logs import masked
+from symphony.observability.redaction import masked
 from symphony.revision import commit
 from symphony.scheduler import (
     AgentChoice,
@@ -54,7 +53,7 @@ TAKEN_S = 10.0
 
 
 @dataclass(slots=True, eq=False)
-class Order:
+class ActionRequest:
     """An order in the mailbox; `refused` and `already` are the verdict once it is `taken`."""
 
     fact: OperatorAsked
@@ -70,9 +69,9 @@ class Order:
 
 
 class Orders:
-    """Gives orders to one scheduler; the reader of its mailbox, `post`, calls `Order.take`."""
+    """Gives orders to one scheduler; the reader of its mailbox, `post`, calls `ActionRequest.take`."""
 
-    def __init__(self, post: Callable[[Order], None], *, taken_s: float = TAKEN_S) -> None:
+    def __init__(self, post: Callable[[ActionRequest], None], *, taken_s: float = TAKEN_S) -> None:
         self._post = post
         self._taken_s = taken_s
 
@@ -82,19 +81,21 @@ class Orders:
         An order that is still in the mailbox after a while counts as taken: it will be.
 
         Raises:
-            RefusedError: it does not fit the present state.
+            ConflictError: it does not fit the present state.
         """
         issue_id = None if issue is None else issue.id
         refused = refusal(state, verb, issue_id, text)
         settled = already(state, verb)
         if refused is None and not settled:
-            order = Order(OperatorAsked(verb=verb, issue_id=issue_id, text=text))
+            order = ActionRequest(OperatorAsked(verb=verb, issue_id=issue_id, text=text))
             self._post(order)
             with anyio.move_on_after(self._taken_s):
                 await order.taken.wait()
             refused, settled = order.refused, order.already
         if refused is not None:
-            raise RefusedError(refused.code, refused.message, hint=refused.hint or _hint(refused.code, issue))
+            raise ConflictError(
+                refused.code, refused.message, hint=refused.hint or _hint(refused.code, issue)
+            )
         return (_ALREADY[verb], False) if settled else (_WORDS[verb](state, issue_id or ""), True)
 
 
@@ -175,100 +176,6 @@ def _hint(code: str, issue: Issue | None) -> str:
     return _HINTS.get(code, fallback).format(name)
 
 
-# Exactly what a dispatch would send now, told without a dispatch.
-#
-# Nothing is made, fetched, posted or started. What hooks would still change in a workspace is not seen
-# ahead.
-
-
-_GOES_ON = (
-    "the session goes on with its thread; should the agent have forgotten it, or the workspace be gone, the "
-    "whole prompt is sent instead"
-)
-_IN_FRONT = "{agent} takes no system-level text: the envelope stands in front of its first prompt"
-_MASKED = "what looks like a secret is masked here; a session gets the texts as they are"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptPreview:
-    """The two texts of a session's start, and where its skills came from.
-
-    Attributes:
-        issue_identifier: whose session it would be.
-        attempt: as the template would see it (PR3).
-        envelope: the system-level text; null where nothing at all is sent.
-        prompt: of the first turn.
-        catalog: the skills that are listed and dropped, and what is wrong with files.
-        note: why skills are missing that a dispatch might find, and how the texts travel; one line, or null.
-        agent: who would get them.
-    """
-
-    issue_identifier: str
-    attempt: int | None
-    envelope: str | None
-    prompt: str
-    catalog: RunCatalog
-    note: str | None = None
-    agent: AgentChoice
-
-
-async def preview(
-    bound: RuntimeContext,
-    issue: Issue,
-    attempt: int | None,
-    resume: Resume | None = None,
-    *,
-    agent: AgentChoice,
-) -> PromptPreview:
-    """The texts that a run of an agent started now would get, made by the functions that a run uses.
-
-    With `resume`, those of a run that goes on with what an earlier one began.
-
-    Raises:
-        SymphonyError: what would fail the run as well: the workspace's place, the repository, the template.
-    """
-    capabilities = bound.agent(agent.name).capabilities
-    catalog, note = await skills_foreseen(bound, issue, agent.name)
-    prompt = await briefing.prompt(bound, issue, attempt, resume)
-    envelope = briefing.envelope(catalog)
-    notes = [note]
-    if resume is not None and resume.thread is not None and capabilities.resume:
-        prompt = briefing.resumed_prompt(resume, prompt)
-        notes.append(_GOES_ON)
-    if envelope is not None and not capabilities.system_block_at_start:
-        notes.append(_IN_FRONT.format(agent=agent.name))
-    return PromptPreview(
-        issue_identifier=issue.identifier,
-        attempt=attempt,
-        envelope=envelope,
-        prompt=prompt,
-        catalog=catalog,
-        note="; ".join(filter(None, notes)) or None,
-        agent=agent,
-    )
-
-
-def prompt_document(seen: PromptPreview, *, source: str, redaction: Redaction) -> Prompt:
-    """The preview as a document (DESIGN 11a); `source` is `daemon`, or `files` where none runs.
-
-    The two texts are as they would be sent, but for secrets; where one is masked the note says so.
-    """
-    envelope = None if seen.envelope is None else redaction.verbatim(seen.envelope)
-    prompt = redaction.verbatim(seen.prompt)
-    exact = (envelope, prompt) == (seen.envelope, seen.prompt)
-    notes = [seen.note, None if exact else _MASKED]
-    return Prompt(
-        issue_identifier=redaction.text(seen.issue_identifier),
-        source=source,
-        attempt=seen.attempt,
-        agent=agent_of_choice(seen.agent),
-        envelope=envelope,
-        prompt=prompt,
-        skills=masked(seen.catalog.skills, redaction.text),
-        note=redaction.text("; ".join(filter(None, notes))) or None,
-    )
-
-
 SNAPSHOT_TIMEOUT_S = 15.0
 PREVIEW_TIMEOUT_S = 60.0
 _PREVIEWS = 2
@@ -280,7 +187,7 @@ _MAX_KEPT_CHARS = 300
 class ServiceOperator:
     """The port of one service; also an observer of it, to know what is still in its mailbox.
 
-    `state`, `bound` and `journal_health` give what holds now, `runs` the last runs of an issue by its
+    `state`, `context` and `journal_health` give what holds now, `runs` the last runs of an issue by its
     identifier. A state is made into a document in a thread of its own, one at a time, and few prompts are
     looked ahead at together: neither a large board nor a crowd slows the loop.
     """
@@ -290,8 +197,8 @@ class ServiceOperator:
         *,
         state: Callable[[], State | None],
         history: History,
-        bound: Callable[[], RuntimeContext | None],
-        post: Callable[[Event | Order], None],
+        context: Callable[[], RuntimeContext | None],
+        post: Callable[[Event | ActionRequest], None],
         now_ms: Callable[[], int],
         now: Callable[[], datetime] = utc_now,
         journal_health: Callable[[], Health | None] = lambda: None,
@@ -301,7 +208,7 @@ class ServiceOperator:
     ) -> None:
         self._current = state
         self._history = history
-        self._bound = bound
+        self._context = context
         self._post = post
         self._now_ms = now_ms
         self._now = now
@@ -324,9 +231,11 @@ class ServiceOperator:
     # --- questions ---------------------------------------------------------------------------------------
 
     async def state(self, only: Selection = EVERY_ISSUE) -> models.State:
-        """See `web.port.Operator`."""
-        state, bound = self._ready()
-        build = partial(self._build, state, self._now_ms(), self._now(), self._journal_health(), bound, only)
+        """See `api.interface.Operator`."""
+        state, context = self._ready()
+        build = partial(
+            self._build, state, self._now_ms(), self._now(), self._journal_health(), context, only
+        )
         try:
             with anyio.fail_after(self._timeout_s):
                 return await to_thread.run_sync(build, abandon_on_cancel=True, limiter=self._one_at_a_time)
@@ -340,7 +249,7 @@ class ServiceOperator:
         now_ms: int,
         now: datetime,
         journal: Health | None,
-        bound: RuntimeContext,
+        context: RuntimeContext,
         only: Selection,
     ) -> models.State:
         document = state_document(
@@ -349,16 +258,16 @@ class ServiceOperator:
             now_ms=now_ms,
             now=now,
             journal=journal,
-            workspace=bound.settings.workspace,
+            workspace=context.settings.workspace,
             only=only,
         )
-        shown: models.State = masked(document, self._mask.of(bound.redaction))
+        shown: models.State = masked(document, self._mask.of(context.redaction))
         return structs.replace(shown, version=__version__, commit=commit())
 
     async def issue(self, identifier: str) -> models.Issue | None:
-        """See `web.port.Operator`."""
+        """See `api.interface.Operator`."""
         runs = await to_thread.run_sync(self._runs, identifier)
-        state, bound = self._ready()
+        state, context = self._ready()
         document = issue_document(
             state,
             self._history,
@@ -367,14 +276,14 @@ class ServiceOperator:
             now=self._now(),
             journal=self._journal_health(),
             runs=runs,
-            workspace=bound.settings.workspace,
+            workspace=context.settings.workspace,
         )
-        shown: models.Issue | None = masked(document, bound.redaction.text)
+        shown: models.Issue | None = masked(document, context.redaction.text)
         return shown
 
     async def prompt(self, identifier: str) -> models.Prompt | None:
-        """See `web.port.Operator`."""
-        state, bound = self._ready()
+        """See `api.interface.Operator`."""
+        state, context = self._ready()
         found = _find(state, identifier)
         if found is None:
             return None
@@ -383,17 +292,17 @@ class ServiceOperator:
                 async with self._previews:
                     issue, attempt = found
                     agent, resume = _plan(state, issue)
-                    seen = await preview(bound, issue, attempt, resume, agent=agent)
-                    build = partial(prompt_document, seen, source="daemon", redaction=bound.redaction)
+                    seen = await preview_prompt(context, issue, attempt, resume, agent=agent)
+                    build = partial(prompt_document, seen, source="daemon", redaction=context.redaction)
                     return await to_thread.run_sync(build)
         except SymphonyError as error:
-            raise SymphonyError(bound.redaction.failure(error.failure)) from error
+            raise SymphonyError(context.redaction.failure(error.failure)) from error
         except TimeoutError:
             message = f"no prompt within {self._preview_timeout_s:g} s: the workspace or the disk is slow"
             raise UnavailableError("snapshot_timeout", message) from None
 
     def refresh(self) -> models.Refresh:
-        """See `web.port.Operator`. A burst of requests puts one fact into the mailbox."""
+        """See `api.interface.Operator`. A burst of requests puts one fact into the mailbox."""
         state = self._current()
         if state is None or state.drain is not Drain.NO:
             message = "the daemon is not polling yet" if state is None else "the daemon is shutting down"
@@ -410,10 +319,10 @@ class ServiceOperator:
         )
 
     async def act(self, verb: str, identifier: str | None, text: str | None = None) -> models.Verb | None:
-        """See `web.port.Operator`."""
-        state, bound = self._current(), self._bound()
-        if state is None or bound is None or state.drain is Drain.EXITED:
-            message = "the daemon has ended" if state and bound else "the daemon is starting"
+        """See `api.interface.Operator`."""
+        state, context = self._current(), self._context()
+        if state is None or context is None or state.drain is Drain.EXITED:
+            message = "the daemon has ended" if state and context else "the daemon is starting"
             raise UnavailableError("orchestrator_unavailable", message)
         issue = None
         if identifier is not None:
@@ -423,10 +332,10 @@ class ServiceOperator:
         asked_at = self._now()
         try:
             message, changed = await self._orders.give(state, Verb(verb), issue, text)
-        except RefusedError as error:
-            mask = bound.redaction.text
+        except ConflictError as error:
+            mask = context.redaction.text
             hint = None if error.hint is None else mask(error.hint)
-            raise RefusedError(error.code, mask(error.message), hint=hint) from None
+            raise ConflictError(error.code, mask(error.message), hint=hint) from None
         return models.Verb(
             verb=verb,
             issue_identifier=identifier,
@@ -436,10 +345,10 @@ class ServiceOperator:
         )
 
     def _ready(self) -> tuple[State, RuntimeContext]:
-        state, bound = self._current(), self._bound()
-        if state is None or bound is None:
+        state, context = self._current(), self._context()
+        if state is None or context is None:
             raise UnavailableError("snapshot_unavailable", "the daemon is starting")
-        return state, bound
+        return state, context
 
 
 class _Mask:

@@ -27,7 +27,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RetentionLimits:
     """How much is kept: `max_age_s` in seconds, sizes in bytes."""
 
     max_age_s: float
@@ -36,7 +36,7 @@ class Limits:
     max_journal_bytes: int
 
     @classmethod
-    def of(cls, settings: RetentionSettings, *, max_age_s: float | None = None) -> "Limits":
+    def of(cls, settings: RetentionSettings, *, max_age_s: float | None = None) -> "RetentionLimits":
         """Those of the settings; `max_age_s` wins over theirs."""
         return cls(
             max_age_s=settings.max_age_days * _DAY_S if max_age_s is None else max_age_s,
@@ -71,7 +71,7 @@ class _File:
 
 
 def surplus_files(
-    state_dir: StateDirectory, limits: Limits, *, live: Collection[str], now_s: float | None = None
+    state_dir: StateDirectory, limits: RetentionLimits, *, live: Collection[str], now_s: float | None = None
 ) -> tuple[Surplus, ...]:
     """Agents' stderr logs and damaged journals that may go, oldest first; logs of `live` runs are none.
 
@@ -90,7 +90,7 @@ def surplus_files(
 
 
 def surplus_threads(
-    state_dir: StateDirectory, limits: Limits, *, needed: Collection[str], now_s: float | None = None
+    state_dir: StateDirectory, limits: RetentionLimits, *, needed: Collection[str], now_s: float | None = None
 ) -> tuple[Surplus, ...]:
     """Conversations in the private homes of agents that may go by age; those that are `needed` by id stay.
 
@@ -104,7 +104,7 @@ def surplus_threads(
     )
 
 
-def _logs(logs: Sequence[_File], limits: Limits, oldest_s: float) -> Iterator[Surplus]:
+def _logs(logs: Sequence[_File], limits: RetentionLimits, oldest_s: float) -> Iterator[Surplus]:
     room = limits.max_log_bytes
     reasons: dict[Path, str] = {}
     for log in sorted(logs, key=lambda one: one.written_s, reverse=True):
@@ -124,7 +124,7 @@ def _because(file: _File, kind: str, reason: str) -> Surplus:
     return Surplus(path=file.path, kind=kind, size=file.size, reason=reason)
 
 
-def _too_old(limits: Limits) -> str:
+def _too_old(limits: RetentionLimits) -> str:
     return f"it is older than {limits.max_age_s / _DAY_S:g} d"
 
 
@@ -166,15 +166,15 @@ async def keep_bounded(
     while True:
         try:
             settings, live = kept()
-            await _trim_threads(state_dir, Limits.of(settings), needed)
-            await _once(state_dir, Limits.of(settings), live, trim, lambda: kept()[1])
+            await _trim_threads(state_dir, RetentionLimits.of(settings), needed)
+            await _once(state_dir, RetentionLimits.of(settings), live, trim, lambda: kept()[1])
         except Exception:  # noqa: BLE001 - housekeeping that fails must not stop the work
             _log.exception("retention_failed")
         await anyio.sleep(every_s)
 
 
 async def _trim_threads(
-    state_dir: StateDirectory, limits: Limits, needed: Callable[[], frozenset[str]]
+    state_dir: StateDirectory, limits: RetentionLimits, needed: Callable[[], frozenset[str]]
 ) -> None:
     used = needed()
     found = await to_thread.run_sync(lambda: surplus_threads(state_dir, limits, needed=used))
@@ -185,7 +185,7 @@ async def _trim_threads(
 
 async def _once(
     state_dir: StateDirectory,
-    limits: Limits,
+    limits: RetentionLimits,
     live: frozenset[str],
     trim: Callable[[Retention], Awaitable[TrimResult]],
     alive_now: Callable[[], frozenset[str]],

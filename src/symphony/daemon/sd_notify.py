@@ -137,7 +137,7 @@ class Notifier:
         return True
 
 
-def without_manager(environment: Mapping[str, str]) -> dict[str, str]:
+def without_service_manager(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables without those by which a service manager speaks to the daemon; no child gets these."""
     return {name: value for name, value in environment.items() if name not in _FOR_US_ALONE}
 

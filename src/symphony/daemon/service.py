@@ -29,29 +29,20 @@ from symphony.config import (
     WorkflowStore,
     changed_keys,
 )
-from symphony.daemon.clock import Timers, check_wall_clock, monotonic_ms
+from symphony.daemon.clock import Timers, check_wall_clock, monotonic_ms, wall_ms
 from symphony.daemon.comments import SkillComments
 from symphony.daemon.context import (
     RuntimeContext,
-    ask_agents,
     build_context,
     changed_agents,
+    preflight_agents,
     scheduler_settings,
 )
 from symphony.daemon.effects import Effects
-from symphony.daemon.http_server import reachable
-from symphony.daemon.operator import Order, ServiceOperator
-from symphony.daemon.recovery import (
-    JOURNAL_FILE,
-    JournalWriter,
-    left_workspaces,
-    past_runs,
-    reap_predecessor,
-    refuse_beside_another,
-    remembering,
-    scan_orphans,
-    wall_ms,
-)
+from symphony.daemon.http_server import serve_http
+from symphony.daemon.journal_writer import JOURNAL_FILE, JournalWriter, open_journal_writer, past_runs
+from symphony.daemon.operator import ActionRequest, ServiceOperator
+from symphony.daemon.recovery import existing_workspaces, reap_predecessor, refuse_second_daemon, scan_orphans
 from symphony.daemon.retention import keep_bounded
 from symphony.daemon.sd_notify import Notifier
 from symphony.daemon.state_dir import InstanceLock, StateDirectory, StateDirectoryError
@@ -149,11 +140,11 @@ class Service:
         self._wall_ms = wall_ms
         self._memory: JournalWriter | None = None
         self._fault = fault
-        self._put, self._inbox = create_memory_object_stream[Event | Order | None](math.inf)
+        self._put, self._inbox = create_memory_object_stream[Event | ActionRequest | None](math.inf)
         self._timers = Timers(self.post, now_ms)
         self._exit = anyio.Event()
         self._starting: anyio.CancelScope | None = None
-        self._bound: RuntimeContext | None = None
+        self._context: RuntimeContext | None = None
         self._effects: Effects | None = None
         self._rebound = anyio.Event()
         self._reloading = anyio.Lock()
@@ -164,25 +155,25 @@ class Service:
         self._operator = ServiceOperator(
             state=lambda: self.state,
             history=self._history,
-            bound=lambda: self._bound,
+            context=lambda: self._context,
             post=self.post,
             now_ms=now_ms,
             journal_health=lambda: None if self._memory is None else self._memory.health,
             runs=lambda identifier: past_runs(state_dir.path / JOURNAL_FILE, identifier),
         )
-        self._hooks = Webhooks(lambda: self._bound, self.post, environment=environment, now_ms=wall_ms)
+        self._hooks = Webhooks(lambda: self._context, self.post, environment=environment, now_ms=wall_ms)
         self._observers: tuple[Observer, ...] = (self._history, self._operator, *observers)
 
     # --- asked from outside ------------------------------------------------------------------------------
 
-    def post(self, item: Event | Order | None) -> None:
+    def post(self, item: Event | ActionRequest | None) -> None:
         """Put a fact or an order into the mailbox, or None for a turn of the loop; dropped after the end."""
         try:
             self._put.send_nowait(item)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return
 
-    def ask_to_end(self, *, now: bool = False) -> None:
+    def request_shutdown(self, *, now: bool = False) -> None:
         """Drain and exit; with `now`, stop what runs as well (CL6). A start that is under way is given up."""
         self._notifier.stopping()
         self.post(StopAsked() if now else DrainAsked())
@@ -214,9 +205,9 @@ class Service:
         await to_thread.run_sync(self._state_dir.create)
         with self._put, self._inbox, self._locked() as lock:
             self._fault(FaultPoint.LOCKED)
-            await refuse_beside_another(self._state_dir, self._host, lock)
+            await refuse_second_daemon(self._state_dir, self._host, lock)
             first = await scan_orphans(self._host)
-            opened = remembering(
+            opened = open_journal_writer(
                 self._state_dir.path,
                 owner=self._host.identify(os.getpid()),
                 mask=self._masked,
@@ -229,45 +220,45 @@ class Service:
                 agents = self._memory.left_agents
                 await reap_predecessor(self._host, first, agents=agents)
                 self._fault(FaultPoint.REAPED)
-                bound = self._bind(self._store.current())
-                server = bound.settings.server
-                async with reachable(
+                context = self._bind(self._store.current())
+                server = context.settings.server
+                async with serve_http(
                     self._operator,
                     self._state_dir,
                     host=server.host,
                     port=server.port if self._port is None else self._port,
                     environment=self._environment,
-                    workflow=bound.workflow.path,
+                    workflow=context.workflow.path,
                     hooks=self._hooks,
                 ):
                     self._notifier.starting("checking the workspace and the agent")
                     with self._starting:
-                        await self._check(bound)
+                        await self._check(context)
                         self._fault(FaultPoint.CHECKED)
                     if self._starting.cancel_called:
                         _log.info("stopped")
                     else:
-                        await self._serve(bound, self._memory, lock)
+                        await self._serve(context, self._memory, lock)
 
     def _locked(self) -> AbstractContextManager[InstanceLock]:
         """The instance lock, with what others are told who meet it."""
         return self._state_dir.lock(self._store.current().path, identity=self._host.identify(os.getpid()))
 
     def _masked(self, text: str) -> str:
-        return text if self._bound is None else self._bound.redaction.text(text)
+        return text if self._context is None else self._context.redaction.text(text)
 
     def _bind(self, workflow: Workflow) -> RuntimeContext:
         return build_context(workflow, host=self._host, environment=self._environment, fault=self._fault)
 
-    async def _check(self, bound: RuntimeContext) -> None:
+    async def _check(self, context: RuntimeContext) -> None:
         """What must hold before the first dispatch (SC1, CF6)."""
-        _warn(bound.workflow)
-        await bound.workspaces.check_root()
-        await bound.workspaces.check_repository()
-        await ask_agents(bound, bound.agents)
+        _warn(context.workflow)
+        await context.workspaces.check_root()
+        await context.workspaces.check_repository()
+        await preflight_agents(context, context.agents)
 
-    async def _serve(self, bound: RuntimeContext, memory: JournalWriter, lock: InstanceLock) -> None:
-        self._bound = bound
+    async def _serve(self, context: RuntimeContext, memory: JournalWriter, lock: InstanceLock) -> None:
+        self._context = context
         self._observers = (memory, *self._observers)
 
         def skills_loaded(issue_id: str, run_id: str, skills: Skills) -> None:
@@ -281,7 +272,7 @@ class Service:
         memory.unsaid_from(lambda: skill_comments.unsaid)
         async with anyio.create_task_group() as tasks:
             self._effects = Effects(
-                bound=bound,
+                context=context,
                 state_dir=self._state_dir,
                 tasks=tasks,
                 timers=self._timers,
@@ -306,7 +297,7 @@ class Service:
             tasks.start_soon(self._hooks.run)
             bounded = partial(keep_bounded, needed=self._needed)
             tasks.start_soon(bounded, self._state_dir, memory.journal.trim, self._kept)
-            tasks.start_soon(self._decide, bound, memory)
+            tasks.start_soon(self._decide, context, memory)
             tasks.start_soon(self._notifier.nudges, self.post)
             await self._exit.wait()
             self._notifier.stopping()
@@ -327,15 +318,15 @@ class Service:
         if failure is not None:
             raise SymphonyError(failure)
 
-    async def _decide(self, bound: RuntimeContext, memory: JournalWriter) -> None:
-        settings = scheduler_settings(bound)
+    async def _decide(self, context: RuntimeContext, memory: JournalWriter) -> None:
+        settings = scheduler_settings(context)
         state = initial(settings, epoch=secrets.token_hex(4))
         self.state = state
-        self.post(memory.first_input(settings, await left_workspaces(bound)))
-        _log.info("serving", workflow=str(bound.workflow.path), once=self._once)
+        self.post(memory.recovery_event(settings, await existing_workspaces(context)))
+        _log.info("serving", workflow=str(context.workflow.path), once=self._once)
         async for item in self._inbox:
             before = state
-            if isinstance(item, Order):
+            if isinstance(item, ActionRequest):
                 state = self._take(before, item.fact)
                 item.take(before)
             elif item is not None:
@@ -390,12 +381,12 @@ class Service:
             await self._take_over(refused.workflow)
 
     async def _take_over(self, workflow: Workflow) -> None:
-        assert self._bound is not None  # noqa: S101 - reloads begin after the first binding
+        assert self._context is not None  # noqa: S101 - reloads begin after the first binding
         assert self._effects is not None  # noqa: S101 - as above
         try:
-            bound = self._bind(workflow)
-            await bound.workspaces.check_root()
-            await ask_agents(bound, changed_agents(self._bound, bound))
+            context = self._bind(workflow)
+            await context.workspaces.check_root()
+            await preflight_agents(context, changed_agents(self._context, context))
         except SymphonyError as error:
             again = self._refused is not None and self._refused.failure == error.failure
             self._refused = _Refused(workflow=workflow, failure=error.failure, at_ms=self._now_ms())
@@ -403,21 +394,21 @@ class Service:
                 self.post(WorkflowRejected(failure=error.failure))
             return
         self._refused = None
-        before = self._bound.settings
-        self._bound = self._effects.bound = bound
+        before = self._context.settings
+        self._context = self._effects.context = context
         self._rebound.set()
         self._rebound = anyio.Event()
         _warn(workflow)
         _log.info("workflow_reloaded", workflow=str(workflow.path))
         if waiting := changed_keys(before, workflow.settings, Reload.RESTART):
             _log.warning("restart_needed", keys=waiting)
-        self.post(SettingsChanged(settings=scheduler_settings(bound)))
+        self.post(SettingsChanged(settings=scheduler_settings(context)))
 
     def _kept(self) -> tuple[RetentionSettings, frozenset[str]]:
         """What `retention` says now, and the runs that live."""
-        assert self._bound is not None  # noqa: S101 - set before this is asked
+        assert self._context is not None  # noqa: S101 - set before this is asked
         running = self.state.running.values() if self.state is not None else ()
-        return self._bound.settings.retention, frozenset(run.run_id for run in running)
+        return self._context.settings.retention, frozenset(run.run_id for run in running)
 
     def _needed(self) -> frozenset[str]:
         return frozenset() if self.state is None else threads_in_use(self.state)
@@ -452,7 +443,7 @@ class Service:
                 taken = taken + 1 if error.failure.category is Category.INSTANCE_LOCKED else 0
         self._lock_lost = lost
         _log.error("instance_lock_lost", reason=lost.failure.line, hint=lost.failure.hint)
-        self.ask_to_end(now=True)
+        self.request_shutdown(now=True)
 
     def _renew(self, lock: InstanceLock) -> bool:
         if not self._state_dir.path.is_dir():
@@ -478,8 +469,8 @@ class Service:
     async def _watch_tracker(self) -> None:
         """Wake the poller when the board changes; a reload that changes the tracker watches the new one."""
         while True:
-            assert self._bound is not None  # noqa: S101 - set before this task starts
-            watched, rebound = self._bound, self._rebound
+            assert self._context is not None  # noqa: S101 - set before this task starts
+            watched, rebound = self._context, self._rebound
             async with anyio.create_task_group() as group:
                 group.start_soon(self._wake_on_changes, watched)
                 await rebound.wait()

@@ -59,7 +59,7 @@ class _SignalHandlers:
         now = self._asked or number == signal.SIGINT
         if not self._now:
             _log.warning("signal_received", signal=number.name, now=now)
-            self._service.ask_to_end(now=now)
+            self._service.request_shutdown(now=now)
         self._asked, self._now = True, now
 
     async def reload(self) -> None:

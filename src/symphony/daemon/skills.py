@@ -1,35 +1,29 @@
 """The skills of a run: loaded under a deadline, listed in the envelope, never in the way of a dispatch."""
 
-import contextlib
 import logging
-import re
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TypeVar
 
 import anyio
 import structlog
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
-from msgspec import structs
 
 from symphony import skills
 from symphony.agents.base import AgentSkillRoots, ListAgentSkills
 from symphony.api.models import DroppedSkill, ListedSkill, SkillProblem, Skills
 from symphony.daemon.context import RuntimeContext, skill_options
-from symphony.domain import Issue, ToolResult, ToolSpec
+from symphony.domain import Issue
 from symphony.skills import (
     ACTIVATE_TOOL,
-    MAX_FOUND,
     SEARCH_TOOL,
     ActivationMode,
-    Activations,
-    ActivationStatus,
     Dropped,
     DropReason,
     Incomplete,
@@ -41,7 +35,6 @@ from symphony.skills import (
     SkillOptions,
     SkillSet,
 )
-from symphony.trackers.base import Tracker
 from symphony.workspaces import Workspace, WorkspacePreview
 
 LOAD_DEADLINE_S = 2.0
@@ -318,230 +311,26 @@ def _rendered(found: SkillSet, options: SkillOptions, tree: Path, native: Native
     )
 
 
-# Recognises that a session looked at a skill: by the path of its SKILL.md in what the session gives a tool.
-#
-# A lower bound and no more: a session that changes into the skill's directory first, or reads all files by
-# a pattern, names no path. What it gave the tool is looked at and never kept.
-
-
-_OCCURRENCE: Final = re.compile(r"([^/\n]+)/SKILL\.md(?![\w-])")
-_BETWEEN_WORDS: Final = re.compile(r"""[\s"'`=(]""")
-_PART_OF_A_PATH: Final = re.compile(r"[\w./~-]")
-
-
-class SkillUsageTracker:
-    """The skills that one run has loaded, and which of them were seen; each is told once."""
-
-    def __init__(self, catalog: RunCatalog, workspace: Path) -> None:
-        self._told = catalog.skills
-        self._unseen: dict[str, Skill] = {}
-        self._ways: dict[str, list[tuple[str, Skill]]] = {}
-        if catalog.found is not None:
-            self._learn(catalog.found, workspace)
-
-    def _learn(self, found: SkillSet, workspace: Path) -> None:
-        for skill in found.skills:
-            self._unseen[skill.name] = skill
-            for way in _ways(skill, found.file(skill), workspace):
-                self._ways.setdefault(skill.directory, []).append((way, skill))
-
-    @property
-    def skills(self) -> Skills:
-        """What people are told, with what was seen so far."""
-        listed = tuple(structs.replace(one, seen=one.name not in self._unseen) for one in self._told.listed)
-        return structs.replace(self._told, listed=listed)
-
-    def named_in(self, arguments: str) -> tuple[Skill, ...]:
-        """The skills that are seen for the first time in the arguments of a tool call."""
-        seen = {}
-        for occurrence in _OCCURRENCE.finditer(arguments):
-            directory = occurrence[1]
-            for name in {directory, _BETWEEN_WORDS.split(directory)[-1]}:
-                for way, skill in self._ways.get(name, ()):
-                    if _ends_with(arguments, way, occurrence.end()):
-                        seen[skill.name] = skill
-        return tuple(skill for name, skill in seen.items() if self._unseen.pop(name, None))
-
-    def activated(self, name: str) -> tuple[Skill, ...]:
-        """The skill of that name, unless it was seen before: the session has asked for it."""
-        skill = self._unseen.pop(name, None)
-        return () if skill is None else (skill,)
-
-
-def _ways(skill: Skill, file: Path, workspace: Path) -> Iterator[str]:
-    """How the path of a skill's file is written."""
-    yield str(file)
-    if file.is_relative_to(workspace):
-        below = file.relative_to(workspace).as_posix()
-        yield from (below, f"./{below}")
-    elif skill.path.startswith("~"):
-        yield skill.path
-
-
-def _ends_with(text: str, path: str, end: int) -> bool:
-    """Whether the path stands before `end` and is not the tail of a longer one."""
-    begin = end - len(path)
-    return text.endswith(path, 0, end) and (begin == 0 or not _PART_OF_A_PATH.match(text, begin - 1))
-
-
-# The tools of one session: the tracker's, and those by which it gets at skills (AG17, AG18).
-#
-# Nothing of ours is offered where there is nothing to get at. What a session has activated is known until
-# it ends, or until its agent has summed the conversation up and no longer has the words.
-
-
-TOOL_DEADLINE_S = 5.0
-_MAX_QUERY_CHARS: Final = 1_000
-_DEFAULT_FOUND: Final = 10
-_TOO_SLOW: Final = ToolResult.error(
-    "the skills could not be read in time", hint="try again, or go on without"
-)
-_T = TypeVar("_T")
-
-
-def session_options(bound: RuntimeContext, agent: str) -> SkillOptions:
+def session_options(context: RuntimeContext, agent: str) -> SkillOptions:
     """The choices about skills, as far as a session of an agent can keep them.
 
     A tool that is missing is not written of: the agent reads the file instead, and the skills are listed.
     """
-    options, missing = skill_options(bound.settings), missing_tools(bound, agent)
+    options, missing = skill_options(context.settings), missing_tools(context, agent)
     if ACTIVATE_TOOL in missing:
         options = replace(options, activation=ActivationMode.READ)
     return replace(options, search_above=None) if SEARCH_TOOL in missing else options
 
 
-def missing_tools(bound: RuntimeContext, agent: str) -> Mapping[str, str]:
+def missing_tools(context: RuntimeContext, agent: str) -> Mapping[str, str]:
     """The tools for skills that are chosen and cannot be offered, each with the reason, in words."""
-    options = skill_options(bound.settings)
+    options = skill_options(context.settings)
     tools = [ACTIVATE_TOOL] if options.activation is ActivationMode.TOOL else []
     tools += [] if options.search_above is None else [SEARCH_TOOL]
-    if tools and not bound.agent(agent).capabilities.client_tools:
+    if tools and not context.agent(agent).capabilities.client_tools:
         return dict.fromkeys(tools, "the agent takes no tools")
-    taken = {spec.name for spec in bound.tracker.agent_tool_specs()} if tools else set()
+    taken = {spec.name for spec in context.tracker.agent_tool_specs()} if tools else set()
     return {name: "the tracker has a tool of this name" for name in tools if name in taken}
-
-
-class SessionTools:
-    """Advertises and runs the tools of one session; one for each, because it remembers.
-
-    Args:
-        tracker: whose tools come first.
-        offer: the skills of the session; null for none.
-        limiter: threads for what may hang on a dead disk.
-        on_activated: called with the name of each skill whose body the session was given.
-    """
-
-    def __init__(
-        self,
-        tracker: Tracker,
-        offer: Offer | None,
-        *,
-        limiter: CapacityLimiter,
-        on_activated: Callable[[str], None],
-    ) -> None:
-        self._tracker = tracker
-        self._activation = self._search = None
-        if offer is not None and offer.options.activation is ActivationMode.TOOL:
-            self._activation = _ActivateSkill(offer.activations(), limiter, on_activated)
-        if offer is not None and offer.searched:
-            self._search = _SkillSearch(offer, limiter)
-        own = (self._activation, self._search)
-        self._own = {tool.spec.name: tool for tool in own if tool is not None}
-
-    @property
-    def specs(self) -> tuple[ToolSpec, ...]:
-        """What the agent is told that it may call."""
-        return (*self._tracker.agent_tool_specs(), *(tool.spec for tool in self._own.values()))
-
-    async def run(self, name: str, arguments: Mapping[str, Any], *, issue: Issue) -> ToolResult:
-        """Run one of the tools; raises no more than the tracker does."""
-        tool = self._own.get(name)
-        if tool is None:
-            return await self._tracker.execute_agent_tool(name, arguments, issue=issue)
-        return await tool.run(arguments)
-
-    def forget(self) -> None:
-        """The conversation was compacted: every skill may be asked for again."""
-        if self._activation is not None:
-            self._activation.forget()
-
-
-class _ActivateSkill:
-    """Gives the body of a skill, once."""
-
-    def __init__(
-        self, activations: Activations, limiter: CapacityLimiter, on_activated: Callable[[str], None]
-    ) -> None:
-        self._activations = activations
-        self._limiter = limiter
-        self._on_activated = on_activated
-        self.spec = ToolSpec(
-            name=ACTIVATE_TOOL,
-            description="Read a skill before following it: its instructions, and which files come with it.",
-            input_schema=activations.input_schema(),
-        )
-
-    async def run(self, arguments: Mapping[str, Any]) -> ToolResult:
-        name = arguments.get("name")
-        if arguments.keys() != {"name"} or not isinstance(name, str):
-            return ToolResult.error("the arguments are one text, `name`")
-        answer = self._activations.settled(name)
-        if answer is None:
-            answer = await _in_thread(lambda: self._activations.read(name), self._limiter)
-        if answer is None:
-            return _TOO_SLOW
-        self._activations.record(answer)
-        if answer.status is ActivationStatus.ACTIVATED:
-            _log.info("skill_activated", name=answer.name)
-            self._on_activated(answer.name)
-        if not answer.success:
-            return ToolResult.error(answer.text)
-        return ToolResult(success=True, text=answer.text, read_only=True)
-
-    def forget(self) -> None:
-        self._activations.forget()
-
-
-class _SkillSearch:
-    """Finds skills by words, where there are too many to list."""
-
-    def __init__(self, offer: Offer, limiter: CapacityLimiter) -> None:
-        self._offer = offer
-        self._limiter = limiter
-        query = {"type": "string", "minLength": 1, "maxLength": _MAX_QUERY_CHARS}
-        limit = {"type": "integer", "minimum": 1, "maximum": MAX_FOUND, "default": _DEFAULT_FOUND}
-        self.spec = ToolSpec(
-            name=SEARCH_TOOL,
-            description="Find skills for a task by a few words, the best first.",
-            input_schema={
-                "type": "object",
-                "properties": {"query": query, "limit": limit},
-                "required": ["query"],
-                "additionalProperties": False,
-            },
-        )
-
-    async def run(self, arguments: Mapping[str, Any]) -> ToolResult:
-        query, limit = arguments.get("query"), arguments.get("limit", _DEFAULT_FOUND)
-        if unknown := sorted(arguments.keys() - {"query", "limit"}):
-            return ToolResult.error(f"unknown argument {unknown[0][:80]!r}")
-        if not isinstance(query, str) or not query.strip() or len(query) > _MAX_QUERY_CHARS:
-            return ToolResult.error(f"`query` must be a text of 1 to {_MAX_QUERY_CHARS} characters")
-        if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_FOUND:
-            return ToolResult.error(f"`limit` must be a whole number from 1 to {MAX_FOUND}")
-        found = await _in_thread(lambda: self._offer.find(query, limit=limit), self._limiter)
-        return _TOO_SLOW if found is None else ToolResult(success=True, text=found, read_only=True)
-
-
-async def _in_thread(step: Callable[[], _T], limiter: CapacityLimiter) -> _T | None:
-    """The result of a step that reads the disk; `None` when it takes longer than `DEADLINE_S`.
-
-    A step that hangs keeps its thread. `alone` holds the next ones back, so that one thread hangs at most.
-    """
-    with anyio.move_on_after(TOOL_DEADLINE_S), contextlib.suppress(TimeoutError):
-        one_at_a_time = partial(alone, step, TOOL_DEADLINE_S)
-        return await to_thread.run_sync(one_at_a_time, abandon_on_cancel=True, limiter=limiter)
-    return None
 
 
 # Whose skills a run is told of: those of the issue's own branch, or those of the base branch (`source`).
@@ -549,55 +338,55 @@ async def _in_thread(step: Callable[[], _T], limiter: CapacityLimiter) -> _T | N
 # One place for the run and for the preview, so that both name the same files.
 
 
-async def skills_of_run(bound: RuntimeContext, workspace: Workspace, agent: str) -> RunCatalog:
+async def skills_of_run(context: RuntimeContext, workspace: Workspace, agent: str) -> RunCatalog:
     """The catalog for a session of an agent in a workspace that is ready for it; what is wrong is logged.
 
     Where the base branch is to be the source and cannot be read, there is no catalog: the branch's own files
     are no replacement for it.
     """
-    options = session_options(bound, agent)
+    options = session_options(context, agent)
     if not options.enabled:
         return RunCatalog()
-    for name, reason in missing_tools(bound, agent).items():
+    for name, reason in missing_tools(context, agent).items():
         _log.warning("skill_tool_left_out", tool=name, reason=reason)
-    scanned = _scanned(bound, workspace.path, agent)
-    if not _of_base(bound):
-        head = partial(bound.workspaces.head, workspace)
+    scanned = _scanned(context, workspace.path, agent)
+    if not _of_base(context):
+        head = partial(context.workspaces.head, workspace)
         return await load_catalog(workspace.path, options, scanned=scanned, head=head)
     try:
-        pinned = await bound.workspaces.pin(_paths(options))
+        pinned = await context.workspaces.pin(_paths(options))
     except Exception as error:  # noqa: BLE001 - skills are never worth a run
-        _log.warning("skills_failed", reason=bound.redaction.text(str(error)) or type(error).__name__)
+        _log.warning("skills_failed", reason=context.redaction.text(str(error)) or type(error).__name__)
         return RunCatalog()
     return replace(await load_catalog(pinned.root, options, scanned=scanned), commit=pinned.commit)
 
 
-async def skills_foreseen(bound: RuntimeContext, issue: Issue, agent: str) -> tuple[RunCatalog, str | None]:
+async def skills_foreseen(context: RuntimeContext, issue: Issue, agent: str) -> tuple[RunCatalog, str | None]:
     """The catalog that a session would get now, and why skills are missing that it might get.
 
     Raises:
         SymphonyError: what would fail the attempt as well.
     """
-    options = session_options(bound, agent)
+    options = session_options(context, agent)
     if not options.enabled:
         return RunCatalog(), None
-    async with _foreseen(bound, issue, options, agent) as (seen, workspace):
+    async with _foreseen(context, issue, options, agent) as (seen, workspace):
         if seen.tree is None:
             return RunCatalog(), seen.note
         tree = None if seen.exists else seen.tree
-        scanned = None if workspace is None else _scanned(bound, workspace, agent)
+        scanned = None if workspace is None else _scanned(context, workspace, agent)
         catalog = await read_catalog(seen.path, options, tree=tree, scanned=scanned)
         return replace(catalog, commit=seen.commit), seen.note
 
 
 @asynccontextmanager
 async def _foreseen(
-    bound: RuntimeContext, issue: Issue, options: SkillOptions, agent: str
+    context: RuntimeContext, issue: Issue, options: SkillOptions, agent: str
 ) -> AsyncIterator[tuple[WorkspacePreview, Path | None]]:
     """The skills that a run would load, and where what it would have in its workspace can be seen."""
-    foresee, paths = bound.workspaces.foresee, _paths(options)
-    both = (*paths, *_own_roots(bound, agent).workspace)
-    if not _of_base(bound):
+    foresee, paths = context.workspaces.foresee, _paths(options)
+    both = (*paths, *_own_roots(context, agent).workspace)
+    if not _of_base(context):
         async with foresee(issue.identifier, both) as seen:
             yield seen, seen.tree
         return
@@ -608,20 +397,20 @@ async def _foreseen(
         yield seen, workspace.tree
 
 
-def _of_base(bound: RuntimeContext) -> bool:
-    return bound.settings.agent.skills.source == "base_branch"
+def _of_base(context: RuntimeContext) -> bool:
+    return context.settings.agent.skills.source == "base_branch"
 
 
-def _own_roots(bound: RuntimeContext, agent: str) -> AgentSkillRoots:
+def _own_roots(context: RuntimeContext, agent: str) -> AgentSkillRoots:
     """Where the agent finds skills by itself, as far as `native` makes that our concern."""
-    left_alone = bound.settings.agent.skills.native == "always"
-    return AgentSkillRoots() if left_alone else bound.agent(agent).skill_roots
+    left_alone = context.settings.agent.skills.native == "always"
+    return AgentSkillRoots() if left_alone else context.agent(agent).skill_roots
 
 
-def _scanned(bound: RuntimeContext, workspace: Path, agent: str) -> Scanned:
-    roots = _own_roots(bound, agent)
+def _scanned(context: RuntimeContext, workspace: Path, agent: str) -> Scanned:
+    roots = _own_roots(context, agent)
     below = tuple(workspace / one for one in roots.workspace)
-    return Scanned(workspace=workspace, roots=(*below, *roots.host), copies=_of_base(bound))
+    return Scanned(workspace=workspace, roots=(*below, *roots.host), copies=_of_base(context))
 
 
 def _paths(options: SkillOptions) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from symphony.processes.base import Identity
 # else.
 
 
-HOST_PLACES = (Path("/var/lib/symphony"), Path("/var/lib/private/symphony"))
+SYSTEM_STATE_HOMES = (Path("/var/lib/symphony"), Path("/var/lib/private/symphony"))
 """Where a service manager makes the state directories of services, one below the other."""
 
 _UNSAFE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
@@ -97,7 +97,7 @@ class StateDirectoryError(SymphonyError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class LockHolder:
     """The daemon that wrote itself into the lock file.
 
     `boot_id` and `started` are those of its `Identity`, `workflow` is a real path; all three are null where
@@ -110,12 +110,12 @@ class Holder:
     workflow: str | None = None
 
 
-def parse_holder(content: bytes) -> Holder | None:
+def parse_lock_holder(content: bytes) -> LockHolder | None:
     """Who is named in a lock file; null where nobody is, or what stands there is not ours."""
     try:
         raw = json.loads(content)
         fields = {"pid": raw} if isinstance(raw, int) else dict(raw)
-        holder = Holder(**fields)
+        holder = LockHolder(**fields)
     except (ValueError, TypeError, RecursionError):
         return None
     named = type(holder.pid) is int and holder.pid > 0
@@ -125,7 +125,7 @@ def parse_holder(content: bytes) -> Holder | None:
 class InstanceLock:
     """The lock file as it is held. `names_nobody`: no predecessor was named in it when it was taken."""
 
-    def __init__(self, path: Path, holder: Holder, flock: Callable[[int, int], None]) -> None:
+    def __init__(self, path: Path, holder: LockHolder, flock: Callable[[int, int], None]) -> None:
         self._path = path
         self._holder = holder
         self._flock = flock
@@ -163,7 +163,7 @@ class InstanceLock:
 
 @contextmanager
 def holding(
-    path: Path, holder: Holder, *, flock: Callable[[int, int], None] = fcntl.flock
+    path: Path, holder: LockHolder, *, flock: Callable[[int, int], None] = fcntl.flock
 ) -> Iterator[InstanceLock]:
     """Hold the lock file `path` in the name of `holder`; at the end nobody is named in it any more.
 
@@ -199,13 +199,13 @@ def _objection(facts: os.stat_result) -> str | None:
     return None
 
 
-def _take(handle: int, path: Path, holder: Holder, flock: Callable[[int, int], None]) -> bool:
+def _take(handle: int, path: Path, holder: LockHolder, flock: Callable[[int, int], None]) -> bool:
     """Lock it and write our name; whether nobody's stood there."""
     try:
         flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         content = os.pread(handle, _MAX_HOLDER_BYTES, 0)
     except BlockingIOError as error:
-        other = parse_holder(os.pread(handle, _MAX_HOLDER_BYTES, 0))
+        other = parse_lock_holder(os.pread(handle, _MAX_HOLDER_BYTES, 0))
         raise StateDirectoryError(_taken(path.parent, holder, other)) from error
     except OSError as error:
         reason = error.strerror or str(error)
@@ -218,16 +218,16 @@ def _take(handle: int, path: Path, holder: Holder, flock: Callable[[int, int], N
     with suppress(OSError):  # a full disk: the lock is held, and only its name plate is missing
         os.ftruncate(handle, 0)
         os.pwrite(handle, json.dumps(asdict(holder)).encode() + b"\n", 0)
-    return parse_holder(content) is None
+    return parse_lock_holder(content) is None
 
 
 def _is_ours(content: bytes) -> bool:
     """Whether we wrote it, be it only the beginning, or the zeros that a lost disk cache leaves."""
     text = content.strip(b"\0 \n")
-    return not text or text.startswith(_BEGINNING) or parse_holder(content) is not None
+    return not text or text.startswith(_BEGINNING) or parse_lock_holder(content) is not None
 
 
-def _taken(place: Path, holder: Holder, other: Holder | None) -> Failure:
+def _taken(place: Path, holder: LockHolder, other: LockHolder | None) -> Failure:
     who = f"another symphony (pid {'unknown' if other is None else other.pid})"
     if other is None or other.workflow is None or other.workflow == holder.workflow:
         what = f"{who} already serves this workflow, with the state directory {place}"
@@ -281,7 +281,7 @@ class StateDirectory:
         Raises:
             StateDirectoryError: as `instance_lock.holding`.
         """
-        holder = Holder(
+        holder = LockHolder(
             pid=os.getpid(),
             boot_id=None if identity is None else identity.boot_id,
             started=None if identity is None else identity.started,
@@ -385,16 +385,16 @@ def _refused(message: str) -> SymphonyError:
 # cannot be written costs a place in the list and nothing else.
 
 
-FOLDER: Final = "known"
+KNOWN_FOLDER: Final = "known"
 _MOST: Final = 1_000
 
 
-def remember(state_dir: Path, environment: Mapping[str, str]) -> None:
+def register_state_dir(state_dir: Path, environment: Mapping[str, str]) -> None:
     """Leave word of a state directory; nothing happens where it will be found anyway."""
     home, real = state_home(environment), Path(os.path.realpath(state_dir))
-    if real.parent in {Path(os.path.realpath(home)), *HOST_PLACES}:
+    if real.parent in {Path(os.path.realpath(home)), *SYSTEM_STATE_HOMES}:
         return
-    folder = home / FOLDER
+    folder = home / KNOWN_FOLDER
     with suppress(OSError, ValueError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _forget_what_is_gone(folder)
@@ -405,7 +405,7 @@ def remember(state_dir: Path, environment: Mapping[str, str]) -> None:
             draft.replace(file)
 
 
-def place_in(content: bytes) -> Path | None:
+def parse_known_state_dir(content: bytes) -> Path | None:
     """The state directory that a file of ours names; null for anything else."""
     try:
         told = json.loads(content)["state_dir"]
@@ -418,6 +418,6 @@ def place_in(content: bytes) -> Path | None:
 def _forget_what_is_gone(folder: Path) -> None:
     for file in islice(folder.glob("*.json"), _MOST):
         with suppress(OSError):  # of one that cannot be looked at nothing is known, and the others count
-            place = place_in(file.read_bytes()) if file.is_file() else None
+            place = parse_known_state_dir(file.read_bytes()) if file.is_file() else None
             if place is not None and not place.exists():
                 file.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 import anyio
 import structlog
 
-from symphony.api.port import HookAnswer, HookDeniedError
+from symphony.api.interface import WebhookAnswer, WebhookDeniedError
 from symphony.config import resolve_secret
 from symphony.daemon.comments import IssueComments, Remember
 from symphony.daemon.context import RuntimeContext
@@ -34,10 +34,10 @@ _log = structlog.get_logger(__name__)
 
 
 class Webhooks:
-    """Implements `web.port.Hooks`.
+    """Implements `api.interface.Hooks`.
 
     Args:
-        bound: what is served now; null at the start and at the end.
+        context: what is served now; null at the start and at the end.
         post: takes a `WakeAsked` when the tracker shall be polled.
         environment: where `$NAME` is looked up.
         now_ms: Unix time.
@@ -45,14 +45,14 @@ class Webhooks:
 
     def __init__(
         self,
-        bound: Callable[[], RuntimeContext | None],
+        context: Callable[[], RuntimeContext | None],
         post: Callable[[Event], None],
         *,
         environment: Mapping[str, str],
         now_ms: Callable[[], int],
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
-        self._bound = bound
+        self._context = context
         self._environment = environment
         self._post = post
         self._now_ms = now_ms
@@ -69,26 +69,26 @@ class Webhooks:
         """Whether webhooks are switched on."""
         return self._secret() is not None
 
-    def admit(self, tracker: str, headers: Mapping[str, str]) -> HookAnswer | None:
+    def admit(self, tracker: str, headers: Mapping[str, str]) -> WebhookAnswer | None:
         """Judge what stands before the body; null where the body is to be read.
 
         Raises:
-            HookDeniedError: nothing of this tracker is taken, or there is no proof.
+            WebhookDeniedError: nothing of this tracker is taken, or there is no proof.
         """
         scheme, _ = self._scheme(tracker)
         if scheme.handshake_header is not None and (word := headers.get(scheme.handshake_header)):
             if not _HANDSHAKE.fullmatch(word):
                 raise self._denied(WebhookRejectedError("webhook_body", "the handshake is malformed"))
             _log.info("webhook_handshake", tracker=tracker)
-            return HookAnswer(status="handshake", code=200, headers={scheme.handshake_header: word})
+            return WebhookAnswer(status="handshake", code=200, headers={scheme.handshake_header: word})
         try:
             scheme.require_signature(headers)
         except WebhookRejectedError as error:
             raise self._denied(error) from None
         return None
 
-    def take(self, tracker: str, headers: Mapping[str, str], body: bytes) -> HookAnswer:
-        """Take a delivery; what follows of it happens later. Raises `HookDeniedError`."""
+    def take(self, tracker: str, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
+        """Take a delivery; what follows of it happens later. Raises `WebhookDeniedError`."""
         scheme, secret = self._scheme(tracker)
         try:
             delivery = scheme.verify(headers, body, secret=secret, now_ms=self._now_ms())
@@ -96,28 +96,28 @@ class Webhooks:
             raise self._denied(error) from None
         if not self._is_new(delivery):
             _log.debug("webhook_repeated", tracker=tracker)
-            return HookAnswer(status="duplicate")
+            return WebhookAnswer(status="duplicate")
         if not delivery.is_news(self._is_own):
-            return HookAnswer(status="ignored")
+            return WebhookAnswer(status="ignored")
         if len(self._waiting) < MAX_WAITING:
             self._waiting.append(delivery)
         self._news.set()
         _log.debug("webhook_accepted", tracker=tracker)
-        return HookAnswer(status="accepted")
+        return WebhookAnswer(status="accepted")
 
     def _scheme(self, tracker: str) -> tuple[WebhookScheme, str]:
-        bound, secret = self._bound(), self._secret()
-        if bound is not None and secret is not None and bound.settings.tracker.kind == tracker:
+        context, secret = self._context(), self._secret()
+        if context is not None and secret is not None and context.settings.tracker.kind == tracker:
             scheme = tracker_kind(tracker).webhooks
             if scheme is not None:
                 return scheme, secret
-        raise HookDeniedError(404, "not_found", "there is no such route")
+        raise WebhookDeniedError(404, "not_found", "there is no such route")
 
     def _secret(self) -> str | None:
-        bound = self._bound()
-        if bound is None or tracker_kind(bound.settings.tracker.kind).webhooks is None:
+        context = self._context()
+        if context is None or tracker_kind(context.settings.tracker.kind).webhooks is None:
             return None
-        found = resolve_secret(bound.settings.tracker.webhook_secret, environment=self._environment)
+        found = resolve_secret(context.settings.tracker.webhook_secret, environment=self._environment)
         return None if found is None else found.reveal()
 
     def _is_new(self, delivery: Delivery) -> bool:
@@ -129,13 +129,13 @@ class Webhooks:
             self._seen.popitem(last=False)
         return True
 
-    def _denied(self, error: WebhookRejectedError) -> HookDeniedError:
+    def _denied(self, error: WebhookRejectedError) -> WebhookDeniedError:
         """Log a rejected delivery, at most once a minute for each reason, and return what the API answers."""
         now_ms = self._now_ms()
         if now_ms - self._told_ms.get(error.code, -_TELL_EVERY_MS) >= _TELL_EVERY_MS:
             self._told_ms[error.code] = now_ms
             _log.warning("webhook_refused", code=error.code, reason=error.message)
-        return HookDeniedError(_STATUS[error.code], error.code, error.message)
+        return WebhookDeniedError(_STATUS[error.code], error.code, error.message)
 
     # --- our own comments --------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ any await, and it answers with exactly one `RunEnded` when none of its processes
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import anyio
 import structlog
@@ -23,23 +23,21 @@ from symphony.agents.events import (
     AgentEvent,
     InputRequired,
     ItemStarted,
-    RunStats,
     SessionStarted,
     Text,
-    Tokens,
     TurnEnded,
     TurnStatus,
 )
 from symphony.api.models import Skills
 from symphony.config import continuation_prompt, issue_too_long
-from symphony.daemon import briefing
-from symphony.daemon.briefing import SessionSkills
+from symphony.daemon import prompts
 from symphony.daemon.context import RuntimeContext
+from symphony.daemon.progress import ProgressReporter
+from symphony.daemon.session_skills import SessionSkills
 from symphony.daemon.state_dir import StateDirectory
-from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, Redaction, SymphonyError, ToolResult
+from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, SymphonyError, ToolResult
 from symphony.processes.base import Identity
 from symphony.scheduler import (
-    AgentReported,
     ContinueRun,
     Delivered,
     Event,
@@ -48,7 +46,6 @@ from symphony.scheduler import (
     Outcome,
     OutcomeKind,
     RunEnded,
-    RunReport,
     RunStage,
     StartRun,
     Thread,
@@ -94,139 +91,6 @@ def turn_failure(last: AgentEvent | None) -> Failure:
     )
 
 
-# Folds the stream of a run and reports it: at once at milestones, else every 250 ms (DESIGN 4).
-#
-# What came too soon after the last report is reported when its time has come, also if nothing follows: the
-# last word before a long silence is the one that people want to read.
-
-
-INTERVAL_S: Final = 0.25
-# A piece of work that begins may be followed by minutes of silence, so it is told at once.
-_MILESTONES = (ItemStarted, TurnEnded, InputRequired)
-# A drain lets turns end, so it must know of them; delivery may take minutes.
-_TOLD_AT_ONCE = frozenset([RunStage.STREAMING_TURN, RunStage.FINISHING])
-
-
-class ProgressReporter:
-    """Between the agent's stream, which may be fast, and the scheduler, which must not be flooded.
-
-    `run` reports what is new while it runs; what must be told in time is reported without it.
-    """
-
-    def __init__(
-        self,
-        run_id: str,
-        post: Callable[[Event], None],
-        redaction: Redaction,
-        *,
-        interval_s: float = INTERVAL_S,
-    ) -> None:
-        self._run_id = run_id
-        self._post = post
-        self._interval_s = interval_s
-        self._progress = RunStats(redaction=redaction)
-        self._pid: int | None = None
-        self._stage = RunStage.PREPARING_WORKSPACE
-        self._workspace_path: str | None = None
-        self._branch: str | None = None
-        self._tool_calls = 0
-        self._told_limits: Mapping[str, Any] | None = None
-        self._is_due = False
-        self._news = anyio.Event()
-        self._milestone = anyio.Event()
-
-    async def run(self) -> None:
-        """Report what is new, until cancelled. What one read brought makes one report."""
-        while True:
-            await self._news.wait()
-            self._news, self._milestone = anyio.Event(), anyio.Event()
-            if self._is_due:
-                self.beat()
-                with anyio.move_on_after(self._interval_s):
-                    await self._milestone.wait()
-
-    def place(self, workspace_path: str, branch: str | None) -> None:
-        """The workspace exists."""
-        self._workspace_path, self._branch = workspace_path, branch
-        self._note()
-
-    def resumes(self, thread: Thread) -> None:
-        """The session goes on with a thread: what it had used before is not counted again."""
-        self._progress.resumes(
-            Tokens(
-                input_tokens=thread.input_tokens,
-                output_tokens=thread.output_tokens,
-                total_tokens=thread.total_tokens,
-            )
-        )
-
-    def launched(self, pid: int) -> None:
-        """The agent process exists; 0 for an agent that starts one with each turn."""
-        self._pid = pid or None
-        self._note()
-
-    def stage(self, stage: RunStage) -> None:
-        """The attempt entered a stage."""
-        if stage is not self._stage:
-            self._stage = stage
-            if stage in _TOLD_AT_ONCE:
-                self.beat()
-            else:
-                self._note()
-
-    def new_turn(self) -> None:
-        """A continuation turn begins: tool calls are counted per turn."""
-        self._tool_calls = 0
-
-    def tool_begins(self) -> None:
-        """The session calls a tool of ours; told first, as the effect may be seen before the end."""
-        self._tool_calls += 1
-        self.beat()
-
-    def feel(self, event: AgentEvent) -> None:
-        """Take one event of the agent."""
-        self._progress.add(event)
-        self._note()
-        if isinstance(event, _MILESTONES):
-            self._milestone.set()
-
-    def end(self) -> None:
-        """Report what is not reported yet."""
-        if self._is_due:
-            self.beat()
-
-    def _note(self) -> None:
-        self._is_due = True
-        self._news.set()
-
-    def beat(self) -> None:
-        """Report now."""
-        self._is_due = False
-        self._post(AgentReported(run_id=self._run_id, report=self._report()))
-
-    def _report(self) -> RunReport:
-        now = self._progress.snapshot()
-        limits = now.rate_limits if now.rate_limits is not self._told_limits else None
-        self._told_limits = now.rate_limits
-        return RunReport(
-            stage=self._stage,
-            workspace_path=self._workspace_path,
-            branch=self._branch,
-            session_id=now.session_id,
-            thread_id=now.thread_id,
-            pid=self._pid,
-            turn_count=now.turn_count,
-            signs=now.events,
-            tool_calls=self._tool_calls,
-            last_event=now.last_event,
-            last_message=now.last_message,
-            input_tokens=now.tokens.input_tokens,
-            output_tokens=now.tokens.output_tokens,
-            total_tokens=now.tokens.total_tokens,
-            rate_limits=limits,
-        )
-
-
 OnSkills = Callable[[str, str, Skills], None]
 """Told of an issue's id, a run's id and the skills of the run, and again when it was seen to read one."""
 
@@ -256,7 +120,7 @@ class Worker:
         self,
         command: StartRun,
         *,
-        bound: RuntimeContext,
+        context: RuntimeContext,
         state_dir: StateDirectory,
         post: Callable[[Event], None],
         report_skills: Callable[[Issue, SkillSet], Awaitable[None]],
@@ -266,13 +130,13 @@ class Worker:
     ) -> None:
         self._command = command
         self._issue = command.issue
-        self._bound = bound
+        self._context = context
         self._state_dir = state_dir
         self._post = post
         self._report_skills = report_skills
         self._on_agent = on_agent
         self._on_conversation = on_conversation
-        self._pulse = ProgressReporter(command.run_id, post, bound.redaction)
+        self._pulse = ProgressReporter(command.run_id, post, context.redaction)
         self._scope = anyio.CancelScope()
         self._closing = anyio.CancelScope(shield=True)
         self._hurried = self._ending = False
@@ -288,7 +152,7 @@ class Worker:
         self._cost_usd: float | None = None
         self._commented = False
         self._skills = SessionSkills(
-            bound, command.agent, partial(on_skills, command.issue.id, command.run_id)
+            context, command.agent, partial(on_skills, command.issue.id, command.run_id)
         )
         self._session_id = "n/a"
         self._task: str | None = None
@@ -347,7 +211,7 @@ class Worker:
 
     def _shown(self, outcome: Outcome) -> Outcome:
         """The outcome without secrets: what it says goes to logs, to the terminal and onto the issue."""
-        redaction = self._bound.redaction
+        redaction = self._context.redaction
         said = redaction.line(self._said or "", _SUMMARY_CHARS)
         outcome = replace(outcome, summary=said or None, cost_usd=self._cost_usd, commented=self._commented)
         if outcome.question is not None:
@@ -390,20 +254,20 @@ class Worker:
 
     async def _steps(self, tasks: TaskGroup) -> None:
         issue, attempt, run_id = self._issue, self._command.attempt, self._command.run_id
-        workspaces = self._bound.workspaces
-        fault = self._bound.fault
+        workspaces = self._context.workspaces
+        fault = self._context.fault
         fault(FaultPoint.BEFORE_PREPARE)
         self._workspace = workspace = await workspaces.prepare(issue, attempt, run_id=run_id)
         self._before = await workspaces.mark(workspace)
         fault(FaultPoint.AFTER_PREPARE)
         self._pulse.place(str(workspace.path), workspace.branch)
         await workspaces.before_run(workspace, issue, attempt, run_id=run_id)
-        if self._bound.settings.hooks.before_run is not None:
+        if self._context.settings.hooks.before_run is not None:
             # What the hook changed is no work of the agent.
             self._before = await workspaces.mark(workspace)
         self._marked = self._before
         self._pulse.stage(RunStage.BUILDING_PROMPT)
-        prompt = self._task = await briefing.prompt(self._bound, issue, attempt, self._command.resume)
+        prompt = self._task = await prompts.first_prompt(self._context, issue, attempt, self._command.resume)
         await workspaces.verify(workspace)
         self._pulse.stage(RunStage.LAUNCHING_AGENT)
         fault(FaultPoint.BEFORE_SPAWN)
@@ -425,7 +289,7 @@ class Worker:
             briefing=partial(self._skills.brief, workspace),
             run_tool=self._run_tool,
             stderr_path=self._state_dir.stderr_log(self._command.run_id),
-            secret_names=self._bound.secret_names,
+            secret_names=self._context.secret_names,
             on_spawned=partial(self._on_agent, self._command.run_id),
             on_compacted=self._skills.forget,
             resume=self._thread(workspace),
@@ -442,14 +306,14 @@ class Worker:
 
     async def _session(self, request: SessionRequest, workspace: Workspace, prompt: str) -> None:
         async with self._agent.open(request) as session:
-            self._bound.fault(FaultPoint.AFTER_SPAWN)
+            self._context.fault(FaultPoint.AFTER_SPAWN)
             self._pulse.launched(session.pid)
             await self._skills.loaded()
             await self._tell_problems()
             try:
                 if session.thread_id is not None:
                     await self._on_conversation(self._command.run_id, session.thread_id)
-                    self._bound.fault(FaultPoint.CONVERSATION_WRITTEN)
+                    self._context.fault(FaultPoint.CONVERSATION_WRITTEN)
                 await self._turns(session, workspace, self._first_prompt(session, request.resume, prompt))
             finally:
                 with anyio.CancelScope(shield=True):
@@ -465,7 +329,7 @@ class Worker:
 
     @property
     def _agent(self) -> AgentBackend:
-        return self._bound.agent(self._command.agent)
+        return self._context.agent(self._command.agent)
 
     def _first_prompt(self, session: AgentSession, thread: Thread | None, prompt: str) -> str:
         """What a session is told that goes on with its thread; `prompt` for one that starts cold."""
@@ -477,7 +341,7 @@ class Worker:
             return prompt
         self._pulse.resumes(thread)
         _log.info("thread_resumed", thread_id=thread.thread_id, reason=resume.reason.value)
-        return briefing.resumed_prompt(resume, prompt)
+        return prompts.resumed_prompt(resume, prompt)
 
     async def _turns(self, session: AgentSession, workspace: Workspace, prompt: str) -> None:
         turn = 1
@@ -485,8 +349,8 @@ class Worker:
             self._pulse.stage(RunStage.STREAMING_TURN)
             await self._turn(session, prompt, turn)
             self._pulse.beat()
-            self._bound.fault(FaultPoint.TURN_ENDED)
-            if not await self._bound.workspaces.is_there(workspace):
+            self._context.fault(FaultPoint.TURN_ENDED)
+            if not await self._context.workspaces.is_there(workspace):
                 raise SymphonyError(vanished(workspace.path))
             trace = await self._trace(workspace)
             self._post(TurnDone(run_id=self._command.run_id, turn=turn, trace=trace))
@@ -495,14 +359,14 @@ class Worker:
                     raise _FinishedError(directive)
                 case ContinueRun() as directive:
                     self._issue, turn = directive.issue, directive.turn
-                    prompt = continuation_prompt(turn, self._bound.settings.agent.max_turns)
+                    prompt = continuation_prompt(turn, self._context.settings.agent.max_turns)
                     self._pulse.new_turn()
 
     async def _trace(self, workspace: Workspace) -> bool | None:
         """Whether the turn left a commit, a changed file or a change at the tracker; `None` if unknown."""
-        if self._bound.settings.agent.budget.max_turns_without_progress is None:
+        if self._context.settings.agent.budget.max_turns_without_progress is None:
             return None
-        before, self._marked = self._marked, await self._bound.workspaces.mark(workspace)
+        before, self._marked = self._marked, await self._context.workspaces.mark(workspace)
         acted, self._acted_in_turn = self._acted_in_turn, False
         return acted or before != self._marked
 
@@ -532,7 +396,7 @@ class Worker:
             case TurnEnded(status=TurnStatus.COMPLETED):
                 return
             case InputRequired():
-                self._needs = needs_person(last, self._bound.named[self._command.agent].section)
+                self._needs = needs_person(last, self._context.named[self._command.agent].section)
                 self._question = last.question or last.reason
                 raise SymphonyError(self._needs)
             case TurnEnded(failure=Failure() as failure):
@@ -547,9 +411,9 @@ class Worker:
         """Run a tool; the call may come from a task that began before the session had a name."""
         with structlog.contextvars.bound_contextvars(session_id=self._session_id):
             self._pulse.tool_begins()
-            self._bound.fault(FaultPoint.BEFORE_TOOL)
+            self._context.fault(FaultPoint.BEFORE_TOOL)
             result = await self._skills.run_tool(name, arguments, issue=self._issue)
-            self._bound.fault(FaultPoint.AFTER_TOOL)
+            self._context.fault(FaultPoint.AFTER_TOOL)
             if result.success and not result.read_only:
                 self._acted_in_turn = self._acted_in_run = True
             self._commented |= result.success and result.commented
@@ -564,7 +428,7 @@ class Worker:
         if workspace is None:
             return outcome
         self._pulse.stage(RunStage.FINISHING)
-        workspaces, fault = self._bound.workspaces, self._bound.fault
+        workspaces, fault = self._context.workspaces, self._context.fault
         fault(FaultPoint.AGENT_STOPPED)
         if not await workspaces.is_there(workspace):
             return self._without_workspace(workspace, outcome)
@@ -594,7 +458,7 @@ class Worker:
 
     async def _look_at_skills_again(self) -> None:
         """Say what the run itself has made of the skills: it may be the last one of its issue."""
-        if self._workspace is not None and await self._bound.workspaces.is_there(self._workspace):
+        if self._workspace is not None and await self._context.workspaces.is_there(self._workspace):
             await self._skills.look_again(self._workspace)
             await self._tell_problems()
 

@@ -14,7 +14,7 @@ import pytest
 
 from harness.project import Project, until
 from published.schemas import conforms_to
-from symphony.daemon.state_dir import FOLDER
+from symphony.daemon.state_dir import KNOWN_FOLDER
 
 
 class Host:
@@ -152,7 +152,7 @@ def test_files_that_are_no_daemons_hide_none(host: Host, asker: Project) -> None
     os.mkfifo(places / "pipe" / "control.json")
     os.mkfifo(places / "pipe" / "lock")
     (places / "folder" / "control.json").mkdir(parents=True)
-    known = places / FOLDER
+    known = places / KNOWN_FOLDER
     known.mkdir()
     (known / "a.json").write_text("{")
     os.mkfifo(known / "b.json")

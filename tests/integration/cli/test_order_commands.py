@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from typing_extensions import override
 
 from published.schemas import conforms_to
+from symphony.api.interface import MAX_ANSWER_CHARS
 from symphony.api.models import Verb
-from symphony.api.port import MAX_ANSWER_CHARS
 from symphony.cli.client import Control, RefusedError, unreachable
 from symphony.cli.commands import steer as drain_module
 from symphony.cli.failures import CommandError

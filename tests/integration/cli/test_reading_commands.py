@@ -457,7 +457,7 @@ def test_what_makes_no_sense_is_a_usage_error(project: Project, arguments: list[
 
 
 def test_every_code_can_be_asked_for() -> None:
-    assert CODES == documents.CODES
+    assert CODES == documents.REASON_CODES
 
 
 def test_a_large_board_without_a_daemon_is_counted_and_shown_in_part(project: Project) -> None:

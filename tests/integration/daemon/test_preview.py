@@ -1,4 +1,4 @@
-"""The preview and a real dispatch, compared byte for byte as the agent received it."""
+"""The preview_prompt and a real dispatch, compared byte for byte as the agent received it."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ from harness.project import Project, scripted
 from harness.serving import serving
 from symphony.cli.serving import open_store
 from symphony.daemon.context import RuntimeContext, build_context
-from symphony.daemon.operator import PromptPreview, preview
+from symphony.daemon.prompts import PromptPreview, preview_prompt
 from symphony.daemon.skills import RunCatalog, skills_of_run
 from symphony.domain import Category, Issue, SymphonyError
 from symphony.processes.local import LocalHost
@@ -59,20 +59,20 @@ def _files(root: Path) -> dict[str, int]:
     return {str(path): path.lstat().st_mtime_ns for path in root.rglob("*")}
 
 
-async def _bound(project: Project) -> RuntimeContext:
+async def _context(project: Project) -> RuntimeContext:
     environment = project.env()
     store = await to_thread.run_sync(open_store, project.repo / "WORKFLOW.md", environment)
     return build_context(store.current(), host=LocalHost(), environment=environment)
 
 
-async def _issue(bound: RuntimeContext) -> Issue:
-    (issue,) = await bound.tracker.fetch_issues_by_ids(["SYM-1"])
+async def _issue(context: RuntimeContext) -> Issue:
+    (issue,) = await context.tracker.fetch_issues_by_ids(["SYM-1"])
     return issue
 
 
 async def _preview(project: Project, attempt: int | None = None) -> PromptPreview:
-    bound = await _bound(project)
-    return await preview(bound, await _issue(bound), attempt, agent=AgentChoice())
+    context = await _context(project)
+    return await preview_prompt(context, await _issue(context), attempt, agent=AgentChoice())
 
 
 async def test_the_preview_is_what_the_agent_gets_in_a_new_workspace(project: Project) -> None:
@@ -165,16 +165,16 @@ async def test_of_the_base_branch_the_preview_and_the_run_name_the_same_place(pr
 async def test_without_a_base_branch_there_is_no_catalog_and_no_replacement(project: Project) -> None:
     await to_thread.run_sync(_setup, project)
     await to_thread.run_sync(lambda: project.issue("SYM-1", [DONE]))
-    bound = await _bound(project)
-    workspace = await bound.workspaces.prepare(await _issue(bound), None)
-    skills = bound.settings.agent.skills.model_copy(update={"source": "base_branch"})
-    settings = bound.settings.model_copy(
+    context = await _context(project)
+    workspace = await context.workspaces.prepare(await _issue(context), None)
+    skills = context.settings.agent.skills.model_copy(update={"source": "base_branch"})
+    settings = context.settings.model_copy(
         update={
-            "agent": bound.settings.agent.model_copy(update={"skills": skills}),
-            "workspace": bound.settings.workspace.model_copy(update={"base_branch": "nowhere"}),
+            "agent": context.settings.agent.model_copy(update={"skills": skills}),
+            "workspace": context.settings.workspace.model_copy(update={"base_branch": "nowhere"}),
         }
     )
-    workflow = replace(bound.workflow, settings=settings)
+    workflow = replace(context.workflow, settings=settings)
     elsewhere = build_context(workflow, host=LocalHost(), environment=project.env())
     with capture_logs() as logs:
         catalog = await skills_of_run(elsewhere, workspace, "codex")

@@ -189,7 +189,7 @@ async def test_a_drain_between_two_turns_gives_the_session_no_further_turn(proje
     project.workflow()
     project.issue("SYM-1", WORK, [DONE])
     async with serving(project) as served:
-        served.watcher.then.append((TurnEnded, served.service.ask_to_end))
+        served.watcher.then.append((TurnEnded, served.service.request_shutdown))
         await served.ended()
     assert [finish.reason for finish in served.watcher.all(FinishRun)] == [FinishReason.DRAINING]
     assert served.watcher.outcomes == ["succeeded"]
@@ -206,7 +206,7 @@ async def test_a_stop_cuts_a_hook_short(project: Project, hook: str) -> None:
     project.issue("SYM-1", [*WORK, DONE])
     async with serving(project) as served:
         await exists(begun)
-        served.service.ask_to_end(now=True)
+        served.service.request_shutdown(now=True)
         await served.ended()
     assert served.watcher.outcomes == ["canceled"]
     await no_process_of(served.watcher.run_ids)
@@ -218,7 +218,7 @@ async def test_a_stop_ends_an_agent_in_mid_turn(project: Project) -> None:
     project.issue("SYM-1", [*WORK, {"wait_for": "never"}])
     async with serving(project) as served:
         await served.watcher.until(lambda: _streaming(served.watcher))
-        served.service.ask_to_end(now=True)
+        served.service.request_shutdown(now=True)
         await served.ended()
     assert served.watcher.outcomes == ["canceled"]
     await no_process_of(served.watcher.run_ids)
@@ -493,7 +493,7 @@ async def test_a_tracker_that_hangs_leaves_the_rest_at_work(
         await to_thread.run_sync(lambda: project.workflow(agent={"max_concurrent_agents": 3}))
         await watcher.until_seen(SettingsChanged)
         assert watcher.states[-1].cycle is Cycle.POLLING, "it is visible that the poll has no answer"
-        served.service.ask_to_end()
+        served.service.request_shutdown()
         await served.ended()
     assert watcher.outcomes == ["succeeded"]
 
@@ -503,7 +503,7 @@ async def test_facts_after_the_end_are_dropped(project: Project) -> None:
     async with serving(project, once=True) as served:
         await served.ended()
         count = len(served.watcher.facts)
-        served.service.ask_to_end()
+        served.service.request_shutdown()
     assert len(served.watcher.facts) == count
 
 

@@ -19,7 +19,7 @@ from harness.project import Project
 from harness.scheduling import make_failure
 from harness.serving import DEADLINE_S, Served, make_service, move, serving
 from symphony.daemon import http_server as module
-from symphony.daemon.http_server import reachable
+from symphony.daemon.http_server import serve_http
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Category, Issue, SymphonyError
 from symphony.scheduler import Polled, PollFailed, WakeAsked
@@ -38,7 +38,7 @@ async def open_api(
     """The application on real sockets, with a fake operator: its port, and the path of its control socket."""
     state_dir = StateDirectory(tmp_path / "state")
     await to_thread.run_sync(state_dir.create)
-    async with reachable(
+    async with serve_http(
         FakeOperator(), state_dir, host=host, port=0, environment=environment or {}
     ) as doors:
         assert doors.port is not None

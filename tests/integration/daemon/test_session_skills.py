@@ -13,7 +13,7 @@ from harness.project import Project, scripted
 from harness.serving import serving
 from symphony.cli.serving import open_store
 from symphony.daemon.context import build_context
-from symphony.daemon.operator import PromptPreview, preview
+from symphony.daemon.prompts import PromptPreview, preview_prompt
 from symphony.processes.local import LocalHost
 from symphony.scheduler import AgentChoice, RunEnded
 
@@ -49,7 +49,7 @@ def _heard(project: Project) -> list[dict[str, Any]]:
 async def run(
     project: Project, *steps: dict[str, Any], links: dict[str, str] | None = None, **skills: Any
 ) -> tuple[PromptPreview, dict[str, Any], list[str]]:
-    """The preview, what thread/start was sent, and what the agent's calls of tools were answered."""
+    """The preview_prompt, what thread/start was sent, and what the agent's calls of tools were answered."""
     await to_thread.run_sync(lambda: _setup(project, *steps, links=links or {}, **skills))
     told = await _preview(project)
     async with serving(project) as served:
@@ -64,9 +64,9 @@ async def run(
 async def _preview(project: Project) -> PromptPreview:
     environment = project.env()
     store = await to_thread.run_sync(open_store, project.repo / "WORKFLOW.md", environment)
-    bound = build_context(store.current(), host=LocalHost(), environment=environment)
-    (issue,) = await bound.tracker.fetch_issues_by_ids(["SYM-1"])
-    return await preview(bound, issue, None, agent=AgentChoice())
+    context = build_context(store.current(), host=LocalHost(), environment=environment)
+    (issue,) = await context.tracker.fetch_issues_by_ids(["SYM-1"])
+    return await preview_prompt(context, issue, None, agent=AgentChoice())
 
 
 def _tools(started: dict[str, Any]) -> list[str]:

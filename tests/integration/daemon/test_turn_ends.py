@@ -151,7 +151,7 @@ async def test_a_stop_that_comes_while_an_asking_agent_ends_does_not_hide_that_i
     project.issue("SYM-1")
     async with serving(project) as served:
         await agent.ending.wait()
-        served.service.ask_to_end(now=True)
+        served.service.request_shutdown(now=True)
         await served.watcher.until_seen(StopRun)
         agent.go.set()
         fact = await served.watcher.until_seen(RunEnded)

@@ -16,7 +16,7 @@ from symphony.api import http
 from symphony.api.access import CONTROL
 from symphony.api.app import create_app
 from symphony.api.http import MAX_BODY_BYTES, SECURITY_HEADERS
-from symphony.api.port import UnavailableError
+from symphony.api.interface import UnavailableError
 from symphony.domain import Category, Selection, SymphonyError
 
 pytestmark = pytest.mark.asyncio

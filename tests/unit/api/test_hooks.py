@@ -10,7 +10,7 @@ from harness.asking import FakeOperator
 from symphony.api.access import CONTROL, Access
 from symphony.api.app import create_app
 from symphony.api.http import MAX_DELIVERY_BYTES
-from symphony.api.port import HookAnswer, HookDeniedError
+from symphony.api.interface import WebhookAnswer, WebhookDeniedError
 
 pytestmark = pytest.mark.asyncio
 
@@ -29,19 +29,19 @@ class FakeHooks:
     def open(self) -> bool:
         return self.is_open
 
-    def admit(self, tracker: str, headers: Mapping[str, str]) -> HookAnswer | None:
+    def admit(self, tracker: str, headers: Mapping[str, str]) -> WebhookAnswer | None:
         if not self.is_open or tracker != "github":
-            raise HookDeniedError(404, "not_found", "there is no such route")
+            raise WebhookDeniedError(404, "not_found", "there is no such route")
         if word := headers.get("x-hook-secret"):
-            return HookAnswer(status="handshake", code=200, headers={"x-hook-secret": word})
+            return WebhookAnswer(status="handshake", code=200, headers={"x-hook-secret": word})
         if "x-proof" not in headers:
-            raise HookDeniedError(401, "webhook_unsigned", "the delivery carries no signature")
+            raise WebhookDeniedError(401, "webhook_unsigned", "the delivery carries no signature")
         return None
 
-    def take(self, tracker: str, headers: Mapping[str, str], body: bytes) -> HookAnswer:
+    def take(self, tracker: str, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
         assert (tracker, headers["x-proof"]) == ("github", "yes")
         self.taken.append(body)
-        return HookAnswer(status="accepted")
+        return WebhookAnswer(status="accepted")
 
 
 @asynccontextmanager

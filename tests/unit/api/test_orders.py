@@ -10,15 +10,21 @@ from harness.asking import FakeOperator, asking
 from harness.chronicle import conforms
 from symphony.api.access import CONTROL, Access
 from symphony.api.http import MAX_ANSWER_BYTES
-from symphony.api.port import ISSUE_VERBS, MAX_ANSWER_CHARS, OWN_VERBS, RefusedError, UnavailableError
+from symphony.api.interface import (
+    DAEMON_ACTIONS,
+    ISSUE_ACTIONS,
+    MAX_ANSWER_CHARS,
+    ConflictError,
+    UnavailableError,
+)
 
 TOKEN = "a-token-of-the-operator"
 LOOPBACK = Access.tcp("127.0.0.1", TOKEN)
 REMOTE = Access.tcp("0.0.0.0", TOKEN)  # noqa: S104 - an address as data
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 PATHS = [
-    *(f"/api/v1/SYM-1/{verb}" for verb in ISSUE_VERBS),
-    *(f"/api/v1/control/{verb}" for verb in OWN_VERBS),
+    *(f"/api/v1/SYM-1/{verb}" for verb in ISSUE_ACTIONS),
+    *(f"/api/v1/control/{verb}" for verb in DAEMON_ACTIONS),
 ]
 
 pytestmark = pytest.mark.asyncio
@@ -62,7 +68,7 @@ async def test_an_order_is_taken_and_says_what_happens_now(
     assert response.status_code == 202
     conforms(response.json(), "Verb")
     verb = path.rpartition("/")[2]
-    identifier = "SYM-1" if verb in ISSUE_VERBS else None
+    identifier = "SYM-1" if verb in ISSUE_ACTIONS else None
     text = "Blue" if verb == "answer" else None
     assert operator.orders == [(verb, identifier, text)]
     assert response.json() == {
@@ -79,7 +85,7 @@ async def test_an_identifier_is_decoded_once(client: httpx.AsyncClient, operator
     assert operator.orders == [("stop", "a/b ü", None)]
 
 
-@pytest.mark.parametrize("verb", ISSUE_VERBS)
+@pytest.mark.parametrize("verb", ISSUE_ACTIONS)
 async def test_an_issue_that_is_not_known(client: httpx.AsyncClient, verb: str) -> None:
     path = f"/api/v1/SYM-9/{verb}"
     refused(await client.post(path, json=body_of(path)), 404, "issue_not_found")
@@ -91,11 +97,11 @@ async def test_an_issue_that_is_not_known(client: httpx.AsyncClient, verb: str) 
 async def test_an_order_that_does_not_fit_tells_what_to_do_instead(
     client: httpx.AsyncClient, operator: FakeOperator, path: str
 ) -> None:
-    operator.unfit = RefusedError("not_now", "it is over", hint="look at the status")
+    operator.unfit = ConflictError("not_now", "it is over", hint="look at the status")
     response = await client.post(path, json=body_of(path))
     refused(response, 409, "not_now")
     assert response.json()["error"]["hint"] == "look at the status"
-    operator.unfit = RefusedError("not_now", "it is over")
+    operator.unfit = ConflictError("not_now", "it is over")
     assert "hint" not in (await client.post(path, json=body_of(path))).json()["error"]
 
 

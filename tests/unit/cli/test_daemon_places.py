@@ -16,7 +16,7 @@ OTHER = 65_534
 @pytest.fixture
 def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where state directories are made; nothing of this machine is looked at."""
-    monkeypatch.setattr(discovery, "HOST_PLACES", (tmp_path / "host", tmp_path / "private"))
+    monkeypatch.setattr(discovery, "SYSTEM_STATE_HOMES", (tmp_path / "host", tmp_path / "private"))
     monkeypatch.setattr(pwd, "getpwall", list)
     path = tmp_path / "symphony"
     path.mkdir()

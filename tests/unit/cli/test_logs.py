@@ -16,7 +16,7 @@ from symphony.cli.commands.logs import Follower, Line, as_text, follow, wait_for
 from symphony.cli.failures import CommandError
 from symphony.cli.journal import journal_path
 from symphony.cli.main import main
-from symphony.daemon.recovery import JOURNAL_FILE
+from symphony.daemon.journal_writer import JOURNAL_FILE
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import SymphonyError
 from symphony.journal.model import Record, RunRecord, SkillUse, UnusableError

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from harness.binding import FakeTracker, make_bound
+from harness.binding import FakeTracker, make_context
 from symphony.agents.base import Preflight
 from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
-from symphony.daemon.context import RuntimeContext, ask_agents, changed_agents, scheduler_settings
+from symphony.daemon.context import RuntimeContext, changed_agents, preflight_agents, scheduler_settings
 from symphony.domain import Blame, Category, Failure, SymphonyError
 from symphony.scheduler import AgentFacts, Rule
 
@@ -52,7 +52,7 @@ class Backend:
         return Preflight(agent="prog", version="1", notices=self.notices)
 
 
-def _bound(tmp_path: Path, front: str = FRONT, **backends: Backend) -> RuntimeContext:
+def _context(tmp_path: Path, front: str = FRONT, **backends: Backend) -> RuntimeContext:
     data = f"---\n{front}---\nDo it.\n".encode()
     file = WorkflowFile(
         path=tmp_path / "WORKFLOW.md", data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256="")
@@ -60,7 +60,7 @@ def _bound(tmp_path: Path, front: str = FRONT, **backends: Backend) -> RuntimeCo
     workflow = parse_workflow(file, environment={}, tracker_kinds=("markdown",), agent_kinds=AGENT_SECTIONS)
     named = workflow.agents
     agents: Mapping[str, Any] = {name: backends.get(name, Backend()) for name in named}
-    made = make_bound(tmp_path, FakeTracker())
+    made = make_context(tmp_path, FakeTracker())
     return replace(made, workflow=workflow, named=named, agents=cast("Mapping[str, AgentBackend]", agents))
 
 
@@ -72,9 +72,9 @@ def _missing() -> Failure:
 
 async def test_each_is_asked_and_told_by_its_name(tmp_path: Path) -> None:
     quick = Backend(notices=("mind the gap",))
-    bound = _bound(tmp_path, quick=quick)
+    context = _context(tmp_path, quick=quick)
     with capture_logs() as logs:
-        await ask_agents(bound, bound.agents)
+        await preflight_agents(context, context.agents)
     assert [line["agent"] for line in logs if line["event"] == "agent_ready"] == ["codex", "quick"]
     assert [(line["agent"], line["reason"]) for line in logs if line["event"] == "agent_notice"] == [
         ("quick", "mind the gap")
@@ -84,9 +84,9 @@ async def test_each_is_asked_and_told_by_its_name(tmp_path: Path) -> None:
 
 async def test_one_that_fails_is_told_by_name_and_line_after_all_were_asked(tmp_path: Path) -> None:
     codex = Backend()
-    bound = _bound(tmp_path, codex=codex, quick=Backend(failure=_missing()))
+    context = _context(tmp_path, codex=codex, quick=Backend(failure=_missing()))
     with pytest.raises(SymphonyError) as caught:
-        await ask_agents(bound, ["quick", "codex"])
+        await preflight_agents(context, ["quick", "codex"])
     failure = caught.value.failure
     assert failure.message == "agent quick: not there"
     assert failure.where == f"{tmp_path / 'WORKFLOW.md'}:4", "its command stands in the section of its kind"
@@ -94,31 +94,34 @@ async def test_one_that_fails_is_told_by_name_and_line_after_all_were_asked(tmp_
 
 
 async def test_where_there_is_one_its_name_goes_without_saying(tmp_path: Path) -> None:
-    bound = _bound(tmp_path, "tracker: {kind: markdown}\n", codex=Backend(failure=_missing()))
+    context = _context(tmp_path, "tracker: {kind: markdown}\n", codex=Backend(failure=_missing()))
     with pytest.raises(SymphonyError) as caught:
-        await ask_agents(bound, bound.agents)
+        await preflight_agents(context, context.agents)
     assert (caught.value.failure.message, caught.value.failure.where) == ("not there", None)
 
 
 async def test_a_reload_asks_only_those_that_it_changed(tmp_path: Path) -> None:
-    bound = _bound(tmp_path)
-    assert changed_agents(bound, bound) == ()
-    assert changed_agents(bound, _bound(tmp_path, FRONT.replace("small", "big"))) == ("quick",)
-    assert changed_agents(bound, _bound(tmp_path, FRONT.replace("codex app", "x app"))) == ("codex", "quick")
+    context = _context(tmp_path)
+    assert changed_agents(context, context) == ()
+    assert changed_agents(context, _context(tmp_path, FRONT.replace("small", "big"))) == ("quick",)
+    assert changed_agents(context, _context(tmp_path, FRONT.replace("codex app", "x app"))) == (
+        "codex",
+        "quick",
+    )
     enclosed = f"workspace: {{isolation: bwrap}}\n{FRONT}"
-    assert changed_agents(bound, _bound(tmp_path, enclosed)) == ("codex", "quick")
+    assert changed_agents(context, _context(tmp_path, enclosed)) == ("codex", "quick")
 
 
 async def test_one_that_the_workflow_names_no_more_is_an_outage_of_ours(tmp_path: Path) -> None:
     with pytest.raises(SymphonyError) as caught:
-        _bound(tmp_path).agent("gone")
+        _context(tmp_path).agent("gone")
     assert caught.value.failure.retryable
     assert caught.value.failure.blame is Blame.HOST
     assert "no agent gone any more" in caught.value.failure.message
 
 
 async def test_the_scheduler_is_told_what_choosing_needs(tmp_path: Path) -> None:
-    settings = scheduler_settings(_bound(tmp_path))
+    settings = scheduler_settings(_context(tmp_path))
     assert (settings.agent, settings.fallback) == ("codex", "quick")
     assert settings.rules == (Rule(use="quick", label="ui", fallback="codex"),)
     assert settings.agents["quick"] == AgentFacts(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.binding import FakeTracker, make_bound
+from harness.binding import FakeTracker, make_context
 from harness.scheduling import make_issue
 from symphony.daemon.comments import Answers, IssueComments
 from symphony.scheduler import LONGEST_ANSWER, PostNote, Remark, together
@@ -21,15 +21,17 @@ class World:
     def __init__(self, tmp_path: Path) -> None:
         self.now_ms = 0
         self.tracker = MemoryTracker([make_issue()])
-        self.bound = replace(make_bound(tmp_path, FakeTracker()), tracker=self.tracker)
+        self.context = replace(make_context(tmp_path, FakeTracker()), tracker=self.tracker)
         self.notes = IssueComments()
         self.answers = Answers(self.notes, now_ms=lambda: self.now_ms)
 
     async def ask(self) -> None:
-        await self.notes.post(self.bound, NOTE.issue, kind="blocked", body=NOTE.body, occasion=NOTE.occasion)
+        await self.notes.post(
+            self.context, NOTE.issue, kind="blocked", body=NOTE.body, occasion=NOTE.occasion
+        )
 
     async def read(self) -> tuple[tuple[Remark, ...], tuple[Remark, ...]]:
-        return await self.answers.read(self.bound, NOTE)
+        return await self.answers.read(self.context, NOTE)
 
     async def comments(self) -> list[str]:
         return [comment.body for comment in await self.tracker.list_comments("1")]
@@ -93,5 +95,5 @@ async def test_a_question_that_is_missing_is_asked_again_now_and_then(world: Wor
 
 
 async def test_a_tracker_that_cannot_tell_who_may_answer_is_not_read(world: World, tmp_path: Path) -> None:
-    bound = make_bound(tmp_path, FakeTracker())
-    assert await world.answers.read(bound, NOTE) == ((), ())
+    context = make_context(tmp_path, FakeTracker())
+    assert await world.answers.read(context, NOTE) == ((), ())

@@ -16,7 +16,7 @@ from harness.binding import (
     FakeTracker,
     FakeWorkspaces,
     Mailbox,
-    make_bound,
+    make_context,
     nothing,
 )
 from harness.scheduling import make_failure, make_issue
@@ -92,7 +92,7 @@ async def at_work(
     await to_thread.run_sync(state_dir.create)
     async with anyio.create_task_group() as tasks:
         effects = Effects(
-            bound=make_bound(path, tracker or FakeTracker(), workspaces),
+            context=make_context(path, tracker or FakeTracker(), workspaces),
             state_dir=state_dir,
             tasks=tasks,
             timers=timers,
@@ -188,7 +188,7 @@ async def test_a_poll_uses_what_the_reload_before_it_bound(tmp_path: Path) -> No
     newer = FakeTracker((TWO,))
 
     async def reload() -> None:
-        desk.effects.bound = make_bound(tmp_path, newer)
+        desk.effects.context = make_context(tmp_path, newer)
 
     async with at_work(tmp_path, FakeTracker((ONE,)), before_poll=reload) as desk:
         desk.effects.carry_out(FetchCandidates(request=1))
@@ -389,7 +389,7 @@ async def test_comments_are_read_and_what_fails_is_a_fact(tmp_path: Path) -> Non
     note = PostNote(issue=ONE, kind="blocked", body="Red or blue?", occasion="r1")
     tracker = MemoryTracker([ONE])
     async with at_work(tmp_path) as desk:
-        desk.effects.bound = replace(desk.effects.bound, tracker=tracker)
+        desk.effects.context = replace(desk.effects.context, tracker=tracker)
         desk.effects.carry_out(note)
         await anyio.wait_all_tasks_blocked()
         tracker.comment(ONE.id, "Blue", author="ann")

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
-from symphony.daemon.context import enclosure
+from symphony.daemon.context import build_isolation
 
 
 def isolation_of(tmp_path: Path, workspace: str, **environment: str) -> Any:
@@ -16,7 +16,7 @@ def isolation_of(tmp_path: Path, workspace: str, **environment: str) -> Any:
     )
     home = {"HOME": str(tmp_path / "home")}
     workflow = parse_workflow(file, environment=home, tracker_kinds={"memory"}, agent_kinds=AGENT_SECTIONS)
-    return enclosure(workflow, {**home, **environment})
+    return build_isolation(workflow, {**home, **environment})
 
 
 def test_nothing_is_enclosed_unless_asked_for(tmp_path: Path) -> None:

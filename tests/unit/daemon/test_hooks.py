@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from harness.binding import Mailbox
-from symphony.api.port import HookAnswer, HookDeniedError
+from symphony.api.interface import WebhookAnswer, WebhookDeniedError
 from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
 from symphony.daemon import webhooks as module
 from symphony.daemon.context import RuntimeContext
@@ -30,7 +30,7 @@ NOW_MS = 1_795_800_000_000
 REFERENCE = "$HOOK_SECRET"
 
 
-def _bound(kind: str = "github", secret: str | None = REFERENCE) -> RuntimeContext:
+def _context(kind: str = "github", secret: str | None = REFERENCE) -> RuntimeContext:
     text = f"---\ntracker:\n  kind: {kind}\n  webhook_secret: {secret or 'null'}\n---\nDo it.\n"
     stamp = Stamp(mtime_ns=0, size=0, sha256="")
     file = WorkflowFile(path=Path("/w/WORKFLOW.md"), data=text.encode(), stamp=stamp)
@@ -67,13 +67,13 @@ class Naps:
 
 
 class Desk:
-    def __init__(self, bound: RuntimeContext | None = None) -> None:
-        self.bound: RuntimeContext | None = bound or _bound()
+    def __init__(self, context: RuntimeContext | None = None) -> None:
+        self.context: RuntimeContext | None = context or _context()
         self.mailbox = Mailbox()
         self.naps = Naps()
         self.now_ms = NOW_MS
         self.hooks = Webhooks(
-            lambda: self.bound,
+            lambda: self.context,
             self.mailbox.post,
             environment={"HOOK_SECRET": SECRET},
             now_ms=lambda: self.now_ms,
@@ -81,7 +81,7 @@ class Desk:
         )
         self._count = 0
 
-    def send(self, content: Any = None, *, event: str = "issues", delivery: str = "") -> HookAnswer:
+    def send(self, content: Any = None, *, event: str = "issues", delivery: str = "") -> WebhookAnswer:
         self._count += 1
         body = json.dumps({"n": self._count} if content is None else content).encode()
         mac = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
@@ -93,7 +93,7 @@ class Desk:
         assert self.hooks.admit("github", headers) is None
         return self.hooks.take("github", headers, body)
 
-    def comment(self, comment_id: int, body: str = "Please.") -> HookAnswer:
+    def comment(self, comment_id: int, body: str = "Please.") -> WebhookAnswer:
         return self.send({"comment": {"id": comment_id, "body": body}}, event="issue_comment")
 
     def wakes(self) -> int:
@@ -111,7 +111,7 @@ async def at_work(desk: Desk) -> AsyncIterator[Desk]:
 
 async def test_a_delivery_wakes_the_poller_after_a_moment() -> None:
     async with at_work(Desk()) as desk:
-        assert desk.send() == HookAnswer(status="accepted")
+        assert desk.send() == WebhookAnswer(status="accepted")
         assert desk.wakes() == 0
         await desk.naps.end_next()
         assert [fact.reason for fact in desk.mailbox.facts] == ["webhook"]  # type: ignore[union-attr]
@@ -190,21 +190,21 @@ async def test_how_many_own_comments_are_known_is_bounded(monkeypatch: pytest.Mo
 # --- refused ---
 
 
-def _denied(desk: Desk, tracker: str = "github", headers: dict[str, str] | None = None) -> HookDeniedError:
+def _denied(desk: Desk, tracker: str = "github", headers: dict[str, str] | None = None) -> WebhookDeniedError:
     try:
         if desk.hooks.admit(tracker, headers or {}) is None:
             desk.hooks.take(tracker, headers or {}, b"{}")
-    except HookDeniedError as error:
+    except WebhookDeniedError as error:
         return error
     raise AssertionError("it was taken")
 
 
 async def test_off_is_as_if_there_were_nothing() -> None:
-    for desk in (Desk(_bound(secret=None)), Desk(_bound("redmine")), Desk(_bound(secret="$UNSET"))):
+    for desk in (Desk(_context(secret=None)), Desk(_context("redmine")), Desk(_context(secret="$UNSET"))):
         assert not desk.hooks.open()
         assert _denied(desk).status == 404
     starting = Desk()
-    starting.bound = None
+    starting.context = None
     assert not starting.hooks.open()
     assert _denied(starting).status == 404
     assert Desk().hooks.open()
@@ -230,8 +230,8 @@ async def test_what_is_refused_is_told_without_the_secret_and_not_again_at_once(
 
 async def test_the_secret_may_change_while_it_runs() -> None:
     desk = Desk()
-    desk.bound = _bound(secret="another-one")
-    with pytest.raises(HookDeniedError):
+    desk.context = _context(secret="another-one")
+    with pytest.raises(WebhookDeniedError):
         desk.send()
 
 
@@ -239,21 +239,21 @@ async def test_the_secret_may_change_while_it_runs() -> None:
 
 
 async def test_a_handshake_is_answered_and_not_believed() -> None:
-    desk = Desk(_bound("asana"))
+    desk = Desk(_context("asana"))
     word = "b537207f20cbfa02357cf448134da559"
     with capture_logs() as lines:
         answered = desk.hooks.admit("asana", {"x-hook-secret": word})
-    assert answered == HookAnswer(status="handshake", code=200, headers={"x-hook-secret": word})
+    assert answered == WebhookAnswer(status="handshake", code=200, headers={"x-hook-secret": word})
     assert word not in str(lines)
     body = b'{"events": [{"resource": {"gid": "7", "resource_type": "task"}}]}'
     mac = hmac.new(word.encode(), body, hashlib.sha256).hexdigest()
-    with pytest.raises(HookDeniedError):
+    with pytest.raises(WebhookDeniedError):
         desk.hooks.take("asana", {"x-hook-signature": mac}, body)
 
 
 @pytest.mark.parametrize("word", ["short", "a b c d e f g h", "x" * 300, "line\r\nset-cookie: a=b"])
 async def test_only_a_plain_word_is_given_back(word: str) -> None:
-    assert _denied(Desk(_bound("asana")), "asana", {"x-hook-secret": word}).status == 400
+    assert _denied(Desk(_context("asana")), "asana", {"x-hook-secret": word}).status == 400
 
 
 async def test_only_asana_shakes_hands() -> None:

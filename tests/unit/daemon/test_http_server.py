@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from symphony.daemon import http_server
-from symphony.daemon.http_server import NOTE_NAME, open_doors
+from symphony.daemon.http_server import NOTE_NAME, open_listeners
 from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Blame, Category, SymphonyError
 
@@ -42,7 +42,7 @@ def private(path: Path) -> Path:
 def test_only_its_owner_may_use_the_control_socket_and_a_note_tells_where_it_is(
     state_dir: StateDirectory,
 ) -> None:
-    with open_doors(state_dir, host=HERE, port=None, environment={}) as doors:
+    with open_listeners(state_dir, host=HERE, port=None, environment={}) as doors:
         path = socket_of(state_dir)
         assert path == state_dir.path / "control.sock"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -61,8 +61,8 @@ def test_the_runtime_directory_is_preferred_and_two_daemons_do_not_meet_there(tm
     for one in (first, second):
         one.create()
     with (
-        open_doors(first, host=HERE, port=None, environment=environment),
-        open_doors(second, host=HERE, port=None, environment=environment),
+        open_listeners(first, host=HERE, port=None, environment=environment),
+        open_listeners(second, host=HERE, port=None, environment=environment),
     ):
         paths = {socket_of(first), socket_of(second)}
         assert len(paths) == 2
@@ -99,7 +99,7 @@ def test_a_runtime_directory_that_is_not_private_is_not_used(
     state_dir: StateDirectory, tmp_path: Path, make: Callable[[Path], Mapping[str, str]]
 ) -> None:
     environment = make(tmp_path / "run")
-    with open_doors(state_dir, host=HERE, port=None, environment=environment):
+    with open_listeners(state_dir, host=HERE, port=None, environment=environment):
         assert socket_of(state_dir) == state_dir.path / "control.sock"
 
 
@@ -108,7 +108,7 @@ def test_a_path_that_is_too_long_for_the_system_gets_a_short_one_that_goes_with_
 ) -> None:
     state_dir = StateDirectory(tmp_path / ("long-" * 20) / "state")
     state_dir.create()
-    with open_doors(state_dir, host=HERE, port=None, environment={}):
+    with open_listeners(state_dir, host=HERE, port=None, environment={}):
         path = socket_of(state_dir)
         assert len(os.fsencode(path)) < 108
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -120,10 +120,10 @@ def test_what_a_killed_daemon_left_is_replaced(tmp_path: Path) -> None:
     for name in ("state", "long-" * 20):
         state_dir = StateDirectory(tmp_path / name)
         state_dir.create()
-        dead = open_doors(state_dir, host=HERE, port=None, environment={})
+        dead = open_listeners(state_dir, host=HERE, port=None, environment={})
         dead.__enter__()  # and never leaves
         left = socket_of(state_dir)
-        with open_doors(state_dir, host=HERE, port=None, environment={}):
+        with open_listeners(state_dir, host=HERE, port=None, environment={}):
             path = socket_of(state_dir)
             assert path == left or not left.exists()
             with socket.socket(socket.AF_UNIX) as client:
@@ -135,7 +135,7 @@ def test_what_a_killed_daemon_left_is_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"socket": 3}', '{"socket": "/etc/passwd"}', "{}"])
 def test_a_damaged_note_is_no_reason_to_remove_anything(state_dir: StateDirectory, text: str) -> None:
     (state_dir.path / NOTE_NAME).write_text(text)
-    with open_doors(state_dir, host=HERE, port=None, environment={}):
+    with open_listeners(state_dir, host=HERE, port=None, environment={}):
         assert socket_of(state_dir).is_socket()
     assert Path("/etc/passwd").exists()
 
@@ -144,7 +144,7 @@ def test_without_any_place_for_a_socket_the_daemon_works_and_says_so(
     state_dir: StateDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "_MAX_PATH_BYTES", 3)
-    with capture_logs() as logs, open_doors(state_dir, host=HERE, port=None, environment={}) as doors:
+    with capture_logs() as logs, open_listeners(state_dir, host=HERE, port=None, environment={}) as doors:
         assert doors.control is None
         assert note(state_dir)["socket"] is None
     assert [line["event"] for line in logs] == ["control_socket_failed"]
@@ -161,7 +161,7 @@ def test_a_file_system_without_sockets_is_passed_over(
         bind(self, address)  # type: ignore[arg-type] # passed on as it came
 
     monkeypatch.setattr(socket, "socket", type("Picky", (socket.socket,), {"bind": picky}))
-    with open_doors(state_dir, host=HERE, port=None, environment={}):
+    with open_listeners(state_dir, host=HERE, port=None, environment={}):
         path = socket_of(state_dir)
         assert path.parent.name.startswith("symphony-")
     assert not path.parent.exists()
@@ -171,13 +171,13 @@ def test_a_directory_that_others_may_enter_holds_no_socket(tmp_path: Path) -> No
     state_dir = StateDirectory(tmp_path / "state")
     state_dir.create()
     state_dir.path.chmod(0o755)
-    with open_doors(state_dir, host=HERE, port=None, environment={}):
+    with open_listeners(state_dir, host=HERE, port=None, environment={}):
         assert socket_of(state_dir).parent != state_dir.path
 
 
 def test_a_note_that_cannot_be_written_costs_the_note(state_dir: StateDirectory) -> None:
     (state_dir.path / f"{NOTE_NAME}.tmp").mkdir()
-    with capture_logs() as logs, open_doors(state_dir, host=HERE, port=None, environment={}) as doors:
+    with capture_logs() as logs, open_listeners(state_dir, host=HERE, port=None, environment={}) as doors:
         assert doors.control is not None
     assert [line["event"] for line in logs] == ["control_socket_failed"]
 
@@ -187,7 +187,7 @@ def test_a_note_that_cannot_be_written_costs_the_note(state_dir: StateDirectory)
 
 @pytest.mark.conformance("H-1")
 def test_a_free_port_is_found_and_told(state_dir: StateDirectory) -> None:
-    with open_doors(state_dir, host=HERE, port=0, environment={}) as doors:
+    with open_listeners(state_dir, host=HERE, port=0, environment={}) as doors:
         assert doors.port
         assert (note(state_dir)["host"], note(state_dir)["port"]) == (HERE, doors.port)
 
@@ -196,7 +196,7 @@ def test_a_free_port_is_found_and_told(state_dir: StateDirectory) -> None:
 def test_a_name_that_no_machine_can_have_is_one_clear_failure(state_dir: StateDirectory, host: str) -> None:
     with (
         pytest.raises(SymphonyError) as refused,
-        open_doors(state_dir, host=host, port=0, environment={}),
+        open_listeners(state_dir, host=host, port=0, environment={}),
     ):
         pass
     failure = refused.value.failure
@@ -212,7 +212,7 @@ def test_a_port_that_is_taken_is_one_clear_failure_and_leaves_nothing(state_dir:
         port = other.getsockname()[1]
         with (
             pytest.raises(SymphonyError) as refused,
-            open_doors(state_dir, host=HERE, port=port, environment={}),
+            open_listeners(state_dir, host=HERE, port=port, environment={}),
         ):
             pass
     failure = refused.value.failure
@@ -224,11 +224,11 @@ def test_a_port_that_is_taken_is_one_clear_failure_and_leaves_nothing(state_dir:
 
 @pytest.mark.parametrize("host", ["203.0.113.7", "no-such-host.invalid", "::zz"])
 def test_an_address_that_is_not_of_this_machine(state_dir: StateDirectory, host: str) -> None:
-    with pytest.raises(SymphonyError), open_doors(state_dir, host=host, port=0, environment={}):
+    with pytest.raises(SymphonyError), open_listeners(state_dir, host=host, port=0, environment={}):
         pass
 
 
 def test_both_families_of_addresses(state_dir: StateDirectory) -> None:
-    with open_doors(state_dir, host="::1", port=0, environment={}) as doors:
+    with open_listeners(state_dir, host="::1", port=0, environment={}) as doors:
         assert doors.tcp is not None
         assert doors.tcp.family is socket.AF_INET6

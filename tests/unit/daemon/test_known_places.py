@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from symphony.daemon.state_dir import FOLDER, place_in, remember
+from symphony.daemon.state_dir import KNOWN_FOLDER, parse_known_state_dir, register_state_dir
 
 
 def _known(home: Path) -> list[Path]:
     """The places that are remembered below this home."""
-    files = (home / "symphony" / FOLDER).glob("*.json")
+    files = (home / "symphony" / KNOWN_FOLDER).glob("*.json")
     return sorted(Path(json.loads(file.read_text())["state_dir"]) for file in files)
 
 
@@ -20,17 +20,17 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def test_a_place_of_its_own_is_remembered_once(tmp_path: Path, environment: dict[str, str]) -> None:
     place = tmp_path / "elsewhere"
     place.mkdir()
-    remember(place, environment)
-    (file,) = (tmp_path / "home" / "symphony" / FOLDER).iterdir()
+    register_state_dir(place, environment)
+    (file,) = (tmp_path / "home" / "symphony" / KNOWN_FOLDER).iterdir()
     before = file.stat().st_mtime_ns
-    remember(place, environment)
+    register_state_dir(place, environment)
     assert _known(tmp_path / "home") == [place]
     assert file.stat().st_mtime_ns == before
 
 
 def test_a_place_that_is_found_by_listing_needs_no_word(tmp_path: Path, environment: dict[str, str]) -> None:
-    remember(tmp_path / "home" / "symphony" / "app-0123456789ab", environment)
-    remember(Path("/var/lib/symphony/app"), environment)
+    register_state_dir(tmp_path / "home" / "symphony" / "app-0123456789ab", environment)
+    register_state_dir(Path("/var/lib/symphony/app"), environment)
     assert _known(tmp_path / "home") == []
 
 
@@ -40,12 +40,12 @@ def test_what_is_gone_is_forgotten_and_what_is_not_ours_stays(
     gone, stays = tmp_path / "gone", tmp_path / "stays"
     gone.mkdir()
     stays.mkdir()
-    remember(gone, environment)
+    register_state_dir(gone, environment)
     gone.rmdir()
-    folder = tmp_path / "home" / "symphony" / FOLDER
+    folder = tmp_path / "home" / "symphony" / KNOWN_FOLDER
     (folder / "mine.json").write_text("[my notes]")
     (folder / "folder.json").mkdir()
-    remember(stays, environment)
+    register_state_dir(stays, environment)
     (folder / "folder.json").rmdir()
     assert (folder / "mine.json").read_text() == "[my notes]"
     (folder / "mine.json").unlink()
@@ -55,19 +55,19 @@ def test_what_is_gone_is_forgotten_and_what_is_not_ours_stays(
 def test_a_place_that_cannot_be_looked_at_stays_and_keeps_no_other_from_being_remembered(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    folder = tmp_path / "home" / "symphony" / FOLDER
+    folder = tmp_path / "home" / "symphony" / KNOWN_FOLDER
     folder.mkdir(parents=True)
     unseen = "/" + "x" * 300  # no file system has such names, so the kernel refuses to look
     (folder / "unseen.json").write_text(json.dumps({"state_dir": unseen}))
     place = tmp_path / "elsewhere"
     place.mkdir()
-    remember(place, environment)
+    register_state_dir(place, environment)
     assert _known(tmp_path / "home") == sorted([Path(unseen), place])
 
 
 def test_a_home_that_cannot_be_written_holds_nothing_up(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    remember(tmp_path / "state", {"XDG_STATE_HOME": str(tmp_path / "file")})
+    register_state_dir(tmp_path / "state", {"XDG_STATE_HOME": str(tmp_path / "file")})
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_a_home_that_cannot_be_written_holds_nothing_up(tmp_path: Path) -> None:
     ],
 )
 def test_what_names_no_place_is_no_place(content: bytes) -> None:
-    assert place_in(content) is None
+    assert parse_known_state_dir(content) is None
 
 
 def test_the_place_that_is_named() -> None:
-    assert place_in(b'{"state_dir": "/var/x"}') == Path("/var/x")
+    assert parse_known_state_dir(b'{"state_dir": "/var/x"}') == Path("/var/x")

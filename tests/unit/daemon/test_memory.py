@@ -12,7 +12,8 @@ from structlog.testing import capture_logs
 
 from harness.scheduling import make_issue, make_settings
 from symphony.api.models import ListedSkill, Skills
-from symphony.daemon.recovery import JOURNAL_FILE, JournalWriter, remembering, wall_ms
+from symphony.daemon.clock import wall_ms
+from symphony.daemon.journal_writer import JOURNAL_FILE, JournalWriter, open_journal_writer
 from symphony.domain import FaultPoint
 from symphony.journal.model import HealthState, SkillsNote
 from symphony.processes.base import Identity
@@ -31,12 +32,12 @@ AT_WORK = replace(EMPTY, running={"1": RUN}, day="2026-01-01", day_tokens=7)
 
 
 def _life(path: Path, now_ms: int = NOON_MS) -> AbstractAsyncContextManager[JournalWriter]:
-    return remembering(path, owner=None, mask=str, now_ms=lambda: 5, wall_ms=lambda: now_ms)
+    return open_journal_writer(path, owner=None, mask=str, now_ms=lambda: 5, wall_ms=lambda: now_ms)
 
 
 async def test_what_one_life_knew_the_next_one_is_told(tmp_path: Path) -> None:
     async with _life(tmp_path) as first:
-        assert first.first_input(SETTINGS, ()) == Recovered(day="2026-01-01")
+        assert first.recovery_event(SETTINGS, ()) == Recovered(day="2026-01-01")
         first(EMPTY, Recovered(), AT_WORK, ())
         first(AT_WORK, Recovered(), AT_WORK, ())
         first.agent_spawned("e-1", AGENT)
@@ -46,7 +47,7 @@ async def test_what_one_life_knew_the_next_one_is_told(tmp_path: Path) -> None:
         first.skills_loaded("e-1", Skills(commit="abc", listed=listed))
         assert first.health.state is HealthState.OK
     async with _life(tmp_path) as second:
-        told = second.first_input(SETTINGS, ())
+        told = second.recovery_event(SETTINGS, ())
         assert second.left_agents == (AGENT,)
         assert [(one.kind, one.comment_id) for one in second.comments] == [("blocked", "c-1")]
     (claim,) = told.claims
@@ -78,7 +79,7 @@ async def test_what_is_put_and_what_is_written_of_a_run_and_of_its_retry_can_be_
     retry = Retry(issue=RUN.issue, attempt=3, due_ms=9, error="no", idle_attempts=0, failures=2)
     retrying = replace(EMPTY, retrying={"1": retry})
     ended = RunEnded(run_id="e-1", outcome=Outcome(kind=OutcomeKind.FAILED))
-    opened = remembering(tmp_path, owner=None, mask=str, now_ms=lambda: 5, fault=reached.append)
+    opened = open_journal_writer(tmp_path, owner=None, mask=str, now_ms=lambda: 5, fault=reached.append)
     async with opened as memory:
         memory(EMPTY, Recovered(), AT_WORK, ())
         assert reached == [FaultPoint.CLAIM_PUT]
@@ -95,7 +96,7 @@ async def test_the_budget_of_yesterday_is_not_that_of_today(tmp_path: Path) -> N
     async with _life(tmp_path) as first:
         first(EMPTY, Recovered(), AT_WORK, ())
     async with _life(tmp_path, NOON_MS + 86_400_000) as second:
-        told = second.first_input(SETTINGS, ())
+        told = second.recovery_event(SETTINGS, ())
     assert (told.day, told.day_tokens) == ("2026-01-02", 0)
 
 
@@ -136,11 +137,11 @@ async def test_a_journal_that_is_begun_anew_in_mid_life_holds_what_the_daemon_ho
             file.unlink()
         first.commented("1", "blocked", "c-1", "f")
     async with _life(tmp_path) as second:
-        (claim,) = second.first_input(SETTINGS, ()).claims
+        (claim,) = second.recovery_event(SETTINGS, ()).claims
         assert (claim.kind, claim.attempt, claim.failures) == (ClaimKind.RUNNING, 2, 1)
         assert second.left_agents == (AGENT,)
         assert second.skills_notes == (note,)
-        assert second.first_input(SETTINGS, ()).day_tokens == 7
+        assert second.recovery_event(SETTINGS, ()).day_tokens == 7
 
 
 async def test_a_journal_that_cannot_be_used_costs_a_warning_and_nothing_else(tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ async def test_a_journal_that_cannot_be_used_costs_a_warning_and_nothing_else(tm
         async with _life(tmp_path) as memory:
             assert memory.health.state is HealthState.MEMORY
             memory(EMPTY, Recovered(), AT_WORK, ())
-            assert memory.first_input(SETTINGS, ()).claims == ()
+            assert memory.recovery_event(SETTINGS, ()).claims == ()
     assert [line["event"] for line in logs][:1] == ["journal_degraded"]
     assert logs[0]["hint"]
 

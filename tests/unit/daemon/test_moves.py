@@ -10,10 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 from typing_extensions import override
 
-from harness.binding import SECRET, FakeTracker, make_bound
+from harness.binding import SECRET, FakeTracker, make_context
 from harness.scheduling import make_failure, make_issue
-from symphony.daemon import effects as module
-from symphony.daemon.effects import Moves
+from symphony.daemon import moves as module
+from symphony.daemon.moves import Moves
 from symphony.domain import Issue
 from symphony.scheduler import MoveIssue, MoveReason
 from symphony.trackers.base import TrackerError
@@ -47,12 +47,12 @@ class Desk:
 
     async def do(self, tracker: FakeTracker, *commands: MoveIssue) -> list[str]:
         """Carry the moves out, the last of them being what counts; the events that were logged."""
-        bound = make_bound(self.path, tracker)
+        context = make_context(self.path, tracker)
         with capture_logs() as lines:
             for command in commands:
                 self.moves.ask(command)
             for command in commands:
-                await self.moves.make(bound, command)
+                await self.moves.make(context, command)
         assert SECRET not in str(lines)
         return [f"{line['log_level']} {line['event']}" for line in lines]
 
@@ -95,12 +95,12 @@ async def test_a_move_that_is_overtaken_is_not_made(desk: Desk) -> None:
 
 async def test_a_move_for_a_run_that_is_over_comes_too_late(desk: Desk) -> None:
     tracker = MovingTracker(issues=(ONE,))
-    bound = make_bound(desk.path, tracker)
+    context = make_context(desk.path, tracker)
     for reason, moved in ((MoveReason.START, 0), (MoveReason.BLOCK, 1)):
         command = _move(reason)
         desk.moves.ask(command)
         desk.moves.run_ended("1")
-        await desk.moves.make(bound, command)
+        await desk.moves.make(context, command)
         assert len(tracker.moved) == moved
     desk.moves.run_ended("2")
 
@@ -109,7 +109,7 @@ async def test_a_move_that_is_late_does_not_take_the_issue_from_a_run(desk: Desk
     tracker = MovingTracker(issues=(ONE,))
     desk.moves.ask(command := _move(MoveReason.BLOCK))
     desk.moves.forget("1")
-    await desk.moves.make(make_bound(desk.path, tracker), command)
+    await desk.moves.make(make_context(desk.path, tracker), command)
     assert tracker.moved == []
 
 
@@ -131,7 +131,7 @@ async def test_a_service_that_accepts_and_ignores_has_failed(desk: Desk) -> None
     tracker = MovingTracker(issues=(ONE,), goes_to="Todo")
     with capture_logs() as lines:
         desk.moves.ask(command := _move())
-        await desk.moves.make(make_bound(desk.path, tracker), command)
+        await desk.moves.make(make_context(desk.path, tracker), command)
     (line,) = lines
     assert "still in 'Todo'" in line["reason"]
     assert line["hint"]
@@ -172,12 +172,12 @@ async def _held(tracker: MovingTracker, gate: anyio.Event) -> AsyncIterator[None
 
 async def test_moves_of_one_issue_come_one_after_the_other(desk: Desk) -> None:
     gate, tracker = anyio.Event(), MovingTracker(issues=(ONE,))
-    bound = make_bound(desk.path, tracker)
+    context = make_context(desk.path, tracker)
     first, second = _move(), _move(MoveReason.BLOCK, "Human Review")
     async with _held(tracker, gate), anyio.create_task_group() as tasks:
         for command in (first, second):
             desk.moves.ask(command)
-            tasks.start_soon(desk.moves.make, bound, command)
+            tasks.start_soon(desk.moves.make, context, command)
         await anyio.wait_all_tasks_blocked()
         assert len(tracker.asked) == 1
         gate.set()

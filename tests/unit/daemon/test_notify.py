@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from harness.scheduling import make_failure, make_settings
 from harness.service_manager import Manager, managing
-from symphony.daemon.sd_notify import Notifier, status_line, without_manager
+from symphony.daemon.sd_notify import Notifier, status_line, without_service_manager
 from symphony.scheduler import Drain, initial
 
 IDLE = initial(make_settings(), epoch="e")
@@ -183,7 +183,7 @@ def test_children_get_nothing_by_which_to_speak_to_the_manager() -> None:
         "LISTEN_FDS": "1",
         "LISTEN_PID": "1",
     }
-    assert without_manager({**handed, "LISTEN_FDNAMES": "a", "PATH": "/bin"}) == {"PATH": "/bin"}
+    assert without_service_manager({**handed, "LISTEN_FDNAMES": "a", "PATH": "/bin"}) == {"PATH": "/bin"}
 
 
 @pytest.mark.asyncio

@@ -6,16 +6,17 @@ from typing import Any
 import anyio
 import pytest
 
-from harness.binding import SECRET, FakeTracker, Mailbox, make_bound
+from harness.binding import SECRET, FakeTracker, Mailbox, make_context
 from harness.chronicle import Chronicle, conforms, populated, sent
 from harness.scheduling import make_failure, make_issue
 from symphony.api import models
 from symphony.api.documents import state_document
+from symphony.api.interface import UnavailableError
 from symphony.api.models import utc_text
-from symphony.api.port import UnavailableError
 from symphony.daemon import operator as module
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.operator import PromptPreview, ServiceOperator
+from symphony.daemon.operator import ServiceOperator
+from symphony.daemon.prompts import PromptPreview
 from symphony.daemon.skills import RunCatalog
 from symphony.domain import SymphonyError
 from symphony.scheduler import AgentChoice, Cycle, DrainAsked, State, WakeAsked
@@ -29,12 +30,12 @@ class Desk:
     def __init__(self, tmp_path: Path, story: Chronicle | None = None, **options: Any) -> None:
         self.story = story or populated()
         self.mailbox = Mailbox()
-        self.bound: RuntimeContext | None = make_bound(tmp_path, FakeTracker())
+        self.context: RuntimeContext | None = make_context(tmp_path, FakeTracker())
         self.started = True
         self.operator = ServiceOperator(
             state=lambda: self.story.state if self.started else None,
             history=self.story.history,
-            bound=lambda: self.bound,
+            context=lambda: self.context,
             post=self.mailbox.post,
             now_ms=lambda: self.story.now,
             now=self.story.wall,
@@ -64,7 +65,7 @@ async def test_no_secret_gets_out_by_any_document(tmp_path: Path, monkeypatch: p
     story = Chronicle(make_issue("1", title=f"see {SECRET}", url=f"https://x.example/?key={SECRET}")).begin()
     story.streams(last_message=f"found {SECRET}", rate_limits={"limitId": SECRET, "auth_token": "plain"})
     desk = Desk(tmp_path, story)
-    monkeypatch.setattr(module, "preview", _leaking)
+    monkeypatch.setattr(module, "preview_prompt", _leaking)
     state = await desk.operator.state()
     documents = [state, await desk.operator.issue("SYM-1"), await desk.operator.prompt("SYM-1")]
     assert SECRET not in repr(documents)
@@ -89,11 +90,11 @@ async def _leaking(
 async def test_what_was_masked_once_is_masked_anew_when_there_are_other_secrets(tmp_path: Path) -> None:
     story = Chronicle(make_issue("1", title=f"see {SECRET}", dispatchable=False)).begin()
     desk = Desk(tmp_path, story)
-    assert desk.bound is not None
-    open_bound = replace(desk.bound, redaction=type(desk.bound.redaction)())
-    closed_bound, desk.bound = desk.bound, open_bound
+    assert desk.context is not None
+    open_bound = replace(desk.context, redaction=type(desk.context.redaction)())
+    closed_bound, desk.context = desk.context, open_bound
     assert SECRET in repr(await desk.operator.state())
-    desk.bound = closed_bound
+    desk.context = closed_bound
     assert SECRET not in repr(await desk.operator.state())
 
 
@@ -157,7 +158,7 @@ async def test_a_snapshot_is_made_beside_the_event_loop(
 async def test_a_prompt_is_previewed_for_the_attempt_that_comes_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, identifier: str, attempt: int | None
 ) -> None:
-    monkeypatch.setattr(module, "preview", _leaking)
+    monkeypatch.setattr(module, "preview_prompt", _leaking)
     document = await Desk(tmp_path).operator.prompt(identifier)
     assert document is not None
     conforms(document, "Prompt")
@@ -174,7 +175,7 @@ async def test_why_a_prompt_cannot_be_made_is_told_without_secrets(
     async def failing(*_: object, **__: object) -> PromptPreview:
         raise SymphonyError(make_failure(f"no {SECRET}"))
 
-    monkeypatch.setattr(module, "preview", failing)
+    monkeypatch.setattr(module, "preview_prompt", failing)
     with pytest.raises(SymphonyError) as failed:
         await Desk(tmp_path).operator.prompt("SYM-1")
     assert SECRET not in failed.value.failure.line
@@ -196,7 +197,7 @@ async def test_few_prompts_are_made_together_and_a_slow_one_is_given_up(
             await desk.operator.prompt("SYM-1")
         assert refused.value.code == "snapshot_timeout"
 
-    monkeypatch.setattr(module, "preview", slow)
+    monkeypatch.setattr(module, "preview_prompt", slow)
     desk = Desk(tmp_path, preview_timeout_s=0.5)
     async with anyio.create_task_group() as group:
         for _ in range(10):

@@ -6,12 +6,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harness.binding import SECRET, FakeTracker, make_bound
+from harness.binding import SECRET, FakeTracker, make_context
 from harness.chronicle import Chronicle, populated
 from harness.scheduling import make_failure, make_issue
+from symphony.api.interface import ConflictError, UnavailableError
 from symphony.api.models import utc_text
-from symphony.api.port import RefusedError, UnavailableError
-from symphony.daemon.operator import Order, Orders, ServiceOperator
+from symphony.daemon.operator import ActionRequest, Orders, ServiceOperator
 from symphony.domain import Category
 from symphony.scheduler import Event, OperatorAsked, OutcomeKind, Verb
 
@@ -25,31 +25,31 @@ class Desk:
 
     def __init__(self, tmp_path: Path, story: Chronicle | None = None) -> None:
         self.story = story or populated()
-        self.bound = make_bound(tmp_path, FakeTracker())
+        self.context = make_context(tmp_path, FakeTracker())
         self.started = True
-        self.held: list[Event | Order] = []
+        self.held: list[Event | ActionRequest] = []
         self.holds = False
         self.operator = ServiceOperator(
             state=lambda: self.story.state if self.started else None,
             history=self.story.history,
-            bound=lambda: self.bound,
+            context=lambda: self.context,
             post=self.post,
             now_ms=lambda: self.story.now,
             now=self.story.wall,
         )
 
-    def post(self, item: Event | Order) -> None:
+    def post(self, item: Event | ActionRequest) -> None:
         if self.holds:
             self.held.append(item)
         else:
             self.take(item)
 
-    def take(self, item: Event | Order) -> None:
+    def take(self, item: Event | ActionRequest) -> None:
         if self.meanwhile is not None:
             self.meanwhile()
         before = self.story.state
-        self.story.tell(item.fact if isinstance(item, Order) else item)
-        if isinstance(item, Order):
+        self.story.tell(item.fact if isinstance(item, ActionRequest) else item)
+        if isinstance(item, ActionRequest):
             item.take(before)
 
     async def act(self, verb: str, identifier: str | None = None, text: str | None = None) -> str:
@@ -61,8 +61,8 @@ class Desk:
 
     async def refused(
         self, verb: str, identifier: str | None = None, text: str | None = None
-    ) -> RefusedError:
-        with pytest.raises(RefusedError) as refused:
+    ) -> ConflictError:
+        with pytest.raises(ConflictError) as refused:
             await self.operator.act(verb, identifier, text)
         return refused.value
 
@@ -217,7 +217,7 @@ async def test_an_order_is_answered_when_it_is_taken_and_not_before(tmp_path: Pa
         while not desk.held:
             await anyio.lowlevel.checkpoint()
         assert told == []
-        Order(OperatorAsked(verb=Verb.PAUSE)).take(desk.story.state)
+        ActionRequest(OperatorAsked(verb=Verb.PAUSE)).take(desk.story.state)
         for _ in range(3):
             await anyio.lowlevel.checkpoint()
         assert told == [], "the order of somebody else is not this one, however equal"
@@ -227,7 +227,7 @@ async def test_an_order_is_answered_when_it_is_taken_and_not_before(tmp_path: Pa
 
 async def test_an_order_that_is_not_taken_for_long_counts_as_given(tmp_path: Path) -> None:
     story = Desk(tmp_path).story
-    posted: list[Order] = []
+    posted: list[ActionRequest] = []
     orders = Orders(posted.append, taken_s=0)
     told, changed = await orders.give(story.state, Verb.PAUSE, None, None)
     assert "nothing new" in told

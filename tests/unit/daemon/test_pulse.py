@@ -17,7 +17,7 @@ from symphony.agents.events import (
     TurnStatus,
     Usage,
 )
-from symphony.daemon.worker import ProgressReporter
+from symphony.daemon.progress import ProgressReporter
 from symphony.domain import MASK, Redaction
 from symphony.scheduler import AgentReported, Event, RunReport, RunStage
 

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from symphony.config import RetentionSettings
 from symphony.daemon.retention import (
-    Limits,
+    RetentionLimits,
     Surplus,
     keep_bounded,
     remove_surplus,
@@ -41,7 +41,7 @@ def log(state_dir: StateDirectory, run_id: str, size: int, days: float) -> Path:
 
 
 def found(state_dir: StateDirectory, *, live: Collection[str] = ()) -> dict[str, str]:
-    surplus = surplus_files(state_dir, Limits.of(SETTINGS), live=live, now_s=NOW_S)
+    surplus = surplus_files(state_dir, RetentionLimits.of(SETTINGS), live=live, now_s=NOW_S)
     return {one.path.name.split(".stderr")[0]: one.reason for one in surplus}
 
 
@@ -77,7 +77,7 @@ def test_damaged_journals_go_by_age_and_the_journal_never(state_dir: StateDirect
     file(state_dir.path / "journal.db.damaged-20260101T000000Z", 5_000, 11)
     file(state_dir.path / "journal.db.damaged-20260101T000000Z-wal", 5_000, 11)
     file(state_dir.path / "journal.db.damaged-20270101T000000Z", 5_000, 9)
-    surplus = surplus_files(state_dir, Limits.of(SETTINGS), live=(), now_s=NOW_S)
+    surplus = surplus_files(state_dir, RetentionLimits.of(SETTINGS), live=(), now_s=NOW_S)
     assert [(one.kind, one.path.name, one.size) for one in surplus] == [
         ("damaged_journal", "journal.db.damaged-20260101T000000Z", 5_000),
         ("damaged_journal", "journal.db.damaged-20260101T000000Z-wal", 5_000),
@@ -93,7 +93,7 @@ def test_links_and_directories_are_not_ours(state_dir: StateDirectory, tmp_path:
 
 def test_an_age_that_is_asked_for_wins_over_the_settings(state_dir: StateDirectory) -> None:
     log(state_dir, "a", 10, 1.1)
-    limits = Limits.of(SETTINGS, max_age_s=DAY_S)
+    limits = RetentionLimits.of(SETTINGS, max_age_s=DAY_S)
     (one,) = surplus_files(state_dir, limits, live=(), now_s=NOW_S)
     assert one.reason == "it is older than 1 d"
     assert limits.of_journal == Retention(
@@ -182,7 +182,7 @@ def test_conversations_in_private_homes_go_by_age_but_those_that_a_claim_needs(
     old = rollout(state_dir, "codex", "thread-a", 10.1)
     rollout(state_dir, "codex", "thread-b", 30)
     rollout(state_dir, "mine", "thread-c", 9.9)
-    found = surplus_threads(state_dir, Limits.of(SETTINGS), needed={"thread-b"}, now_s=NOW_S)
+    found = surplus_threads(state_dir, RetentionLimits.of(SETTINGS), needed={"thread-b"}, now_s=NOW_S)
     assert found == (Surplus(path=old, kind="thread", size=10, reason="it is older than 10 d"),)
 
 

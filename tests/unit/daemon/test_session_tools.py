@@ -12,12 +12,13 @@ from anyio import CapacityLimiter, to_thread
 from structlog.testing import capture_logs
 from typing_extensions import override
 
-from harness.binding import FakeTracker, make_bound
+from harness.binding import FakeTracker, make_context
 from symphony.agents.base import AgentBackend, Capabilities
 from symphony.config import AgentSettings
-from symphony.daemon import skills
+from symphony.daemon import session_skills
 from symphony.daemon.context import RuntimeContext
-from symphony.daemon.skills import SessionTools, missing_tools, session_options, skills_of_run
+from symphony.daemon.session_skills import SessionTools
+from symphony.daemon.skills import missing_tools, session_options, skills_of_run
 from symphony.domain import Issue, ToolResult, ToolSpec
 from symphony.skills import ActivationMode, Offer, SkillOptions, load, render
 
@@ -194,7 +195,7 @@ class TestADiskThatHangs:
     @pytest.fixture
     def gate(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         """No call waits; the threads are let go at the end of the test."""
-        monkeypatch.setattr(skills, "TOOL_DEADLINE_S", 0.05)
+        monkeypatch.setattr(session_skills, "TOOL_DEADLINE_S", 0.05)
         event = threading.Event()
         yield event
         event.set()
@@ -208,7 +209,7 @@ class TestADiskThatHangs:
             assert "in time" in message(await ours.call("activate_skill", name="a"))
         assert ours.given == []
         gate.set()
-        monkeypatch.setattr(skills, "TOOL_DEADLINE_S", 5.0)
+        monkeypatch.setattr(session_skills, "TOOL_DEADLINE_S", 5.0)
         assert "Body of a." in (await ours.call("activate_skill", name="a")).text
 
     async def test_no_more_than_one_thread_ever_hangs(
@@ -263,11 +264,11 @@ class Place:
 
 
 class TestWhatCannotBeOffered:
-    def bound(
+    def context(
         self, tmp_path: Path, *, taken: tuple[str, ...] = (), client_tools: bool = True, **skills: Any
     ) -> RuntimeContext:
         specs = tuple(ToolSpec(name=name, description="", input_schema={}) for name in taken)
-        made = make_bound(tmp_path, ToolTracker(specs=specs))
+        made = make_context(tmp_path, ToolTracker(specs=specs))
         settings = made.settings.model_copy(
             update={"agent": AgentSettings.model_validate({"skills": skills})}
         )
@@ -278,38 +279,38 @@ class TestWhatCannotBeOffered:
         )
 
     async def test_what_is_chosen_holds_where_it_can(self, tmp_path: Path) -> None:
-        bound = self.bound(tmp_path, activation="tool", search_above=7)
-        assert not missing_tools(bound, "codex")
-        options = session_options(bound, "codex")
+        context = self.context(tmp_path, activation="tool", search_above=7)
+        assert not missing_tools(context, "codex")
+        options = session_options(context, "codex")
         assert (options.activation, options.search_above) == (ActivationMode.TOOL, 7)
 
     async def test_a_tool_of_the_tracker_keeps_its_name(self, tmp_path: Path) -> None:
-        bound = self.bound(
+        context = self.context(
             tmp_path, taken=("activate_skill", "skill_search"), activation="tool", search_above=7
         )
-        assert missing_tools(bound, "codex") == dict.fromkeys(
+        assert missing_tools(context, "codex") == dict.fromkeys(
             ["activate_skill", "skill_search"], "the tracker has a tool of this name"
         )
-        options = session_options(bound, "codex")
+        options = session_options(context, "codex")
         assert (options.activation, options.search_above) == (ActivationMode.READ, None)
 
     async def test_an_agent_without_tools_reads_and_is_told_of_all(self, tmp_path: Path) -> None:
-        bound = self.bound(tmp_path, client_tools=False, activation="tool")
-        assert missing_tools(bound, "codex") == {"activate_skill": "the agent takes no tools"}
-        assert session_options(bound, "codex").activation is ActivationMode.READ
+        context = self.context(tmp_path, client_tools=False, activation="tool")
+        assert missing_tools(context, "codex") == {"activate_skill": "the agent takes no tools"}
+        assert session_options(context, "codex").activation is ActivationMode.READ
 
     async def test_the_run_says_why_and_goes_on_without(self, tmp_path: Path) -> None:
-        bound = self.bound(tmp_path, taken=("activate_skill",), activation="tool", native="always")
+        context = self.context(tmp_path, taken=("activate_skill",), activation="tool", native="always")
         workspace = cast("Workspace", Place(path=tmp_path))
         await session(tmp_path, "a")
         with capture_logs() as logs:
             catalog = await skills_of_run(
-                replace(bound, workspaces=cast("WorkspaceManager", Place())), workspace, "codex"
+                replace(context, workspaces=cast("WorkspaceManager", Place())), workspace, "codex"
             )
         assert "read `" in str(catalog.block)
         said = [(log["tool"], log["reason"]) for log in logs if log["event"] == "skill_tool_left_out"]
         assert said == [("activate_skill", "the tracker has a tool of this name")]
 
     async def test_what_is_not_chosen_is_not_missed(self, tmp_path: Path) -> None:
-        bound = self.bound(tmp_path, taken=("activate_skill",), client_tools=False)
-        assert not missing_tools(bound, "codex")
+        context = self.context(tmp_path, taken=("activate_skill",), client_tools=False)
+        assert not missing_tools(context, "codex")

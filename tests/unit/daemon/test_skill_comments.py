@@ -13,7 +13,7 @@ from anyio import to_thread
 from anyio.lowlevel import checkpoint
 from structlog.testing import capture_logs
 
-from harness.binding import SECRET, CommentingTracker, FakeTracker, make_bound, nothing
+from harness.binding import SECRET, CommentingTracker, FakeTracker, make_context, nothing
 from harness.scheduling import make_failure, make_issue
 from symphony import skills
 from symphony.daemon import comments
@@ -55,7 +55,7 @@ class Desk:
         self, path: Path, tracker: FakeTracker | None = None, left: Iterable[SkillsNote] = ()
     ) -> None:
         self.tracker = tracker or CommentingTracker()
-        self.bound = make_bound(path, self.tracker)
+        self.context = make_context(path, self.tracker)
         self.journal = {one.issue_id: one for one in left}
         self.said = anyio.Event()
         self.comments = SkillComments(
@@ -68,8 +68,8 @@ class Desk:
             self.said.set()
 
     async def report(self, seen: SkillSet, *, at_least: Severity | None = Severity.ERROR) -> None:
-        if await self.comments.want(self.bound, ISSUE, seen, at_least=at_least):
-            await self.comments.say(self.bound, ISSUE.id)
+        if await self.comments.want(self.context, ISSUE, seen, at_least=at_least):
+            await self.comments.say(self.context, ISSUE.id)
 
     @property
     def bodies(self) -> list[str]:
@@ -87,7 +87,7 @@ async def refuse() -> NoReturn:
 @asynccontextmanager
 async def retrying(desk: Desk) -> "AsyncIterator[None]":
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(desk.comments.run, lambda: desk.bound)
+        tasks.start_soon(desk.comments.run, lambda: desk.context)
         with anyio.fail_after(10):
             yield
         tasks.cancel_scope.cancel()
@@ -234,14 +234,14 @@ class TestWhatTheTrackerDidNotTake:
         assert not desk.journal[ISSUE.id].said
         desk.tracker.before_answer = nothing
         later = desk.successor(tmp_path)
-        await later.comments.say_left(later.bound)
+        await later.comments.say_left(later.context)
         assert "are mended" in desk.bodies[0]
         assert later.journal[ISSUE.id].said
 
     async def test_it_is_in_the_journal_before_the_tracker_is_asked(self, tmp_path: Path) -> None:
         desk = Desk(tmp_path)
         assert await desk.comments.want(
-            desk.bound, ISSUE, await found(tmp_path, BROKEN), at_least=Severity.ERROR
+            desk.context, ISSUE, await found(tmp_path, BROKEN), at_least=Severity.ERROR
         )
         assert not desk.journal[ISSUE.id].said
         assert desk.tracker.asked == []
@@ -263,7 +263,7 @@ class TestWhatTheTrackerDidNotTake:
         await desk.report(await found(tmp_path, BROKEN))
         left = [replace(one, tracker="another") for one in desk.journal.values()]
         later = Desk(tmp_path, left=left)
-        await later.comments.say_left(later.bound)
+        await later.comments.say_left(later.context)
         assert (later.bodies, later.tracker.asked) == ([], [])
         await later.report(await found(tmp_path, GOOD))
         assert later.bodies == [], "and what was said there is not said here"
@@ -274,11 +274,11 @@ class TestWhatTheTrackerDidNotTake:
         broken = await found(tmp_path, BROKEN)
         for number in "123":
             issue = make_issue(number)
-            assert await desk.comments.want(desk.bound, issue, broken, at_least=Severity.ERROR)
-            await desk.comments.say(desk.bound, number)
+            assert await desk.comments.want(desk.context, issue, broken, at_least=Severity.ERROR)
+            await desk.comments.say(desk.context, number)
         desk.tracker.before_answer = nothing
         desk.tracker.asked.clear()
-        await desk.comments.say_left(desk.bound)
+        await desk.comments.say_left(desk.context)
         assert {*desk.tracker.asked} == {"2", "3"}
 
 

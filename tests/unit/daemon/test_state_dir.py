@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from symphony.daemon.state_dir import (
-    Holder,
+    LockHolder,
     StateDirectory,
     StateDirectoryError,
     holding,
     instance_of,
     locate,
-    parse_holder,
+    parse_lock_holder,
 )
 from symphony.domain import Category
 from symphony.processes.base import Identity
@@ -152,8 +152,8 @@ def test_the_lock_of_a_killed_process_is_free(state: StateDirectory) -> None:
         first.kill()
         first.communicate()
     with state.lock():
-        held = parse_holder((state.path / "lock").read_bytes())
-        assert held == Holder(pid=os.getpid())
+        held = parse_lock_holder((state.path / "lock").read_bytes())
+        assert held == LockHolder(pid=os.getpid())
     assert (state.path / "lock").read_text() == "", "an end in order names nobody"
 
 
@@ -177,12 +177,12 @@ def test_the_holder_says_who_it_is_and_what_it_serves(state: StateDirectory, tmp
     real.touch()
     link.symlink_to(real)
     with state.lock(link, identity=AGENT):
-        held = parse_holder((state.path / "lock").read_bytes())
+        held = parse_lock_holder((state.path / "lock").read_bytes())
         with pytest.raises(StateDirectoryError, match="already serves this workflow"), state.lock(real):
             pass
         with pytest.raises(StateDirectoryError) as told, state.lock(tmp_path / "other.md"):
             pass
-    assert held == Holder(pid=os.getpid(), boot_id="b", started=1.5, workflow=str(real))
+    assert held == LockHolder(pid=os.getpid(), boot_id="b", started=1.5, workflow=str(real))
     failure = told.value.failure
     assert failure.category is Category.INSTANCE_LOCKED
     assert failure.message.endswith(f"serves {real} with the state directory {state.path}")
@@ -195,7 +195,7 @@ def test_the_lock_file_of_an_older_version_or_a_crash_is_taken_over(
 ) -> None:
     (state.path / "lock").write_bytes(content)
     with state.lock():
-        assert parse_holder((state.path / "lock").read_bytes()) == Holder(pid=os.getpid())
+        assert parse_lock_holder((state.path / "lock").read_bytes()) == LockHolder(pid=os.getpid())
 
 
 def test_a_full_disk_does_not_keep_a_daemon_from_its_lock(
@@ -276,7 +276,7 @@ def test_a_file_system_without_locks_is_told_in_one_line(
 
     with (
         pytest.raises(StateDirectoryError, match=said) as told,
-        holding(state.path / "lock", Holder(pid=1), flock=refuse),
+        holding(state.path / "lock", LockHolder(pid=1), flock=refuse),
     ):
         pass
     assert "SYMPHONY_STATE_DIR" in (told.value.failure.hint or "")

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.domain import MASK, Redaction
-from symphony.observability.logs import masked
+from symphony.observability.redaction import masked
 
 SECRET = "hunter2hunter2"
 JSON = st.recursive(

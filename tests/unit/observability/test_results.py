@@ -9,7 +9,7 @@ import pytest
 from harness.chronicle import START, Chronicle, conforms, sent
 from harness.pictures import DAEMON, drawn, known, status_of
 from harness.scheduling import make_issue
-from symphony.api.documents import issue_document, ways_to_look
+from symphony.api.documents import issue_document, review_commands
 from symphony.cli.render.reasons import explained
 from symphony.cli.render.status import status_view
 from symphony.config import WorkspaceSettings
@@ -118,5 +118,8 @@ def test_the_ways_to_look_depend_on_where_the_branch_lies(
     repo: str | None, *, pushed: bool, then: tuple[str, ...]
 ) -> None:
     settings = WorkspaceSettings(root=Path("/ws"), repo=repo, base_branch="main")
-    assert ways_to_look("SYM-1", "symphony/SYM-1", settings, pushed=pushed) == ("symphony diff SYM-1", *then)
-    assert ways_to_look("SYM-1", "symphony/SYM-1", None, pushed=pushed) == ("symphony diff SYM-1",)
+    assert review_commands("SYM-1", "symphony/SYM-1", settings, pushed=pushed) == (
+        "symphony diff SYM-1",
+        *then,
+    )
+    assert review_commands("SYM-1", "symphony/SYM-1", None, pushed=pushed) == ("symphony diff SYM-1",)

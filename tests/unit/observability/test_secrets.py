@@ -13,7 +13,8 @@ from typing_extensions import override
 
 from harness.scheduling import make_failure
 from symphony.domain import Redaction, plain
-from symphony.observability.logs import configure, masked
+from symphony.observability.logs import configure
+from symphony.observability.redaction import masked
 
 pytestmark = pytest.mark.conformance("O-7")
 

@@ -1,16 +1,16 @@
 from harness.scheduling import Story, make_failure, make_issue
-from symphony.api.documents import Row, rows
+from symphony.api.documents import IssueRow, issue_rows
 from symphony.domain import Blocker
 from symphony.scheduler import Ineligible, OutcomeKind, RunStage, policy
 
 
-def row(story: Story, identifier: str) -> Row:
-    (found,) = [one for one in rows(story.state) if one.issue_identifier == identifier]
+def row(story: Story, identifier: str) -> IssueRow:
+    (found,) = [one for one in issue_rows(story.state) if one.issue_identifier == identifier]
     return found
 
 
 def test_a_daemon_that_knows_nothing_shows_nothing() -> None:
-    assert rows(Story().state) == ()
+    assert issue_rows(Story().state) == ()
 
 
 def test_the_reason_why_an_issue_waits_is_in_the_words_of_the_policy() -> None:
@@ -22,12 +22,12 @@ def test_the_reason_why_an_issue_waits_is_in_the_words_of_the_policy() -> None:
         make_issue("4", dispatchable=False),
         max_concurrent_by_state={"in progress": 1},
     ).begin()
-    assert [one.status for one in rows(story.state)] == ["running", "waiting", "waiting", "waiting"]
+    assert [one.status for one in issue_rows(story.state)] == ["running", "waiting", "waiting", "waiting"]
     for issue_id in ("2", "3", "4"):
         verdict = policy.eligible(story.state.candidates[issue_id], story.state)
         assert isinstance(verdict, Ineligible)
         assert row(story, f"SYM-{issue_id}").detail == verdict.message
-    assert len({one.detail for one in rows(story.state)}) == 4, "four reasons, told apart"
+    assert len({one.detail for one in issue_rows(story.state)}) == 4, "four reasons, told apart"
 
 
 def test_an_issue_that_is_picked_starts_as_soon_as_it_is_refreshed() -> None:
@@ -69,5 +69,5 @@ def test_a_blocked_issue_shows_the_failure_that_blocked_it() -> None:
 def test_each_issue_is_shown_once_and_in_the_order_of_identifiers() -> None:
     story = Story(*(make_issue(key) for key in ("3", "1", "2"))).begin()
     story.fails("2")
-    shown = [one.issue_identifier for one in rows(story.state)]
+    shown = [one.issue_identifier for one in issue_rows(story.state)]
     assert shown == ["SYM-1", "SYM-2", "SYM-3"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from symphony.observability.logs import WORDS, PeopleLines
+from symphony.observability.console import WORDS, PeopleLines
 
 PAGE = Path(__file__).parents[3] / "docs" / "log-events.md"
 ESCAPES = re.compile(r"\x1b\[[0-9]*m")

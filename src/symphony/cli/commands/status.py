@@ -127,7 +127,7 @@ CODES = (
     "deferred",
     "ready",
 )
-"""`observability.waiting.CODES`, which is slow to load; a test keeps them the same."""
+"""`api.documents.REASON_CODES`, which is slow to load; a test keeps them the same."""
 _PROMPT_LINES = 2
 """What a terminal needs for the command and for what is typed next."""
 

@@ -10,8 +10,8 @@ from typing import Final
 
 import click
 
+from symphony.api.interface import MAX_ANSWER_CHARS
 from symphony.api.models import Verb
-from symphony.api.port import MAX_ANSWER_CHARS
 from symphony.cli.client import Client, needed_daemon
 from symphony.cli.facts import Facts, answer_for
 from symphony.cli.failures import CommandError

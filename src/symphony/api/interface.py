@@ -7,9 +7,9 @@ from typing import Protocol
 from symphony.api.models import Issue, Prompt, Refresh, State, Verb
 from symphony.domain import EVERY_ISSUE, Selection
 
-ISSUE_VERBS = ("stop", "retry", "unblock", "answer")
+ISSUE_ACTIONS = ("stop", "retry", "unblock", "answer")
 """What may be asked of one issue."""
-OWN_VERBS = ("pause", "resume", "drain")
+DAEMON_ACTIONS = ("pause", "resume", "drain")
 """What may be asked of the daemon itself."""
 MAX_ANSWER_CHARS = 20_000
 """How long an answer to an agent's question may be."""
@@ -27,7 +27,7 @@ class UnavailableError(Exception):
         self.message = message
 
 
-class RefusedError(Exception):
+class ConflictError(Exception):
     """A verb does not fit the present state, which makes a 409.
 
     `code` is stable, `message` and `hint` (what to do instead, or null) are for people.
@@ -79,18 +79,18 @@ class Operator(Protocol):
     async def act(self, verb: str, identifier: str | None, text: str | None = None) -> Verb | None:
         """Do what an operator asks for; `None` when the issue is not known.
 
-        `verb` is one of `ISSUE_VERBS` with an identifier, or one of `OWN_VERBS` with null. `text` is the
+        `verb` is one of `ISSUE_ACTIONS` with an identifier, or one of `DAEMON_ACTIONS` without. `text` is the
         answer to a question. What is asked for afterwards already shows what the verb did.
 
         Raises:
-            RefusedError: it does not fit the present state.
+            ConflictError: it does not fit the present state.
             UnavailableError: as `refresh`.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookAnswer:
+class WebhookAnswer:
     """What a tracker is told that sent something: `accepted`, `duplicate`, `ignored` or `handshake`."""
 
     status: str
@@ -98,7 +98,7 @@ class HookAnswer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class HookDeniedError(Exception):
+class WebhookDeniedError(Exception):
     """A delivery is not taken; `status` is the one of HTTP, `code` is stable."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
@@ -108,17 +108,17 @@ class HookDeniedError(Exception):
         self.message = message
 
 
-class Hooks(Protocol):
+class WebhookReceiver(Protocol):
     """What trackers may tell a daemon. Names of headers are in lower case."""
 
     def open(self) -> bool:
         """Whether anything is taken at all."""
         ...
 
-    def admit(self, tracker: str, headers: Mapping[str, str]) -> HookAnswer | None:
-        """Judge a delivery before its body is read; null where it is to be read. Raises `HookDeniedError`."""
+    def admit(self, tracker: str, headers: Mapping[str, str]) -> WebhookAnswer | None:
+        """Judge a delivery before its body is read; `None` to read it. Raises `WebhookDeniedError`."""
         ...
 
-    def take(self, tracker: str, headers: Mapping[str, str], body: bytes) -> HookAnswer:
-        """Take a delivery. Raises `HookDeniedError`."""
+    def take(self, tracker: str, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
+        """Take a delivery. Raises `WebhookDeniedError`."""
         ...

@@ -14,7 +14,9 @@ PURE := domain scheduler config skills frontmatter workspaces.layout
 PURE_TESTS := tests/unit/domain tests/unit/scheduler tests/unit/config tests/integration/config \
   tests/unit/skills tests/unit/frontmatter tests/unit/workspaces/test_layout.py tests/unit/daemon/test_admission.py
 
-.PHONY: help demo test check unit coverage nightly fuzz attack simulate chaos bench conformance conformance-report agents man schemas settings format clean
+.PHONY: help setup release-dry-run demo test check unit coverage nightly fuzz attack simulate chaos bench conformance conformance-report agents man schemas settings format clean
+
+setup: $(VENV)/.dev ## Make the virtual environment in .venv with everything for development
 
 help: ## Show this help
 	@echo "Symphony for Python"
@@ -95,6 +97,17 @@ agents: $(VENV)/.dev ## Install and drive every real agent, or AGENT=… alone, 
 format: $(VENV)/.dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format src tests
 	$(BIN)/ruff check --fix src tests
+
+release-dry-run: $(VENV)/.dev ## Build the wheel and the image, and try the wheel in an empty environment
+	rm -rf dist
+	$(BIN)/python -m hatchling build --directory dist
+	@place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT \
+	  && $(PYTHON) -m venv "$$place" \
+	  && "$$place/bin/pip" install --quiet --disable-pip-version-check -c $(CONSTRAINTS) dist/*.whl \
+	  && "$$place/bin/symphony" --version && "$$place/bin/symphony" demo --dir "$$place/demo" >/dev/null && echo "the wheel works"
+	@engine=$$(command -v buildah || command -v docker || true); \
+	  if [ -n "$$engine" ]; then "$$engine" build --file deploy/docker/Dockerfile --tag symphony:dry-run $(IMAGE_ARGS) .; \
+	  else echo "no image: neither buildah nor docker is installed"; fi
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* $(RESULTS)

@@ -33,7 +33,7 @@ from symphony.config import (
 from symphony.daemon.context import build_context, build_isolation
 from symphony.domain import Issue
 from symphony.processes.local import LocalHost
-from symphony.workspaces import Layout, Login, WorkspaceManager, apart
+from symphony.workspaces import Layout, Login, WorkspaceManager, split_login
 
 USER = "bob"
 PASSWORD = "s3cret/of:Bob@home+1%"
@@ -355,4 +355,4 @@ def test_a_variable_that_holds_the_address_is_a_secret(tmp_path: Path) -> None:
 def test_an_address_is_taken_apart(
     address: str, clean: str, login: tuple[str, str, str | None] | None
 ) -> None:
-    assert apart(address) == (clean, None if login is None else Login(*login))
+    assert split_login(address) == (clean, None if login is None else Login(*login))

@@ -27,7 +27,7 @@ from symphony.workspaces import (
     WorkspaceManager,
     all_refs,
     packed_refs,
-    reason_to_stay,
+    reason_to_keep,
 )
 
 pytestmark = pytest.mark.anyio
@@ -94,16 +94,16 @@ def _mend(workspace: Path) -> None:
 
 async def _survived(place: Path, manager: WorkspaceManager, made: Workspace, head: str) -> bool:
     """Everything that a daemon does to a workspace in the end; whether the work was delivered or is kept."""
-    await manager.mark(made)
+    await manager.progress(made)
     delivery = await manager.deliver(made)
     with suppress(WorkspaceError):
         await manager.prepare(_issue(made.key), 2)
     settings = WorkspaceSettings.model_validate({"root": place / "root", "repo": str(place / "repo")})
     environment, none = _environment(place), frozenset[str]()
-    foretold = await reason_to_stay(
+    foretold = await reason_to_keep(
         made.path, host=LocalHost(), settings=settings, environment=environment, secret_names=none
     )
-    (record,) = [record for record in await manager.recorded() if record.key == made.key]
+    (record,) = [record for record in await manager.records() if record.key == made.key]
     removal = await manager.remove(record)
     assert removal.removed or removal.kept_reason
     assert removal.removed or foretold or "LFS" in (removal.kept_reason or "")  # copying cannot be foretold
@@ -148,7 +148,7 @@ async def test_a_closed_workspace_without_a_repository_is_kept_too(place: Path) 
     head = _commit(made.path)
     made.path.chmod(0)
 
-    (record,) = await manager.recorded()
+    (record,) = await manager.records()
     removal = await manager.remove(record)
 
     assert removal.kept_reason

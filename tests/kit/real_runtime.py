@@ -638,11 +638,11 @@ class _Workspaces:
         del workspace
         await anyio.lowlevel.checkpoint()
 
-    async def is_there(self, workspace: Workspace) -> bool:
+    async def exists(self, workspace: Workspace) -> bool:
         await anyio.lowlevel.checkpoint()
         return workspace.key in self._world.workspaces
 
-    async def mark(self, workspace: Workspace) -> ProgressMark:
+    async def progress(self, workspace: Workspace) -> ProgressMark:
         await anyio.lowlevel.checkpoint()
         return ProgressMark(head=str(self._world.commits[workspace.key]), tree="")
 

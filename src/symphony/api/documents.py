@@ -42,7 +42,7 @@ from symphony.scheduler import (
     quiet_until,
     results,
 )
-from symphony.workspaces import whereabouts
+from symphony.workspaces import locate_branch
 
 # Why each known issue is not running: the verdict of `policy` for all of them at once, in its own words.
 
@@ -95,7 +95,7 @@ def review_commands(
     has the branch.
     """
     ours = f"symphony diff {shlex.quote(identifier)}"
-    where = None if workspace is None else whereabouts(workspace, branch, pushed=pushed)
+    where = None if workspace is None else locate_branch(workspace, branch, pushed=pushed)
     if workspace is None or where is None:
         return (ours,)
     base = workspace.base_branch or "HEAD"

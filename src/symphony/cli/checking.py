@@ -26,7 +26,6 @@ from symphony.cli.repository import git, unseen_changes, unseen_skills
 from symphony.config import (
     EXPOSED_HINT,
     HooksSettings,
-    Judgement,
     NamedAgent,
     Secret,
     SecretFileError,
@@ -37,9 +36,10 @@ from symphony.config import (
     WarningCode,
     Workflow,
     WorkflowError,
+    WorkflowReport,
     WorkflowWarning,
     WorkspaceSettings,
-    place_of,
+    agent_key_location,
     read_secrets,
     read_workflow_file,
 )
@@ -49,7 +49,7 @@ from symphony.domain import Failure, Redaction, SymphonyError
 from symphony.processes.local import LocalHost
 from symphony.skills import with_advice
 from symphony.trackers.registry import with_default_states
-from symphony.workspaces import SUBMODULES_HINT, WorkspaceManager, whereabouts
+from symphony.workspaces import SUBMODULES_HINT, WorkspaceManager, locate_branch
 
 _SHOWN = 3
 _GIT_TIMEOUT_S = 10
@@ -77,10 +77,10 @@ def examine(path: Path, environment: Mapping[str, str]) -> CheckedWorkflow:
     if judgement.workflow is None:
         return _report(path, failures, warnings, None)
     settings = judgement.workflow.settings
-    warnings += _skills(settings, judgement.places)
-    warnings += _unseen_changes(settings, path, judgement.places)
-    warnings += _delivery(settings.workspace, judgement.places)
-    warnings += _unpopulated(settings, judgement.places)
+    warnings += _skills(settings, judgement.source_map)
+    warnings += _unseen_changes(settings, path, judgement.source_map)
+    warnings += _delivery(settings.workspace, judgement.source_map)
+    warnings += _unpopulated(settings, judgement.source_map)
     return _report(path, failures, warnings, _effective(judgement.workflow, environment, redaction))
 
 
@@ -107,7 +107,7 @@ def _secrets(
     return secrets.environment, (), tuple(odd)
 
 
-def _redaction(judgement: Judgement, environment: Mapping[str, str]) -> Redaction:
+def _redaction(judgement: WorkflowReport, environment: Mapping[str, str]) -> Redaction:
     """A message may quote the file, and a secret may stand anywhere in it."""
     if judgement.workflow is not None:
         return redaction_for(judgement.workflow, environment)
@@ -173,25 +173,27 @@ def _place(where: str | None, path: Path) -> dict[str, Any]:
 # --- what is wrong around the file ---
 
 
-async def _surroundings(judgement: Judgement, environment: Mapping[str, str]) -> list[Failure]:
+async def _surroundings(judgement: WorkflowReport, environment: Mapping[str, str]) -> list[Failure]:
     """What a start would fail for besides the file, each at the line of its key."""
-    host, places, failures = LocalHost(), judgement.places, []
-    known = {**judgement.remains, **judgement.sections}
+    host, places, failures = LocalHost(), judgement.source_map, []
+    known = {**judgement.partial_sections, **judgement.sections}
     workspace = known.get("workspace")
     for agent, program in _programs(judgement):
         missing = await missing_program(program, host=host, environment=environment)
         if missing is not None:
-            failures.append(replace(missing, where=places.where(place_of(agent, "command", places))))
+            failures.append(
+                replace(missing, where=places.where(agent_key_location(agent, "command", places)))
+            )
     if isinstance(workspace, WorkspaceSettings) and workspace.isolation != "none":
         missing = await to_thread.run_sync(missing_bubblewrap, environment)
         if missing is not None:
             failures.append(replace(missing, where=places.where(("workspace", "isolation"))))
     if isinstance(workspace, WorkspaceSettings):
         manager = WorkspaceManager(
-            host, workspace, HooksSettings(), environment, frozenset(), workflow=judgement.places.path
+            host, workspace, HooksSettings(), environment, frozenset(), workflow=judgement.source_map.path
         )
         try:
-            await manager.look_at_root()
+            await manager.inspect_root()
         except SymphonyError as error:
             failures.append(replace(error.failure, where=places.where(("workspace", "root"))))
         if (workspace.repo or "").startswith("/"):  # not a URL
@@ -203,11 +205,11 @@ async def _surroundings(judgement: Judgement, environment: Mapping[str, str]) ->
     return failures
 
 
-def _programs(judgement: Judgement) -> Iterator[tuple[NamedAgent, Program]]:
+def _programs(judgement: WorkflowReport) -> Iterator[tuple[NamedAgent, Program]]:
     """What the agents start, as far as the file tells it; a package that is broken is told with the file."""
     for agent in judgement.agents.values():
         # What is left of a section has its default for a wrong command, which says nothing of the one meant.
-        told = agent.own | judgement.told.get(agent.kind, frozenset())
+        told = agent.own | judgement.given_keys.get(agent.kind, frozenset())
         if agent.kind in AGENTS.names and (agent.kind in judgement.sections or "command" in told):
             with suppress(SymphonyError):
                 program = agent_kind(agent.kind).program(agent.settings, agent.section)
@@ -284,7 +286,7 @@ def _skill_problems(settings: Settings) -> Iterator[WorkflowProblem]:
                 severity="warning",
                 code=WarningCode.SKILL_PROBLEM.value,
                 message=f"{problem.message} ({problem.code.value})",
-                path=str(Path(*skills.anchored(problem.scope, problem.path, Path(repo), options))),
+                path=str(Path(*skills.resolve_anchor(problem.scope, problem.path, Path(repo), options))),
                 line=problem.line,
                 column=problem.column,
                 hint=problem.hint,
@@ -305,21 +307,21 @@ def _unseen_changes(settings: Settings, workflow: Path, places: SourceMap) -> It
 
 def _delivery(workspace: WorkspaceSettings, places: SourceMap) -> Iterator[WorkflowWarning]:
     """Settings with which finished work would not get where people look; no network is used."""
-    found = whereabouts(workspace, "symphony/ISSUE", pushed=workspace.push == "origin")
+    found = locate_branch(workspace, "symphony/ISSUE", pushed=workspace.push == "origin")
     where = places.where(("workspace", "push" if workspace.push == "origin" else "repo"))
     if found is None:
         return
-    if workspace.push == "origin" and found.fetch is None and not _has_origin(Path(found.place)):
+    if workspace.push == "origin" and found.fetch is None and not _has_origin(Path(found.repository)):
         yield WorkflowWarning(
             code=WarningCode.NO_REMOTE,
-            message=f"workspace.push is origin, and {found.place} has no remote of that name",
+            message=f"workspace.push is origin, and {found.repository} has no remote of that name",
             where=where,
             hint="add one with `git remote add origin URL`, or set workspace.push: never",
         )
     if workspace.push == "never" and found.fetch is not None:
         yield WorkflowWarning(
             code=WarningCode.HIDDEN_DELIVERY,
-            message=f"finished work will be on this machine only, in the repository {found.place}",
+            message=f"finished work will be on this machine only, in the repository {found.repository}",
             where=where,
             hint=f"set workspace.push: origin, or fetch each branch from there: {found.fetch}",
         )

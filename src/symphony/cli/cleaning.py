@@ -30,7 +30,7 @@ from symphony.journal.model import HealthState, TrimResult, UnusableError
 from symphony.journal.reader import checkup, open_reader
 from symphony.journal.store import open_journal
 from symphony.processes.local import LocalHost
-from symphony.workspaces import reason_to_stay
+from symphony.workspaces import reason_to_keep
 
 # The journal as `symphony clean` sees it, while no daemon writes to it.
 
@@ -205,7 +205,7 @@ async def _reason(job: _Job, kept: Kept) -> str | None:
     reason = await to_thread.run_sync(_standing, job, kept)
     if reason is not None or not job.dry_run:
         return reason
-    return await reason_to_stay(
+    return await reason_to_keep(
         kept.record.path,
         host=LocalHost(),
         settings=job.bound.settings.workspace,

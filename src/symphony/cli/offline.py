@@ -274,7 +274,7 @@ class Offline:
     async def _workspaces(self) -> tuple[WorkspaceRef, ...]:
         """What is recorded; a root that cannot be read only costs the knowledge of what was left there."""
         try:
-            records = await self.bound.workspaces.recorded()
+            records = await self.bound.workspaces.records()
         except SymphonyError:
             return ()
         return tuple(

@@ -21,12 +21,12 @@ from symphony.cli.failures import CommandError, ExitCode
 from symphony.config import (
     SECRET_ENDINGS,
     STATE_DIR_VARIABLE,
-    Judgement,
     Settings,
     Workflow,
     WorkflowError,
     WorkflowFile,
-    called_like_a_secret,
+    WorkflowReport,
+    is_secret_variable,
     read_workflow_file,
 )
 from symphony.daemon.admission import judge
@@ -169,7 +169,7 @@ def look_around(
     file = read_workflow_file(workflow)
     judged, given = _judged(file, _of_service(name, places, environment))
     root = judged.settings.workspace.root
-    secrets = tuple(sorted(filter(called_like_a_secret, given)))
+    secrets = tuple(sorted(filter(is_secret_variable, given)))
     unset = sorted((given | judged.variables) - {*secrets, *_ALWAYS_SET})
     edit = f"{' '.join(places.systemctl)} edit symphony@{name}.service"
     notes = []
@@ -221,7 +221,7 @@ def _judged(file: WorkflowFile, environment: Mapping[str, str]) -> tuple[Workflo
     return judgement.workflow, frozenset({*(judgement.workflow.secret_names or usual), *theirs})
 
 
-def _usual_secrets(judgement: Judgement) -> frozenset[str]:
+def _usual_secrets(judgement: WorkflowReport) -> frozenset[str]:
     """The variables that the tracker takes its credential from where the file names none."""
     kind = getattr(judgement.sections.get("tracker"), "kind", "")
     try:

@@ -26,7 +26,7 @@ async def kept_workspaces(bound: RuntimeContext) -> tuple[Kept, ...]:
     Raises:
         SymphonyError: the root cannot be read, or the tracker cannot tell.
     """
-    records = sorted(await bound.workspaces.recorded(), key=lambda one: by_number(one.identifier))
+    records = sorted(await bound.workspaces.records(), key=lambda one: by_number(one.identifier))
     there = [record for record in records if await to_thread.run_sync(is_directory, record.path)]
     if not there:
         return ()

@@ -145,39 +145,41 @@ class SourceMap:
 class FrontMatter:
     """The root map of a file, which may hold secrets; `present` is false where the file has none."""
 
-    places: SourceMap
+    source_map: SourceMap
     value: Mapping[str, Any] = field(repr=False)
     present: bool = True
 
     @property
     def path(self) -> Path:
         """The file."""
-        return self.places.path
+        return self.source_map.path
 
 
 @dataclass(slots=True, kw_only=True)
 class ProblemCollector:
-    """Collects what is wrong (`failures`) and what is odd (`warnings`) while a front matter is looked at.
+    """Failures and warnings of one front matter, and what is usable of it in spite of them.
 
-    `sections` holds those sections that are sound in themselves, so that a mistake in one of them does not
-    hide what an adapter has to say about another; `remains` holds the others without their wrong keys, the
-    defaults in their place, and `told` which keys of those the file has. `agents` are those that an issue may
-    be given to, as far as they can be told. `settings` is there only where nothing is wrong at all.
+    Attributes:
+        sections: the valid sections, so that an error in one does not hide the adapter's errors in another.
+        partial_sections: the invalid sections with defaults in place of their invalid keys.
+        given_keys: per invalid section, the valid keys that the file has.
+        agents: the agents that an issue may get, as far as they are known.
+        settings: set only if there are no failures.
     """
 
     source: FrontMatter
     sections: dict[str, Section] = field(default_factory=dict)
-    remains: dict[str, Section] = field(default_factory=dict)
-    told: dict[str, frozenset[str]] = field(default_factory=dict)
+    partial_sections: dict[str, Section] = field(default_factory=dict)
+    given_keys: dict[str, frozenset[str]] = field(default_factory=dict)
     agents: dict[str, NamedAgent] = field(default_factory=dict)
     settings: Settings | None = None
     warnings: list[WorkflowWarning] = field(default_factory=list)
     _failures: list[tuple[int, Failure]] = field(default_factory=list)
 
     @property
-    def places(self) -> SourceMap:
+    def source_map(self) -> SourceMap:
         """Where the keys stand."""
-        return self.source.places
+        return self.source.source_map
 
     @property
     def failures(self) -> list[Failure]:
@@ -196,34 +198,34 @@ class ProblemCollector:
         failure = config_failure(
             f"{dotted(location)} {problem}",
             category=category,
-            where=self.places.where(location),
+            where=self.source_map.where(location),
             hint=hint,
         )
-        self._failures.append((self.places.line(location), failure))
+        self._failures.append((self.source_map.line(location), failure))
 
     def add(self, location: Location, failure: Failure) -> None:
         """Record a failure that somebody else has worded, at the line of its key."""
-        placed = replace(failure, where=self.places.where(location))
-        self._failures.append((self.places.line(location), placed))
+        placed = replace(failure, where=self.source_map.where(location))
+        self._failures.append((self.source_map.line(location), placed))
 
     def fail_each(self, error: ValidationError, at: Location = (), *, but: Location | None = None) -> None:
         """Record everything that pydantic found wrong below `at`, except for the mistake at `but`."""
         for problem in error.errors(include_url=False):
             if problem["loc"] != but:
-                text, hint = phrase(problem)
+                text, hint = describe_error(problem)
                 self.fail((*at, *problem["loc"]), text, hint=hint)
 
     def fail_variable(self, name: str, problem: str) -> None:
         """Record that an environment variable, which stands in no file, has a `problem`."""
-        self._failures.append((self.places.first_line, config_failure(f"{name} {problem}")))
+        self._failures.append((self.source_map.first_line, config_failure(f"{name} {problem}")))
 
     def warn(self, location: Location, message: str, *, code: WarningCode, hint: str | None = None) -> None:
         """Record something odd at `location`."""
-        where = self.places.where(location)
+        where = self.source_map.where(location)
         self.warnings.append(WorkflowWarning(code=code, message=message, where=where, hint=hint))
 
 
-Judge = Callable[[ProblemCollector], None]
+Validator = Callable[[ProblemCollector], None]
 """What a layer above has to say about the sections of a front matter: it adds to the review."""
 
 
@@ -267,7 +269,7 @@ _KINDS: Final[tuple[tuple[type, str], ...]] = (
 """What people call the values of YAML; bool stands first because it is an int."""
 
 
-def phrase(problem: ErrorDetails) -> tuple[str, str | None]:
+def describe_error(problem: ErrorDetails) -> tuple[str, str | None]:
     """What follows the name of the key, and a hint; neither ever shows the value."""
     kind, context = problem["type"], problem.get("ctx", {})
     if kind in _EXPECTED:

@@ -13,9 +13,9 @@ import watchfiles
 
 from symphony.config.errors import (
     FrontMatter,
-    Judge,
     ProblemCollector,
     SourceMap,
+    Validator,
     WorkflowError,
     WorkflowWarning,
     config_failure,
@@ -65,7 +65,7 @@ class Workflow:
         secret_names: variables the `tracker` section refers to; no child process may see them (AG20).
         variables: all that the file refers to.
         stamp: of the content this was made from.
-        places: where its keys stand.
+        source_map: where its keys stand.
     """
 
     path: Path
@@ -76,7 +76,7 @@ class Workflow:
     secret_names: frozenset[str]
     variables: frozenset[str]
     stamp: Stamp
-    places: SourceMap = field(compare=False, repr=False)
+    source_map: SourceMap = field(compare=False, repr=False)
 
 
 def load_workflow(
@@ -139,21 +139,22 @@ def _missing(path: Path, reason: str) -> Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """All that can be said about a file: `workflow` is there if, and only if, there are no failures.
+class WorkflowReport:
+    """Result of validating a workflow file.
 
-    `sections` are those that are sound in themselves, whatever is wrong elsewhere; `remains` is what is left
-    of the others without their wrong keys, and `told` which keys of those the file has. `failures` and
-    `warnings` stand in the order of the file, those of the prompt at the end.
+    Attributes:
+        failures, warnings: in the order of the file; those of the prompt come last.
+        workflow: set if, and only if, there are no failures.
+        sections, partial_sections, given_keys, agents: as in `ProblemCollector`.
     """
 
-    places: SourceMap
+    source_map: SourceMap
     failures: tuple[Failure, ...]
     warnings: tuple[WorkflowWarning, ...]
     sections: Mapping[str, Section]
     workflow: Workflow | None
-    remains: Mapping[str, Section] = field(default_factory=dict)
-    told: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    partial_sections: Mapping[str, Section] = field(default_factory=dict)
+    given_keys: Mapping[str, frozenset[str]] = field(default_factory=dict)
     agents: Mapping[str, NamedAgent] = field(default_factory=dict)
 
 
@@ -163,33 +164,33 @@ def parse_workflow(
     environment: Mapping[str, str],
     tracker_kinds: Collection[str],
     agent_kinds: AgentKinds,
-    judges: Sequence[Judge] = (),
+    validators: Sequence[Validator] = (),
 ) -> Workflow:
-    """Make a `Workflow` of a file's bytes; pure. Arguments as of `judge_workflow`.
+    """Make a `Workflow` of a file's bytes; pure. Arguments as of `validate_workflow`.
 
     Raises:
         WorkflowError: every problem found, each with its class (WF5, WF9, WF10) and `path:line`.
     """
-    judgement = judge_workflow(
+    judgement = validate_workflow(
         file,
         environment=environment,
         tracker_kinds=tracker_kinds,
         agent_kinds=agent_kinds,
-        judges=judges,
+        validators=validators,
     )
     if judgement.workflow is None:
         raise WorkflowError(judgement.failures)
     return judgement.workflow
 
 
-def judge_workflow(
+def validate_workflow(
     file: WorkflowFile,
     *,
     environment: Mapping[str, str],
     tracker_kinds: Collection[str],
     agent_kinds: AgentKinds,
-    judges: Sequence[Judge] = (),
-) -> Judgement:
+    validators: Sequence[Validator] = (),
+) -> WorkflowReport:
     """Say everything about a file's bytes; pure, and it never raises.
 
     Args:
@@ -197,34 +198,36 @@ def judge_workflow(
         environment: variables that `$NAME` may refer to.
         tracker_kinds: adapters that exist; the layer above knows them.
         agent_kinds: agent backends that exist, with the models of their sections.
-        judges: what the layers above say about sections that are sound in themselves.
+        validators: what the layers above say about sections that are sound in themselves.
     """
-    places = SourceMap(path=file.path, positions={}, first_line=1)
+    source_map = SourceMap(path=file.path, positions={}, first_line=1)
     try:
         data = _plain_text(file)
         fences = _split(data, file.path)
     except WorkflowError as error:
-        return Judgement(places=places, failures=error.failures, warnings=(), sections={}, workflow=None)
+        return WorkflowReport(
+            source_map=source_map, failures=error.failures, warnings=(), sections={}, workflow=None
+        )
 
     def judged(front: FrontMatter) -> ProblemCollector:
         review = review_settings(
             front, environment=environment, tracker_kinds=tracker_kinds, agent_kinds=agent_kinds
         )
-        for judge in judges:
+        for judge in validators:
             judge(review)
         return review
 
     failures: list[Failure] = []
     review = _reviewed(fences, file.path, failures, judged)
     template = _prompt(data, fences, file.path, failures)
-    return Judgement(
-        places=places if review is None else review.places,
+    return WorkflowReport(
+        source_map=source_map if review is None else review.source_map,
         failures=tuple(failures),
         warnings=() if review is None else tuple(review.warnings),
         sections={} if review is None else review.sections,
         workflow=None if failures else _workflow(file, review, template),
-        remains={} if review is None else review.remains,
-        told={} if review is None else review.told,
+        partial_sections={} if review is None else review.partial_sections,
+        given_keys={} if review is None else review.given_keys,
         agents={} if review is None else review.agents,
     )
 
@@ -244,7 +247,7 @@ def _workflow(
         secret_names=referenced_variables(review.source.value.get("tracker")),
         variables=referenced_variables(review.source.value),
         stamp=file.stamp,
-        places=review.places,
+        source_map=review.source_map,
     )
 
 
@@ -282,7 +285,7 @@ def _reviewed(
         return None
     review = judged(
         FrontMatter(
-            places=SourceMap(path=path, positions=document.positions, first_line=first_line),
+            source_map=SourceMap(path=path, positions=document.positions, first_line=first_line),
             value=document.value,
             present=fences is not None,
         )

@@ -64,12 +64,12 @@ class SecretFileError(SymphonyError):
         self.failures = tuple(failures)
 
 
-def called_like_a_secret(name: str) -> bool:
+def is_secret_variable(name: str) -> bool:
     """Whether a variable of this name holds a secret, by its ending."""
     return name.endswith(SECRET_ENDINGS)
 
 
-def names_from_files(environment: Mapping[str, str]) -> frozenset[str]:
+def variables_from_files(environment: Mapping[str, str]) -> frozenset[str]:
     """The variables whose values `read_secrets` took from files."""
     return frozenset(name for name, _ in _named(environment) if name in environment)
 
@@ -109,7 +109,7 @@ def _named(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The names with the paths that their `NAME_FILE` holds."""
     for variable, path in environment.items():
         name = variable.removesuffix(_FILE)
-        if name != variable and path and called_like_a_secret(name) and not name.startswith(_OF_OTHERS):
+        if name != variable and path and is_secret_variable(name) and not name.startswith(_OF_OTHERS):
             yield name, path
 
 
@@ -126,7 +126,7 @@ def _offered(environment: Mapping[str, str], problems: list[Failure]) -> Iterato
         return
     for entry in entries:
         found = _CREDENTIAL.fullmatch(entry.name)
-        if found is not None and called_like_a_secret(found[1]):
+        if found is not None and is_secret_variable(found[1]):
             yield found[1], entry
 
 
@@ -388,13 +388,15 @@ def is_secret_key(name: str) -> bool:
     return _SECRET_KEY.fullmatch(name) is not None
 
 
-def masked(node: Any, *, secret: bool = False) -> Any:
+def mask_secrets(node: Any, *, secret: bool = False) -> Any:
     """A copy in which every literal below a secret key is a `Secret`; references stay what they are."""
     match node:
         case Mapping():
-            return {key: masked(value, secret=secret or is_secret_key(key)) for key, value in node.items()}
+            return {
+                key: mask_secrets(value, secret=secret or is_secret_key(key)) for key, value in node.items()
+            }
         case list():
-            return [masked(value, secret=secret) for value in node]
+            return [mask_secrets(value, secret=secret) for value in node]
         case bool():
             return node
         case str() | int() | float() if secret and reference_name(node) is None:

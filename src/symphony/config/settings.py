@@ -33,7 +33,7 @@ from pydantic_settings import (
 )
 from typing_extensions import override
 
-from symphony.config.secrets import masked
+from symphony.config.secrets import mask_secrets
 from symphony.domain import normalise_label, normalise_state
 
 MAX_NUMBER: Final = 2**53 - 1
@@ -44,7 +44,7 @@ OPAQUE_KEYS: Final = frozenset(
 )
 """Maps handed to the agent unchanged (AG14), nulls included."""
 
-NULL_KEYS: Final = frozenset(
+NULLABLE_KEYS: Final = frozenset(
     {("agent", "skills", "user_path"), ("agent", "budget", "max_turns_without_progress")}
 )
 """Keys that have a default and can be switched off: there a null means "none" and not "default" (WF8)."""
@@ -239,7 +239,7 @@ UserPaths = Annotated[
 ]
 
 Map = Annotated[dict[str, Any], Shape("map")]
-MaskedMap = Annotated[Map, AfterValidator(masked)]
+MaskedMap = Annotated[Map, AfterValidator(mask_secrets)]
 EnvValues = Annotated[dict[VariableName, Text], Shape("map of variable name to text")]
 StateLimits = Annotated[dict[str, Positive], Shape("map of state to number > 0")]
 NamedSections = Annotated[dict[str, Any], Shape("map of name to settings")]
@@ -901,7 +901,7 @@ def named_agent(name: str, values: Mapping[str, Any], base: AgentSection) -> Nam
     return NamedAgent(name=name, kind=values["kind"], settings=settings, own=frozenset(own))
 
 
-def asked_for(agent: AgentSettings) -> tuple[str, ...]:
+def requested_agents(agent: AgentSettings) -> tuple[str, ...]:
     """The names of those that some issue may be given to: the default first, once each."""
 
     def names() -> Iterator[str | None]:

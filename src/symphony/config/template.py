@@ -71,7 +71,7 @@ def interrupted_prompt() -> str:
     )
 
 
-def begun_anew_prompt() -> str:
+def restarted_prompt() -> str:
     """What stands before the task on a thread of which nobody knows whether it was told of it."""
     return (
         "This session was interrupted when it had just begun: the program that runs it stopped and has "
@@ -450,11 +450,11 @@ class PromptTemplate:
             text_bytes = len(f"{issue.title}{issue.description or ''}".encode(errors="replace"))
             if _is_too_long(error, text_bytes):
                 measure = f"{text_bytes:,} bytes of title and description"
-                raise WorkflowError([issue_too_long(measure)]) from error
+                raise WorkflowError([issue_too_long_failure(measure)]) from error
             raise WorkflowError([_render_failure(error, self._origin)]) from error
 
 
-def issue_too_long(measure: str) -> Failure:
+def issue_too_long_failure(measure: str) -> Failure:
     """Why no session can be told of an issue; `measure` says how long its text is, or for whom."""
     return config_failure(
         f"the text of the issue is too long: {measure}",

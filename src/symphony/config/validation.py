@@ -15,11 +15,11 @@ from symphony.config.errors import (
     ProblemCollector,
     SourceMap,
     WarningCode,
+    describe_error,
     did_you_mean,
     did_you_mean_one_of,
     dotted,
     one_of,
-    phrase,
     quoted,
 )
 from symphony.config.secrets import (
@@ -36,7 +36,7 @@ from symphony.config.secrets import (
 from symphony.config.settings import (
     AGENT_SECTIONS,
     MAX_NUMBER,
-    NULL_KEYS,
+    NULLABLE_KEYS,
     OPAQUE_KEYS,
     AgentKinds,
     AgentRule,
@@ -46,8 +46,8 @@ from symphony.config.settings import (
     Section,
     Settings,
     Variables,
-    asked_for,
     named_agent,
+    requested_agents,
     sections,
 )
 from symphony.domain import Category, SymphonyError, normalise_state
@@ -219,12 +219,12 @@ def _check_exists(review: ProblemCollector, location: Location, name: object, kn
 
 def keep_agents(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
     """Note the agents that an issue may be given to, and warn of rules that never choose any."""
-    sections = {**review.remains, **review.sections}
+    sections = {**review.partial_sections, **review.sections}
     agent = sections.get("agent")
     if not isinstance(agent, AgentSettings):
         agent = AgentSettings()
     known = {found.name: found for found in _told(sections, raw.get("agents"))}
-    review.agents.update({name: known[name] for name in asked_for(agent) if name in known})
+    review.agents.update({name: known[name] for name in requested_agents(agent) if name in known})
     for later, rule in enumerate(agent.rules):
         if (earlier := _shadow(agent.rules[:later], rule)) is not None:
             review.warn(
@@ -254,13 +254,13 @@ def _shadow(earlier: tuple[AgentRule, ...], rule: AgentRule) -> int | None:
     return None
 
 
-def place_of(agent: NamedAgent, key: str, places: SourceMap) -> Location:
+def agent_key_location(agent: NamedAgent, key: str, source_map: SourceMap) -> Location:
     """Where a key of an agent stands in the file: its own, or that of its kind's section."""
     own: Location = ("agents", agent.name, key)
     if agent.name == agent.kind:
         return (agent.kind, key)
     of_kind: Location = (agent.kind, key)
-    return of_kind if own not in places.positions and of_kind in places.positions else own
+    return of_kind if own not in source_map.positions and of_kind in source_map.positions else own
 
 
 T = TypeVar("T")
@@ -357,20 +357,20 @@ def _adopt_aliases(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
         return
     moved = {name: value for name, value in flat.items() if name not in provider}
     provider.update(moved)
-    positions = dict(review.places.positions)
+    positions = dict(review.source_map.positions)
     positions.update({("tracker", "provider", name): positions["tracker", name] for name in moved})
-    review.source = replace(review.source, places=replace(review.places, positions=positions))
+    review.source = replace(review.source, source_map=replace(review.source_map, positions=positions))
 
 
 def _without_nulls(value: Any, location: Location) -> Any:
-    """A null means "default" and is dropped (WF8), but for `NULL_KEYS` and maps that belong to the agent."""
+    """Drop nulls, which mean "default", except for `NULLABLE_KEYS` and maps that belong to the agent."""
     if location in OPAQUE_KEYS or (location[0] == "agents" and location[2:] in _OPAQUE):
         return value
     if isinstance(value, dict):
         return {
             key: _without_nulls(item, (*location, key))
             for key, item in value.items()
-            if item is not None or (*location, key) in NULL_KEYS
+            if item is not None or (*location, key) in NULLABLE_KEYS
         }
     if isinstance(value, list):
         return [_without_nulls(item, (*location, index)) for index, item in enumerate(value)]
@@ -508,7 +508,7 @@ def _override_skills(review: ProblemCollector, raw: dict[str, Any], environment:
         value = Variables.of(environment).agent_skills_enabled
     except ValidationError as error:
         for problem in error.errors(include_url=False):
-            review.fail_variable(str(problem["loc"][0]), phrase(problem)[0])
+            review.fail_variable(str(problem["loc"][0]), describe_error(problem)[0])
         return
     if value is None:
         return
@@ -549,5 +549,5 @@ def _keep_sections(review: ProblemCollector, raw: Mapping[str, Any]) -> None:
             wrong = {problem["loc"][0] for problem in error.errors(include_url=False) if problem["loc"]}
             with suppress(ValidationError, AttributeError):  # the latter for what is no map at all
                 left = {key: value for key, value in values.items() if key not in wrong}
-                review.remains[name] = model.model_validate(left)
-                review.told[name] = frozenset(left)
+                review.partial_sections[name] = model.model_validate(left)
+                review.given_keys[name] = frozenset(left)

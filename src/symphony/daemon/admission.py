@@ -14,7 +14,6 @@ from symphony.agents.registry import SECTIONS, agent_kind, check_settings
 from symphony.config import (
     STATE_DIR_VARIABLE,
     CommandSettings,
-    Judgement,
     Location,
     NamedAgent,
     ProblemCollector,
@@ -24,15 +23,16 @@ from symphony.config import (
     Workflow,
     WorkflowError,
     WorkflowFile,
+    WorkflowReport,
     WorkflowWarning,
     WorkspaceSettings,
+    agent_key_location,
     did_you_mean,
     dotted,
-    judge_workflow,
-    place_of,
     quoted,
     reference_name,
     resolve_secret,
+    validate_workflow,
 )
 from symphony.daemon.state_dir import locate
 from symphony.domain import Category, SymphonyError, normalise_state
@@ -82,7 +82,7 @@ def admit(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
     return judgement.workflow
 
 
-def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: bool | None) -> Judgement:
+def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: bool | None) -> WorkflowReport:
     """As `admit`, but told and not raised.
 
     `$SYMPHONY_STATE_DIR` stands for the state directory of this very file, whether the variable is set or
@@ -92,12 +92,12 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
     and not wrong.
     """
     environment = {**environment, STATE_DIR_VARIABLE: str(locate(file.path, environment))}
-    judgement = judge_workflow(
+    judgement = validate_workflow(
         file,
         environment=environment,
         tracker_kinds=TRACKERS.names,
         agent_kinds=SECTIONS,
-        judges=(
+        validators=(
             partial(_judge_tracker, environment=environment),
             _judge_worker,
             _judge_isolation,
@@ -110,7 +110,7 @@ def judge(file: WorkflowFile, *, environment: Mapping[str, str], acknowledged: b
     try:
         unknown = tuple(_unknown_tools(judgement.workflow, judgement.agents, environment))
     except SymphonyError as error:
-        failure = replace(error.failure, where=judgement.places.where(("tracker", "kind")))
+        failure = replace(error.failure, where=judgement.source_map.where(("tracker", "kind")))
         return replace(judgement, failures=(failure,), workflow=None)
     warnings = (*judgement.warnings, *unknown)
     return replace(judgement, warnings=warnings, workflow=replace(judgement.workflow, warnings=warnings))
@@ -246,7 +246,7 @@ def _judge_agent(
     review: ProblemCollector, agent: NamedAgent, found: SettingIssues, *, acknowledged: bool | None
 ) -> None:
     def place(key: str) -> Location:
-        return place_of(agent, key, review.places)
+        return agent_key_location(agent, key, review.source_map)
 
     for remark in found.errors:
         review.fail(place(remark.key), remark.problem, hint=remark.hint)

@@ -23,11 +23,11 @@ from symphony.config import (
     Settings,
     SkillsSettings,
     Workflow,
-    called_like_a_secret,
-    masked,
-    names_from_files,
-    place_of,
+    agent_key_location,
+    is_secret_variable,
+    mask_secrets,
     secret_values,
+    variables_from_files,
 )
 from symphony.daemon.state_dir import TOKEN_VARIABLE, locate
 from symphony.domain import (
@@ -45,7 +45,7 @@ from symphony.scheduler import AgentFacts, Rule, SchedulerSettings
 from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Validation
 from symphony.trackers.base import Tracker
 from symphony.trackers.registry import create_tracker, with_default_states
-from symphony.workspaces import Layout, WorkspaceManager, apart
+from symphony.workspaces import Layout, WorkspaceManager, split_login
 
 # From a workflow to what encloses its agents: which places of the daemon's own they never see (DESIGN 9).
 
@@ -147,7 +147,7 @@ def build_context(
     states = with_default_states(settings.tracker, base_dir=base_dir, environment=environment)
     tracker = create_tracker(settings.tracker, base_dir=base_dir, environment=environment)
     secrets = workflow.secret_names | tracker.secret_environment_names() | {TOKEN_VARIABLE}
-    if apart(settings.workspace.repo or "")[1] is not None:
+    if split_login(settings.workspace.repo or "")[1] is not None:
         secrets |= {name for name, value in environment.items() if value == settings.workspace.repo}
     redaction = redaction_for(workflow, environment, tracker=tracker)
     around = BackendContext(
@@ -167,7 +167,7 @@ def build_context(
             settings=settings.workspace,
             hooks=settings.hooks,
             environment=environment,
-            secret_names=secrets | names_from_files(environment),
+            secret_names=secrets | variables_from_files(environment),
             fault=fault,
             workflow=workflow.path,
             redaction=redaction,
@@ -191,8 +191,8 @@ def redaction_for(
     settings = workflow.settings.tracker
     adapter = tracker or create_tracker(settings, base_dir=workflow.path.parent, environment=environment)
     names = workflow.secret_names | adapter.secret_environment_names()
-    held = {**settings.provider, **masked({"webhook_secret": settings.webhook_secret})}
-    login = apart(workflow.settings.workspace.repo or "")[1]
+    held = {**settings.provider, **mask_secrets({"webhook_secret": settings.webhook_secret})}
+    login = split_login(workflow.settings.workspace.repo or "")[1]
     return provider_redaction(held, environment, names=names, more=() if login is None else login.secrets)
 
 
@@ -207,7 +207,7 @@ def provider_redaction(
 
     `names` are further variables, `more` is what else is secret.
     """
-    names |= {name for name in environment if called_like_a_secret(name)}
+    names |= {name for name in environment if is_secret_variable(name)}
     values = {environment[name] for name in names if environment.get(name)}
     return Redaction({*values, *more, *secret_values(provider, environment)})
 
@@ -342,8 +342,8 @@ async def preflight_agent(
 
 
 def _placed(context: RuntimeContext, name: str, failure: Failure) -> Failure:
-    agent, places = context.named[name], context.workflow.places
-    location = place_of(agent, "command", places)
+    agent, places = context.named[name], context.workflow.source_map
+    location = agent_key_location(agent, "command", places)
     told = any(location[: depth + 1] in places.positions for depth in range(len(location)))
     message = failure.message
     if len(context.named) > 1 or agent.name != agent.kind:

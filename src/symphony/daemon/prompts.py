@@ -7,7 +7,7 @@ from anyio import to_thread
 from symphony.agents.base import assemble
 from symphony.api.documents import agent_document
 from symphony.api.models import Prompt
-from symphony.config import answer_section, answered_prompt, begun_anew_prompt, interrupted_prompt
+from symphony.config import answer_section, answered_prompt, interrupted_prompt, restarted_prompt
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.skills import (
     RunCatalog,
@@ -42,7 +42,7 @@ def resumed_prompt(resume: Resume, prompt: str) -> str:
     which a cold start would be told, is told again.
     """
     if resume.thread is not None and not resume.thread.begun:
-        return f"{begun_anew_prompt()}\n\n{prompt}"
+        return f"{restarted_prompt()}\n\n{prompt}"
     if resume.answer is not None:
         return answered_prompt(resume.question, resume.answer)
     return interrupted_prompt()

@@ -121,7 +121,7 @@ def _alive(agents: Sequence[Identity], host: Host) -> set[Identity]:
 async def existing_workspaces(context: RuntimeContext) -> tuple[WorkspaceRef, ...]:
     """The workspaces on disk with the issues they belong to (SC2)."""
     try:
-        records = await context.workspaces.recorded()
+        records = await context.workspaces.records()
     except SymphonyError as error:
         _log.warning("sweep_failed", reason=error.failure.line, hint=error.failure.hint)
         return ()

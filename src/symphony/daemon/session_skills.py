@@ -32,7 +32,7 @@ from symphony.skills import (
     ActivationMode,
     Activations,
     ActivationStatus,
-    Offer,
+    AvailableSkills,
     Skill,
     SkillSet,
 )
@@ -121,7 +121,7 @@ class SessionTools:
     def __init__(
         self,
         tracker: Tracker,
-        offer: Offer | None,
+        offer: AvailableSkills | None,
         *,
         limiter: CapacityLimiter,
         on_activated: Callable[[str], None],
@@ -130,7 +130,7 @@ class SessionTools:
         self._activation = self._search = None
         if offer is not None and offer.options.activation is ActivationMode.TOOL:
             self._activation = _ActivateSkill(offer.activations(), limiter, on_activated)
-        if offer is not None and offer.searched:
+        if offer is not None and offer.uses_search:
             self._search = _SkillSearch(offer, limiter)
         own = (self._activation, self._search)
         self._own = {tool.spec.name: tool for tool in own if tool is not None}
@@ -172,7 +172,7 @@ class _ActivateSkill:
         name = arguments.get("name")
         if arguments.keys() != {"name"} or not isinstance(name, str):
             return ToolResult.error("the arguments are one text, `name`")
-        answer = self._activations.settled(name)
+        answer = self._activations.immediate_answer(name)
         if answer is None:
             answer = await _in_thread(lambda: self._activations.read(name), self._limiter)
         if answer is None:
@@ -192,7 +192,7 @@ class _ActivateSkill:
 class _SkillSearch:
     """Finds skills by words, where there are too many to list."""
 
-    def __init__(self, offer: Offer, limiter: CapacityLimiter) -> None:
+    def __init__(self, offer: AvailableSkills, limiter: CapacityLimiter) -> None:
         self._offer = offer
         self._limiter = limiter
         query = {"type": "string", "minLength": 1, "maxLength": _MAX_QUERY_CHARS}

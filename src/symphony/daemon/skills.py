@@ -24,11 +24,11 @@ from symphony.skills import (
     ACTIVATE_TOOL,
     SEARCH_TOOL,
     ActivationMode,
+    AvailableSkills,
     Dropped,
     DropReason,
     Incomplete,
-    Native,
-    Offer,
+    NativeListing,
     Problem,
     Severity,
     Skill,
@@ -94,7 +94,7 @@ class RunCatalog:
     complete: bool = False
     commit: str | None = None
     found: SkillSet | None = None
-    offer: Offer | None = None
+    offer: AvailableSkills | None = None
     own_listing: bool = True
     once_told: Callable[[Collection[Path]], "RunCatalog"] | None = field(default=None, compare=False)
 
@@ -170,7 +170,7 @@ def _tell_problems(catalog: RunCatalog) -> None:
 def _tell_listing(catalog: RunCatalog, options: SkillOptions) -> None:
     if catalog.shortened:
         _log.info("skills_shortened", names=catalog.shortened, limit=options.max_prompt_chars)
-    if catalog.offer is not None and catalog.offer.searched:
+    if catalog.offer is not None and catalog.offer.uses_search:
         count = len(catalog.offer.skill_set.skills)
         _log.info("skills_searchable", count=count, limit=options.search_above)
     if not catalog.own_listing:
@@ -240,7 +240,7 @@ async def _digests(tree: Path, options: SkillOptions, catalog: RunCatalog) -> di
         return {}
     with anyio.move_on_after(DIGEST_DEADLINE_S):
         try:
-            digests = partial(skills.digests_of, tree, files, options)
+            digests = partial(skills.skill_digests, tree, files, options)
             one_at_a_time = partial(alone, digests, DIGEST_DEADLINE_S)
             return await to_thread.run_sync(one_at_a_time, abandon_on_cancel=True, limiter=skill_threads())
         except TimeoutError:
@@ -284,16 +284,18 @@ def _load(
 ) -> RunCatalog:
     commit = None if head is None else head()
     found = skills.load(tree or workspace, options, root=workspace, until=until)
-    native = Native() if scanned is None else skills.settle(found, scanned.workspace, scanned.roots)
+    native = (
+        NativeListing() if scanned is None else skills.dedupe_native(found, scanned.workspace, scanned.roots)
+    )
     if scanned is not None and scanned.copies:
-        native = Native(listing=native.listing)
+        native = NativeListing(listing=native.listing)
     catalog = _rendered(found, options, tree or workspace, native)
     return replace(catalog, commit=commit)
 
 
-def _rendered(found: SkillSet, options: SkillOptions, tree: Path, native: Native) -> RunCatalog:
+def _rendered(found: SkillSet, options: SkillOptions, tree: Path, native: NativeListing) -> RunCatalog:
     def once_told(listed: Collection[Path]) -> RunCatalog:
-        return _rendered(found, options, tree, replace(native.told(listed), shared={}))
+        return _rendered(found, options, tree, replace(native.confirmed(listed), shared={}))
 
     block = skills.render(found, options, native=native.duplicates)
     named = {skill.name: skill for skill in found.skills}
@@ -305,7 +307,7 @@ def _rendered(found: SkillSet, options: SkillOptions, tree: Path, native: Native
         problems=found.problems,
         complete=found.incomplete is not Incomplete.TIME,
         found=found,
-        offer=Offer.of(found, block, workspace=tree, options=options),
+        offer=AvailableSkills.of(found, block, workspace=tree, options=options),
         own_listing=native.listing,
         once_told=once_told if native.shared else None,
     )
@@ -351,7 +353,7 @@ async def skills_of_run(context: RuntimeContext, workspace: Workspace, agent: st
         _log.warning("skill_tool_left_out", tool=name, reason=reason)
     scanned = _scanned(context, workspace.path, agent)
     if not _of_base(context):
-        head = partial(context.workspaces.head, workspace)
+        head = partial(context.workspaces.head_commit, workspace)
         return await load_catalog(workspace.path, options, scanned=scanned, head=head)
     try:
         pinned = await context.workspaces.pin(_paths(options))
@@ -384,15 +386,15 @@ async def _foreseen(
     context: RuntimeContext, issue: Issue, options: SkillOptions, agent: str
 ) -> AsyncIterator[tuple[WorkspacePreview, Path | None]]:
     """The skills that a run would load, and where what it would have in its workspace can be seen."""
-    foresee, paths = context.workspaces.foresee, _paths(options)
+    preview, paths = context.workspaces.preview, _paths(options)
     both = (*paths, *_own_roots(context, agent).workspace)
     if not _of_base(context):
-        async with foresee(issue.identifier, both) as seen:
+        async with preview(issue.identifier, both) as seen:
             yield seen, seen.tree
         return
     async with (
-        foresee(issue.identifier, paths, base=True) as seen,
-        foresee(issue.identifier, both) as workspace,
+        preview(issue.identifier, paths, base=True) as seen,
+        preview(issue.identifier, both) as workspace,
     ):
         yield seen, workspace.tree
 

@@ -29,7 +29,7 @@ from symphony.agents.events import (
     TurnStatus,
 )
 from symphony.api.models import Skills
-from symphony.config import continuation_prompt, issue_too_long
+from symphony.config import continuation_prompt, issue_too_long_failure
 from symphony.daemon import prompts
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.progress import ProgressReporter
@@ -52,7 +52,7 @@ from symphony.scheduler import (
 )
 from symphony.scheduler import TurnEnded as TurnDone
 from symphony.skills import SkillSet
-from symphony.workspaces import Changes, Delivery, ProgressMark, Workspace, delivery_failure, vanished
+from symphony.workspaces import Changes, Delivery, ProgressMark, Workspace, delivery_failure, vanished_failure
 
 # From the end of a turn to the end of a run: which failure it is, and how the run is said to have ended.
 
@@ -258,13 +258,13 @@ class Worker:
         fault = self._context.fault
         fault(FaultPoint.BEFORE_PREPARE)
         self._workspace = workspace = await workspaces.prepare(issue, attempt, run_id=run_id)
-        self._before = await workspaces.mark(workspace)
+        self._before = await workspaces.progress(workspace)
         fault(FaultPoint.AFTER_PREPARE)
         self._pulse.place(str(workspace.path), workspace.branch)
         await workspaces.before_run(workspace, issue, attempt, run_id=run_id)
         if self._context.settings.hooks.before_run is not None:
             # What the hook changed is no work of the agent.
-            self._before = await workspaces.mark(workspace)
+            self._before = await workspaces.progress(workspace)
         self._marked = self._before
         self._pulse.stage(RunStage.BUILDING_PROMPT)
         prompt = self._task = await prompts.first_prompt(self._context, issue, attempt, self._command.resume)
@@ -350,8 +350,8 @@ class Worker:
             await self._turn(session, prompt, turn)
             self._pulse.beat()
             self._context.fault(FaultPoint.TURN_ENDED)
-            if not await self._context.workspaces.is_there(workspace):
-                raise SymphonyError(vanished(workspace.path))
+            if not await self._context.workspaces.exists(workspace):
+                raise SymphonyError(vanished_failure(workspace.path))
             trace = await self._trace(workspace)
             self._post(TurnDone(run_id=self._command.run_id, turn=turn, trace=trace))
             match await self._directives.receive():
@@ -366,7 +366,7 @@ class Worker:
         """Whether the turn left a commit, a changed file or a change at the tracker; `None` if unknown."""
         if self._context.settings.agent.budget.max_turns_without_progress is None:
             return None
-        before, self._marked = self._marked, await self._context.workspaces.mark(workspace)
+        before, self._marked = self._marked, await self._context.workspaces.progress(workspace)
         acted, self._acted_in_turn = self._acted_in_turn, False
         return acted or before != self._marked
 
@@ -402,7 +402,7 @@ class Worker:
             case TurnEnded(failure=Failure() as failure):
                 if failure.category is Category.AGENT_CONTEXT_FULL and not worked and prompt == self._task:
                     measure = f"its prompt of {len(prompt):,} characters does not fit the model's context"
-                    raise SymphonyError(issue_too_long(measure))
+                    raise SymphonyError(issue_too_long_failure(measure))
                 raise SymphonyError(failure)
             case _:
                 raise SymphonyError(turn_failure(last))
@@ -430,12 +430,12 @@ class Worker:
         self._pulse.stage(RunStage.FINISHING)
         workspaces, fault = self._context.workspaces, self._context.fault
         fault(FaultPoint.AGENT_STOPPED)
-        if not await workspaces.is_there(workspace):
+        if not await workspaces.exists(workspace):
             return self._without_workspace(workspace, outcome)
         try:
             await workspaces.after_run(workspace, self._issue, self._command.attempt, run_id=run_id)
             fault(FaultPoint.BEFORE_DELIVER)
-            after = await workspaces.mark(workspace)
+            after = await workspaces.progress(workspace)
             delivery = await workspaces.deliver(workspace)
             fault(FaultPoint.AFTER_DELIVER)
         except Exception as error:  # noqa: BLE001 - a bug costs one attempt, never the daemon
@@ -458,13 +458,13 @@ class Worker:
 
     async def _look_at_skills_again(self) -> None:
         """Say what the run itself has made of the skills: it may be the last one of its issue."""
-        if self._workspace is not None and await self._context.workspaces.is_there(self._workspace):
+        if self._workspace is not None and await self._context.workspaces.exists(self._workspace):
             await self._skills.look_again(self._workspace)
             await self._tell_problems()
 
     def _without_workspace(self, workspace: Workspace, outcome: Outcome) -> Outcome:
         """The outcome of a run whose workspace is gone: that is why it failed, whatever the agent said."""
-        failure = vanished(workspace.path)
+        failure = vanished_failure(workspace.path)
         _log.warning("workspace_vanished", path=str(workspace.path), hint=failure.hint)
         if outcome.kind in {OutcomeKind.INPUT_REQUIRED, OutcomeKind.CANCELED}:
             return outcome

@@ -18,11 +18,11 @@ from typing import Any, Final
 
 from symphony.frontmatter import FrontMatterError
 from symphony.skills import loader
-from symphony.skills.catalog import Block, render_found, shown_name
-from symphony.skills.loader import anchored
+from symphony.skills.catalog import Block, render_search, shown_name
+from symphony.skills.loader import resolve_anchor
 from symphony.skills.model import Skill, SkillOptions, SkillSet, one_line
 from symphony.skills.parser import split_file
-from symphony.skills.search import search
+from symphony.skills.search import search_skills
 
 # Reads the body of one skill and lists the files that come with it, when a session asks for the skill.
 #
@@ -43,7 +43,7 @@ class ContentError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class SkillContent:
     """What a skill says, whole.
 
     Attributes:
@@ -61,7 +61,7 @@ class Content:
     more_files: int = 0
 
 
-def read_content(anchor: Path, path: str) -> Content:
+def read_content(anchor: Path, path: str) -> SkillContent:
     """The content of the skill whose SKILL.md is at `path`.
 
     Args:
@@ -83,7 +83,7 @@ def read_content(anchor: Path, path: str) -> Content:
         raise ContentError("The skill is a link that leads out of the workspace.") from None
     except (OSError, ValueError):
         raise ContentError("The skill's SKILL.md cannot be read.") from None
-    return Content(
+    return SkillContent(
         directory=base.joinpath(*pure.parts[:-1]), body=_body(data), cut=cut, files=files, more_files=more
     )
 
@@ -221,7 +221,7 @@ def sources_of(
 
 
 def _source(skill: Skill, workspace: Path, options: SkillOptions) -> Source:
-    anchor, path = anchored(skill.scope, skill.path, workspace, options)
+    anchor, path = resolve_anchor(skill.scope, skill.path, workspace, options)
     return Source(name=skill.name, shown=shown_name(skill.name, options.format), anchor=anchor, path=path)
 
 
@@ -267,11 +267,11 @@ class Activations:
 
     def activate(self, name: str) -> Activation:
         """The body of a skill, once. Reads one file; raises nothing."""
-        answer = self.settled(name) or self.read(name)
+        answer = self.immediate_answer(name) or self.read(name)
         self.record(answer)
         return answer
 
-    def settled(self, name: str) -> Activation | None:
+    def immediate_answer(self, name: str) -> Activation | None:
         """The answer that needs no file: there is no such skill, or it is active; null for any other name."""
         if name not in self._sources:
             known = f" Skills: {', '.join(self._sources)}." if self._closed else ""
@@ -298,7 +298,7 @@ class Activations:
             self._active.add(answer.name)
 
 
-def _wrapped(name: str, content: Content) -> str:
+def _wrapped(name: str, content: SkillContent) -> str:
     """The body verbatim, but that it cannot end its own wrapping."""
     attribute = escape(one_line(name).replace("&lt;", "<"))
     lines = [f'<skill_content name="{attribute}">', _CLOSING.sub("&lt;", content.body)]
@@ -309,7 +309,7 @@ def _wrapped(name: str, content: Content) -> str:
     return "\n".join([*lines, *_files(content), "</skill_content>"])
 
 
-def _files(content: Content) -> list[str]:
+def _files(content: SkillContent) -> list[str]:
     if not content.files:
         return []
     rest = [f"  ({content.more_files} more)"] if content.more_files else []
@@ -325,7 +325,7 @@ _NOTHING: Final = "No skill fits these words. Try other ones, or go on without a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class AvailableSkills:
     """The skills of one session.
 
     Attributes:
@@ -338,28 +338,28 @@ class Offer:
     skill_set: SkillSet
     workspace: Path
     options: SkillOptions
-    searched: bool = False
+    uses_search: bool = False
 
     @classmethod
     def of(
         cls, skill_set: SkillSet, block: Block, *, workspace: Path, options: SkillOptions
-    ) -> "Offer | None":
+    ) -> "AvailableSkills | None":
         """The offer that a block makes; null where it makes none."""
-        if not block.offered:
+        if not block.available:
             return None
-        kept = _only(skill_set, frozenset(block.offered))
-        return cls(skill_set=kept, workspace=workspace, options=options, searched=block.searched)
+        kept = _only(skill_set, frozenset(block.available))
+        return cls(skill_set=kept, workspace=workspace, options=options, uses_search=block.uses_search)
 
     def activations(self) -> Activations:
         """A fresh record for one session."""
         names = [skill.name for skill in self.skill_set.skills]
         sources = sources_of(self.skill_set, names, self.workspace, self.options)
-        return Activations(sources, closed=not self.searched)
+        return Activations(sources, closed=not self.uses_search)
 
     def find(self, query: str, *, limit: int = 10) -> str:
         """What fits the words, the best first, in the form of the block; at most `MAX_FOUND` skills."""
-        hits = search(self.skill_set.skills, query, limit=min(limit, MAX_FOUND))
-        return render_found(self.skill_set, [hit.skill for hit in hits], self.options) or _NOTHING
+        hits = search_skills(self.skill_set.skills, query, limit=min(limit, MAX_FOUND))
+        return render_search(self.skill_set, [hit.skill for hit in hits], self.options) or _NOTHING
 
 
 def _only(skill_set: SkillSet, names: Collection[str]) -> SkillSet:

@@ -225,12 +225,12 @@ class Block:
     listed: tuple[str, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     shortened: tuple[str, ...] = ()
-    offered: tuple[str, ...] = ()
+    available: tuple[str, ...] = ()
 
     @property
-    def searched(self) -> bool:
+    def uses_search(self) -> bool:
         """Whether the block lists nothing and points at the search instead."""
-        return bool(self.offered) and not self.listed
+        return bool(self.available) and not self.listed
 
 
 def render(skill_set: SkillSet, options: SkillOptions, *, native: Collection[str] = ()) -> Block:
@@ -254,11 +254,11 @@ def render(skill_set: SkillSet, options: SkillOptions, *, native: Collection[str
         listed=listed,
         dropped=tuple(_dropped(skill_set.skills, reasons, written.kept, len(chosen))),
         shortened=tuple(chosen[index].name for index in written.shortened),
-        offered=listed,
+        available=listed,
     )
 
 
-def render_found(skill_set: SkillSet, skills: Sequence[Skill], options: SkillOptions) -> str | None:
+def render_search(skill_set: SkillSet, skills: Sequence[Skill], options: SkillOptions) -> str | None:
     """The answer to a search that found these skills of a set, in their order, within the same budget.
 
     Null where there is nothing to tell, or no room for it.
@@ -279,7 +279,7 @@ def _pointing(skill_set: SkillSet, reasons: Sequence[DropReason | None], options
             Dropped(name=skill.name, reason=reason or instead)
             for skill, reason in zip(skills, reasons, strict=True)
         ),
-        offered=offered if fits else (),
+        available=offered if fits else (),
     )
 
 
@@ -359,7 +359,7 @@ _MAX_DIRECTORIES: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Native:
+class NativeListing:
     """What becomes of an agent's own listing.
 
     Attributes:
@@ -372,13 +372,13 @@ class Native:
     duplicates: frozenset[str] = frozenset()
     shared: Mapping[str, Path] = field(default_factory=dict)
 
-    def told(self, listed: Collection[Path]) -> "Native":
+    def confirmed(self, listed: Collection[Path]) -> "NativeListing":
         """The same once the agent has said which files it lists, whatever way their paths lead."""
         real = frozenset(_real(path) for path in listed)
         return replace(self, duplicates=frozenset(name for name, file in self.shared.items() if file in real))
 
 
-def settle(skill_set: SkillSet, workspace: Path, roots: Sequence[Path]) -> Native:
+def dedupe_native(skill_set: SkillSet, workspace: Path, roots: Sequence[Path]) -> NativeListing:
     """Compare a set with what the agent finds below its own `roots`; raises nothing, blocks on the disk.
 
     Args:
@@ -387,17 +387,17 @@ def settle(skill_set: SkillSet, workspace: Path, roots: Sequence[Path]) -> Nativ
         roots: absolute directories that the agent scans, links to directories included.
     """
     if not skill_set.skills:
-        return Native()
+        return NativeListing()
     shown = frozenset(real for root in roots for real in _shown_below(root))
     if not shown:
-        return Native()
+        return NativeListing()
     ours = {skill: _file(skill_set, skill, workspace) for skill in skill_set.skills}
     files, directories = frozenset(ours.values()), _roots(skill_set, workspace)
     if all(_is_ours(one, files, directories) for one in shown):
-        return Native(listing=False)
+        return NativeListing(listing=False)
     shared = {skill: real for skill, real in ours.items() if real in shown}
     odd = {one.path for one in skill_set.problems if one.severity is not Severity.INFO}
-    return Native(
+    return NativeListing(
         duplicates=frozenset(skill.name for skill in shared if skill.path not in odd),
         shared={skill.name: real for skill, real in shared.items()},
     )

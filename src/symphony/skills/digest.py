@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from symphony.skills import loader
-from symphony.skills.loader import anchored
+from symphony.skills.loader import resolve_anchor
 from symphony.skills.model import Problem, Skill, SkillOptions
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
@@ -17,7 +17,7 @@ MAX_TOTAL_BYTES: Final = 32 * 1024 * 1024
 _CHUNK: Final = 65_536
 
 
-def digests(workspace: Path, paths: Iterable[str]) -> dict[str, str]:
+def file_digests(workspace: Path, paths: Iterable[str]) -> dict[str, str]:
     """The SHA-256, in hex, of each whole file; those that cannot be digested are absent. Raises nothing.
 
     Args:
@@ -40,19 +40,19 @@ def digests(workspace: Path, paths: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def digests_of(workspace: Path, files: Iterable[Skill | Problem], options: SkillOptions) -> dict[str, str]:
-    """As `digests`, by `path`, for the files of any scope; each anchor has a limit of its own.
+def skill_digests(workspace: Path, files: Iterable[Skill | Problem], options: SkillOptions) -> dict[str, str]:
+    """As `file_digests`, by `path`, for the files of any scope; each anchor has a limit of its own.
 
     `workspace` and `options` are those that they were loaded from and with.
     """
     anchors: dict[Path, dict[str, str]] = {}
     for one in files:
-        anchor, path = anchored(one.scope, one.path, workspace, options)
+        anchor, path = resolve_anchor(one.scope, one.path, workspace, options)
         anchors.setdefault(anchor, {})[path] = one.path
     return {
         paths[path]: digest
         for anchor, paths in anchors.items()
-        for path, digest in digests(anchor, paths).items()
+        for path, digest in file_digests(anchor, paths).items()
     }
 
 

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from symphony import frontmatter
 from symphony.frontmatter import Document, FrontMatterError, Profile, Split, quote
 from symphony.skills import loader
-from symphony.skills.loader import shown
+from symphony.skills.loader import path_text
 from symphony.skills.model import (
     FILE_NAME,
     MAX_FIELD,
@@ -37,7 +37,7 @@ from symphony.skills.model import (
     problem,
     shorten,
 )
-from symphony.skills.parser import Found, Parsed, Rules, is_clean_name, parse
+from symphony.skills.parser import Parsed, ParseOptions, SkillFile, is_clean_name, parse
 
 # Writes the beginning of a SKILL.md: every value is serialised, none is pasted, whatever it holds.
 
@@ -321,7 +321,7 @@ def _reason(error: Exception, path: str) -> str:
 _DIFFERS: Final = "what is there differs; --force replaces it"
 
 
-class Outcome(StrEnum):
+class InstallOutcome(StrEnum):
     """What became of one skill."""
 
     CREATED = "created"
@@ -330,14 +330,14 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
 
 
-class Placed(NamedTuple):
+class Installed(NamedTuple):
     """What became of one skill, and for a skipped one why."""
 
-    outcome: Outcome
+    outcome: InstallOutcome
     reason: str | None = None
 
 
-def place(bundle: Bundle, root: Path, directory: str, *, force: bool, dry_run: bool = False) -> Placed:
+def install(bundle: Bundle, root: Path, directory: str, *, force: bool, dry_run: bool = False) -> Installed:
     """Write the files to `root/directory`; raises nothing.
 
     An equal folder stays untouched. One that differs is replaced with `force` only, and then by nothing but
@@ -347,20 +347,20 @@ def place(bundle: Bundle, root: Path, directory: str, *, force: bool, dry_run: b
     try:
         present = _present(target)
         if present is None:
-            outcome = Outcome.CREATED
+            outcome = InstallOutcome.CREATED
         elif not stat.S_ISDIR(present):
-            return Placed(Outcome.SKIPPED, "what is there is not a folder")
+            return Installed(InstallOutcome.SKIPPED, "what is there is not a folder")
         elif _equals(root, directory, bundle):
-            return Placed(Outcome.UNCHANGED)
+            return Installed(InstallOutcome.UNCHANGED)
         elif not force:
-            return Placed(Outcome.SKIPPED, _DIFFERS)
+            return Installed(InstallOutcome.SKIPPED, _DIFFERS)
         else:
-            outcome = Outcome.UPDATED
+            outcome = InstallOutcome.UPDATED
         if not dry_run:
             _replace(target, bundle.files)
     except OSError as error:
-        return Placed(Outcome.SKIPPED, f"it cannot be written: {error.strerror}")
-    return Placed(outcome)
+        return Installed(InstallOutcome.SKIPPED, f"it cannot be written: {error.strerror}")
+    return Installed(outcome)
 
 
 def _present(target: Path) -> int | None:
@@ -528,7 +528,7 @@ _LEADS_OUT: Final = "the folder is a link that leads out of the source"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Incoming:
+class ImportCandidate:
     """One skill that may be copied, or why it may not.
 
     Attributes:
@@ -554,9 +554,9 @@ class Incoming:
         return self.source.rpartition("/")[0] or "."
 
 
-def incoming(
+def find_importable(
     anchor: Path, starts: Iterable[tuple[str, ...]], options: SkillOptions, *, flat: bool
-) -> list[Incoming]:
+) -> list[ImportCandidate]:
     """The skills of some folders, the usual places first and the upper folders before the lower ones.
 
     Args:
@@ -568,7 +568,7 @@ def incoming(
     walk = _Walk(anchor.absolute(), flat=flat)
     for start in starts:
         walk.run(start)
-    judge = _Judge(anchor, Rules.of(options))
+    judge = _Judge(anchor, ParseOptions.of(options))
     found = [judge.judge(place) for place in walk.places()]
     return _settled([one for one in found if one is not None])
 
@@ -580,25 +580,25 @@ def places_of_skills(anchor: Path, start: tuple[str, ...]) -> list[tuple[tuple[s
     return [(place.parts, place.flat) for place in walk.places() if place.reason is None]
 
 
-def same_place(directory: str) -> str:
+def directory_key(directory: str) -> str:
     """Two folders of which this is equal are one on file systems that do not tell letters or forms apart."""
     return unicodedata.normalize("NFKC", directory).casefold()
 
 
-def judge_file(data: bytes, directory: str, path: str, rules: Rules) -> Parsed:
+def parse_bytes(data: bytes, directory: str, path: str, rules: ParseOptions) -> Parsed:
     """What the loader would say of a SKILL.md with these bytes in a directory of this name."""
     whole = len(data) <= _MAX_READ
     head = data if whole else data[: data.rfind(b"\n", 0, _MAX_READ) + 1]
-    found = Found(path=path, directory=directory, data=head, whole=whole)
+    found = SkillFile(path=path, directory=directory, data=head, whole=whole)
     return parse(found, rules)
 
 
-def _settled(found: list[Incoming]) -> list[Incoming]:
+def _settled(found: list[ImportCandidate]) -> list[ImportCandidate]:
     """A place that two want is the first one's that can be used; equal copies of it are one skill."""
-    owners: dict[str, Incoming] = {}
+    owners: dict[str, ImportCandidate] = {}
     settled = []
     for one in found:
-        owner = one if one.bundle is None else owners.setdefault(same_place(one.directory), one)
+        owner = one if one.bundle is None else owners.setdefault(directory_key(one.directory), one)
         if owner is one:
             settled.append(one)
         elif owner.bundle != one.bundle:
@@ -800,16 +800,16 @@ class _Judge:
 
     __slots__ = ("_anchor", "_room", "_rules")
 
-    def __init__(self, anchor: Path, rules: Rules) -> None:
+    def __init__(self, anchor: Path, rules: ParseOptions) -> None:
         self._anchor = anchor
         self._rules = rules
         self._room = Room(MAX_IMPORT_BYTES)
 
-    def judge(self, place: _Place) -> Incoming | None:
+    def judge(self, place: _Place) -> ImportCandidate | None:
         """The skill, or why it is none; None for a file in a category that does not say it is one."""
         directory = place.parts[-1] if place.parts else self._anchor.absolute().name
-        source = shown("/".join(place.parts)) or "."
-        told = Incoming(name=shown(directory), directory=directory, source=source, flat=place.flat)
+        source = path_text("/".join(place.parts)) or "."
+        told = ImportCandidate(name=path_text(directory), directory=directory, source=source, flat=place.flat)
         if place.reason is not None:
             return replace(told, reason=place.reason)
         try:
@@ -822,17 +822,17 @@ class _Judge:
         except BundleError as error:
             return replace(told, reason=str(error))
 
-    def _folder(self, place: _Place, told: Incoming) -> Incoming:
+    def _folder(self, place: _Place, told: ImportCandidate) -> ImportCandidate:
         """A folder with a SKILL.md; it keeps its name, unless front matter has to be added."""
         only = None if place.whole else _OWN_PARTS
         bundle = read_bundle(self._anchor, place.parts, room=self._room, only=only, any_case=True)
         return self._judged(bundle, told, f"{told.source}/{FILE_NAME}".removeprefix("./"), place.entry)
 
-    def _flat(self, place: _Place, told: Incoming) -> Incoming | None:
+    def _flat(self, place: _Place, told: ImportCandidate) -> ImportCandidate | None:
         """A file that becomes the SKILL.md of a folder, named by its front matter or else as the file."""
         file = replace(read_file(self._anchor, place.parts, room=self._room), executable=False)
         lenient = replace(self._rules, validation=Validation.LENIENT)
-        skill = judge_file(file.data, told.directory, told.source, lenient).skill
+        skill = parse_bytes(file.data, told.directory, told.source, lenient).skill
         if skill is None and not place.bare:
             return None
         for name in (place.entry.name, None if skill is None else skill.name):
@@ -840,14 +840,14 @@ class _Judge:
                 told = replace(told, directory=name.replace("_", "-"))
         return self._judged(Bundle(files={FILE_NAME: file}), told, told.source, place.entry)
 
-    def _judged(self, bundle: Bundle, told: Incoming, path: str, entry: Entry) -> Incoming:
+    def _judged(self, bundle: Bundle, told: ImportCandidate, path: str, entry: Entry) -> ImportCandidate:
         main, directory = bundle.files[FILE_NAME], told.directory
         plain = directory.replace("_", "-")
         data = with_front_matter(main.data, plain) if is_clean_name(plain) else None
         directory, data = (directory, main.data) if data is None else (plain, data)
         marked = with_metadata(data, entry.metadata) if entry.metadata else data
         bundle = Bundle(files={**bundle.files, FILE_NAME: replace(main, data=marked or data)})
-        parsed = judge_file(marked or data, shown(directory), path, self._rules)
+        parsed = parse_bytes(marked or data, path_text(directory), path, self._rules)
         problems = tuple(one for one in parsed.problems if one.severity is not Severity.INFO)
         told = replace(told, directory=directory, problems=problems)
         if parsed.skill is None:

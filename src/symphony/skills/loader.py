@@ -30,7 +30,7 @@ from symphony.skills.model import (
     one_line,
     problem,
 )
-from symphony.skills.parser import TOP, Found, Parsed, Rules, is_clean_name, parse, split_file
+from symphony.skills.parser import TOP, Parsed, ParseOptions, SkillFile, is_clean_name, parse, split_file
 
 # Opens files and directories so that no link, however placed or swapped, leads out of the workspace.
 
@@ -134,10 +134,10 @@ class Source:
 
     def path(self, *names: str) -> str:
         """The path of what stands below the directory, as text that can be encoded."""
-        return shown("/".join([self.shown, *names] if self.shown else names)) or "."
+        return path_text("/".join([self.shown, *names] if self.shown else names)) or "."
 
 
-def shown(path: str) -> str:
+def path_text(path: str) -> str:
     """A path as text that can be encoded, whatever bytes its names are made of."""
     return path if path.isascii() else os.fsencode(path).decode(errors="replace")
 
@@ -184,7 +184,7 @@ def _user(path: str) -> Source | Problem:
     )
 
 
-def anchored(scope: Scope, path: str, workspace: Path, options: SkillOptions) -> tuple[Path, str]:
+def resolve_anchor(scope: Scope, path: str, workspace: Path, options: SkillOptions) -> tuple[Path, str]:
     """The directory that no link of a skill may lead out of, and the skill's path below it.
 
     Args:
@@ -194,11 +194,11 @@ def anchored(scope: Scope, path: str, workspace: Path, options: SkillOptions) ->
         options: those that it was loaded with.
     """
     roots = [root.rstrip("/") for root in options.user_paths] if scope is Scope.USER else []
-    within = [root for root in roots if f"{path}/".startswith(f"{shown(root)}/")]
+    within = [root for root in roots if f"{path}/".startswith(f"{path_text(root)}/")]
     if not within:
         return workspace, path
     root = max(within, key=len)
-    return _user_root(root or "/"), path.removeprefix(shown(root)).lstrip("/")
+    return _user_root(root or "/"), path.removeprefix(path_text(root)).lstrip("/")
 
 
 def _user_root(path: str) -> Path:
@@ -242,7 +242,7 @@ class Listing:
     incomplete: Incomplete | None = None
 
 
-def scan(source: Source, rules: Rules, seen: set[tuple[int, int]], until: float) -> Listing:
+def scan(source: Source, rules: ParseOptions, seen: set[tuple[int, int]], until: float) -> Listing:
     """Load one root, unless it is one of the directories `seen` before under whatever name.
 
     No file is opened when `time.monotonic()` has come to `until`.
@@ -287,7 +287,7 @@ def _code(error: Exception) -> Code:
 class _Scan:
     """One walk over one root; every name is opened relative to the directory it was listed in."""
 
-    def __init__(self, source: Source, rules: Rules, until: float) -> None:
+    def __init__(self, source: Source, rules: ParseOptions, until: float) -> None:
         self._source = source
         self._rules = rules
         self._until = until
@@ -363,7 +363,7 @@ class _Scan:
         source = self._source
         message = _OUTSIDE if code is Code.OUTSIDE_WORKSPACE and source.scope is Scope.USER else None
         one = problem(code, source.path(*names), message=message, scope=source.scope)
-        return Parsed(skill=None, problems=(one,), directory=shown(name))
+        return Parsed(skill=None, problems=(one,), directory=path_text(name))
 
     def _lower_case(self, directory: int, name: str, *names: str) -> Parsed | None:
         file = FILE_NAME.replace("SKILL", "skill")
@@ -383,7 +383,7 @@ class _Scan:
             return parsed
         return self._broken(Code.INVALID_DIRECTORY, name, *names)
 
-    def _beginning(self, descriptor: int, size: int, name: str, *names: str) -> Found:
+    def _beginning(self, descriptor: int, size: int, name: str, *names: str) -> SkillFile:
         """One read of 4 KiB; more, up to 64 KiB, only while the front matter goes on."""
         data = os.read(descriptor, _FIRST_READ)
         while True:
@@ -399,9 +399,9 @@ class _Scan:
             data += more
         self._bytes -= len(data)
         source = self._source
-        return Found(
+        return SkillFile(
             path=source.path(*names),
-            directory=shown(name),
+            directory=path_text(name),
             data=lines,
             parts=parts,
             whole=whole,
@@ -439,7 +439,7 @@ def load(
     if not options.enabled:
         return SkillSet(root=(root or workspace) / options.path)
     shelf = _Shelf(options)
-    rules, seen = Rules.of(options), set[tuple[int, int]]()
+    rules, seen = ParseOptions.of(options), set[tuple[int, int]]()
     for source in sources(workspace, options, root):
         if isinstance(source, Source):
             listing = scan(source, rules, seen, until)

@@ -381,7 +381,7 @@ _LENIENT: Final = {Code.MISSING_DESCRIPTION: Severity.WARNING}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class ParseOptions:
     """Those of the options that decide what a file gives."""
 
     validation: Validation = Validation.LENIENT
@@ -398,7 +398,7 @@ class Rules:
         )
 
 
-class Found(NamedTuple):
+class SkillFile(NamedTuple):
     """The beginning of one SKILL.md.
 
     Attributes:
@@ -447,7 +447,7 @@ def is_clean_name(name: str) -> bool:
     return len(name) <= _MAX_NAME and _CLEAN_NAME.fullmatch(name) is not None
 
 
-def parse(found: Found, rules: Rules) -> Parsed:
+def parse(found: SkillFile, rules: ParseOptions) -> Parsed:
     """Validate one file; raises nothing."""
     sheet = _sheet(found)
     judge = _Judge(found, sheet, rules)
@@ -467,7 +467,7 @@ def parse(found: Found, rules: Rules) -> Parsed:
     )
 
 
-def _sheet(found: Found) -> FrontMatterFields:
+def _sheet(found: SkillFile) -> FrontMatterFields:
     data = found.data
     split = found.parts or split_file(data)
     if split is None:
@@ -492,7 +492,7 @@ def _sheet(found: Found) -> FrontMatterFields:
 _read = lru_cache(_CACHED)(read_fields)
 
 
-def forget() -> None:
+def clear_cache() -> None:
     """Remember no file that was read so far."""
     _read.cache_clear()
 
@@ -510,7 +510,7 @@ class _Judge:
 
     __slots__ = ("_faults", "_found", "_rules", "_sheet", "_strict")
 
-    def __init__(self, found: Found, sheet: FrontMatterFields, rules: Rules) -> None:
+    def __init__(self, found: SkillFile, sheet: FrontMatterFields, rules: ParseOptions) -> None:
         self._found = found
         self._sheet = sheet
         self._rules = rules

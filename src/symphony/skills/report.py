@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from symphony.skills.model import MEANINGS, Code, Problem, Scope, Severity, SkillSet
 
-Named = tuple[str, str]
+NamedProblem = tuple[str, str]
 """A problem as the comment names it: its path in harmless form, and its code."""
 
 _MAX_ENTRIES: Final = 20
@@ -50,13 +50,15 @@ def comment_body(problems: Iterable[Problem], *, at_least: Severity = Severity.E
 
 def named_problems(
     problems: Iterable[Problem], *, at_least: Severity | None = Severity.ERROR
-) -> tuple[Named, ...]:
+) -> tuple[NamedProblem, ...]:
     """What `comment_body` names of these, in its order; `None` as the severity names nothing."""
     worth = [] if at_least is None else _worth_naming(problems, at_least)
     return tuple((_neutral(problem.path), problem.code.value) for problem, _ in _that_fit(worth))
 
 
-def resolved_body(named: Collection[Named], found: SkillSet, *, switched_off: Collection[str] = ()) -> str:
+def resolved_body(
+    named: Collection[NamedProblem], found: SkillSet, *, switched_off: Collection[str] = ()
+) -> str:
     """What the comment says when nothing is left to report: which of what it named is mended.
 
     That is a file which can be loaded now, without the problem that it was named for.

@@ -48,7 +48,7 @@ class _Document:
     length: float
 
 
-def search(skills: Iterable[Skill], query: str, *, limit: int = DEFAULT_LIMIT) -> tuple[Hit, ...]:
+def search_skills(skills: Iterable[Skill], query: str, *, limit: int = DEFAULT_LIMIT) -> tuple[Hit, ...]:
     """The skills that fit the words best, the best first; none where no word occurs anywhere.
 
     Args:

@@ -28,14 +28,14 @@ from symphony.workspaces.git import (
     GitError,
     RefSnapshot,
     Shadow,
-    glance,
     open_shadow,
     read_ref,
+    read_ref_snapshot,
     without_credentials,
 )
 from symphony.workspaces.layout import Layout, resolve
 from symphony.workspaces.mirror import Mirror
-from symphony.workspaces.model import NUMSTAT, Changes, Delivery, Login, apart, parse_numstat
+from symphony.workspaces.model import NUMSTAT, Changes, Delivery, Login, parse_numstat, split_login
 
 _PUSH = ("push", "--quiet", "--no-verify", "--no-follow-tags", "--no-signed", "--recurse-submodules=no")
 _PROBED = "refs/heads/symphony/doctor"  # named in dry runs only
@@ -53,11 +53,11 @@ class BranchLocation:
     branch into a clone of one's own, `None` where `place` is the operator's own repository.
     """
 
-    place: str
+    repository: str
     fetch: str | None
 
 
-def whereabouts(settings: WorkspaceSettings, branch: str, *, pushed: bool) -> BranchLocation | None:
+def locate_branch(settings: WorkspaceSettings, branch: str, *, pushed: bool) -> BranchLocation | None:
     """Where a branch that was delivered with these settings is; `None` where hooks populate workspaces.
 
     `pushed` says whether `origin` has it. Looks at no branch, so it can be told of one to come.
@@ -66,17 +66,17 @@ def whereabouts(settings: WorkspaceSettings, branch: str, *, pushed: bool) -> Br
     if repository is None:
         return None
     if local_repository(repository) is not None:
-        return BranchLocation(place=repository, fetch=None)
+        return BranchLocation(repository=repository, fetch=None)
     if pushed:
         return BranchLocation(
-            place=without_credentials(repository), fetch=f"git fetch origin {shlex.quote(branch)}"
+            repository=without_credentials(repository), fetch=f"git fetch origin {shlex.quote(branch)}"
         )
-    mirror = str(mirror_of(settings))
+    mirror = str(mirror_path(settings))
     refspec = shlex.quote(f"{branch}:{branch}")
-    return BranchLocation(place=mirror, fetch=f"git fetch {shlex.quote(mirror)} {refspec}")
+    return BranchLocation(repository=mirror, fetch=f"git fetch {shlex.quote(mirror)} {refspec}")
 
 
-def mirror_of(settings: WorkspaceSettings) -> Path:
+def mirror_path(settings: WorkspaceSettings) -> Path:
     """The mirror of `workspace.repo`, which must be set; it need not exist yet."""
     try:
         root = resolve(settings.root)
@@ -111,7 +111,7 @@ class Publisher:
 
         The modes of files in a workspace are left as they are: they can be part of the work.
         """
-        seen = await to_thread.run_sync(glance, parcel.path, parcel.sealed)
+        seen = await to_thread.run_sync(read_ref_snapshot, parcel.path, parcel.sealed)
         warnings = tuple(f".git/{name} is not as it was made; it is not used" for name in seen.changed)
         nothing = Delivery(branch=parcel.branch, head=seen.head, warnings=warnings)
         if seen.problem is not None:
@@ -288,7 +288,7 @@ class Publisher:
             )
         except GitError:
             return []
-        found = [apart(line) for line in answer.decode("utf-8", "surrogateescape").splitlines()]
+        found = [split_login(line) for line in answer.decode("utf-8", "surrogateescape").splitlines()]
         return found if any(login for _, login in found) else [("origin", None)]
 
     def _push_hint(self, branch: str, error: GitError) -> str:

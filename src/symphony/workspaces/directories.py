@@ -48,18 +48,26 @@ from symphony.workspaces.git import (
     clear_branch_locks,
     clear_stale_locks,
     common_dir,
+    hash_watched_files,
     read_ref,
-    seal,
     without_credentials,
 )
-from symphony.workspaces.layout import Layout, check_key, contained, key_of, record_name, resolve, unreadable
+from symphony.workspaces.layout import (
+    Layout,
+    check_key,
+    key_of,
+    record_name,
+    resolve,
+    resolve_contained,
+    unreadable,
+)
 from symphony.workspaces.model import (
     Workspace,
     WorkspaceError,
     WorkspaceRecord,
-    apart,
     cannot_be_made,
     invalid_cwd,
+    split_login,
 )
 
 # What is remembered of each workspace beside it: whose it is, how it was made, and whether it is whole.
@@ -73,7 +81,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class StoredRecord:
     """One record.
 
     Attributes:
@@ -86,7 +94,7 @@ class Entry:
         base_commit: where the branch began, with `repo` and if known.
         owner: the user whose directory it became, `after_create` included; null where that was not seen.
         tenant: the workflow file whose workspace it is (`tenants`); None where that is not known.
-        sealed: watched files of its `.git` as they were made (`seal`); null if that was not seen.
+        sealed: hashes of the watched files of its `.git` as they were made; `None` if unknown.
     """
 
     issue_id: str
@@ -106,7 +114,7 @@ class Entry:
         return WorkspaceRecord(issue_id=self.issue_id, identifier=self.identifier, key=self.key, path=path)
 
 
-def read_entry(layout: Layout, key: str) -> Entry | None:
+def read_record(layout: Layout, key: str) -> StoredRecord | None:
     """The record of a key; null where there is none that can be read, which is logged.
 
     Raises:
@@ -126,7 +134,7 @@ def read_entry(layout: Layout, key: str) -> Entry | None:
     return _own(layout, path, entry)
 
 
-def read_entries(layout: Layout) -> tuple[Entry, ...]:
+def read_records(layout: Layout) -> tuple[StoredRecord, ...]:
     """Every readable record; the others are skipped with a warning each."""
     paths = sorted(layout.records.glob("*.json")) if is_directory(layout.records) else []
     entries = (
@@ -135,7 +143,7 @@ def read_entries(layout: Layout) -> tuple[Entry, ...]:
     return tuple(entry for entry in entries if entry is not None)
 
 
-def write_entry(layout: Layout, entry: Entry, *, new: bool = False) -> None:
+def write_record(layout: Layout, entry: StoredRecord, *, new: bool = False) -> None:
     """Write a record as a whole; it outlives the machine.
 
     With `new` there is none yet that could be read, and one that another daemon writes meanwhile stays.
@@ -165,9 +173,9 @@ def _record_bytes(path: Path) -> bytes | None:
         return b"" if path.exists() else None
 
 
-def _parse(path: Path, content: bytes) -> Entry | None:
+def _parse(path: Path, content: bytes) -> StoredRecord | None:
     try:
-        entry = msgspec.json.decode(content, type=Entry)
+        entry = msgspec.json.decode(content, type=StoredRecord)
         check_key(entry.key)
     except (*UNREADABLE, WorkspaceError) as error:
         _log.warning("workspace_record_skipped", path=str(path), error=str(error).splitlines()[0])
@@ -175,7 +183,7 @@ def _parse(path: Path, content: bytes) -> Entry | None:
     return entry
 
 
-def _own(layout: Layout, path: Path, entry: Entry | None) -> Entry | None:
+def _own(layout: Layout, path: Path, entry: StoredRecord | None) -> StoredRecord | None:
     """The entry, if it stands in the file of its key."""
     if entry is not None and layout.record(entry.key) != path:
         _log.warning("workspace_record_skipped", path=str(path), error=f"it is about {entry.key}")
@@ -236,13 +244,13 @@ def clear_leftovers(layout: Layout, repository: Path | None) -> RootLease | None
     return tenancy
 
 
-def checked(layout: Layout, key: str) -> tuple[Path, os.stat_result | None]:
+def check_path(layout: Layout, key: str) -> tuple[Path, os.stat_result | None]:
     """The workspace's path after the containment check (WS6), and what is there; null for nothing.
 
     Right below the root only a link leads out of it, so that nothing else has to be followed.
 
     Raises:
-        WorkspaceError: the key is unsafe, or as `contained`.
+        WorkspaceError: the key is unsafe, or as `resolve_contained`.
     """
     path = layout.workspace(key)
     try:
@@ -252,20 +260,20 @@ def checked(layout: Layout, key: str) -> tuple[Path, os.stat_result | None]:
     except OSError as error:
         raise unreadable(path, error) from error
     if not path.is_absolute() or (there is not None and stat.S_ISLNK(there.st_mode)):
-        contained(path, layout.root)
+        resolve_contained(path, layout.root)
     return path, there
 
 
-def launchable(path: Path, root: Path) -> bool:
+def is_launchable(path: Path, root: Path) -> bool:
     """Whether an agent may be started there: a real directory strictly below the resolved root (WS4).
 
     Raises:
         WorkspaceError: the containment check failed.
     """
-    return contained(path, root) == path and is_directory(path)
+    return resolve_contained(path, root) == path and is_directory(path)
 
 
-def foreign(there: os.stat_result, entry: Entry | None, tenant: str | None = None) -> str | None:
+def foreign(there: os.stat_result, entry: StoredRecord | None, tenant: str | None = None) -> str | None:
     """Whose place it is if it is somebody else's; None where it is ours.
 
     Ours is what still belongs to its owner as it was made: a hook of root's may have given it away. With
@@ -277,7 +285,7 @@ def foreign(there: os.stat_result, entry: Entry | None, tenant: str | None = Non
     return None if there.st_uid == expected else f"it belongs to another user (uid {there.st_uid})"
 
 
-def ours(path: Path, there: os.stat_result, entry: Entry | None) -> None:
+def ours(path: Path, there: os.stat_result, entry: StoredRecord | None) -> None:
     """See that a workspace is nobody else's. Raises `WorkspaceError`: it may be given back."""
     if reason := foreign(there, entry):
         raise WorkspaceError.of(
@@ -288,7 +296,7 @@ def ours(path: Path, there: os.stat_result, entry: Entry | None) -> None:
 
 
 def clear_way(
-    layout: Layout, path: Path, there: os.stat_result, entry: Entry | None, *, populated: bool
+    layout: Layout, path: Path, there: os.stat_result, entry: StoredRecord | None, *, populated: bool
 ) -> bool:
     """Whether what is there is a workspace; room is made for one otherwise (WS3).
 
@@ -315,7 +323,9 @@ def clear_way(
     return False
 
 
-def is_whole(path: Path, there: os.stat_result | None, entry: Entry | None, *, populated: bool) -> bool:
+def is_whole(
+    path: Path, there: os.stat_result | None, entry: StoredRecord | None, *, populated: bool
+) -> bool:
     """Whether a workspace is there that an attempt would go on in. Raises `OSError`."""
     if not _is_directory(there) or (entry is not None and not entry.ready):
         return False
@@ -330,7 +340,7 @@ class Examined(NamedTuple):
 
     layout: Layout
     path: Path
-    entry: Entry | None
+    entry: StoredRecord | None
     existed: bool
     foreign: str | None
 
@@ -342,8 +352,8 @@ def examined(recorded: Path, tenant: str | None = None) -> Examined:
         WorkspaceError: the path fails containment.
     """
     layout = Layout(recorded.parent)
-    path, there = checked(layout, recorded.name)
-    entry = read_entry(layout, path.name)
+    path, there = check_path(layout, recorded.name)
+    entry = read_record(layout, path.name)
     existed = _is_directory(there)
     whose = foreign(there, entry, tenant) if there is not None and existed else None
     return Examined(layout, path, entry, existed, whose)
@@ -365,21 +375,23 @@ def discard(layout: Layout, path: Path, fault: Fault = no_fault) -> None:
         _log.warning("trash_not_emptied", path=str(holder), error=str(error))
 
 
-def begin(layout: Layout, entry: Entry, owner: Callable[[], str | None]) -> Entry:
+def begin(layout: Layout, entry: StoredRecord, owner: Callable[[], str | None]) -> StoredRecord:
     """The record of a workspace that is about to be made, written.
 
     Raises:
         OSError: it cannot be written, or another daemon was first.
     """
     begun = replace(entry, tenant=owner())
-    write_entry(layout, begun, new=read_entry(layout, entry.key) is None)
+    write_record(layout, begun, new=read_record(layout, entry.key) is None)
     return begun
 
 
-def complete(layout: Layout, path: Path, populated: Entry) -> Entry:
+def complete(layout: Layout, path: Path, populated: StoredRecord) -> StoredRecord:
     """The record of a workspace that is whole, written. Raises `OSError`."""
-    entry = replace(populated, ready=True, owner=path.lstat().st_uid, sealed=seal(path / ".git"))
-    write_entry(layout, entry)
+    entry = replace(
+        populated, ready=True, owner=path.lstat().st_uid, sealed=hash_watched_files(path / ".git")
+    )
+    write_record(layout, entry)
     return entry
 
 
@@ -399,15 +411,15 @@ def adopt(
     layout: Layout,
     issue: Issue,
     key: str,
-    entry: Entry | None,
+    entry: StoredRecord | None,
     repo: str | None,
     tenant: str | None = None,
-) -> Entry:
+) -> StoredRecord:
     """The record of an existing workspace, brought up to date; made up for one that has none.
 
     No run lives in it, so git's locks there are those of an agent that was ended in the middle of a command.
     """
-    known = entry or Entry(
+    known = entry or StoredRecord(
         issue_id=issue.id,
         identifier=issue.identifier,
         key=key,
@@ -418,7 +430,7 @@ def adopt(
     clear_abandoned_locks(layout.workspace(key) / ".git")
     current = replace(known, issue_id=issue.id, identifier=issue.identifier, tenant=tenant or known.tenant)
     if current != entry:
-        write_entry(layout, current)
+        write_record(layout, current)
     return current
 
 
@@ -444,7 +456,7 @@ def _is_directory(there: os.stat_result | None) -> bool:
 # All of it blocks; callers run it in a thread.
 
 
-CLAIMS: Final = "symphony/branches"
+BRANCH_CLAIMS: Final = "symphony/branches"
 """Where the claims of branches are, below the common git directory of a local repository."""
 
 OWN_ROOT_HINT: Final = "set workspace.root to a place of its own, as with `$SYMPHONY_STATE_DIR/workspaces`"
@@ -480,7 +492,7 @@ class Tenant:
     @classmethod
     def of(cls, workflow: Path, address: str | None) -> "Tenant":
         """The tenant of a workflow file with this `workspace.repo`."""
-        address = None if address is None else apart(address)[0]
+        address = None if address is None else split_login(address)[0]
         git_dir = None if (local := _local(address)) is None else common_dir(local)
         repository: str | None = None
         if local is not None:
@@ -491,7 +503,7 @@ class Tenant:
             workflow=os.path.realpath(workflow), repository=repository, address=address, git_dir=git_dir
         )
 
-    def owns(self, entry: Entry) -> bool:
+    def owns(self, entry: StoredRecord) -> bool:
         """Whether a workspace is ours; one that names nobody is, if it was made of our repository."""
         return entry.tenant == self.workflow or (entry.tenant is None and entry.repo == self.address)
 
@@ -501,12 +513,12 @@ class Tenant:
         It is the key of the issue, unless the directory or the branch of that name belongs to another tenant.
 
         Raises:
-            WorkspaceError: as `read_entry`.
+            WorkspaceError: as `read_record`.
         """
         own = _with_digest(key, self.workflow)
         if self._knows(layout, own):
             return own
-        entry = read_entry(layout, key)
+        entry = read_record(layout, key)
         if entry is None:
             return key if self._may_have_branch(key, take=take) else own
         if self.owns(entry):
@@ -519,7 +531,7 @@ class Tenant:
         if os.path.lexists(layout.record(own)):
             return True
         if self.git_dir is not None:
-            return os.path.lexists(self.git_dir / CLAIMS / record_name(own))
+            return os.path.lexists(self.git_dir / BRANCH_CLAIMS / record_name(own))
         mirror = None if self.address is None else layout.mirror(self.address)
         return mirror is not None and read_ref(mirror, f"refs/heads/{branch_name(own)}") is not None
 
@@ -527,7 +539,7 @@ class Tenant:
         """Whether a local repository's branch of a key is ours or nobody's; with `take` it is ours then."""
         if self.git_dir is None:
             return True
-        path = self.git_dir / CLAIMS / record_name(key)
+        path = self.git_dir / BRANCH_CLAIMS / record_name(key)
         claimed = os.path.lexists(path)
         owner = _read(path) if claimed else None
         if claimed and owner is None:
@@ -584,9 +596,9 @@ def move_in(layout: Layout, tenant: Tenant) -> None:
         _tenant_bytes(_Told(workflow=tenant.workflow, repository=tenant.repository)),
     )
     former = {told.workflow for _, told in replaced}
-    for entry in read_entries(layout) if former else ():
+    for entry in read_records(layout) if former else ():
         if entry.tenant in former:
-            write_entry(layout, replace(entry, tenant=tenant.workflow))
+            write_record(layout, replace(entry, tenant=tenant.workflow))
     for path, told in replaced:
         _log.warning("tenant_replaced", root=str(layout.root), former=told.workflow, tenant=tenant.workflow)
         path.unlink(missing_ok=True)
@@ -677,7 +689,7 @@ class Found(NamedTuple):
 
     layout: Layout
     path: Path
-    entry: Entry | None
+    entry: StoredRecord | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -720,8 +732,8 @@ class Finder:
         key_of(issue.identifier)
         layout, repo = self.root(), self.settings.repo
         key = self.key(layout, issue.identifier, take=True)
-        path, there = checked(layout, key)
-        known = read_entry(layout, key)
+        path, there = check_path(layout, key)
+        known = read_record(layout, key)
         try:
             if there is not None:
                 ours(path, there, known)
@@ -741,7 +753,7 @@ class Finder:
         """
         layout = self.known_root()
         try:
-            real = launchable(workspace.path, layout.root)
+            real = is_launchable(workspace.path, layout.root)
         except WorkspaceError as error:
             raise invalid_cwd(workspace.path, error.failure.category.value) from error
         if not real:

@@ -26,7 +26,7 @@ from symphony.workspaces.directories import discard
 from symphony.workspaces.files import drop, is_directory, make_directory, make_read_only
 from symphony.workspaces.git import Git, GitError, read_ref
 from symphony.workspaces.layout import Layout
-from symphony.workspaces.mirror import Advertised, Mirror, Snapshot, base_of, begins_at
+from symphony.workspaces.mirror import Mirror, MirrorRefs, RemoteRefs, base_of, begins_at
 from symphony.workspaces.model import WorkspaceError
 
 # Some files of a commit, written by git itself beside every workspace, with no configuration but ours.
@@ -201,7 +201,7 @@ class PinnedFilesStore:
             raise self._mirror.unreadable(error) from error
         return PinnedFiles(root=target, commit=commit)
 
-    async def _offer(self) -> Advertised | Snapshot:
+    async def _offer(self) -> RemoteRefs | MirrorRefs:
         try:
             with anyio.fail_after(REFRESH_S):
                 return await self._mirror.refresh()
@@ -345,7 +345,7 @@ class Previewer:
             raise self._mirror.unreadable(error) from error
         return start or base, None
 
-    async def _start(self, shelf: GitExport, offer: Advertised, branch: str) -> str | None:
+    async def _start(self, shelf: GitExport, offer: RemoteRefs, branch: str) -> str | None:
         delivered = await to_thread.run_sync(read_ref, self._mirror.path, f"refs/heads/{branch}")
         return await begins_at(delivered, offer.branches.get(branch), shelf.contains)
 

@@ -317,14 +317,14 @@ _MAX_BYTES = 1024 * 1024
 _MAX_HOOKS = 200
 
 
-def seal(git_dir: Path) -> dict[str, str]:
+def hash_watched_files(git_dir: Path) -> dict[str, str]:
     """A hash for each watched file and hook that exists, by its name below the git directory."""
     return {name: _digest(git_dir / name) for name in _names(git_dir)}
 
 
-def changed(git_dir: Path, sealed: Mapping[str, str]) -> tuple[str, ...]:
+def changed_files(git_dir: Path, sealed: Mapping[str, str]) -> tuple[str, ...]:
     """The watched files that were changed, added or removed since they were sealed, sorted."""
-    now = seal(git_dir)
+    now = hash_watched_files(git_dir)
     return tuple(sorted(name for name in {*now, *sealed} if now.get(name) != sealed.get(name)))
 
 
@@ -498,7 +498,7 @@ class RefSnapshot:
         head_branch: the short name of the branch that `HEAD` is on; null when detached.
         tips: every local branch and the stash, by full ref name.
         remote_tips: the tracking refs, which are the agent's word.
-        changed: watched files that are not as they were made (`seal`).
+        changed: watched files that are not as they were made (`hash_watched_files`).
     """
 
     problem: str | None = None
@@ -509,7 +509,7 @@ class RefSnapshot:
     changed: tuple[str, ...] = ()
 
 
-def glance(workspace: Path, sealed: Mapping[str, str] | None) -> RefSnapshot:
+def read_ref_snapshot(workspace: Path, sealed: Mapping[str, str] | None) -> RefSnapshot:
     """Read the refs of a workspace; blocking, never raises. Without a seal no change is told."""
     git_dir = workspace / ".git"
     try:
@@ -522,7 +522,7 @@ def glance(workspace: Path, sealed: Mapping[str, str] | None) -> RefSnapshot:
             head_branch=branch_of_head(git_dir),
             tips=all_refs(git_dir, "refs/heads/", packed) | ({"refs/stash": stash} if stash else {}),
             remote_tips=all_refs(git_dir, "refs/remotes/", packed),
-            changed=() if sealed is None else changed(git_dir, sealed),
+            changed=() if sealed is None else changed_files(git_dir, sealed),
         )
     except (FileNotFoundError, NotADirectoryError):
         return RefSnapshot(problem=_NO_REPOSITORY)
@@ -625,7 +625,7 @@ async def open_shadow(
 
 def _borrowed(own: Path, sealed: Mapping[str, str] | None, objects: Path | None) -> list[str]:
     lines = [] if objects is None else [str(objects)]
-    if sealed and ALTERNATES in sealed and ALTERNATES not in changed(own, sealed):
+    if sealed and ALTERNATES in sealed and ALTERNATES not in changed_files(own, sealed):
         text = (read_regular(own / ALTERNATES, _MAX_TEXT_BYTES) or b"").decode("utf-8", "surrogateescape")
         lines += [str(own / "objects" / line) for line in text.splitlines() if line and line[0] not in '#"']
     return list(dict.fromkeys(lines))
@@ -701,7 +701,7 @@ _POINTER: Final = re.compile(
 _OBJECT: Final = re.compile(r"([0-9a-f]{2})/([0-9a-f]{2})/\1\2[0-9a-f]{60}")
 
 
-def carry_objects(own: Path, git_dir: Path) -> str | None:
+def copy_lfs_objects(own: Path, git_dir: Path) -> str | None:
     """Copy what another git directory does not have yet from a workspace's own.
 
     Returns:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from symphony.domain import Category, UnsafeKeyError, workspace_key
-from symphony.workspaces.model import WorkspaceError, apart
+from symphony.workspaces.model import WorkspaceError, split_login
 
 _METADATA = ".symphony"
 # `.git` would make the root itself look like a repository to every git command below it.
@@ -91,7 +91,7 @@ class Layout:
 
     def mirror(self, repository: str) -> Path:
         """The bare mirror of a repository, named by a hash of its address, whoever logs in there."""
-        return self.mirrors / f"{_digest(apart(repository)[0])}.git"
+        return self.mirrors / f"{_digest(split_login(repository)[0])}.git"
 
 
 def record_name(key: str) -> str:
@@ -115,7 +115,7 @@ def check_key(key: str) -> str:
     return key
 
 
-def contained(path: Path, root: Path) -> Path:
+def resolve_contained(path: Path, root: Path) -> Path:
     """The resolved path, proven to lie strictly below the resolved root (WS4, WS5).
 
     Raises:

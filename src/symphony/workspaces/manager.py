@@ -27,11 +27,11 @@ from symphony.processes.base import Host
 from symphony.workspaces.delivery import DeliverySource, Publisher, local_repository, push_failure
 from symphony.workspaces.directories import (
     OWN_ROOT_HINT,
-    Entry,
     Finder,
+    StoredRecord,
     Tenant,
     begin,
-    checked,
+    check_path,
     clear_leftovers,
     complete,
     discard,
@@ -39,8 +39,8 @@ from symphony.workspaces.directories import (
     forget,
     is_whole,
     move_in,
-    read_entries,
-    read_entry,
+    read_record,
+    read_records,
     refuse_second,
     see_writable,
     take_back,
@@ -63,12 +63,12 @@ from symphony.workspaces.git import (
     RefSnapshot,
     Shadow,
     all_refs,
-    carry_objects,
     common_dir,
-    glance,
+    copy_lfs_objects,
     is_content_of,
     locked,
     open_shadow,
+    read_ref_snapshot,
 )
 from symphony.workspaces.hooks import Hook, HookCall, HookRunner
 from symphony.workspaces.layout import Layout
@@ -80,8 +80,8 @@ from symphony.workspaces.model import (
     Workspace,
     WorkspaceError,
     WorkspaceRecord,
-    apart,
     cannot_be_made,
+    split_login,
 )
 
 # Whether a workspace may be deleted: never while it holds work that is nowhere else.
@@ -104,7 +104,7 @@ class Guard:
 
     async def reason_to_keep(self, path: Path, sealed: Mapping[str, str] | None) -> str | None:
         """Why the workspace must stay, in one line; null when nothing would be lost."""
-        seen = await to_thread.run_sync(glance, path, None)
+        seen = await to_thread.run_sync(read_ref_snapshot, path, None)
         if seen.problem is not None:
             return await to_thread.run_sync(self._unusable, path, seen.problem)
         try:
@@ -173,7 +173,7 @@ class Guard:
 # Why a workspace would have to stay, asked without removing or delivering anything.
 
 
-async def reason_to_stay(
+async def reason_to_keep(
     path: Path,
     *,
     host: Host,
@@ -236,7 +236,7 @@ class WorkspaceManager:
         redaction: Redaction = SHAPES_ONLY,
     ) -> None:
         self._settings = settings
-        address, login = apart(settings.repo or "")
+        address, login = split_login(settings.repo or "")
         self._repo = address or None
         self._fault = fault
         self._git = Git(
@@ -267,7 +267,7 @@ class WorkspaceManager:
         repository = local_repository(self._repo or "")
         self._tenancy = await to_thread.run_sync(clear_leftovers, layout, repository)
 
-    async def look_at_root(self) -> None:
+    async def inspect_root(self) -> None:
         """As `check_root`, as far as that can be told without making or changing anything.
 
         Raises:
@@ -332,7 +332,7 @@ class WorkspaceManager:
             created_now=found.entry is None,
         )
 
-    async def is_there(self, workspace: Workspace) -> bool:
+    async def exists(self, workspace: Workspace) -> bool:
         """Whether nobody took the workspace away; what stands in its place is for others to judge."""
         return await to_thread.run_sync(os.path.lexists, workspace.path)
 
@@ -358,11 +358,11 @@ class WorkspaceManager:
             Hook.AFTER_RUN, HookCall.of(issue, workspace.path, attempt, run_id)
         )
 
-    async def mark(self, workspace: Workspace) -> ProgressMark:
+    async def progress(self, workspace: Workspace) -> ProgressMark:
         """Where the work stands. Never raises: what git cannot tell is told by a walk over the files."""
         layout = Layout(workspace.path.parent)
-        entry = await to_thread.run_sync(read_entry, layout, workspace.path.name)
-        seen = await to_thread.run_sync(glance, workspace.path, None)
+        entry = await to_thread.run_sync(read_record, layout, workspace.path.name)
+        seen = await to_thread.run_sync(read_ref_snapshot, workspace.path, None)
         if entry is not None and entry.repo is not None and seen.problem is None:
             objects = self._mirror(layout, entry.repo).objects
             try:
@@ -381,7 +381,7 @@ class WorkspaceManager:
         Never raises for what went wrong with the work, only tells it in `warnings`.
         """
         layout = Layout(workspace.path.parent)
-        entry = await to_thread.run_sync(read_entry, layout, workspace.path.name)
+        entry = await to_thread.run_sync(read_record, layout, workspace.path.name)
         return await self._deliver(layout, entry, workspace.path)
 
     async def push(self, branch: str) -> Failure | None:
@@ -397,12 +397,12 @@ class WorkspaceManager:
             return error.failure
         return await self._courier(layout, self._repo).push(branch)
 
-    async def recorded(self) -> tuple[WorkspaceRecord, ...]:
+    async def records(self) -> tuple[WorkspaceRecord, ...]:
         """Every workspace of ours remembered under the root; unreadable records are skipped."""
 
         def ours() -> tuple[WorkspaceRecord, ...]:
             layout, tenant = self._finder.known_root(), self._finder.tenant()
-            entries = (one for one in read_entries(layout) if tenant is None or tenant.owns(one))
+            entries = (one for one in read_records(layout) if tenant is None or tenant.owns(one))
             return tuple(entry.record(layout) for entry in entries)
 
         return await to_thread.run_sync(ours)
@@ -414,7 +414,7 @@ class WorkspaceManager:
         return WorkspaceRecord(issue_id=issue_id, identifier=identifier, key=key, path=layout.workspace(key))
 
     @asynccontextmanager
-    async def foresee(
+    async def preview(
         self, identifier: str, paths: Sequence[str], *, base: bool = False
     ) -> AsyncIterator[WorkspacePreview]:
         """What an attempt would find in the issue's workspace, without making, fetching or changing anything.
@@ -428,8 +428,8 @@ class WorkspaceManager:
         repo = self._repo
         layout = await to_thread.run_sync(self._finder.known_root)
         key = await to_thread.run_sync(self._finder.key, layout, identifier)
-        path, there = await to_thread.run_sync(checked, layout, key)
-        entry = await to_thread.run_sync(read_entry, layout, key)
+        path, there = await to_thread.run_sync(check_path, layout, key)
+        entry = await to_thread.run_sync(read_record, layout, key)
         whole = partial(is_whole, path, there, entry, populated=repo is not None)
         if not base and await to_thread.run_sync(self._finder.on_disk, whole):
             yield WorkspacePreview(path=path, exists=True, tree=path)
@@ -454,9 +454,9 @@ class WorkspaceManager:
             self._git, layout, self._mirror(layout, repo), repo, self._settings.base_branch
         ).pin(paths)
 
-    def head(self, workspace: Workspace) -> str | None:
+    def head_commit(self, workspace: Workspace) -> str | None:
         """The commit that a workspace stands on, read off its files, or null; blocking."""
-        return glance(workspace.path, None).head
+        return read_ref_snapshot(workspace.path, None).head
 
     async def remove(self, record: WorkspaceRecord) -> Removal:
         """Remove a workspace, be it under a former root, unless work would be lost (WS11, WS13).
@@ -480,7 +480,7 @@ class WorkspaceManager:
         await to_thread.run_sync(forget, layout, path.name)
         return Removal(removed=existed)
 
-    async def _let_go(self, layout: Layout, entry: Entry | None, path: Path) -> str | None:
+    async def _let_go(self, layout: Layout, entry: StoredRecord | None, path: Path) -> str | None:
         """Delete the directory, which the hook may have done already; or the reason why it stays."""
         if not await to_thread.run_sync(is_directory, path):
             return None
@@ -500,9 +500,9 @@ class WorkspaceManager:
 
     async def _create(
         self, layout: Layout, path: Path, issue: Issue, attempt: int | None, run_id: str | None
-    ) -> Entry:
+    ) -> StoredRecord:
         """Make, populate and prepare a new workspace, or leave nothing of it."""
-        begun = Entry(
+        begun = StoredRecord(
             issue_id=issue.id,
             identifier=issue.identifier,
             key=path.name,
@@ -525,7 +525,7 @@ class WorkspaceManager:
             raise
         return entry
 
-    async def _populate(self, layout: Layout, path: Path, entry: Entry) -> Entry:
+    async def _populate(self, layout: Layout, path: Path, entry: StoredRecord) -> StoredRecord:
         repo = self._repo
         if repo is None:
             await to_thread.run_sync(path.mkdir)
@@ -534,9 +534,9 @@ class WorkspaceManager:
         origin = await checkout.create(entry.key, path, self._settings.base_branch)
         return replace(entry, repo=repo, branch=origin.branch, base_commit=origin.base_commit)
 
-    async def _deliver(self, layout: Layout, entry: Entry | None, path: Path) -> Delivery:
+    async def _deliver(self, layout: Layout, entry: StoredRecord | None, path: Path) -> Delivery:
         if entry is None or entry.repo is None or entry.branch is None:
-            seen = await to_thread.run_sync(glance, path, None)
+            seen = await to_thread.run_sync(read_ref_snapshot, path, None)
             return Delivery(branch=None, head=seen.head)
         courier = self._courier(layout, entry.repo)
         parcel = DeliverySource(
@@ -549,13 +549,13 @@ class WorkspaceManager:
     def _carry(self, layout: Layout, repo: str, path: Path) -> str | None:
         """Copy what Git LFS keeps beside the commits; what is left in the workspace only. Blocking."""
         local = local_repository(repo)
-        return carry_objects(path / ".git", (local and common_dir(local)) or layout.mirror(repo))
+        return copy_lfs_objects(path / ".git", (local and common_dir(local)) or layout.mirror(repo))
 
     def _courier(self, layout: Layout, repo: str) -> Publisher:
         push = self._settings.push == "origin"
         return Publisher(self._git, layout, self._mirror(layout, repo), repo, push=push)
 
-    async def _reason_to_keep(self, layout: Layout, entry: Entry | None, path: Path) -> str | None:
+    async def _reason_to_keep(self, layout: Layout, entry: StoredRecord | None, path: Path) -> str | None:
         if entry is not None and not entry.ready:
             return None  # no agent was ever let into it
         await self._deliver(layout, entry, path)

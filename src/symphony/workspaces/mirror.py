@@ -18,7 +18,7 @@ import anyio
 from anyio import to_thread
 
 from symphony.domain import Blame, Category, branch_name, is_full, make_room
-from symphony.workspaces.directories import read_entries, write_entry
+from symphony.workspaces.directories import read_records, write_record
 from symphony.workspaces.files import drop, is_directory, write_atomic
 from symphony.workspaces.git import (
     NETWORK_TIMEOUT_MS,
@@ -33,7 +33,7 @@ from symphony.workspaces.git import (
     without_credentials,
 )
 from symphony.workspaces.layout import Layout
-from symphony.workspaces.model import WorkspaceError, apart
+from symphony.workspaces.model import WorkspaceError, split_login
 
 _TRACKING = "refs/remotes/origin/"
 _DETACHED = "refs/symphony/origin-head"
@@ -44,7 +44,7 @@ _FETCH = ("fetch", "--quiet", "--no-write-fetch-head", "--no-auto-maintenance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advertised:
+class RemoteRefs:
     """What a repository says it has: where its `HEAD` stands, and its branches."""
 
     head_branch: str | None = None
@@ -53,7 +53,7 @@ class Advertised:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class MirrorRefs:
     """What the mirror has of the repository after a refresh; branch and full tag names to object ids."""
 
     head_branch: str | None
@@ -86,7 +86,7 @@ class Mirror:
         self._now_s = now_s
         self._lock = anyio.Lock()
         self._begun_s = float("-inf")
-        self._outcome: Snapshot | WorkspaceError | None = None
+        self._outcome: MirrorRefs | WorkspaceError | None = None
         self.path = layout.mirror(repository)
 
     @property
@@ -94,7 +94,7 @@ class Mirror:
         """The object store that clones borrow."""
         return self.path / "objects"
 
-    async def refresh(self) -> Snapshot:
+    async def refresh(self) -> MirrorRefs:
         """Bring the mirror up to date, at most once per burst and one at a time, other processes included.
 
         Raises:
@@ -109,7 +109,7 @@ class Mirror:
             raise WorkspaceError(self._outcome.failure) from self._outcome
         return self._outcome
 
-    async def look(self) -> Advertised:
+    async def look(self) -> RemoteRefs:
         """What the repository offers, asked without a mirror: can it be reached, has it a commit?
 
         Raises:
@@ -128,9 +128,9 @@ class Mirror:
             )
         except (GitError, OSError) as error:
             raise self.unreadable(error) from error
-        return self._not_empty(parse_advertised(answer))
+        return self._not_empty(parse_ls_remote(answer))
 
-    async def remembered(self) -> Advertised | None:
+    async def remembered(self) -> RemoteRefs | None:
         """What the repository had at the last refresh, read off the mirror; null where there is none yet."""
         if not await to_thread.run_sync(is_directory, self.path):
             return None
@@ -140,9 +140,9 @@ class Mirror:
             for name, commit in refs.items()
             if name.startswith(_TRACKING)
         }
-        return Advertised(head=refs.get(_DETACHED), branches=branches)
+        return RemoteRefs(head=refs.get(_DETACHED), branches=branches)
 
-    async def _refresh(self) -> Snapshot | WorkspaceError:
+    async def _refresh(self) -> MirrorRefs | WorkspaceError:
         try:
             async with locked(self.path.with_suffix(".lock"), self._lock_wait_s):
                 if not await to_thread.run_sync(is_directory, self.path):
@@ -156,7 +156,7 @@ class Mirror:
         except WorkspaceError as error:
             return error
 
-    async def _create(self) -> Advertised:
+    async def _create(self) -> RemoteRefs:
         """Make the mirror aside and rename it into place, so that a half-made one is never found."""
         half = Path(await to_thread.run_sync(lambda: tempfile.mkdtemp(dir=self._staging)))
         try:
@@ -189,7 +189,7 @@ class Mirror:
             f"\tfetch = +refs/heads/*:{_TRACKING}*\n"
         )
 
-    async def _update(self, path: Path) -> Advertised:
+    async def _update(self, path: Path) -> RemoteRefs:
         advertised = await self._advertised(path)
         known = await to_thread.run_sync(all_refs, path, "refs/")
         wanted = {f"{_TRACKING}{name}": commit for name, commit in advertised.branches.items()}
@@ -213,7 +213,7 @@ class Mirror:
                     await self._git.trusted("-C", path, "update-ref", f"refs/symphony/gone/{commit}", commit)
                     await self._git.trusted("-C", path, "update-ref", "-d", name)
 
-    async def _advertised(self, path: Path) -> Advertised:
+    async def _advertised(self, path: Path) -> RemoteRefs:
         answer = await self._git.trusted(
             "-C",
             path,
@@ -225,14 +225,14 @@ class Mirror:
             timeout_ms=self._git.network_timeout_ms,
             login=self._git.login,
         )
-        return self._not_empty(parse_advertised(answer))
+        return self._not_empty(parse_ls_remote(answer))
 
-    def _not_empty(self, advertised: Advertised) -> Advertised:
+    def _not_empty(self, advertised: RemoteRefs) -> RemoteRefs:
         if not advertised.branches and advertised.head is None:
             raise self._empty()
         return advertised
 
-    async def _fetch(self, path: Path, advertised: Advertised) -> None:
+    async def _fetch(self, path: Path, advertised: RemoteRefs) -> None:
         refspecs = [f"+refs/heads/*:{_TRACKING}*"]
         if advertised.head is not None:
             refspecs.append(f"+HEAD:{_DETACHED}")
@@ -246,9 +246,9 @@ class Mirror:
             login=self._git.login,
         )
 
-    def _snapshot(self, advertised: Advertised) -> Snapshot:
+    def _snapshot(self, advertised: RemoteRefs) -> MirrorRefs:
         refs = all_refs(self.path, "refs/")
-        return Snapshot(
+        return MirrorRefs(
             head_branch=advertised.head_branch,
             head=None if advertised.head is None else refs.get(_DETACHED),
             branches={
@@ -288,7 +288,9 @@ class Mirror:
         )
 
 
-def base_of(offer: Advertised | Snapshot, base_branch: str | None, repository: str) -> tuple[str | None, str]:
+def base_of(
+    offer: RemoteRefs | MirrorRefs, base_branch: str | None, repository: str
+) -> tuple[str | None, str]:
     """The base branch's name (null for a detached `HEAD`) and commit.
 
     Raises:
@@ -306,7 +308,7 @@ def base_of(offer: Advertised | Snapshot, base_branch: str | None, repository: s
     return name, commit
 
 
-def parse_advertised(answer: bytes) -> Advertised:
+def parse_ls_remote(answer: bytes) -> RemoteRefs:
     """What `git ls-remote --symref` printed for `HEAD` and the branches."""
     head_branch, head, branches = None, None, {}
     for line in answer.decode("utf-8", "surrogateescape").splitlines():
@@ -317,7 +319,7 @@ def parse_advertised(answer: bytes) -> Advertised:
             head = left
         elif name.startswith("refs/heads/"):
             branches[name.removeprefix("refs/heads/")] = left
-    return Advertised(head_branch=head_branch, head=head, branches=branches)
+    return RemoteRefs(head_branch=head_branch, head=head, branches=branches)
 
 
 def without_logins(layout: Layout) -> None:
@@ -332,7 +334,7 @@ def without_logins(layout: Layout) -> None:
         text = config.read_text(encoding="utf-8", errors="surrogateescape")
         found = _ADDRESS.search(text)
         written = "" if found is None else re.sub(r"\\(.)", r"\1", found[1])
-        address, _ = apart(written)
+        address, _ = split_login(written)
         if found is None or address == written:
             continue
         cleaned = f"{text[: found.start(1)]}{config_value(address)[1:-1]}{text[found.end(1) :]}"
@@ -340,9 +342,9 @@ def without_logins(layout: Layout) -> None:
         if not is_directory(layout.mirror(address)):
             path.rename(layout.mirror(address))
             path.symlink_to(layout.mirror(address).name)
-    for entry in read_entries(layout):
-        if entry.repo is not None and apart(entry.repo)[0] != entry.repo:
-            write_entry(layout, replace(entry, repo=apart(entry.repo)[0]))
+    for entry in read_records(layout):
+        if entry.repo is not None and split_login(entry.repo)[0] != entry.repo:
+            write_record(layout, replace(entry, repo=split_login(entry.repo)[0]))
 
 
 # Populating a new workspace from the mirror (WS14): borrowed objects, one branch, in place only when whole.
@@ -424,7 +426,7 @@ class Checkout:
                 await to_thread.run_sync(drop, half)
         return origin
 
-    async def _origin(self, snapshot: Snapshot, branch: str, base: str) -> Origin:
+    async def _origin(self, snapshot: MirrorRefs, branch: str, base: str) -> Origin:
         """Begin at the base, or go on where this branch was delivered before."""
         delivered = await to_thread.run_sync(read_ref, self._mirror.path, f"refs/heads/{branch}")
         there = snapshot.branches.get(branch)
@@ -472,7 +474,7 @@ class Checkout:
         )
 
     def _write_clone(
-        self, tree: Path, snapshot: Snapshot, base_name: str | None, origin: Origin, config: str
+        self, tree: Path, snapshot: MirrorRefs, base_name: str | None, origin: Origin, config: str
     ) -> None:
         """A git directory that stands on the branch, with an empty index."""
         own = tree / ".git"

@@ -183,7 +183,7 @@ def invalid_cwd(path: Path, reason: str) -> WorkspaceError:
     )
 
 
-def vanished(path: Path) -> Failure:
+def vanished_failure(path: Path) -> Failure:
     """Why a run failed during which somebody took its workspace away."""
     return Failure(
         category=Category.WORKSPACE_VANISHED,
@@ -246,7 +246,7 @@ class Login:
             yield self.user
 
 
-def apart(address: str) -> tuple[str, Login | None]:
+def split_login(address: str) -> tuple[str, Login | None]:
     """The address without a login, and the login; an address of ssh keeps its user.
 
     A login that git's protocol for credentials cannot express (with a line break) is left out.

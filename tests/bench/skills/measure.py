@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from symphony.skills import SkillOptions, forget, load
+from symphony.skills import SkillOptions, clear_cache, load
 
 PER_ROOT = 2_000
 WORDS = re.findall(
@@ -117,7 +117,7 @@ def common_way(shelf: Shelf, loader: Any = yaml.SafeLoader) -> list[Any]:
 
 def uncached(shelf: Shelf) -> Any:
     """A load that remembers nothing of those before it."""
-    forget()
+    clear_cache()
     return load(shelf.workspace, shelf.options)
 
 

@@ -19,7 +19,15 @@ from symphony.agents.codex.session import CodexSession
 from symphony.agents.events import ContextCompacted, TurnEnded, TurnStatus
 from symphony.daemon.session_skills import SessionTools
 from symphony.domain import Issue, ToolResult
-from symphony.skills import ActivationMode, Native, Offer, SkillOptions, load, render, settle
+from symphony.skills import (
+    ActivationMode,
+    AvailableSkills,
+    NativeListing,
+    SkillOptions,
+    dedupe_native,
+    load,
+    render,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -93,19 +101,19 @@ async def session(
 
 async def _skills(
     bench: RealBench, options: SkillOptions, ask: ListAgentSkills | None
-) -> tuple[str | None, Native, Offer | None]:
+) -> tuple[str | None, NativeListing, AvailableSkills | None]:
     """As a run settles it; without `ask` both lists are left as they are."""
     roots = skill_roots(bench.environ)
     places = [*(bench.workspace / one for one in roots.workspace), *roots.host]
     found = await to_thread.run_sync(load, bench.workspace, options)
-    plan = Native()
+    plan = NativeListing()
     if ask is not None:
-        plan = await to_thread.run_sync(settle, found, bench.workspace, places)
+        plan = await to_thread.run_sync(dedupe_native, found, bench.workspace, places)
         listed = await ask()
         assert listed is not None, "Codex says what it lists"
-        plan = plan.told(listed)
+        plan = plan.confirmed(listed)
     block = render(found, options, native=plan.duplicates)
-    return block.text, plan, Offer.of(found, block, workspace=bench.workspace, options=options)
+    return block.text, plan, AvailableSkills.of(found, block, workspace=bench.workspace, options=options)
 
 
 def texts(node: object) -> list[str]:

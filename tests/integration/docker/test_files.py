@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from symphony.config import called_like_a_secret
+from symphony.config import is_secret_variable
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "docker"
@@ -112,7 +112,7 @@ def test_services_share_no_state_and_take_secrets_as_files() -> None:
         for variable, path in service["environment"].items():
             name = variable.removesuffix("_FILE")
             assert name != variable, f"{variable} would hold a secret itself"
-            assert called_like_a_secret(name)
+            assert is_secret_variable(name)
             assert path.removeprefix("/run/secrets/") in service["secrets"]
         assert set(service["secrets"]) <= compose["secrets"].keys()
         volumes += [volume.split(":")[0] for volume in service["volumes"] if ":/var/lib/symphony" in volume]

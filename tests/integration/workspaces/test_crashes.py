@@ -10,7 +10,7 @@ import pytest
 from symphony.config import HooksSettings, WorkspaceSettings
 from symphony.domain import Category, FaultPoint, Issue
 from symphony.processes.local import LocalHost
-from symphony.workspaces import WorkspaceError, WorkspaceManager, directories, reason_to_stay
+from symphony.workspaces import WorkspaceError, WorkspaceManager, directories, reason_to_keep
 from symphony.workspaces import manager as under_test
 
 pytestmark = pytest.mark.asyncio
@@ -83,7 +83,7 @@ async def test_a_half_removed_workspace_is_removed_to_the_end_or_made_anew(
     manager = make_manager(repo=str(repo), fault=dies_at(FaultPoint.MOVED_ASIDE))
     for name in ("MT-1", "MT-2"):
         await manager.prepare(issue(name), None)
-        (record,) = [one for one in await manager.recorded() if one.identifier == name]
+        (record,) = [one for one in await manager.records() if one.identifier == name]
         with unkempt(monkeypatch):
             await manager.remove(record)
     left = found(root)
@@ -91,7 +91,7 @@ async def test_a_half_removed_workspace_is_removed_to_the_end_or_made_anew(
 
     successor = make_manager(repo=str(repo))
     await successor.check_root()
-    first, _ = await successor.recorded()
+    first, _ = await successor.records()
     assert not (await successor.remove(first)).removed
     made = await successor.prepare(issue("MT-2"), None)
 
@@ -139,7 +139,7 @@ async def test_the_workspace_of_another_user_is_refused_and_kept(
 ) -> None:
     manager = make_manager(repo=str(repo))
     made = await manager.prepare(issue("MT-1"), None)
-    (record,) = await manager.recorded()
+    (record,) = await manager.records()
     path = root / ".symphony" / "records" / "MT-1.json"
     text = path.read_text()
     uid = os.geteuid()
@@ -153,7 +153,7 @@ async def test_the_workspace_of_another_user_is_refused_and_kept(
     with pytest.raises(WorkspaceError) as caught:
         await manager.prepare(issue("MT-1"), 1)
     kept = await manager.remove(record)
-    foreseen = await reason_to_stay(
+    foreseen = await reason_to_keep(
         record.path,
         host=LocalHost(),
         settings=WorkspaceSettings(root=made.path.parent),

@@ -338,28 +338,28 @@ async def test_the_mark_changes_with_commits_and_with_the_tree_and_with_nothing_
 ) -> None:
     manager = make_manager(repo=str(repo))
     made = await manager.prepare(issue("MT-1"), None)
-    start = await manager.mark(made)
+    start = await manager.progress(made)
     git(made.path, "status")
     (made.path / "ignored").mkdir()
     (made.path / "ignored" / "junk").write_text("junk\n")
-    assert await manager.mark(made) == start
+    assert await manager.progress(made) == start
     assert start.head == made.base_commit
 
     (made.path / "README.md").write_text("HELLO\n")
-    edited = await manager.mark(made)
+    edited = await manager.progress(made)
     assert (edited.head, edited.tree == start.tree) == (start.head, False)
 
     (made.path / "README.md").write_text("hello again\n")
-    assert (await manager.mark(made)).tree != edited.tree
+    assert (await manager.progress(made)).tree != edited.tree
 
     (made.path / "new.txt").write_text("1\n")
-    untracked = await manager.mark(made)
+    untracked = await manager.progress(made)
     (made.path / "new.txt").write_text("12\n")
-    assert (await manager.mark(made)).tree != untracked.tree
+    assert (await manager.progress(made)).tree != untracked.tree
 
     git(made.path, "add", "-A")
     git(made.path, "commit", "-qm", "all")
-    committed = await manager.mark(made)
+    committed = await manager.progress(made)
     assert committed.head != start.head
     assert committed.tree == start.tree
 
@@ -373,11 +373,11 @@ async def test_the_mark_sees_into_an_untracked_repository(
     (made.path / "nested" / "file").write_text("1\n")
     git(made.path / "nested", "add", "-A")
     git(made.path / "nested", "commit", "-qm", "inner")
-    before = await manager.mark(made)
+    before = await manager.progress(made)
 
     (made.path / "nested" / "file").write_text("two\n")
 
-    assert (await manager.mark(made)).tree != before.tree
+    assert (await manager.progress(made)).tree != before.tree
 
 
 async def test_where_git_cannot_tell_the_mark_comes_from_the_files(
@@ -386,11 +386,11 @@ async def test_where_git_cannot_tell_the_mark_comes_from_the_files(
     manager = make_manager(repo=str(repo))
     made = await manager.prepare(issue("MT-1"), None)
     (made.path / ".git" / "index").write_bytes(b"garbage")
-    before = await manager.mark(made)
+    before = await manager.progress(made)
 
-    assert await manager.mark(made) == before
+    assert await manager.progress(made) == before
     (made.path / "new.txt").write_text("1\n")
-    assert (await manager.mark(made)).tree != before.tree
+    assert (await manager.progress(made)).tree != before.tree
 
 
 async def test_without_a_repository_setting_there_is_nothing_to_deliver_but_a_mark(
@@ -398,10 +398,10 @@ async def test_without_a_repository_setting_there_is_nothing_to_deliver_but_a_ma
 ) -> None:
     manager = make_manager()
     made: Workspace = await manager.prepare(issue("MT-1"), None)
-    before = await manager.mark(made)
+    before = await manager.progress(made)
 
     assert (made.branch, made.base_commit, before.head) == (None, None, None)
     assert await manager.deliver(made) == Delivery(branch=None, head=None)
     (made.path / "deep").mkdir()
     (made.path / "deep" / "file").write_text("1\n")
-    assert (await manager.mark(made)).tree != before.tree
+    assert (await manager.progress(made)).tree != before.tree

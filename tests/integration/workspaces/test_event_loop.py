@@ -43,10 +43,10 @@ async def test_the_life_of_a_workspace_never_blocks_the_event_loop(
     await manager.verify(made)
     await manager.before_run(made, issue("MT-1"), 1)
     await manager.after_run(made, issue("MT-1"), 1)
-    await manager.mark(made)
+    await manager.progress(made)
 
     assert (await manager.deliver(made)).delivered
-    assert (await manager.remove((await manager.recorded())[0])).removed
+    assert (await manager.remove((await manager.records())[0])).removed
 
 
 @pytest.mark.usefixtures("strict_loop")

@@ -59,7 +59,7 @@ def _write(path: Path, text: str) -> None:
 
 
 async def _seen(manager: WorkspaceManager, *paths: str, identifier: str = "MT-1") -> dict[str, str]:
-    async with manager.foresee(identifier, paths or SKILLS) as foresight:
+    async with manager.preview(identifier, paths or SKILLS) as foresight:
         assert foresight.tree is not None, foresight.note
         return await to_thread.run_sync(_tree, foresight.tree)
 
@@ -68,7 +68,7 @@ async def test_what_a_workspace_would_hold_is_told_before_it_is_made(
     make_manager: Make, git: Git, repo: Path, root: Path, temp: Path
 ) -> None:
     _commit(git, repo, {".symphony/skills/a/SKILL.md": "A", "elsewhere/SKILL.md": "no"})
-    async with make_manager(repo=str(repo)).foresee("MT-1", SKILLS) as foresight:
+    async with make_manager(repo=str(repo)).preview("MT-1", SKILLS) as foresight:
         assert (foresight.path, foresight.exists, foresight.note) == (root / "MT-1", False, None)
         assert foresight.tree is not None
         assert _tree(foresight.tree) == {".symphony/skills/a/SKILL.md": "A"}
@@ -83,7 +83,7 @@ async def test_a_workspace_that_is_there_is_looked_at_itself(
     manager = make_manager(repo=str(repo))
     made = await manager.prepare(issue("MT-1"), None)
     _write(made.path / "edited", "by the agent")
-    async with manager.foresee("MT-1", SKILLS) as foresight:
+    async with manager.preview("MT-1", SKILLS) as foresight:
         assert (foresight.path, foresight.exists, foresight.tree) == (made.path, True, made.path)
     assert _names(temp) == []
 
@@ -147,7 +147,7 @@ async def test_the_base_branch_and_a_delivered_branch_are_followed_as_by_a_check
     made = await manager.prepare(issue("MT-1"), None)
     _commit(git, made.path, {".symphony/skills/a/SKILL.md": "work"})
     assert (await manager.deliver(made)).delivered
-    (record,) = await manager.recorded()
+    (record,) = await manager.records()
     assert (await manager.remove(record)).removed
     assert await _seen(manager) == {".symphony/skills/a/SKILL.md": "work"}
     assert await _seen(manager, identifier="MT-2") == {".symphony/skills/a/SKILL.md": "next"}
@@ -165,7 +165,7 @@ async def test_of_a_remote_the_mirror_is_asked_and_nothing_fetched(
 ) -> None:
     _commit(git, repo, {".symphony/skills/a/SKILL.md": "old"})
     manager = make_manager(repo=repo.as_uri())
-    async with manager.foresee("MT-1", SKILLS) as foresight:
+    async with manager.preview("MT-1", SKILLS) as foresight:
         assert foresight.tree is None
         assert foresight.note is not None
         assert "never fetched" in foresight.note
@@ -178,7 +178,7 @@ async def test_of_a_remote_the_mirror_is_asked_and_nothing_fetched(
 
 
 async def test_what_hooks_will_fill_is_not_known_before(make_manager: Make, root: Path) -> None:
-    async with make_manager().foresee("MT-1", SKILLS) as foresight:
+    async with make_manager().preview("MT-1", SKILLS) as foresight:
         assert (foresight.tree, foresight.note) == (None, export.NOT_POPULATED)
     assert _names(root) is None
 
@@ -205,7 +205,7 @@ async def test_too_much_is_left_unseen_with_a_word(
 ) -> None:
     _commit(git, repo, {".symphony/skills/a/SKILL.md": "A", ".symphony/skills/b/SKILL.md": "B"})
     monkeypatch.setattr(export, limit, 1)
-    async with make_manager(repo=str(repo)).foresee("MT-1", SKILLS) as foresight:
+    async with make_manager(repo=str(repo)).preview("MT-1", SKILLS) as foresight:
         assert foresight.tree is None
         assert foresight.note is not None
         assert "too many or too large" in foresight.note

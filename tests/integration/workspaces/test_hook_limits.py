@@ -40,7 +40,7 @@ async def _use(manager: WorkspaceManager, issue: Issue, hook: str) -> Removal | 
         case "after_run":
             await manager.after_run(made, issue, None)
         case "before_remove":
-            (record,) = await manager.recorded()
+            (record,) = await manager.records()
             return await manager.remove(record)
     return None
 

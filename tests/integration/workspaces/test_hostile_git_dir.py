@@ -75,10 +75,10 @@ async def _everything(manager: WorkspaceManager, issue: Issue, made: Workspace) 
     """All that a daemon ever does to a workspace that an agent has been in."""
     await manager.prepare(issue, 1)
     await manager.verify(made)
-    await manager.mark(made)
+    await manager.progress(made)
     delivery = await manager.deliver(made)
-    await manager.mark(made)
-    record = (await manager.recorded())[0]
+    await manager.progress(made)
+    record = (await manager.records())[0]
     return delivery, await manager.remove(record)
 
 

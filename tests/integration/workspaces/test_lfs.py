@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from symphony.domain import Issue
-from symphony.workspaces import WorkspaceManager, WorkspaceRecord, carry_objects
+from symphony.workspaces import WorkspaceManager, WorkspaceRecord, copy_lfs_objects
 
 GitCommand = Callable[..., str]
 
@@ -27,14 +27,14 @@ def held(git_dir: Path) -> set[bytes]:
 
 def test_objects_are_copied_once_and_are_what_they_are_called(tmp_path: Path) -> None:
     own, store = tmp_path / "own", tmp_path / "store"
-    assert carry_objects(own, store) is None
+    assert copy_lfs_objects(own, store) is None
     assert not store.exists(), "where nothing is kept in LFS nothing is made"
     one = put(own, b"one")
     put(own, b"two")
-    assert carry_objects(own, store) is None
+    assert copy_lfs_objects(own, store) is None
     assert held(store) == {b"one", b"two"}
     one.write_bytes(b"changed afterwards")
-    assert carry_objects(own, store) is None, "it is there already"
+    assert copy_lfs_objects(own, store) is None, "it is there already"
     assert held(store) == {b"one", b"two"}
 
 
@@ -43,7 +43,7 @@ def test_what_is_not_what_it_is_called_stays_behind_and_is_told(tmp_path: Path) 
     put(own, b"something else", name="a" * 64)
     put(own, b"fine")
     put(own, b"no object", name="README")
-    left = carry_objects(own, store)
+    left = copy_lfs_objects(own, store)
     assert left is not None
     assert held(store) == {b"fine"}
 
@@ -61,7 +61,7 @@ def test_no_link_is_followed(tmp_path: Path, link: str) -> None:
         place = own / link.replace("aa", secret.name[:2])
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(outside / link.replace("aa", secret.name[:2]))
-    carry_objects(own, store)
+    copy_lfs_objects(own, store)
     assert not store.exists()
 
 

@@ -29,7 +29,7 @@ MakeIssue = Callable[[str], Issue]
 
 
 async def _only(manager: WorkspaceManager) -> WorkspaceRecord:
-    (record,) = await manager.recorded()
+    (record,) = await manager.records()
     return record
 
 
@@ -237,7 +237,7 @@ class TestHooks:
         assert caught.value.failure.category is Category.WORKSPACE_HOOK_FAILED
         assert caught.value.failure.message == "hook after_create ended with status 3: too bad"
         assert not (root / "MT-1").exists()
-        assert await manager.recorded() == ()
+        assert await manager.records() == ()
         (tmp_path / "fixed").touch()
         assert (await manager.prepare(issue("MT-1"), 1)).created_now
         assert (tmp_path / "runs").read_text() == "x\nx\n"
@@ -288,7 +288,7 @@ class TestHooks:
             group.cancel_scope.cancel()
 
         assert not (root / "MT-1").exists()
-        assert await manager.recorded() == ()
+        assert await manager.records() == ()
 
     @pytest.mark.conformance("K-6")
     async def test_before_run_runs_each_time_and_its_failure_is_fatal(
@@ -424,7 +424,7 @@ class TestRemoval:
 
         assert not made.path.exists()
         assert git(repo, "log", "-1", "--format=%s", "symphony/MT-1") == "work"
-        assert await manager.recorded() == ()
+        assert await manager.records() == ()
         assert list((root / ".symphony" / "trash").iterdir()) == []
 
     async def test_ignored_files_do_not_keep_a_workspace(
@@ -460,7 +460,7 @@ class TestRemoval:
 
         assert removal == Removal(removed=False, kept_reason="1 uncommitted or untracked file(s)")
         assert made.path.exists()
-        assert len(await manager.recorded()) == 1
+        assert len(await manager.records()) == 1
 
     async def test_uncommitted_work_goes_where_the_operator_does_not_keep_it(
         self, make_manager: Make, repo: Path, issue: MakeIssue, git: Git
@@ -600,7 +600,7 @@ class TestRemoval:
         assert not made.path.exists()
         assert other.path.exists()
         assert git(repo, "log", "-1", "--format=%s", "symphony/MT-1") == "work"
-        assert await before.recorded() == ()
+        assert await before.records() == ()
 
     @pytest.mark.conformance("K-4", "K-10")
     async def test_a_record_that_points_out_of_its_root_is_refused(
@@ -656,7 +656,7 @@ class TestHookPopulated:
         (made.path / "README.md").write_text("edited\n")
 
         assert not (await manager.remove(await _only(manager))).removed
-        assert (await manager.mark(made)).head is not None
+        assert (await manager.progress(made)).head is not None
 
     async def test_a_linked_work_tree_is_kept(self, make_manager: Make, repo: Path, issue: MakeIssue) -> None:
         script = f'git -C {repo} worktree add -q -f "$PWD" -b topic'
@@ -688,7 +688,7 @@ class TestRecords:
             (root / ".symphony" / "records" / f"{name}.json").write_text(content, encoding="latin-1")
 
         with capture_logs() as logs:
-            records = await manager.recorded()
+            records = await manager.records()
 
         assert [record.key for record in records] == ["MT-1"]
         assert [line["event"] for line in logs] == ["workspace_record_skipped"] * 8

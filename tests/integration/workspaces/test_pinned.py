@@ -248,7 +248,7 @@ async def test_the_look_ahead_names_the_place_and_makes_nothing(
 ) -> None:
     commit = _commit(git, repo, {FILE: "A"})
     manager = make_manager(repo=str(repo))
-    async with manager.foresee("MT-1", PATHS, base=True) as seen:
+    async with manager.preview("MT-1", PATHS, base=True) as seen:
         assert (seen.commit, seen.exists, seen.note) == (commit, False, None)
         assert seen.tree is not None
         assert _texts(seen.tree) == {FILE: "A"}
@@ -260,7 +260,7 @@ async def test_the_look_ahead_says_when_nothing_was_fetched(
     make_manager: Make, root: Path, tmp_path: Path
 ) -> None:
     manager = make_manager(repo=f"file://{tmp_path}/nowhere")
-    async with manager.foresee("MT-1", PATHS, base=True) as seen:
+    async with manager.preview("MT-1", PATHS, base=True) as seen:
         assert (seen.tree, seen.commit) == (None, None)
         assert seen.note
     assert seen.path == root / "MT-1"
@@ -271,6 +271,6 @@ async def test_the_head_of_a_workspace_is_where_it_stands_now(
 ) -> None:
     manager = make_manager(repo=str(repo))
     workspace = await manager.prepare(issue("MT-1"), None)
-    assert await anyio.to_thread.run_sync(manager.head, workspace) == git(repo, "rev-parse", "HEAD")
+    assert await anyio.to_thread.run_sync(manager.head_commit, workspace) == git(repo, "rev-parse", "HEAD")
     head = _commit(git, workspace.path, {FILE: "A"})
-    assert await anyio.to_thread.run_sync(manager.head, workspace) == head
+    assert await anyio.to_thread.run_sync(manager.head_commit, workspace) == head

@@ -184,7 +184,7 @@ async def test_an_unreachable_repository_leaves_nothing_behind_and_may_be_retrie
     assert str(repo) in failure.message
     assert failure.hint is not None
     assert not (root / "MT-1").exists()
-    assert await manager.recorded() == ()
+    assert await manager.records() == ()
     shutil.move(tmp_path / "away", repo)
     assert (await make_manager(repo=str(repo)).prepare(issue("MT-1"), 1)).created_now
 
@@ -376,7 +376,7 @@ async def test_a_cancelled_creation_leaves_nothing_behind(
 
     assert scope.cancelled_caught
     assert not (root / "MT-1").exists()
-    assert await manager.recorded() == ()
+    assert await manager.records() == ()
 
 
 @pytest.mark.parametrize("identifier", [".lock", "a..b", "x.lock", "-dash", "Ünïcödé/1", "k" * 255])

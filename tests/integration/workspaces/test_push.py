@@ -113,7 +113,7 @@ async def test_a_missing_remote_is_told_and_a_later_push_needs_no_workspace(
     assert "no remote" in failure.message
     assert "git remote add origin" in (failure.hint or "")
     head = git(repo, "rev-parse", "symphony/MT-1")
-    (record,) = await manager.recorded()
+    (record,) = await manager.records()
     assert (await manager.remove(record)).removed
     assert await manager.push("symphony/MT-1") == failure
 

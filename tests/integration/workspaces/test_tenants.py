@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from symphony.config import HooksSettings, WorkspaceSettings
 from symphony.domain import Blame, Category, Issue, SymphonyError
 from symphony.processes.local import LocalHost
-from symphony.workspaces import Entry, Layout, WorkspaceManager, common_dir, read_entry, write_entry
+from symphony.workspaces import Layout, StoredRecord, WorkspaceManager, common_dir, read_record, write_record
 
 pytestmark = pytest.mark.anyio
 
@@ -67,7 +67,7 @@ async def test_the_second_tenant_of_a_repository_is_refused_however_it_is_writte
     await tenant("a", repo=str(repo)).check_root()
     for address in (str(repo), str(repo / ".git"), f"{repo}/", f"file://{repo}"):
         second = tenant("b", repo=address)
-        for look in (second.look_at_root, second.check_root):
+        for look in (second.inspect_root, second.check_root):
             with pytest.raises(SymphonyError, match=r"/a/WORKFLOW\.md") as error:
                 await look()
             assert refused(error) is Category.WORKSPACE_ROOT_TAKEN
@@ -103,7 +103,7 @@ async def test_who_is_gone_is_replaced_and_the_work_is_gone_on_with(
     (made.path / "half").touch()
     (tmp_path / "a" / "WORKFLOW.md").unlink()
     second = tenant("b", repo=str(repo))
-    await second.look_at_root()
+    await second.inspect_root()
     with capture_logs() as log:
         await second.check_root()
         again = await second.prepare(issue("SYM-1"), None)
@@ -123,7 +123,7 @@ async def test_a_damaged_tenant_file_is_one_clear_refusal_and_stays(
     (file,) = Layout(root).tenant_files.iterdir()
     file.write_text(content)
     second = tenant("b")
-    for look in (second.look_at_root, second.check_root):
+    for look in (second.inspect_root, second.check_root):
         with pytest.raises(SymphonyError, match=str(file)) as error:
             await look()
         assert refused(error) is Category.WORKSPACE_ROOT_TAKEN
@@ -140,10 +140,10 @@ async def test_workspaces_without_a_repository_are_told_apart_too(
     assert one.path.name == "SYM-1"
     assert other.path.name.startswith("SYM-1-")
     assert (await second.prepare(issue("SYM-1"), None)).path == other.path
-    assert [record.path for record in await first.recorded()] == [one.path]
-    assert [record.path for record in await second.recorded()] == [other.path]
+    assert [record.path for record in await first.records()] == [one.path]
+    assert [record.path for record in await second.records()] == [other.path]
     assert (await second.locate("id", "SYM-1")).path == other.path
-    (theirs,) = await first.recorded()
+    (theirs,) = await first.records()
     kept = await second.remove(theirs)
     assert (kept.removed, str(one.path.parent) not in str(kept.kept_reason)) == (False, True)
     assert one.path.exists()
@@ -158,7 +158,7 @@ async def test_a_workspace_of_nobody_belongs_to_whoever_finds_it_first(
     issue: MakeIssue,
 ) -> None:
     old = await make_manager(repo=str(repo)).prepare(issue("SYM-1"), None)
-    assert await tenant("c").recorded() == (), "one of another repo is not ours"
+    assert await tenant("c").records() == (), "one of another repo is not ours"
     found = await tenant("a", repo=str(repo)).prepare(issue("SYM-1"), None)
     assert (found.path, found.created_now) == (old.path, False)
     other = await tenant("c").prepare(issue("SYM-1"), None)
@@ -175,7 +175,7 @@ async def test_the_branch_of_an_issue_belongs_to_one_of_the_checkouts_that_share
     assert other.branch == f"symphony/{other.key}" != one.branch
     # Claims outlast workspaces: the second goes on with its own branch, whoever came first then.
     for manager in (first, second):
-        for record in await manager.recorded():
+        for record in await manager.records():
             assert (await manager.remove(record)).removed
     assert (await second.prepare(issue("SYM-1"), None)).branch == other.branch
     assert (await first.prepare(issue("SYM-1"), None)).branch == one.branch
@@ -235,7 +235,7 @@ async def test_a_root_of_somebody_else_is_said_to_be_theirs(
     tenant: Callable[..., WorkspaceManager], taken_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4_242_424)
-    for look in (tenant("a").look_at_root, tenant("a").check_root):
+    for look in (tenant("a").inspect_root, tenant("a").check_root):
         with pytest.raises(SymphonyError, match=f"{taken_root} belongs to ") as error:
             await look()
         failure = error.value.failure
@@ -248,7 +248,7 @@ async def test_a_root_that_cannot_be_written_is_seen_without_writing(
     tenant: Callable[..., WorkspaceManager], closed_root: Path
 ) -> None:
     with pytest.raises(SymphonyError, match=f"{closed_root} cannot be written"):
-        await tenant("a").look_at_root()
+        await tenant("a").inspect_root()
 
 
 def test_a_worktree_and_its_repository_have_one_git_directory(
@@ -275,13 +275,13 @@ def test_of_two_records_of_one_key_the_first_stays(
     if not links:
         monkeypatch.setattr(Path, "hardlink_to", no_links)
     layout = Layout(made_root)
-    first = Entry(issue_id="1", identifier="SYM-1", key="SYM-1", ready=False, tenant="/a/WORKFLOW.md")
+    first = StoredRecord(issue_id="1", identifier="SYM-1", key="SYM-1", ready=False, tenant="/a/WORKFLOW.md")
     second = replace(first, tenant="/b/WORKFLOW.md")
-    write_entry(layout, first, new=True)
+    write_record(layout, first, new=True)
     with pytest.raises(FileExistsError):
-        write_entry(layout, second, new=True)
-    assert read_entry(layout, "SYM-1") == first
+        write_record(layout, second, new=True)
+    assert read_record(layout, "SYM-1") == first
     layout.record("SYM-1").write_text("{")
-    write_entry(layout, second, new=True)
-    assert read_entry(layout, "SYM-1") == second, "one that is damaged is in nobody's way"
+    write_record(layout, second, new=True)
+    assert read_record(layout, "SYM-1") == second, "one that is damaged is in nobody's way"
     assert [path.name for path in layout.records.iterdir()] == ["SYM-1.json"]

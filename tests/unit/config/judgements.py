@@ -249,7 +249,7 @@ def facts(text: str, environment: Mapping[str, str]) -> dict[str, Any]:
     return {
         "accepted": judged.workflow is not None,
         "values": _values(judged.sections),
-        "remains": sorted(judged.remains),
+        "remains": sorted(judged.partial_sections),
         "failures": sorted(_told(one.category, one) for one in judged.failures),
         "warnings": sorted(_told(one.code, one) for one in judged.warnings),
         "sections": sorted(judged.sections),

@@ -12,10 +12,10 @@ from symphony.config import (
     ClaudeSettings,
     CodexSettings,
     WarningCode,
-    asked_for,
+    agent_key_location,
     config_failure,
     keys_of,
-    place_of,
+    requested_agents,
 )
 from symphony.domain import Category, SymphonyError
 
@@ -51,7 +51,7 @@ def test_every_agent_that_an_issue_may_be_given_to_is_in_use_once(parse: "Parse"
         agent_kinds=AGENT_SECTIONS,
     )
 
-    assert asked_for(workflow.settings.agent) == ("codex", "a", "b")
+    assert requested_agents(workflow.settings.agent) == ("codex", "a", "b")
     assert [type(agent.settings) for agent in workflow.agents.values()] == [
         CodexSettings,
         ClaudeSettings,
@@ -148,7 +148,7 @@ def test_a_key_of_an_agent_is_placed_where_it_stands(parse: "Parse") -> None:
     agents = workflow.agents
 
     def line(name: str, key: str) -> int:
-        return workflow.places.line(place_of(agents[name], key, workflow.places))
+        return workflow.source_map.line(agent_key_location(agents[name], key, workflow.source_map))
 
     assert line("a", "command") == 4  # inherited from the section of its kind
     assert line("b", "command") == 10

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from symphony.config import AGENT_SECTIONS, Settings, WorkflowFile, judge_workflow, read_workflow_file
+from symphony.config import AGENT_SECTIONS, Settings, WorkflowFile, read_workflow_file, validate_workflow
 from symphony.daemon.admission import judge
 from symphony.domain import Issue
 from symphony.trackers.registry import TRACKERS
@@ -34,7 +34,7 @@ def read(name: str) -> WorkflowFile:
 
 
 def settings(name: str) -> Settings:
-    judgement = judge_workflow(
+    judgement = validate_workflow(
         read(name), environment=ENVIRONMENT, tracker_kinds=TRACKERS.names, agent_kinds=AGENT_SECTIONS
     )
     assert judgement.failures == ()
@@ -111,7 +111,7 @@ def test_their_prompts_render() -> None:
     issue = Issue(
         id="1", identifier="PAY-1", title="Refunds", state="To Do", dispatchable=True, labels=("a",)
     )
-    judgement = judge_workflow(
+    judgement = validate_workflow(
         read("linear_flat"), environment=ENVIRONMENT, tracker_kinds=TRACKERS.names, agent_kinds=AGENT_SECTIONS
     )
     assert judgement.workflow is not None

@@ -18,7 +18,7 @@ from symphony.config import (
     WorkflowError,
     WorkflowFile,
     is_secret_key,
-    masked,
+    mask_secrets,
     parse_workflow,
     resolve_secret,
     secret_values,
@@ -61,7 +61,7 @@ def test_secrets_are_equal_by_their_text() -> None:
 
 
 def test_literals_below_a_secret_key_are_masked_and_nothing_else() -> None:
-    found = masked(
+    found = mask_secrets(
         {"api_key": SECRET, "token": "$NAME", "a": {"secrets": [SECRET, 7, None]}, "use_token": True}
     )
     assert found == {

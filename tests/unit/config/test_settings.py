@@ -3,7 +3,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from symphony.config import KEYS, NULL_KEYS
+from symphony.config import KEYS, NULLABLE_KEYS
 from symphony.domain import Blame, Category
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def test_an_omitted_key_has_its_default(parse: "Parse", key: str, default: objec
 def test_a_key_without_a_value_has_its_default(parse: "Parse", key: str, default: object) -> None:
     workflow = parse(_yaml(key, ""))
 
-    off = tuple(key.split(".")) in NULL_KEYS
+    off = tuple(key.split(".")) in NULLABLE_KEYS
     assert _value(workflow.settings, key) == (None if off else default)
     assert workflow.warnings == ()
 

@@ -13,9 +13,9 @@ from symphony.config import (
     WorkflowError,
     answer_section,
     answered_prompt,
-    begun_anew_prompt,
     continuation_prompt,
     interrupted_prompt,
+    restarted_prompt,
 )
 from symphony.daemon.prompts import resumed_prompt
 from symphony.domain import Blocker, Category, Failure, Issue
@@ -387,7 +387,7 @@ def test_a_thread_that_may_know_nothing_is_told_the_task_again() -> None:
     thread = Thread(thread_id="t", begun=False)
     resume = Resume(reason=ResumeReason.INTERRUPTED, thread=thread)
     told = resumed_prompt(resume, "Paint the fence green.")
-    assert told == f"{begun_anew_prompt()}\n\nPaint the fence green."
+    assert told == f"{restarted_prompt()}\n\nPaint the fence green."
     begun = dataclasses.replace(resume, thread=dataclasses.replace(thread, begun=True))
     assert "Paint" not in resumed_prompt(begun, "Paint the fence green.")
 

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from symphony.agents.base import BackendContext
 from symphony.agents.registry import AGENTS, agent_kind, create_backend
-from symphony.config import Judgement, Stamp, WarningCode, WorkflowError, WorkflowFile, WorkflowWarning
+from symphony.config import Stamp, WarningCode, WorkflowError, WorkflowFile, WorkflowReport, WorkflowWarning
 from symphony.daemon.admission import ACKNOWLEDGEMENT, admit, judge
 from symphony.daemon.context import redaction_for
 from symphony.domain import Category
@@ -28,7 +28,7 @@ def file(front: str, body: str = "Do it.\n") -> WorkflowFile:
     return WorkflowFile(path=PATH, data=data, stamp=Stamp(mtime_ns=0, size=len(data), sha256=""))
 
 
-def judged(front: str, *, acknowledged: bool | None = False) -> Judgement:
+def judged(front: str, *, acknowledged: bool | None = False) -> WorkflowReport:
     return judge(file(front), environment={}, acknowledged=acknowledged)
 
 

@@ -13,7 +13,7 @@ from symphony import skills
 from symphony.agents.base import assemble
 from symphony.daemon import skills as runtime_catalog
 from symphony.daemon.skills import RunCatalog, Scanned, load_catalog, settled
-from symphony.skills import Scope, Severity, SkillOptions, SkillSet, anchored
+from symphony.skills import Scope, Severity, SkillOptions, SkillSet, resolve_anchor
 from symphony.testing.scripted_agent.script import path_of
 
 pytestmark = pytest.mark.asyncio
@@ -200,7 +200,7 @@ async def test_every_file_has_an_anchor(
     monkeypatch: pytest.MonkeyPatch, scope: Scope, user_path: str | None, path: str, expected: tuple[str, str]
 ) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
-    anchor, below = anchored(scope, path, Path("/w"), SkillOptions(user_path=user_path))
+    anchor, below = resolve_anchor(scope, path, Path("/w"), SkillOptions(user_path=user_path))
     assert (str(anchor), below) == expected
 
 
@@ -262,7 +262,7 @@ async def test_digests_that_fail_cost_nothing_but_themselves(
         raise RuntimeError("a bug")
 
     add(tmp_path, "greet")
-    monkeypatch.setattr(skills, "digests_of", broken)
+    monkeypatch.setattr(skills, "skill_digests", broken)
     with capture_logs() as logs:
         catalog = await load_catalog(tmp_path, SkillOptions())
     assert catalog.names == ("greet",)
@@ -281,7 +281,7 @@ async def test_digests_that_hang_are_left_behind_at_their_deadline(
         return {}
 
     add(tmp_path, "greet")
-    monkeypatch.setattr(skills, "digests_of", stuck)
+    monkeypatch.setattr(skills, "skill_digests", stuck)
     monkeypatch.setattr(runtime_catalog, "DIGEST_DEADLINE_S", 0.05)
     with anyio.fail_after(20):
         catalog = await load_catalog(tmp_path, SkillOptions())

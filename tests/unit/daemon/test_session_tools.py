@@ -20,7 +20,7 @@ from symphony.daemon.context import RuntimeContext
 from symphony.daemon.session_skills import SessionTools
 from symphony.daemon.skills import missing_tools, session_options, skills_of_run
 from symphony.domain import Issue, ToolResult, ToolSpec
-from symphony.skills import ActivationMode, Offer, SkillOptions, load, render
+from symphony.skills import ActivationMode, AvailableSkills, SkillOptions, load, render
 
 if TYPE_CHECKING:
     from symphony.workspaces import Workspace, WorkspaceManager
@@ -74,7 +74,7 @@ def _made(workspace: Path, names: Iterable[str], options: SkillOptions) -> Sessi
         path.parent.mkdir(parents=True)
         path.write_text(f"---\nname: {name}\ndescription: About {name}.\n---\nBody of {name}.\n")
     found = load(workspace, options)
-    offer = Offer.of(found, render(found, options), workspace=workspace, options=options)
+    offer = AvailableSkills.of(found, render(found, options), workspace=workspace, options=options)
     given: list[str] = []
     tools = SessionTools(ToolTracker(), offer, limiter=CapacityLimiter(2), on_activated=given.append)
     return Session(tools, given)
@@ -231,7 +231,7 @@ class TestADiskThatHangs:
         self, tmp_path: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ours = await session(tmp_path, "a", "b", options=SEARCH)
-        monkeypatch.setattr("symphony.skills.activate.search", lambda *_, **__: gate.wait() and ())
+        monkeypatch.setattr("symphony.skills.activate.search_skills", lambda *_, **__: gate.wait() and ())
         assert "in time" in message(await ours.call("skill_search", query="a"))
 
 
@@ -258,7 +258,7 @@ class Place:
 
     path: Path = Path("/nowhere")
 
-    def head(self, workspace: object) -> str | None:
+    def head_commit(self, workspace: object) -> str | None:
         del workspace
         return None
 

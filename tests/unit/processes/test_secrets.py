@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from symphony.cli.failures import ExitCode, exit_code
-from symphony.config import MAX_BYTES, SecretFileError, called_like_a_secret, names_from_files, read_secrets
+from symphony.config import MAX_BYTES, SecretFileError, is_secret_variable, read_secrets, variables_from_files
 from symphony.domain import Category
 
 
@@ -59,7 +59,7 @@ def test_names_that_hold_a_secret_are_known_by_their_ending() -> None:
     held = {
         name
         for name in ("OPENAI_API_KEY", "GH_TOKEN", "A_PAT", "PATH", "KEYS", "TOKEN")
-        if called_like_a_secret(name)
+        if is_secret_variable(name)
     }
     assert held == {"OPENAI_API_KEY", "GH_TOKEN", "A_PAT"}
 
@@ -180,5 +180,5 @@ def test_what_a_container_runtime_mounted_is_not_told(
 
 def test_the_names_that_came_from_files_can_be_told_later(tmp_path: Path) -> None:
     given = {"A_TOKEN_FILE": str(_file(tmp_path / "key")), "B_TOKEN": "b", "SSL_CERT_FILE": "/c"}
-    assert names_from_files(read_secrets(given).environment) == {"A_TOKEN"}
-    assert names_from_files(given) == frozenset()
+    assert variables_from_files(read_secrets(given).environment) == {"A_TOKEN"}
+    assert variables_from_files(given) == frozenset()

@@ -7,7 +7,7 @@ import pytest
 
 from symphony.cli.documents import SkillDetail
 from symphony.cli.render.skills import detail, detail_lines, visible
-from symphony.skills import SkillOptions, digests_of, load, render
+from symphony.skills import SkillOptions, load, render, skill_digests
 from unit.skills.conftest import Shelf
 
 
@@ -58,7 +58,7 @@ def test_a_skill_of_the_user_is_shown_and_digested_like_any_other(shelf: Shelf, 
     both = shown(shelf.workspace, "both", user_path=str(user))[0]
     assert (both.body, both.shadows) == ("Ours", (f"{user}/both/SKILL.md",))
     options = SkillOptions(user_path=str(user))
-    digests = digests_of(shelf.workspace, load(shelf.workspace, options).skills, options)
+    digests = skill_digests(shelf.workspace, load(shelf.workspace, options).skills, options)
     assert len(set(digests.values())) == 2
     assert mine.sha256 == digests[mine.path]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from symphony.skills import digest, digests
+from symphony.skills import digest, file_digests
 
 NAME = ".symphony/skills/greet/SKILL.md"
 
@@ -19,12 +19,12 @@ def put(workspace: Path, data: bytes, name: str = NAME) -> Path:
 def test_the_digest_is_of_the_whole_file_and_not_of_its_beginning(tmp_path: Path) -> None:
     data = b"---\nname: greet\n---\n" + b"x" * 200_000
     put(tmp_path, data)
-    assert digests(tmp_path, [NAME, NAME]) == {NAME: hashlib.sha256(data).hexdigest()}
+    assert file_digests(tmp_path, [NAME, NAME]) == {NAME: hashlib.sha256(data).hexdigest()}
 
 
 def test_an_empty_file_has_a_digest_and_a_missing_one_has_none(tmp_path: Path) -> None:
     put(tmp_path, b"")
-    found = digests(tmp_path, [NAME, "nowhere/SKILL.md"])
+    found = file_digests(tmp_path, [NAME, "nowhere/SKILL.md"])
     assert found == {NAME: hashlib.sha256(b"").hexdigest()}
 
 
@@ -33,7 +33,7 @@ def test_nothing_outside_of_the_workspace_is_opened(tmp_path: Path, path: str) -
     workspace = tmp_path / "workspace"
     put(workspace, b"inside")
     put(tmp_path, b"secret", "outside")
-    assert digests(workspace, [path]) == {}
+    assert file_digests(workspace, [path]) == {}
 
 
 def test_a_link_is_followed_within_the_workspace_and_not_out_of_it(tmp_path: Path) -> None:
@@ -42,27 +42,27 @@ def test_a_link_is_followed_within_the_workspace_and_not_out_of_it(tmp_path: Pat
     put(workspace, b"inside", "real.md")
     (workspace / "out.md").symlink_to(tmp_path / "outside")
     (workspace / "in.md").symlink_to("real.md")
-    assert digests(workspace, ["out.md", "in.md"]) == {"in.md": hashlib.sha256(b"inside").hexdigest()}
+    assert file_digests(workspace, ["out.md", "in.md"]) == {"in.md": hashlib.sha256(b"inside").hexdigest()}
 
 
 def test_directories_and_pipes_have_no_digest_and_block_nobody(tmp_path: Path) -> None:
     (tmp_path / "directory").mkdir()
     os.mkfifo(tmp_path / "pipe")
-    assert digests(tmp_path, ["directory", "pipe"]) == {}
+    assert file_digests(tmp_path, ["directory", "pipe"]) == {}
 
 
 def test_a_large_file_has_no_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digest, "MAX_FILE_BYTES", 10)
     put(tmp_path, b"x" * 11)
     put(tmp_path, b"x" * 10, "small.md")
-    assert list(digests(tmp_path, [NAME, "small.md"])) == ["small.md"]
+    assert list(file_digests(tmp_path, [NAME, "small.md"])) == ["small.md"]
 
 
 def test_many_files_share_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digest, "MAX_TOTAL_BYTES", 25)
     for name in ("a", "b", "c"):
         put(tmp_path, b"x" * 10, name)
-    assert list(digests(tmp_path, ["a", "b", "c"])) == ["a", "b"]
+    assert list(file_digests(tmp_path, ["a", "b", "c"])) == ["a", "b"]
 
 
 def test_a_file_that_grows_while_it_is_read_has_no_digest(
@@ -77,4 +77,4 @@ def test_a_file_that_grows_while_it_is_read_has_no_digest(
         return read(descriptor, min(size, 4))
 
     monkeypatch.setattr(os, "read", growing)
-    assert digests(tmp_path, ["growing"]) == {}
+    assert file_digests(tmp_path, ["growing"]) == {}

@@ -5,24 +5,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.skills import (
-    Rules,
+    ParseOptions,
     Severity,
     Validation,
     draft,
     is_clean_name,
     is_visible,
-    judge_file,
+    parse_bytes,
     suggested_name,
     with_front_matter,
 )
 
-STRICT = Rules(validation=Validation.STRICT)
+STRICT = ParseOptions(validation=Validation.STRICT)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=200)
 
 
 @given(description=TEXTS.filter(is_visible), when=TEXTS.filter(is_visible))
 def test_any_text_comes_back_as_it_was_and_passes_the_strict_rules(description: str, when: str) -> None:
-    parsed = judge_file(draft("a", description, when).encode(), "a", "a/SKILL.md", STRICT)
+    parsed = parse_bytes(draft("a", description, when).encode(), "a", "a/SKILL.md", STRICT)
     assert parsed.skill is not None, parsed.problems
     assert (parsed.skill.description, parsed.skill.when_to_use) == (description.strip(), when.strip())
     assert {one.severity for one in parsed.problems} <= {Severity.INFO}
@@ -43,7 +43,7 @@ def test_any_text_comes_back_as_it_was_and_passes_the_strict_rules(description: 
 )
 def test_no_text_becomes_yaml(text: str) -> None:
     data = draft("a", text, text).encode()
-    parsed = judge_file(data, "a", "a/SKILL.md", STRICT)
+    parsed = parse_bytes(data, "a", "a/SKILL.md", STRICT)
     assert parsed.skill is not None
     assert (parsed.skill.name, parsed.skill.description) == ("a", text.strip())
     assert data.count(b"\n---\n") == 1
@@ -51,7 +51,7 @@ def test_no_text_becomes_yaml(text: str) -> None:
 
 @pytest.mark.parametrize("name", ["null", "true", "no", "123", "1e5"])
 def test_a_name_stays_a_name(name: str) -> None:
-    parsed = judge_file(draft(name, "d", "w").encode(), name, "x", STRICT)
+    parsed = parse_bytes(draft(name, "d", "w").encode(), name, "x", STRICT)
     assert parsed.skill is not None
     assert parsed.skill.name == name
 
@@ -85,7 +85,7 @@ def test_a_bare_file_gets_its_first_paragraph_as_description(data: bytes, descri
     mended = with_front_matter(data, "a")
     assert mended is not None
     assert mended.endswith(data.removeprefix(b"\xef\xbb\xbf"))
-    parsed = judge_file(mended, "a", "a", STRICT)
+    parsed = parse_bytes(mended, "a", "a", STRICT)
     assert parsed.skill is not None
     assert parsed.skill.description == description
 

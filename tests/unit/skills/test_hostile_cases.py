@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from symphony.skills import Found, Rules, Severity, SkillOptions, load, parse
+from symphony.skills import ParseOptions, Severity, SkillFile, SkillOptions, load, parse
 from unit.skills.conftest import Shelf
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ PIECES = st.lists(
     st.booleans(),
 )
 def test_for_any_bytes_a_file_gives_a_skill_or_exactly_one_error(data: bytes, whole: bool) -> None:  # noqa: FBT001 - drawn
-    parsed = parse(Found(path="a/SKILL.md", directory="a", data=data, whole=whole), Rules())
+    parsed = parse(SkillFile(path="a/SKILL.md", directory="a", data=data, whole=whole), ParseOptions())
     errors = [one for one in parsed.problems if one.severity is Severity.ERROR]
     assert len(errors) == (0 if parsed.skill else 1)
     assert all(one.path == "a/SKILL.md" for one in parsed.problems)

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from symphony.skills import FILE_NAME, Incoming, Rules, SkillOptions, Validation, incoming
+from symphony.skills import (
+    FILE_NAME,
+    ImportCandidate,
+    ParseOptions,
+    SkillOptions,
+    Validation,
+    find_importable,
+)
 from symphony.skills import exchange as module
 
 GOOD = "---\nname: {}\ndescription: d\n---\n"
@@ -20,11 +27,11 @@ def write(path: Path, data: str | bytes) -> None:
 
 def found(
     anchor: Path, *below: str, flat: bool = True, options: SkillOptions | None = None
-) -> dict[str, Incoming]:
-    return {one.source: one for one in incoming(anchor, [below], options or SkillOptions(), flat=flat)}
+) -> dict[str, ImportCandidate]:
+    return {one.source: one for one in find_importable(anchor, [below], options or SkillOptions(), flat=flat)}
 
 
-def data(one: Incoming) -> bytes:
+def data(one: ImportCandidate) -> bytes:
     assert one.bundle is not None, one.reason
     return one.bundle.files[FILE_NAME].data
 
@@ -169,7 +176,7 @@ def lay(root: Path, *places: str) -> None:
         write(file, GOOD.format(path.stem))
 
 
-def usable(found: Iterable[Incoming]) -> list[str]:
+def usable(found: Iterable[ImportCandidate]) -> list[str]:
     return [one.source for one in found if one.bundle is not None]
 
 
@@ -192,7 +199,7 @@ def test_skills_are_found_wherever_collections_keep_them(
     lay(tmp_path, *places)
     for other in others:
         write(tmp_path / other, "No skill.\n")
-    assert sorted(usable(incoming(tmp_path, [()], SkillOptions(), flat=False))) == sorted(places)
+    assert sorted(usable(find_importable(tmp_path, [()], SkillOptions(), flat=False))) == sorted(places)
 
 
 def test_what_lies_deeper_than_five_levels_is_told(tmp_path: Path) -> None:
@@ -288,7 +295,7 @@ def test_more_than_can_be_looked_at_is_told_once(tmp_path: Path, monkeypatch: py
     for limit in ("_MAX_FOLDERS", "_MAX_NAMES", "_MAX_SKILLS"):
         with monkeypatch.context() as patch:
             patch.setattr(module, limit, 3)
-            every = incoming(tmp_path, [()], SkillOptions(), flat=True)
+            every = find_importable(tmp_path, [()], SkillOptions(), flat=True)
         reasons = [one.reason for one in every if one.bundle is None]
         assert len(reasons) == 1, limit
         assert "3 " in str(reasons[0])
@@ -304,7 +311,7 @@ def test_a_folder_that_cannot_be_read_is_told(
         raise PermissionError(EACCES, "Permission denied")
 
     monkeypatch.setattr(os, call, refuse)
-    (one,) = incoming(tmp_path, [("closed",)], SkillOptions(), flat=True)
+    (one,) = find_importable(tmp_path, [("closed",)], SkillOptions(), flat=True)
     assert one.reason == "it cannot be read: Permission denied"
 
 
@@ -330,7 +337,7 @@ def test_the_priority_and_phases_of_a_manifest_are_kept(tmp_path: Path) -> None:
     lay(tmp_path, "skills/plain")
     both = {one.directory: one for one in found(tmp_path).values()}
     skills = {
-        name: module.judge_file(data(one), name, "x", Rules.of(SkillOptions())).skill
+        name: module.parse_bytes(data(one), name, "x", ParseOptions.of(SkillOptions())).skill
         for name, one in both.items()
     }
     assert {name: skill and (skill.priority, skill.phases) for name, skill in skills.items()} == {

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from symphony.skills import (
     MAX_FIELD,
     ActivationMode,
+    AvailableSkills,
     Format,
-    Offer,
     Severity,
     Skill,
     SkillOptions,
@@ -187,7 +187,7 @@ def test_the_tool_knows_each_name_as_the_block_shows_it(shelf: Shelf, form: Form
     options = SkillOptions(format=form, activation=ActivationMode.TOOL)
     found = shelf.load()
     block = render(found, options)
-    offer = Offer.of(found, block, workspace=shelf.workspace, options=options)
+    offer = AvailableSkills.of(found, block, workspace=shelf.workspace, options=options)
     assert offer is not None
     (name,) = offer.activations().input_schema()["properties"]["name"]["enum"]
     assert f"{name}" in str(block.text)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 from typing_extensions import override
 
-from symphony.skills import SkillOptions, forget, load
+from symphony.skills import SkillOptions, clear_cache, load
 from unit.skills.conftest import Shelf
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Workspace(RuleBasedStateMachine):
     def a_load_equals_one_that_remembers_nothing(self) -> None:
         if hasattr(self, "_root"):
             remembered = load(self._root, OPTIONS)
-            forget()
+            clear_cache()
             fresh = load(self._root, OPTIONS)
             assert remembered == fresh
             assert [skill.name for skill in fresh.skills] == sorted(skill.name for skill in fresh.skills)

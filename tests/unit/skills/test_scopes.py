@@ -12,12 +12,12 @@ from symphony.skills import (
     Severity,
     Shadowed,
     SkillOptions,
-    anchored,
     comment_body,
-    digests_of,
     load,
     named_problems,
     render,
+    resolve_anchor,
+    skill_digests,
 )
 from unit.skills.conftest import Shelf
 
@@ -134,9 +134,11 @@ def test_the_roots_of_a_user_may_be_several_and_each_is_its_own_anchor(shelf: Sh
         ("both", "of mine"),
     ]
     assert [one.path for one in found.shadowed] == [f"{home}/inner/both/SKILL.md"]
-    anchors = [anchored(skill.scope, skill.path, shelf.workspace, options) for skill in found.skills]
+    anchors = [resolve_anchor(skill.scope, skill.path, shelf.workspace, options) for skill in found.skills]
     assert anchors == [(home, "a/SKILL.md"), (home / "inner", "b/SKILL.md"), (home, "both/SKILL.md")]
-    assert set(digests_of(shelf.workspace, found.skills, options)) == {skill.path for skill in found.skills}
+    assert set(skill_digests(shelf.workspace, found.skills, options)) == {
+        skill.path for skill in found.skills
+    }
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc", "", "a\0b"])

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.cli.render.skills import hits_document
-from symphony.skills import Hit, Skill, SkillOptions, SkillSet, render, search
+from symphony.skills import Hit, Skill, SkillOptions, SkillSet, render, search_skills
 
 
 def make(name: str, description: str = "", when: str = "") -> Skill:
@@ -28,7 +28,7 @@ SKILLS = (
 
 
 def names(query: str, skills: tuple[Skill, ...] = SKILLS, limit: int = 10) -> list[str]:
-    return [hit.skill.name for hit in search(skills, query, limit=limit)]
+    return [hit.skill.name for hit in search_skills(skills, query, limit=limit)]
 
 
 def test_a_word_in_the_name_says_more_than_one_in_a_description() -> None:
@@ -64,7 +64,7 @@ def test_a_beginning_counts_less_than_the_word() -> None:
 
 
 def score(text: str, query: str) -> float:
-    return sum(hit.score for hit in search((make("x", text),), query))
+    return sum(hit.score for hit in search_skills((make("x", text),), query))
 
 
 @pytest.mark.parametrize(("plural", "singular"), [("policies", "policy"), ("tables", "table")])
@@ -85,12 +85,12 @@ def test_scripts_without_blanks_are_searched_by_pairs() -> None:
 
 @pytest.mark.parametrize("query", ["", "   ", "—!?", "zeppelin"])
 def test_nothing_found_is_an_empty_answer(query: str) -> None:
-    assert search(SKILLS, query) == ()
+    assert search_skills(SKILLS, query) == ()
 
 
 def test_no_skills_are_no_hits() -> None:
-    assert search((), "release") == ()
-    assert search((make("-"),), "release") == ()
+    assert search_skills((), "release") == ()
+    assert search_skills((make("-"),), "release") == ()
 
 
 def test_the_limit_keeps_the_best() -> None:
@@ -112,14 +112,14 @@ def test_only_the_first_words_of_a_long_query_count() -> None:
 @given(st.lists(st.tuples(st.text(max_size=30), st.text(max_size=60)), max_size=8), st.text(max_size=60))
 def test_any_text_is_ranked_without_a_failure(texts: list[tuple[str, str]], query: str) -> None:
     skills = [make(name, description) for name, description in texts]
-    hits: tuple[Hit, ...] = search(skills, query)
+    hits: tuple[Hit, ...] = search_skills(skills, query)
     assert all(hit.score > 0 for hit in hits)
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-    assert search(skills, query) == hits
+    assert search_skills(skills, query) == hits
 
 
 def test_the_document_of_hits_has_the_best_first_with_its_score() -> None:
-    hits = search(SKILLS, "release")
+    hits = search_skills(SKILLS, "release")
     options = SkillOptions()
     block = render(SkillSet(root=Path("/w"), skills=SKILLS), options)
     found = hits_document("release", hits, block, options)

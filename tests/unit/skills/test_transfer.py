@@ -10,9 +10,9 @@ from symphony.skills import (
     Bundle,
     BundledFile,
     BundleError,
-    Outcome,
-    Placed,
-    place,
+    Installed,
+    InstallOutcome,
+    install,
     read_bundle,
     read_file,
 )
@@ -124,21 +124,21 @@ def test_a_single_file_is_read_alike(source: Path) -> None:
 
 
 def test_a_copy_equals_its_source(source: Path, tmp_path: Path) -> None:
-    assert place(read(source), tmp_path / "new/root", "a", force=False) == Placed(Outcome.CREATED)
+    assert install(read(source), tmp_path / "new/root", "a", force=False) == Installed(InstallOutcome.CREATED)
     assert read_bundle(tmp_path / "new/root", ("a",)) == read(source)
     assert [path.name for path in (tmp_path / "new/root").iterdir()] == ["a"]
 
 
 def test_an_equal_folder_stays_untouched(source: Path, tmp_path: Path) -> None:
-    place(read(source), tmp_path, "a", force=False)
+    install(read(source), tmp_path, "a", force=False)
     before = (tmp_path / "a").stat().st_ino
-    assert place(read(source), tmp_path, "a", force=True) == Placed(Outcome.UNCHANGED)
+    assert install(read(source), tmp_path, "a", force=True) == Installed(InstallOutcome.UNCHANGED)
     assert (tmp_path / "a").stat().st_ino == before
 
 
 @pytest.mark.parametrize("change", ["text", "mode", "more", "less", "link"])
 def test_what_differs_is_replaced_by_force_alone(source: Path, tmp_path: Path, change: str) -> None:
-    place(read(source), tmp_path, "a", force=False)
+    install(read(source), tmp_path, "a", force=False)
     there = tmp_path / "a"
     match change:
         case "text":
@@ -152,17 +152,23 @@ def test_what_differs_is_replaced_by_force_alone(source: Path, tmp_path: Path, c
         case _:
             (there / "link").symlink_to("/etc/passwd")
     names = sorted(path.name for path in there.rglob("*"))
-    kept = place(read(source), tmp_path, "a", force=False)
-    assert (kept.outcome, kept.reason) == (Outcome.SKIPPED, "what is there differs; --force replaces it")
+    kept = install(read(source), tmp_path, "a", force=False)
+    assert (kept.outcome, kept.reason) == (
+        InstallOutcome.SKIPPED,
+        "what is there differs; --force replaces it",
+    )
     assert sorted(path.name for path in there.rglob("*")) == names
-    assert place(read(source), tmp_path, "a", force=True, dry_run=True) == Placed(Outcome.UPDATED)
+    assert install(read(source), tmp_path, "a", force=True, dry_run=True) == Installed(InstallOutcome.UPDATED)
     assert sorted(path.name for path in there.rglob("*")) == names
-    assert place(read(source), tmp_path, "a", force=True) == Placed(Outcome.UPDATED)
+    assert install(read(source), tmp_path, "a", force=True) == Installed(InstallOutcome.UPDATED)
     assert read_bundle(tmp_path, ("a",)) == read(source)
 
 
 def test_a_dry_run_writes_nothing(source: Path, tmp_path: Path) -> None:
-    assert place(read(source), tmp_path / "new", "a", force=True, dry_run=True).outcome is Outcome.CREATED
+    assert (
+        install(read(source), tmp_path / "new", "a", force=True, dry_run=True).outcome
+        is InstallOutcome.CREATED
+    )
     assert not (tmp_path / "new").exists()
 
 
@@ -177,21 +183,21 @@ def test_nothing_is_written_through_a_link_or_over_a_file(source: Path, tmp_path
             (tmp_path / "a").symlink_to(other)
         case _:
             (tmp_path / "a").write_text("x")
-    done = place(read(source), tmp_path, "a", force=True)
-    assert done == Placed(Outcome.SKIPPED, "what is there is not a folder")
+    done = install(read(source), tmp_path, "a", force=True)
+    assert done == Installed(InstallOutcome.SKIPPED, "what is there is not a folder")
     assert not other.exists() or not list(other.iterdir())
 
 
 def test_a_place_that_cannot_be_written_is_told(source: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    done = place(read(source), tmp_path / "file", "a", force=False)
-    assert done == Placed(Outcome.SKIPPED, "it cannot be written: Not a directory")
+    done = install(read(source), tmp_path / "file", "a", force=False)
+    assert done == Installed(InstallOutcome.SKIPPED, "it cannot be written: Not a directory")
 
 
 def test_where_the_new_folder_cannot_take_its_place_the_old_one_comes_back(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place(read(source), tmp_path, "a", force=False)
+    install(read(source), tmp_path, "a", force=False)
     (tmp_path / "a/SKILL.md").write_text("edited")
     rename = Path.rename
 
@@ -201,7 +207,7 @@ def test_where_the_new_folder_cannot_take_its_place_the_old_one_comes_back(
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", fail)
-    done = place(read(source), tmp_path, "a", force=True)
-    assert done == Placed(Outcome.SKIPPED, "it cannot be written: No space left on device")
+    done = install(read(source), tmp_path, "a", force=True)
+    assert done == Installed(InstallOutcome.SKIPPED, "it cannot be written: No space left on device")
     assert (tmp_path / "a/SKILL.md").read_text() == "edited"
     assert not list(tmp_path.glob(".symphony-*"))

@@ -9,7 +9,7 @@ from symphony.skills import (
     Dropped,
     DropReason,
     Format,
-    Named,
+    NamedProblem,
     Problem,
     Root,
     Scope,
@@ -45,7 +45,7 @@ def test_the_public_api_has_these_types(tmp_path: Path) -> None:
     assert_type(block.dropped, tuple[Dropped, ...])
     assert_type([one.reason for one in block.dropped], list[DropReason])
     assert_type(comment_body(found.problems), str | None)
-    assert_type(named_problems(found.problems), tuple[Named, ...])
+    assert_type(named_problems(found.problems), tuple[NamedProblem, ...])
     assert_type(resolved_body(named_problems(found.problems), found), str)
 
 

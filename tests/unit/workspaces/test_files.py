@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from symphony.workspaces import changed, files, seal
+from symphony.workspaces import changed_files, files, hash_watched_files
 
 
 def test_a_regular_file_within_the_limit_is_read(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ class TestSeal:
     def test_an_untouched_directory_is_unchanged(self, tmp_path: Path) -> None:
         (tmp_path / "config").write_text("[core]\n")
 
-        assert changed(tmp_path, seal(tmp_path)) == ()
+        assert changed_files(tmp_path, hash_watched_files(tmp_path)) == ()
 
     def test_changed_added_and_removed_files_are_named(self, tmp_path: Path) -> None:
         (tmp_path / "config").write_text("[core]\n")
@@ -201,7 +201,7 @@ class TestSeal:
         (tmp_path / "info" / "attributes").write_text("")
         (tmp_path / "hooks").mkdir()
         (tmp_path / "hooks" / "pre-push.sample").write_text("")
-        sealed = seal(tmp_path)
+        sealed = hash_watched_files(tmp_path)
 
         (tmp_path / "config").write_text("[core]\n\tfsmonitor = evil\n")
         (tmp_path / "info" / "attributes").unlink()
@@ -209,12 +209,17 @@ class TestSeal:
         (tmp_path / "hooks" / "other.sample").write_text("")
         os.mkfifo(tmp_path / "commondir")
 
-        assert changed(tmp_path, sealed) == ("commondir", "config", "hooks/pre-commit", "info/attributes")
+        assert changed_files(tmp_path, sealed) == (
+            "commondir",
+            "config",
+            "hooks/pre-commit",
+            "info/attributes",
+        )
 
     def test_a_hooks_directory_behind_a_link_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "hooks").symlink_to(tmp_path)
 
-        assert changed(tmp_path, {}) == ("hooks",)
+        assert changed_files(tmp_path, {}) == ("hooks",)
 
 
 def test_time_is_what_the_age_is_measured_by(tmp_path: Path) -> None:

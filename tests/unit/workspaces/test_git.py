@@ -9,14 +9,14 @@ import pytest
 from symphony.domain import Category
 from symphony.processes.base import Completed, Host
 from symphony.workspaces import (
-    Advertised,
     Git,
     GitError,
     Layout,
     Mirror,
+    RemoteRefs,
     WorkspaceError,
     config_value,
-    parse_advertised,
+    parse_ls_remote,
     without_credentials,
 )
 
@@ -139,10 +139,10 @@ async def test_what_a_repository_advertises_is_read() -> None:
         b"3\trefs/remotes/origin/HEAD\n\n"
     )
 
-    assert parse_advertised(answer) == Advertised(
+    assert parse_ls_remote(answer) == RemoteRefs(
         head_branch="main", head="1", branches={"main": "1", "a/b": "2"}
     )
-    assert parse_advertised(b"") == Advertised()
+    assert parse_ls_remote(b"") == RemoteRefs()
 
 
 class TestBurst:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from symphony.domain import Category, branch_name, workspace_key
-from symphony.workspaces import Layout, WorkspaceError, check_key, contained, key_of, resolve
+from symphony.workspaces import Layout, WorkspaceError, check_key, key_of, resolve, resolve_contained
 
 _SEGMENTS = st.sampled_from(["a", "b", "..", ".", "link-out", "link-up", "link-in", "link-root", "loop", "é"])
 
@@ -30,7 +30,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _category(path: Path, root: Path) -> Category:
     with pytest.raises(WorkspaceError) as caught:
-        contained(path, root)
+        resolve_contained(path, root)
     return caught.value.failure.category
 
 
@@ -117,17 +117,17 @@ class TestNames:
 @pytest.mark.conformance("K-4")
 class TestContainment:
     def test_a_directory_below_the_root_is_resolved(self, world: Path) -> None:
-        assert contained(world / "root" / "a", world / "root") == world / "root" / "a"
+        assert resolve_contained(world / "root" / "a", world / "root") == world / "root" / "a"
 
     def test_a_directory_that_does_not_exist_yet_is_fine(self, world: Path) -> None:
-        assert contained(world / "root" / "new", world / "root") == world / "root" / "new"
+        assert resolve_contained(world / "root" / "new", world / "root") == world / "root" / "new"
 
     def test_a_symlinked_root_is_fine(self, world: Path) -> None:
-        assert contained(world / "root-link" / "a", world / "root-link") == world / "root" / "a"
-        assert contained(world / "root" / "a", world / "root-link") == world / "root" / "a"
+        assert resolve_contained(world / "root-link" / "a", world / "root-link") == world / "root" / "a"
+        assert resolve_contained(world / "root" / "a", world / "root-link") == world / "root" / "a"
 
     def test_a_link_that_stays_inside_is_resolved(self, world: Path) -> None:
-        assert contained(world / "root" / "link-in", world / "root") == world / "root" / "a" / "b"
+        assert resolve_contained(world / "root" / "link-in", world / "root") == world / "root" / "a" / "b"
 
     def test_the_root_itself_is_refused(self, world: Path) -> None:
         for path in ("root", "root-link", "root/link-root", "root/a/.."):
@@ -169,7 +169,7 @@ class TestContainment:
     ) -> None:
         path = world.joinpath("root", *segments)
         try:
-            real = contained(path, world / "root-link")
+            real = resolve_contained(path, world / "root-link")
         except WorkspaceError:
             return
 

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from symphony.domain import Category
 from symphony.workspaces import (
-    Entry,
     Layout,
+    StoredRecord,
     WorkspaceError,
-    checked,
-    contained,
-    launchable,
+    check_path,
+    is_launchable,
     open_root,
-    read_entry,
-    write_entry,
+    read_record,
+    resolve_contained,
+    write_record,
 )
 
 _NAMES = st.sampled_from(["dir", "file", "missing", "out", "beside", "up", "self", "loop", "dangling"])
@@ -50,7 +50,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def refusal(path: Path, root: Path) -> Category | None:
     try:
-        contained(path, root)
+        resolve_contained(path, root)
     except WorkspaceError as error:
         return error.failure.category
     return None
@@ -64,10 +64,10 @@ class TestOneLook:
         expected = refusal(layout.root / name, layout.root)
         if expected is not None:
             with pytest.raises(WorkspaceError, match=expected.value):
-                checked(layout, name)
+                check_path(layout, name)
             return
 
-        path, there = checked(layout, name)
+        path, there = check_path(layout, name)
 
         assert path == layout.root / name
         assert (there is not None) == os.path.lexists(path)
@@ -76,34 +76,37 @@ class TestOneLook:
         monkeypatch.chdir(world)
         for name in ("dir", "missing"):
             with pytest.raises(WorkspaceError, match="not an absolute path"):
-                checked(Layout(Path("root")), name)
+                check_path(Layout(Path("root")), name)
 
     @pytest.mark.parametrize("name", ["file", "missing", "beside", "dangling", "dir/missing"])
     def test_an_agent_is_started_in_nothing_but_a_real_directory(self, world: Path, name: str) -> None:
-        assert launchable(world / "root" / "dir", world / "root")
-        assert not launchable(world / "root" / name, world / "root")
+        assert is_launchable(world / "root" / "dir", world / "root")
+        assert not is_launchable(world / "root" / name, world / "root")
 
     @pytest.mark.parametrize(
         "name", ["", "..", "../outside", "dir/../..", "out", "up", "self", "loop", "file/x"]
     )
     def test_an_agent_is_never_started_elsewhere(self, world: Path, name: str) -> None:
         with pytest.raises(WorkspaceError):
-            launchable(world / "root" / name, world / "root")
+            is_launchable(world / "root" / name, world / "root")
 
 
 class TestRecords:
     def test_one_is_written_though_the_directory_has_vanished(self, tmp_path: Path) -> None:
-        layout, entry = Layout(tmp_path), Entry(issue_id="1", identifier="SYM-1", key="SYM-1", ready=True)
+        layout, entry = (
+            Layout(tmp_path),
+            StoredRecord(issue_id="1", identifier="SYM-1", key="SYM-1", ready=True),
+        )
 
-        write_entry(layout, entry)
+        write_record(layout, entry)
 
-        assert read_entry(layout, "SYM-1") == entry
+        assert read_record(layout, "SYM-1") == entry
         assert layout.records.stat().st_mode & 0o777 == 0o700
 
     @pytest.mark.parametrize("kind", ["directory", "pipe", "link", "loop"])
     def test_what_is_no_plain_file_is_no_record(self, tmp_path: Path, kind: str) -> None:
         layout = open_root(tmp_path)
-        write_entry(layout, Entry(issue_id="1", identifier="SYM-1", key="SYM-1", ready=True))
+        write_record(layout, StoredRecord(issue_id="1", identifier="SYM-1", key="SYM-1", ready=True))
         path = layout.record("SYM-1")
         path.rename(tmp_path / "record")
         match kind:
@@ -116,4 +119,4 @@ class TestRecords:
             case _:
                 path.symlink_to(path)
 
-        assert read_entry(layout, "SYM-1") is None
+        assert read_record(layout, "SYM-1") is None

@@ -159,7 +159,7 @@ def _find(issue: str, settings: "WorkspaceSettings", workflow: Path) -> _Branch:
 
 def _located(identifier: str, settings: "WorkspaceSettings") -> _Branch | None:
     from symphony.domain import branch_name
-    from symphony.workspaces import key_of, local_repository, mirror_of, read_ref, whereabouts
+    from symphony.workspaces import key_of, local_repository, locate_branch, mirror_path, read_ref
 
     if settings.repo is None:
         raise CommandError.of(
@@ -167,7 +167,7 @@ def _located(identifier: str, settings: "WorkspaceSettings") -> _Branch | None:
             hint=f"the workspaces are below {settings.root}",
         )
     name = branch_name(key_of(identifier))
-    mirror, local = mirror_of(settings), local_repository(settings.repo)
+    mirror, local = mirror_path(settings), local_repository(settings.repo)
     delivered = read_ref(mirror, f"refs/heads/{name}")
     if local is not None and _has(local, f"refs/heads/{name}"):
         if delivered is not None and not _holds(local, name, delivered):
@@ -176,7 +176,7 @@ def _located(identifier: str, settings: "WorkspaceSettings") -> _Branch | None:
     if delivered is None:
         return None
     pushed = read_ref(mirror, f"refs/symphony/pushed/{name}") == delivered
-    where = whereabouts(settings, name, pushed=pushed)
+    where = locate_branch(settings, name, pushed=pushed)
     if where is not None and where.fetch is not None:
         click.echo(f"hint: `{where.fetch}` brings the branch into a clone of yours", err=True)
     return _Branch(repository=mirror, identifier=identifier, name=name, base=_mirrored_base(mirror, settings))

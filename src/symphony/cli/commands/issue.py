@@ -65,7 +65,7 @@ from symphony.trackers.markdown import (
     author_name,
     printable,
 )
-from symphony.workspaces import CLAIMS, Layout, all_refs, common_dir
+from symphony.workspaces import BRANCH_CLAIMS, Layout, all_refs, common_dir
 
 # Which Markdown board a command means: that of `--workflow`, or the nearest one upwards in the repository.
 #
@@ -214,7 +214,7 @@ def _of_git(git_dir: Path | None) -> Iterator[str]:
         _, found, name = ref.partition(f"/{BRANCH_PREFIX}")
         if found:
             yield name
-    yield from _stems(git_dir / CLAIMS)
+    yield from _stems(git_dir / BRANCH_CLAIMS)
 
 
 def _of_workspaces(workflow: Path, environment: Mapping[str, str]) -> Iterator[str]:

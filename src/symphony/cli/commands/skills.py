@@ -91,25 +91,25 @@ def _written(place: SkillsContext, root: Path, name: str, description: str | Non
         FILE_NAME,
         Bundle,
         BundledFile,
-        Outcome,
-        Rules,
+        InstallOutcome,
+        ParseOptions,
         Severity,
         Validation,
         draft,
-        judge_file,
+        install,
+        parse_bytes,
     )
-    from symphony.skills import place as put
 
     try:
         data = draft(name, description, when).encode()
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    rules = Rules.of(replace(place.options, validation=Validation.STRICT))
-    for problem in judge_file(data, name, FILE_NAME, rules).problems:
+    rules = ParseOptions.of(replace(place.options, validation=Validation.STRICT))
+    for problem in parse_bytes(data, name, FILE_NAME, rules).problems:
         if problem.severity is not Severity.INFO:
             raise CommandError.of(problem.message, hint=problem.hint, code=ExitCode.USAGE)
-    done = put(Bundle(files={FILE_NAME: BundledFile(data=data)}), root, name, force=False)
-    if done.outcome is not Outcome.CREATED:
+    done = install(Bundle(files={FILE_NAME: BundledFile(data=data)}), root, name, force=False)
+    if done.outcome is not InstallOutcome.CREATED:
         hint = "look at the directory and its permissions"
         raise CommandError.of(f"{root / name}: {done.reason or 'it is there already'}", hint=hint)
     return root / name / FILE_NAME
@@ -160,12 +160,12 @@ Examples:
 def list_(*, place: SkillsContext, as_json: bool) -> int:
     """List the skills: where each comes from, and whether a session is told of it."""
     from symphony.cli.render.skills import listing
-    from symphony.skills import digests_of, is_failure, summary
+    from symphony.skills import is_failure, skill_digests, summary
 
     found = place.load()
     block = place.block(found)
     if as_json:
-        digests = digests_of(place.workspace, found.skills, place.options)
+        digests = skill_digests(place.workspace, found.skills, place.options)
         print_json(listing(found, block, place.options, uncommitted=place.uncommitted(), digests=digests))
     else:
         from symphony.cli.render.skills import print_listing
@@ -266,14 +266,13 @@ def prompt(*, place: SkillsContext, form: str | None, as_json: bool) -> None:
 def search(*, words: tuple[str, ...], limit: int, place: SkillsContext, as_json: bool) -> None:
     """Find skills by words of their names and descriptions, the best first."""
     from symphony.cli.render.skills import hits_document
-    from symphony.skills import digests_of
-    from symphony.skills import search as ranked
+    from symphony.skills import search_skills, skill_digests
 
     query = " ".join(words)
     found = place.load()
-    hits = ranked(found.skills, query, limit=limit)
+    hits = search_skills(found.skills, query, limit=limit)
     if as_json:
-        digests = digests_of(place.workspace, [hit.skill for hit in hits], place.options)
+        digests = skill_digests(place.workspace, [hit.skill for hit in hits], place.options)
         print_json(hits_document(query, hits, place.block(found), place.options, digests=digests))
     elif hits:
         from symphony.cli.render.skills import print_hits

@@ -21,11 +21,11 @@ from symphony.cli.render.skills import problem_documents
 from symphony.cli.skill_roots import SkillsContext, skills_options
 from symphony.domain import one_line
 from symphony.processes.local import LocalHost
-from symphony.skills import Outcome, Problem
-from symphony.workspaces import Git, GitError, apart, without_credentials
+from symphony.skills import InstallOutcome, Problem
+from symphony.workspaces import Git, GitError, split_login, without_credentials
 
 if TYPE_CHECKING:
-    from symphony.skills import Incoming, Skill
+    from symphony.skills import ImportCandidate, Skill
 
 
 # What became of skills that were copied: one shape and one way to print it, for both directions.
@@ -45,7 +45,7 @@ class Moved:
     name: str
     source: str
     path: str
-    outcome: Outcome
+    outcome: InstallOutcome
     reason: str | None = None
     problems: tuple[Problem, ...] = ()
 
@@ -53,7 +53,7 @@ class Moved:
 def exported(moves: Sequence[Moved], target: Path, *, dry_run: bool) -> SkillsExported:
     """What became of the skills, each outcome in the order of the source."""
 
-    def those(outcome: Outcome) -> tuple[MovedSkill, ...]:
+    def those(outcome: InstallOutcome) -> tuple[MovedSkill, ...]:
         return tuple(
             MovedSkill(
                 name=one.name,
@@ -69,10 +69,10 @@ def exported(moves: Sequence[Moved], target: Path, *, dry_run: bool) -> SkillsEx
     return SkillsExported(
         target=str(target),
         dry_run=dry_run,
-        created=those(Outcome.CREATED),
-        updated=those(Outcome.UPDATED),
-        unchanged=those(Outcome.UNCHANGED),
-        skipped=those(Outcome.SKIPPED),
+        created=those(InstallOutcome.CREATED),
+        updated=those(InstallOutcome.UPDATED),
+        unchanged=those(InstallOutcome.UNCHANGED),
+        skipped=those(InstallOutcome.SKIPPED),
     )
 
 
@@ -81,7 +81,7 @@ def print_moves(moves: Sequence[Moved], *, dry_run: bool) -> None:
     for one in moves:
         for line in _lines(one):
             click.echo(line)
-    counts = [(sum(one.outcome is outcome for one in moves), outcome) for outcome in Outcome]
+    counts = [(sum(one.outcome is outcome for one in moves), outcome) for outcome in InstallOutcome]
     told = ", ".join(f"{count} {outcome.value}" for count, outcome in counts)
     click.echo(f"{told} (nothing was written)" if dry_run else told, err=True)
 
@@ -99,7 +99,7 @@ def _lines(moved: Moved) -> Iterator[str]:
 
 def outcome_code(moves: Iterable[Moved]) -> ExitCode:
     """A failure where something was left behind, so that a script notices."""
-    skipped = any(one.outcome is Outcome.SKIPPED for one in moves)
+    skipped = any(one.outcome is InstallOutcome.SKIPPED for one in moves)
     return ExitCode.FAILURE if skipped else ExitCode.OK
 
 
@@ -158,7 +158,7 @@ def _name(address: str) -> str:
 
 
 async def _fetch(address: str, ref: str, tree: Path) -> str:
-    git, (address, login) = Git(LocalHost(), os.environ, frozenset()), apart(address)
+    git, (address, login) = Git(LocalHost(), os.environ, frozenset()), split_login(address)
     await git.trusted("init", "--quiet", "--template=", "--", tree)
     await git.trusted(
         "-C",
@@ -240,16 +240,23 @@ def export(
 
 
 def _copied(place: SkillsContext, skill: "Skill", target: Path, *, force: bool, dry_run: bool) -> "Moved":
-    from symphony.skills import BundleError, Outcome, Placed, anchored, is_clean_name, read_bundle
-    from symphony.skills import place as put
+    from symphony.skills import (
+        BundleError,
+        Installed,
+        InstallOutcome,
+        install,
+        is_clean_name,
+        read_bundle,
+        resolve_anchor,
+    )
 
     directory = skill.name if is_clean_name(skill.name) else skill.directory
-    anchor, path = anchored(skill.scope, skill.path, place.workspace, place.options)
+    anchor, path = resolve_anchor(skill.scope, skill.path, place.workspace, place.options)
     try:
         bundle = read_bundle(anchor, PurePosixPath(path).parts[:-1])
-        done = put(bundle, target, directory, force=force, dry_run=dry_run)
+        done = install(bundle, target, directory, force=force, dry_run=dry_run)
     except BundleError as error:
-        done = Placed(Outcome.SKIPPED, str(error))
+        done = Installed(InstallOutcome.SKIPPED, str(error))
     return Moved(
         name=skill.name,
         source=skill.path,
@@ -378,17 +385,17 @@ def _steps(folder: str) -> tuple[str, ...]:
     return pure.parts
 
 
-def _found(source: _Source, place: SkillsContext) -> "list[Incoming]":
+def _found(source: _Source, place: SkillsContext) -> "list[ImportCandidate]":
     """Everything that may be a skill; flat files at the top of a repository are its documents and no skills.
 
     Raises:
         CommandError: there is nothing, in all of the source or in one of the folders that were named.
     """
-    from symphony.skills import incoming
+    from symphony.skills import find_importable
 
     is_repository = source.commit is not None or (source.anchor / ".git").exists()
     flat = source.starts != ((),) or not is_repository
-    found = incoming(source.anchor, source.starts, place.options, flat=flat)
+    found = find_importable(source.anchor, source.starts, place.options, flat=flat)
     for start in source.starts:
         steps = "/".join(start)
         if not any(not steps or f"{one.source}/".startswith(f"{steps}/") for one in found):
@@ -398,14 +405,16 @@ def _found(source: _Source, place: SkillsContext) -> "list[Incoming]":
     return found
 
 
-def _folders(found: "Sequence[Incoming]") -> list[tuple[str, int, int]]:
+def _folders(found: "Sequence[ImportCandidate]") -> list[tuple[str, int, int]]:
     """Each folder that has skills, how many it has, and how many of them cannot be taken."""
     every = Counter(one.folder for one in found)
     bad = Counter(one.folder for one in found if one.bundle is None)
     return [(folder, count, bad[folder]) for folder, count in every.items()]
 
 
-def _chosen(found: "Sequence[Incoming]", names: tuple[str, ...], source: _Source) -> "list[Incoming]":
+def _chosen(
+    found: "Sequence[ImportCandidate]", names: tuple[str, ...], source: _Source
+) -> "list[ImportCandidate]":
     known = {name for one in found for name in (one.name, one.directory)}
     for name in names:
         if name not in known:
@@ -416,31 +425,32 @@ def _chosen(found: "Sequence[Incoming]", names: tuple[str, ...], source: _Source
 
 
 def _moved(
-    found: "Sequence[Incoming]", root: Path, place: SkillsContext, *, force: bool, dry_run: bool
+    found: "Sequence[ImportCandidate]", root: Path, place: SkillsContext, *, force: bool, dry_run: bool
 ) -> "list[Moved]":
     """One after the other; a name that another directory has, here or in the source, is not given twice."""
-    from symphony.skills import Outcome, Placed, same_place, shown
-    from symphony.skills import place as put
+    from symphony.skills import Installed, InstallOutcome, directory_key, install, path_text
 
     there = [skill for skill in place.load().skills if skill.root == root.absolute()]
     owners = {skill.name: skill.directory for skill in there}
-    present = {same_place(path.name): path.name for path in root.iterdir()} if root.is_dir() else {}
+    present = {directory_key(path.name): path.name for path in root.iterdir()} if root.is_dir() else {}
     moves = []
     for one in found:
         owner = owners.setdefault(one.name, one.directory) if one.bundle else one.directory
         if one.bundle is None:
-            done = Placed(Outcome.SKIPPED, one.reason)
+            done = Installed(InstallOutcome.SKIPPED, one.reason)
         elif owner != one.directory:
-            done = Placed(Outcome.SKIPPED, f"its name is already taken by {owner}")
-        elif (near := present.get(same_place(one.directory), one.directory)) != one.directory:
-            done = Placed(Outcome.SKIPPED, f"{near} is there, and on some file systems the same folder")
+            done = Installed(InstallOutcome.SKIPPED, f"its name is already taken by {owner}")
+        elif (near := present.get(directory_key(one.directory), one.directory)) != one.directory:
+            done = Installed(
+                InstallOutcome.SKIPPED, f"{near} is there, and on some file systems the same folder"
+            )
         else:
-            done = put(one.bundle, root, one.directory, force=force, dry_run=dry_run)
+            done = install(one.bundle, root, one.directory, force=force, dry_run=dry_run)
         moves.append(
             Moved(
                 name=one.name,
                 source=one.source,
-                path=shown(str(root / one.directory)),
+                path=path_text(str(root / one.directory)),
                 outcome=done.outcome,
                 reason=done.reason,
                 problems=one.problems,

@@ -27,19 +27,19 @@ from symphony.cli.render.status import console_for, print_blocks
 from symphony.cli.skill_roots import SkillsContext
 from symphony.skills import (
     Block,
-    Content,
     ContentError,
     DropReason,
     Hit,
     Problem,
     Severity,
     Skill,
+    SkillContent,
     SkillOptions,
     SkillSet,
-    anchored,
     clean,
-    digests_of,
     read_content,
+    resolve_anchor,
+    skill_digests,
     text_lines,
 )
 
@@ -104,12 +104,12 @@ def detail(
     skill = next((one for one in found.skills if one.name == name), None)
     if skill is None:
         return None
-    content: Content | None
+    content: SkillContent | None
     try:
-        content = read_content(*anchored(skill.scope, skill.path, workspace, options))
+        content = read_content(*resolve_anchor(skill.scope, skill.path, workspace, options))
     except ContentError:
         content = None
-    sha256 = digests_of(workspace, [skill], options).get(skill.path)
+    sha256 = skill_digests(workspace, [skill], options).get(skill.path)
     return SkillDetail(
         **structs.asdict(_shown(skill, block, options, sha256)),
         file=str(found.file(skill)),

@@ -23,9 +23,6 @@ from harness.real import require_codex
 from kit import model_server as models
 from kit.codex_home import codex_home
 from symphony.processes.local import LocalHost
-from symphony.processes.subreaper import available
-
-pytestmark = pytest.mark.skipif(not available(), reason="no subreapers")
 
 _DONE: dict[str, object] = {"tool": "board_move", "arguments": {"state": "Done"}}
 # Each leaves one process, told by the fraction of a second that it sleeps.

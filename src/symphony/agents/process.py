@@ -253,7 +253,7 @@ class AgentProcess:
 
         Not shielded; a second call finds nothing left to do.
         """
-        self._record(self._child.offspring())
+        self._record(self._child.descendants())
         await self._child.close_stdin()
         for number in (None, signal.SIGTERM, signal.SIGKILL):
             if number is not None:

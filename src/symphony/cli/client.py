@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -25,12 +25,12 @@ from urllib.parse import quote, urlencode
 
 import h11
 import msgspec
-import psutil
 
 from symphony.api.models import Document, Error, Issue, Prompt, Refresh, Row, State, Verb
 from symphony.cli.failures import CommandError, ExitCode, warn
 from symphony.daemon.state_dir import LockHolder, locate, parse_lock_holder
 from symphony.domain import UNREADABLE
+from symphony.processes.table import ProcessTable
 
 # One HTTP request over a Unix socket and its answer, bounded in time and in size.
 #
@@ -269,7 +269,7 @@ def _typed(raw: Mapping[str, Any]) -> Control:
         pid=pid,
         host=host if isinstance(host, str) else None,
         port=port if isinstance(port, int) else None,
-        started=_started(pid),
+        started=ProcessTable().started_at(pid),
         workflow=workflow if isinstance(workflow, str) else None,
     )
 
@@ -290,23 +290,13 @@ def _named(lock: Path, owner: int | None = None) -> LockHolder | None:
 
 def _lived(pid: int, written: Path) -> bool:
     """Whether the process was there when the file was written, and is: else its number is another's now."""
-    started = _started(pid)
+    started = ProcessTable().started_at(pid)
     if started is None:
         return False
     try:
         return started.timestamp() <= written.stat().st_mtime + _SLACK_S
     except OSError:
         return False
-
-
-def _started(pid: int) -> datetime | None:
-    try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return None
-        return datetime.fromtimestamp(process.create_time(), UTC)
-    except (psutil.Error, ValueError, OverflowError, OSError):
-        return None
 
 
 _Document = TypeVar("_Document", bound=Document)

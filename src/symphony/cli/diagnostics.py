@@ -41,7 +41,6 @@ from symphony.journal.reader import checkup
 from symphony.processes.base import Completed, Host
 from symphony.processes.cgroups import own_cgroup
 from symphony.processes.local import LocalHost
-from symphony.processes.subreaper import available
 from symphony.revision import version_text
 
 # The nearest directory to a place that need not exist yet: it says what holds for the place itself.
@@ -363,24 +362,19 @@ async def check_open_files(
     return [odd("open_files", text, hint=f"ulimit -n {needed}, or LimitNOFILE={needed} in the service unit")]
 
 
-async def check_children(
-    *, tied: Callable[[], bool] = available, group: Callable[[], Path | None] = own_cgroup
-) -> list[Finding]:
-    """What becomes of agents and hooks when the daemon is killed, and whether a run can lose a process.
+async def check_children(*, group: Callable[[], Path | None] = own_cgroup) -> list[Finding]:
+    """Whether a run can lose a process; agents and hooks end with the daemon in any case.
 
     Without groups nothing is amiss: marks have to do. They are those of where this is asked, and a service
     may have others.
     """
-    held, own = await in_thread(lambda: (tied(), group()))
+    own = await in_thread(group)
     groups = (
         "each run gets a control group too"
         if own is not None
         else "no run has a control group, as this one cannot be divided (Delegate=yes of systemd)"
     )
-    if held:
-        return [fine("children", f"they end with the daemon; {groups}")]
-    hint = "this is so on Linux, with /proc; elsewhere the next start ends them"
-    return [odd("children", f"they outlive a daemon that is killed; {groups}", hint=hint)]
+    return [fine("children", f"they end with the daemon; {groups}")]
 
 
 # Checks of `symphony doctor` on what daemons have left: the state directory and all that is in it.

@@ -133,8 +133,6 @@ def _alone() -> bool:
     Whether it does adopt. The limit on core files is the soft one: who needs them below us may raise it.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    if not subreaper.available():
-        return False
     try:
         subreaper.deny_inspection()
         subreaper.become_subreaper()

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 from anyio import to_thread
 
 from symphony.daemon.context import RuntimeContext
 from symphony.domain import Issue, by_number, normalise_state
+from symphony.processes.table import ProcessTable
 from symphony.workspaces import WorkspaceRecord, is_directory
 
 
@@ -47,11 +47,7 @@ def occupant(path: Path) -> int | None:
 
     A daemon that keeps another state directory is seen by nothing else.
     """
-    for process in psutil.process_iter(["cwd"]):
-        cwd = process.info["cwd"]
-        if cwd and Path(cwd).is_relative_to(path):
-            return int(process.pid)
-    return None
+    return ProcessTable().working_in(path)
 
 
 def size_of(path: Path) -> int:

@@ -1,1 +1,1 @@
-"""Where things run: the `Host` protocol and its implementations. Workspaces and agents speak only to it."""
+"""Start, find and end processes: the `Host` protocol and its implementation for this machine."""

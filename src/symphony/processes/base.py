@@ -1,7 +1,7 @@
 """The `Host` protocol: run a command, spawn a process, find and end processes by identity.
 
-A host is a machine (this one; later others over SSH). What needs the file system of a workspace goes through
-commands or the few file operations here, so that a workspace may live on another machine.
+A host is a machine: this one, later others over SSH. Workspaces and agents use nothing else to start
+processes, so that a workspace may live on another machine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,12 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from symphony.domain import SymphonyError
+
+
+class HostError(SymphonyError):
+    """This machine lacks something that every process needs."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who a process is: a pid alone may be reused, a pid with its start time and boot may not.
+    """A process: a pid may be reused, a pid with its start time and boot may not.
 
-    `started` is the process start time in seconds as the host reports it; only equality counts.
+    `started` is the start time in seconds since the boot. Compare it for equality only.
     """
 
     boot_id: str
@@ -24,9 +30,13 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
-    """A command that ended. `timed_out` means that its whole process group was ended at the deadline.
+    """The result of a command.
 
-    `stdout` and `stderr` are cut at the output limit; `exit_code` is negative for a signal.
+    Attributes:
+        exit_code: negative for a signal.
+        stdout: cut at the output limit.
+        stderr: cut at the output limit.
+        timed_out: the whole process group was ended at the deadline.
     """
 
     exit_code: int
@@ -36,47 +46,44 @@ class Completed:
 
 
 class HostProcess(Protocol):
-    """A running child with pipes for stdin and stdout, stderr in a file, in a session of its own."""
+    """A running child in a session of its own: stdin and stdout are pipes, stderr is a file."""
 
     @property
     def identity(self) -> Identity:
-        """Who the child is."""
+        """The identity of the child."""
         ...
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code once the child has been reaped, else null."""
+        """The exit code, or None while the child runs."""
         ...
 
     async def receive(self, max_bytes: int = 65_536) -> bytes:
-        """Next bytes of stdout; `b""` at its end. Safe to cancel: no byte is lost."""
+        """Return the next bytes of stdout, `b""` at its end. No byte is lost on cancellation."""
         ...
 
     async def send(self, data: bytes) -> None:
-        """Write to stdin. Raises `BrokenPipeError` when the child has closed it or is gone."""
+        """Write to stdin. Raises `BrokenPipeError` when the child has closed it or has ended."""
         ...
 
     async def close_stdin(self) -> None:
-        """Close stdin; harmless when it is closed."""
+        """Close stdin. Closing it twice is allowed."""
         ...
 
     async def wait(self) -> int:
-        """Wait for the child to end and return its exit code."""
+        """Wait for the child to end, even while other processes hold its stdout; return its exit code."""
         ...
 
     def descendants(self) -> tuple[Identity, ...]:
-        """Every process below the child or marked with its run id, the child first.
+        """Return the child, its descendants, and all processes with its run id; the child first.
 
-        Record them before any signal: tool shells leave the process group, and a dead parent hides them.
+        Call this before sending a signal: tool shells leave the process group, and once their parent is dead
+        they cannot be found by their ancestors.
         """
         ...
 
-    def offspring(self) -> tuple[Identity, ...]:
-        """The child and every process below it, which costs far less to find than those that left it."""
-        ...
-
     def signal(self, number: int, targets: Sequence[Identity]) -> None:
-        """Send a signal to those of `targets` that still are who they were."""
+        """Send a signal to those `targets` whose identity still matches."""
         ...
 
 
@@ -85,7 +92,7 @@ class Host(Protocol):
 
     @property
     def name(self) -> str:
-        """How the host is called in logs and the API; `local` for this machine."""
+        """The name of the host in logs and the API; `local` for this machine."""
         ...
 
     async def run(
@@ -99,9 +106,9 @@ class Host(Protocol):
         max_output_bytes: int = 1_048_576,
         supervised: bool = True,
     ) -> Completed:
-        """Run a command in its own process group and wait; nothing of the group outlives this call.
+        """Run a command in its own process group and wait for it; the group ends with this call.
 
-        Output past the limit is read and dropped. On cancellation the group is ended too.
+        Output past the limit is read and dropped. Cancellation ends the group.
         Where the host has a subreaper, a `supervised` command and everything it started end with this
         process. Pass False for a short command that leaves nothing behind: the subreaper costs some 20 ms.
 
@@ -112,57 +119,52 @@ class Host(Protocol):
         ...
 
     async def spawn(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: Path,
-        env: Mapping[str, str],
-        stderr_path: Path,
+        self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], stderr_path: Path
     ) -> HostProcess:
         """Start a long-lived child in a session of its own. Raises as `run` does.
 
-        Where the host can see to that, it is killed when we die, and nothing that it started outlives it.
+        Where the host has a subreaper, the child and everything it started are killed when this process dies.
         """
         ...
 
     def find_marked(self, run_ids: Sequence[str]) -> tuple[Identity, ...]:
-        """Every live process of this user whose environment carries `SYMPHONY_RUN_ID` of one of the runs.
+        """Return all live processes of this user with one of these run ids, and their descendants.
 
-        With them all that is below each, whatever their environment.
+        The run id is the variable `SYMPHONY_RUN_ID` in the environment of the process.
         """
         ...
 
     def find_survivors(self) -> tuple[Identity, ...]:
-        """What an earlier daemon of our instance left running, with everything below it.
+        """Return all processes that an earlier daemon of this instance left running, with descendants.
 
-        Only processes of this user, and never this process or one above it. Our own children carry the same
-        mark: ask before the first one is started.
+        Returns only processes of this user, never this process or one of its ancestors. The children of this
+        process carry the same mark: call this before starting the first one.
         """
         ...
 
     def find_running_daemon(self) -> Identity | None:
-        """Another living daemon of our instance: the parent of a subreaper that carries our mark."""
+        """Return another live daemon of this instance: the parent of a subreaper with the instance's mark."""
         ...
 
     def identify(self, pid: int) -> Identity | None:
-        """Who has this process number now; null when nobody has."""
+        """Return the process that has this pid now, or None."""
         ...
 
     def lineage(self, pid: int) -> tuple[Identity, ...]:
-        """A process and those above it, nearest first; empty when nobody has this number."""
+        """Return a process and its ancestors, nearest first; empty when the pid is unused."""
         ...
 
     def is_alive(self, identity: Identity) -> bool:
-        """Whether exactly this process still runs (a zombie does not)."""
+        """Whether exactly this process still runs. A zombie does not."""
         ...
 
     async def end_orphans(self) -> int:
-        """End and reap what lost all that stood between it and us; returns how many were found alive.
+        """End and reap adopted processes, see `subreaper`; return the number found alive.
 
-        That is nobody of a session that lives: see `hosts.subreaper`.
+        No process of a live session is among them.
         """
         ...
 
     async def end(self, targets: Sequence[Identity], *, grace_ms: int) -> tuple[Identity, ...]:
-        """SIGTERM, then SIGKILL after the grace; returns those that survived even that."""
+        """Send SIGTERM, and SIGKILL after the grace; return the processes that survived both."""
         ...

@@ -1,16 +1,17 @@
-"""Every agent and hook runs below a small process, to which all that they orphan comes back (Linux).
+"""The program below which agents and hooks run, and which adopts the processes that they orphan.
 
-Linux gives a process whose parent ended to the nearest ancestor that is a child subreaper, whatever session,
-group, name, environment and descriptors it has. `PR_SET_CHILD_SUBREAPER` is the only such hold that needs no
-rights. One for the whole daemon could not tell whose an orphan is, so each command has its own:
+Linux gives a process whose parent has ended to its nearest ancestor that is a child subreaper, whatever its
+session, group, name, environment and descriptors. `PR_SET_CHILD_SUBREAPER` is the only such hold that needs
+no privileges. A single subreaper for the whole daemon could not tell which run an orphan belongs to, so each
+command has its own:
 
-    daemon (a subreaper too) -> this file as a program -> the agent -> whatever it starts
+    daemon (a subreaper too) -> this file as a program -> the agent -> its descendants
 
-The program ends what is left when its command has ended, and all at once when the daemon is gone, be it by
-SIGKILL. Should somebody kill the program, the kernel kills the command, and the rest becomes a child of the
-daemon, where nothing belongs that the daemon did not start itself (`ProcessTable.orphans`).
+The program ends the remaining processes when its command has ended, and all of them when the daemon dies,
+even by SIGKILL. If the program itself is killed, the kernel kills the command, and the remaining processes
+become children of the daemon, which ends every child that it did not start (`LocalHost.end_orphans`).
 
-It runs with `python -I -S` on nothing but the standard library, so it starts in some 20 ms with 10 MB.
+It runs with `python -I -S` on the standard library alone: it starts in some 20 ms and uses 10 MB.
 """
 
 import ctypes
@@ -27,44 +28,40 @@ _PR_SET_DUMPABLE: Final = 4
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _GRACE_S: Final = 0.5
 _STUCK_S: Final = 2.0
-_LOOK_S: Final = 0.05
-_DAEMON_ENDED: Final = signal.SIGUSR1
+_POLL_S: Final = 0.05
+_DAEMON_DIED: Final = signal.SIGUSR1
 _CANNOT_START: Final = 127
 _OPTIONS: Final = ("-I", "-S")
 
 
-def available() -> bool:
-    """Whether this system has subreapers, and we a Python to run one with."""
-    return sys.platform == "linux" and bool(sys.executable)
-
-
 def become_subreaper() -> None:
-    """Let the orphans of all that we start become our children. Raises `OSError` where the kernel refuses."""
+    """Make this process adopt the orphans of everything it starts. Raises `OSError`."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def deny_inspection() -> None:
-    """Close our environment, memory, descriptors and core dumps to other processes of our user.
+    """Close environment, memory, descriptors and core dumps to other processes of this user.
 
-    What we start can be read again as soon as it is another program. Raises `OSError`.
+    A started process is open again as soon as it executes another program. Raises `OSError`.
     """
     _prctl(_PR_SET_DUMPABLE, 0)
 
 
-def above(argv: Sequence[str], *, last_word: signal.Signals, told: int) -> list[str]:
-    """The command that runs `argv` below a subreaper; it answers by the same exit code or signal.
+def command_line(argv: Sequence[str], *, last_signal: signal.Signals, status_fd: int) -> list[str]:
+    """Return the command that runs `argv` below a subreaper, and ends with its exit code or signal.
 
     Args:
         argv: the command.
-        last_word: what it and all below it are sent first when we are gone; SIGKILL follows.
-        told: an inherited descriptor, to which the number of the command's process is written, a line, and
-            behind it the number of the error if the command could not be started.
+        last_signal: sent to the command and its descendants when this process dies; SIGKILL follows.
+        status_fd: an inherited descriptor. The subreaper writes the pid of the command, a newline, and, if
+            the command could not be started, the errno.
     """
-    return [sys.executable, *_OPTIONS, __file__, str(os.getpid()), str(int(last_word)), str(told), *argv]
+    options = (str(os.getpid()), str(int(last_signal)), str(status_fd))
+    return [sys.executable, *_OPTIONS, __file__, *options, *argv]
 
 
 def daemon_of(command: Sequence[str]) -> int | None:
-    """The number of the daemon that started a subreaper, by its command line; None where it is none."""
+    """Return the pid of the daemon that started a subreaper with this command line; None for others."""
     match command:
         case [_, "-I", "-S", program, daemon, *_] if program.endswith("/subreaper.py") and daemon.isdecimal():
             return int(daemon)
@@ -72,52 +69,52 @@ def daemon_of(command: Sequence[str]) -> int | None:
 
 
 def _prctl(option: int, value: int) -> None:
-    """`prctl(2)`, for which Python has no function. Raises `OSError`."""
+    """`prctl(2)`, which Python does not offer. Raises `OSError`."""
     if ctypes.CDLL(None, use_errno=True).prctl(option, ctypes.c_ulong(value), *(ctypes.c_ulong(0),) * 3) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
-def _main(daemon: int, last_word: int, told: int, argv: list[str]) -> None:
-    """Start the command and see it and all below it to their end."""
+def _main(daemon: int, last_signal: int, status_fd: int, argv: list[str]) -> None:
+    """Start the command and see it and its descendants to their end."""
     become_subreaper()
-    _prctl(_PR_SET_PDEATHSIG, _DAEMON_ENDED)
-    # Whoever signals a whole group or session does not mean us: we end when there is nobody left below.
+    _prctl(_PR_SET_PDEATHSIG, _DAEMON_DIED)
+    # Signals to the whole group or session are for the command: this process ends after its descendants.
     signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
-    os.set_inheritable(told, False)  # noqa: FBT003 - the library's own
+    os.set_inheritable(status_fd, False)  # noqa: FBT003 - the library's own
     command = os.fork()
     if command == 0:
-        _become(argv, told)
-    os.write(told, b"%d\n" % command)
+        _become(argv, status_fd)
+    os.write(status_fd, b"%d\n" % command)
     os.chdir("/")
-    os.closerange(0, told + 1)  # the command's pipes are its own: their other ends are to see it close them
+    os.closerange(0, status_fd + 1)  # the daemon must see the end of the pipes when the command closes them
     status: int | None = None
-    while status is None and os.getppid() == daemon:  # which may have ended before we asked to be told
-        signal.sigwait({signal.SIGCHLD, _DAEMON_ENDED})
+    while status is None and os.getppid() == daemon:  # the daemon may have died before the prctl above
+        signal.sigwait({signal.SIGCHLD, _DAEMON_DIED})
         status = _reap().get(command)
-    ended = _end_all_below(signal.SIGTERM if status is not None else last_word)
-    _leave(status if status is not None else ended.get(command, signal.SIGKILL))
+    ended = _end_descendants(signal.SIGTERM if status is not None else last_signal)
+    _exit_like(status if status is not None else ended.get(command, signal.SIGKILL))
 
 
-def _become(argv: list[str], told: int) -> None:
-    """Become the command, in a session of its own; its end is certain once ours has come."""
+def _become(argv: list[str], status_fd: int) -> None:
+    """Become the command, in a session of its own, killed by the kernel when the subreaper dies."""
     try:
-        supervisor = os.getppid()
+        subreaper = os.getppid()
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != supervisor:
+        if os.getppid() != subreaper:
             os._exit(_CANNOT_START)
         os.setsid()
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.execvp(argv[0], argv)  # noqa: S606 - no shell
     except OSError as error:
-        os.write(told, b"%d" % (error.errno or 0))
+        os.write(status_fd, b"%d" % (error.errno or 0))
     os._exit(_CANNOT_START)
 
 
 def _reap() -> dict[int, int]:
-    """The status of each child that has ended, by its number."""
+    """Return the wait status of each child that has ended, by pid."""
     ended: dict[int, int] = {}
     with suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0] != 0:
@@ -125,22 +122,22 @@ def _reap() -> dict[int, int]:
     return ended
 
 
-def _end_all_below(first: int) -> dict[int, int]:
-    """End children until there are none; those below them become ours as they end.
+def _end_descendants(first: int) -> dict[int, int]:
+    """End children until there are none; their descendants become children of this process as they end.
 
-    Each is sent `first`, and SIGKILL after a grace. What even that does not end (another user's process, or
-    one that the kernel holds) is left to the daemon.
+    Each child gets `first`, and SIGKILL after a grace. A child that survives SIGKILL, because it runs as
+    another user or is held by the kernel, is left to the daemon. Returns the wait status by pid.
     """
-    ended, told = _reap(), set[int]()
+    ended, signalled = _reap(), set[int]()
     began = progress = time.monotonic()
     while children := _children():
         killing = first == signal.SIGKILL or time.monotonic() > began + _GRACE_S
         for pid in children:
-            if killing or pid not in told:
-                told.add(pid)
-                with suppress(OSError):  # only we reap it: the number is nobody else's
+            if killing or pid not in signalled:
+                signalled.add(pid)
+                with suppress(OSError):  # the pid cannot be reused: only this process reaps it
                     os.kill(pid, signal.SIGKILL if killing else first)
-        signal.sigtimedwait({signal.SIGCHLD}, _LOOK_S)
+        signal.sigtimedwait({signal.SIGCHLD}, _POLL_S)
         if reaped := _reap():
             ended |= reaped
             progress = time.monotonic()
@@ -150,21 +147,21 @@ def _end_all_below(first: int) -> dict[int, int]:
 
 
 def _children() -> list[int]:
-    """Our children that have not ended; not every kernel lists them by parent."""
+    """Return the children that have not ended, by a scan: not every kernel lists them by parent."""
     own, found = b"%d" % os.getpid(), []
-    for name in os.listdir("/proc"):  # noqa: PTH208 - names are all that is needed
+    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib is not loaded here
         if name.isdecimal():
-            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stream:  # noqa: PTH123 - no pathlib here
+            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stream:  # noqa: PTH123 - as above
                 state, parent = stream.read().rpartition(b") ")[2].split(maxsplit=2)[:2]
                 if parent == own and state != b"Z":
                     found.append(int(name))
     return found
 
 
-def _leave(status: int) -> None:
-    """Exit as the command did."""
+def _exit_like(status: int) -> None:
+    """Exit with the exit code or signal of a wait status."""
     if os.WIFSIGNALED(status):
-        deny_inspection()  # a core file would be ours, not the command's
+        deny_inspection()  # a core file would be the subreaper's, not the command's
         number = os.WTERMSIG(status)
         if number not in {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)

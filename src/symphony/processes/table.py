@@ -1,39 +1,198 @@
-"""Facts about the processes of this machine, and ending them by identity instead of by number or name.
+"""The processes of this machine, read from `/proc`, and ending them by identity instead of by pid.
 
-Every question is answered from the process table at that moment. A process that cannot be read (gone, or
-another user's) is left out: it is none of ours.
+Every question is answered from the process table at that moment. A process that cannot be read, because it
+has ended or belongs to another user, is left out.
 """
 
 import os
 import signal
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
 
 import anyio
 
-from symphony.processes.base import Identity
+from symphony.domain import Blame, Category, Failure
+from symphony.processes.base import HostError, Identity
 from symphony.processes.cgroups import RunGroups
 
-# The process table as Linux shows it in `/proc`, read with as few system calls as will do.
-#
-# Ending a session asks twice who belongs to it. Reading every process's environment each time took most of
-# the daemon's processor time when many sessions were short, so what cannot change is remembered: a process
-# that has been seen with a mark keeps it, and one without keeps being without: but for our own children,
-# which have our environment between `fork` and `exec`, and the mark only then. A number that is used again
-# is another process, and its directory has another inode, which listing `/proc` tells for nothing.
+RUN_ID_VARIABLE = "SYMPHONY_RUN_ID"
+INSTANCE_VARIABLE = "SYMPHONY_INSTANCE"
 
-
+_KILL_WAIT_MS = 2_000
+_FIRST_POLL_MS = 2
+_SLOWEST_POLL_MS = 50
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _KERNEL_THREAD = 0x00200000
-_MAX_BYTES = 1024 * 1024
-_ENDED = frozenset({b"Z", b"X", b"x"})
+_ENDED_STATES = frozenset({b"Z", b"X", b"x"})
+_READ_BYTES = 1024 * 1024
+
+
+class ProcessTable:
+    """The process table of this machine, and what `groups` add to it.
+
+    Raises:
+        HostError: `/proc` is not mounted at `proc`.
+    """
+
+    def __init__(self, *, proc: Path = Path("/proc"), groups: RunGroups | None = None) -> None:
+        self._groups = groups
+        self._fs = ProcFs(proc)
+        try:
+            self._boot_id = (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        except OSError as error:
+            failure = Failure(
+                category=Category.COMMAND,
+                blame=Blame.HOST,
+                message=f"{proc} cannot be read: {error.strerror}",
+                retryable=False,
+                hint=f"Symphony needs Linux with a proc file system mounted at {proc}",
+            )
+            raise HostError(failure) from error
+
+    def identify(self, pid: int) -> Identity | None:
+        """Return the process that has this pid now, or None."""
+        stat = self._fs.stat(pid)
+        return None if stat is None else self._identity(pid, stat)
+
+    def is_alive(self, identity: Identity) -> bool:
+        """Whether exactly this process still runs. A zombie has ended and only waits to be reaped."""
+        stat = self._fs.stat(identity.pid)
+        return stat is not None and not stat.ended and self._identity(identity.pid, stat) == identity
+
+    def started_at(self, pid: int) -> datetime | None:
+        """Return when a live process started, by the wall clock of today; None for an unused pid."""
+        stat, boot = self._fs.stat(pid), self._fs.boot_time()
+        if stat is None or stat.ended or boot is None:
+            return None
+        return datetime.fromtimestamp(boot + stat.started_ticks / _TICKS_PER_S, UTC)
+
+    def working_in(self, directory: Path) -> int | None:
+        """Return the pid of a process whose current directory is this one or below it, or None."""
+        for pid in self._fs.pids():
+            cwd = self._fs.cwd(pid)
+            if cwd is not None and cwd.is_relative_to(directory):
+                return pid
+        return None
+
+    def command(self, pid: int) -> tuple[str, ...]:
+        """Return the command line of a process; empty where it cannot be read."""
+        return self._fs.command(pid)
+
+    def family(self, pid: int, run_id: str | None = None) -> tuple[Identity, ...]:
+        """Return the process, all processes of the run, and all descendants of both; the process first."""
+        marked = () if run_id is None else self._marked_pids(RUN_ID_VARIABLE, [run_id])
+        return self._living(self._fs.with_descendants([pid, *marked]))
+
+    def lineage(self, pid: int) -> tuple[Identity, ...]:
+        """Return a live process and its ancestors, nearest first. A child cannot choose its ancestors."""
+        return self._living([pid, *self._fs.ancestors(pid)])
+
+    def marked(self, run_ids: Iterable[str]) -> tuple[Identity, ...]:
+        """Return all live processes of this user in one of the runs, and all their descendants.
+
+        A process is in a run if it carries the run id or is in the control group of the run.
+        """
+        return self._living(self._fs.with_descendants(self._marked_pids(RUN_ID_VARIABLE, run_ids)))
+
+    def left_by(self, instance: str) -> tuple[Identity, ...]:
+        """Return all live processes of this user that carry the mark of an instance, and their descendants.
+
+        Members of the instance's control groups count as marked. This process and its ancestors are left
+        out: a daemon may be started from a session of its own predecessor.
+        """
+        spared = {os.getpid(), *self._fs.ancestors(os.getpid())}
+        marked = self._marked_pids(INSTANCE_VARIABLE, [instance])
+        grouped = () if self._groups is None else self._groups.members()
+        found = self._fs.with_descendants(pid for pid in (*marked, *grouped) if pid not in spared)
+        return self._living(pid for pid in found if pid not in spared and self._is_own(pid))
+
+    def adopted(self) -> tuple[int, ...]:
+        """Return the pids of this process's children that are in another session: started ones and orphans.
+
+        A process cannot return from a session of its own to ours, so other children are not among them.
+        """
+        session, children = os.getsid(0), self._fs.children(os.getpid())
+        stats = ((pid, self._fs.stat(pid)) for pid in children)
+        return tuple(pid for pid, stat in stats if stat is not None and stat.session != session)
+
+    def families(self, pids: Iterable[int]) -> tuple[Identity, ...]:
+        """Return those of these processes and their descendants that this user may end."""
+        root = os.getuid() == 0
+        return self._living(pid for pid in self._fs.with_descendants(pids) if root or self._is_own(pid))
+
+    def group(self, group_id: int) -> tuple[Identity, ...]:
+        """Return the live members of a process group."""
+        members = []
+        for pid in self._fs.pids():
+            with suppress(OSError):
+                if os.getpgid(pid) == group_id:
+                    members.append(pid)
+        return self._living(members)
+
+    def send(self, number: int, targets: Iterable[Identity]) -> None:
+        """Send a signal to those targets whose identity still matches; skip the others.
+
+        Opens a pidfd first and compares identities then, so a pid that is reused in between is safe.
+        """
+        for target in targets:
+            with suppress(OSError):
+                pidfd = os.pidfd_open(target.pid)
+                try:
+                    if self.is_alive(target):
+                        signal.pidfd_send_signal(pidfd, number)
+                finally:
+                    os.close(pidfd)
+
+    async def end(self, targets: Sequence[Identity], *, grace_ms: int) -> tuple[Identity, ...]:
+        """Send SIGTERM, then SIGKILL after the grace, also to their control groups; return survivors."""
+        self.send(signal.SIGTERM, targets)
+        left = await self._wait_until_ended(targets, grace_ms)
+        if left and self._groups is not None:
+            self._groups.kill({one.pid for one in left})
+        self.send(signal.SIGKILL, left)
+        return await self._wait_until_ended(left, _KILL_WAIT_MS)
+
+    async def _wait_until_ended(self, targets: Sequence[Identity], wait_ms: int) -> tuple[Identity, ...]:
+        """Return the targets alive after the wait, as soon as there are none.
+
+        Polls at growing intervals, because most targets are not children of this process.
+        """
+        pause_ms, waited_ms = _FIRST_POLL_MS, 0
+        left = tuple(target for target in targets if self.is_alive(target))
+        while left and waited_ms < wait_ms:
+            await anyio.sleep(pause_ms / 1000)
+            waited_ms += pause_ms
+            pause_ms = min(pause_ms * 2, _SLOWEST_POLL_MS)
+            left = tuple(target for target in left if self.is_alive(target))
+        return left
+
+    def _marked_pids(self, variable: str, values: Iterable[str]) -> list[int]:
+        wanted = frozenset(values)
+        if not wanted:
+            return []
+        marked = self._fs.marked(variable, wanted)
+        grouped = self._groups.members(wanted) if self._groups and variable == RUN_ID_VARIABLE else ()
+        own = os.getpid()
+        return [pid for pid in (*marked, *grouped) if pid != own and self._is_own(pid)]
+
+    def _living(self, pids: Iterable[int]) -> tuple[Identity, ...]:
+        stats = ((pid, self._fs.stat(pid)) for pid in pids)
+        return tuple(self._identity(pid, stat) for pid, stat in stats if stat is not None and not stat.ended)
+
+    def _identity(self, pid: int, stat: "Stat") -> Identity:
+        return Identity(boot_id=self._boot_id, pid=pid, started=stat.started_ticks / _TICKS_PER_S)
+
+    def _is_own(self, pid: int) -> bool:
+        return self._fs.real_user(pid) == os.getuid()
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What `/proc/<pid>/stat` tells; `started_ticks` are those from the boot to the start."""
+    """The fields of `/proc/<pid>/stat` that are used; `started_ticks` counts from the boot."""
 
     parent: int
     session: int
@@ -43,41 +202,47 @@ class Stat:
 
 
 class ProcFs:
-    """One mounted `proc` file system. Whatever cannot be read is as if it were not there."""
+    """One mounted `proc` file system. Whatever cannot be read counts as absent.
+
+    `marked` remembers the environment variables that it has read. Reading the environment of every process
+    each time took most of the daemon's processor time when sessions were short. A process keeps the mark it
+    was started with; a reused pid has a directory with another inode.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = os.fspath(root)
-        self._known: dict[bytes, dict[int, tuple[int, bytes | None]]] = {}
+        self._marks: dict[str, dict[int, tuple[int, str | None]]] = {}
+        # Some kernels are built without CONFIG_PROC_CHILDREN.
+        self._lists_children = os.path.exists(f"{self._root}/thread-self/children")  # noqa: PTH110 - as below
 
-    def mounted(self) -> bool:
-        """Whether there is one at all."""
-        return os.path.exists(f"{self._root}/self/stat")  # noqa: PTH110 - asked for every process
+    def pids(self) -> list[int]:
+        """Return all pids in use."""
+        return [pid for pid, _ in self._listing()]
 
     def stat(self, pid: int) -> Stat | None:
-        """The state of a process; null when there is none of this number.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """Return the state of a process, or None."""
         try:
             text = _read(f"{self._root}/{pid}/stat")
-        except (FileNotFoundError, ProcessLookupError):
+        except OSError:
             return None
-        fields = text[text.rindex(b")") + 2 :].split()
+        fields = text[text.rindex(b")") + 2 :].split()  # the name before may hold brackets and blanks
         return Stat(
             parent=int(fields[1]),
             session=int(fields[3]),
             started_ticks=int(fields[19]),
-            ended=fields[0] in _ENDED,
+            ended=fields[0] in _ENDED_STATES,
             kernel=bool(int(fields[6]) & _KERNEL_THREAD),
         )
 
-    def pids(self) -> list[int]:
-        """Every number that somebody has."""
-        return [pid for pid, _ in self._listing()]
+    def boot_time(self) -> int | None:
+        """Return the time of the boot in Unix seconds, or None."""
+        try:
+            return int(_read(f"{self._root}/stat").partition(b"\nbtime ")[2].split(maxsplit=1)[0])
+        except (OSError, IndexError, ValueError):
+            return None
 
     def real_user(self, pid: int) -> int | None:
-        """The number of the user who started a process; null when that cannot be read."""
+        """Return the id of the user who started a process, or None."""
         try:
             status = _read(f"{self._root}/{pid}/status")
         except OSError:
@@ -85,309 +250,101 @@ class ProcFs:
         return int(status.partition(b"\nUid:\t")[2].split(maxsplit=1)[0])
 
     def command(self, pid: int) -> tuple[str, ...]:
-        """The words of its command line; none where they cannot be read."""
+        """Return the words of the command line; empty where they cannot be read."""
         try:
             return tuple(map(os.fsdecode, _read(f"{self._root}/{pid}/cmdline").split(b"\0")[:-1]))
         except OSError:
             return ()
 
-    def children(self, pid: int) -> list[int]:
-        """The children of a process, those that have ended and were not reaped included."""
-        found = self._children(pid)
-        return [child for child in self.pids() if self._parent(child) == pid] if found is None else found
-
-    def _parent(self, pid: int) -> int | None:
+    def cwd(self, pid: int) -> Path | None:
+        """Return the current directory of a process, or None."""
         try:
-            stat = self.stat(pid)
+            return Path(os.readlink(f"{self._root}/{pid}/cwd"))  # noqa: PTH115 - asked for every process
         except OSError:
             return None
-        return None if stat is None else stat.parent
 
-    def below(self, pid: int) -> list[int] | None:
-        """Every descendant of a process, parents first; null where this kernel does not list children."""
+    def ancestors(self, pid: int) -> list[int]:
+        """Return the ancestors of a process, nearest first."""
         found: list[int] = []
-        pending = [pid]
-        while pending:
-            children = self._children(pending.pop())
-            if children is None:
-                return None
-            found += children
-            pending += children
+        while (stat := self.stat(found[-1] if found else pid)) is not None and stat.parent > 0:
+            found.append(stat.parent)
         return found
 
-    def marked(self, name: str, values: Collection[str]) -> Iterator[int]:
-        """Processes that were started with the variable `name` at one of these values."""
-        wanted = {os.fsencode(value) for value in values}
-        key = os.fsencode(name) + b"="
-        seen: dict[int, tuple[int, bytes | None]] = {}
-        before = self._known.get(key, {})
+    def children(self, pid: int) -> list[int]:
+        """Return the children of a process, including those that have ended and were not reaped."""
+        return self._children_lookup()(pid)
+
+    def with_descendants(self, pids: Iterable[int]) -> list[int]:
+        """Return these processes and all their descendants, each once, the given ones first."""
+        children = self._children_lookup()
+        found = dict.fromkeys(pids)
+        pending = list(found)
+        while pending:
+            new = [child for child in children(pending.pop()) if child not in found]
+            found.update(dict.fromkeys(new))
+            pending += new
+        return list(found)
+
+    def marked(self, variable: str, values: Collection[str]) -> list[int]:
+        """Return the pids of processes that were started with the variable at one of these values."""
+        known, current = self._marks.get(variable, {}), {}
         for pid, inode in self._listing():
-            known = before.get(pid)
-            if known is None or known[0] != inode:
-                known = self._mark(pid, inode, key)
-            if known is not None:
-                seen[pid] = known
-                if known[1] in wanted:
-                    yield pid
-        self._known[key] = seen
+            entry = known.get(pid)
+            if entry is None or entry[0] != inode:
+                entry = self._read_mark(pid, inode, variable)
+            if entry is not None:
+                current[pid] = entry
+        self._marks[variable] = current
+        return [pid for pid, (_, value) in current.items() if value in values]
+
+    def _read_mark(self, pid: int, inode: int, variable: str) -> tuple[int, str | None] | None:
+        """Return the entry to remember; None for a process whose environment may still change.
+
+        That is one in the middle of an `exec`, whose environment is empty, and a child of this process
+        between `fork` and `exec`. Kernel threads have no environment.
+        """
+        try:
+            environ = _read(f"{self._root}/{pid}/environ")
+        except OSError:
+            environ = b""
+        _, found, rest = (b"\0" + environ).partition(b"\0" + os.fsencode(variable) + b"=")
+        if found:
+            return inode, os.fsdecode(rest.partition(b"\0")[0])
+        stat = self.stat(pid)
+        settled = stat is not None and (stat.parent != os.getpid() if environ else stat.kernel)
+        return (inode, None) if settled else None
+
+    def _children_lookup(self) -> Callable[[int], list[int]]:
+        if self._lists_children:
+            return self._listed_children
+        by_parent: defaultdict[int, list[int]] = defaultdict(list)
+        for pid in self.pids():
+            if (stat := self.stat(pid)) is not None:
+                by_parent[stat.parent].append(pid)
+        return lambda pid: by_parent[pid]
+
+    def _listed_children(self, pid: int) -> list[int]:
+        """Return the children of all threads of a process."""
+        found: list[int] = []
+        with suppress(OSError):
+            for thread in os.listdir(f"{self._root}/{pid}/task"):  # noqa: PTH208 - asked for every process
+                with suppress(OSError):
+                    found += map(int, _read(f"{self._root}/{pid}/task/{thread}/children").split())
+        return found
 
     def _listing(self) -> list[tuple[int, int]]:
+        """Return pid and inode of every process."""
         with os.scandir(self._root) as entries:
             return [(int(entry.name), entry.inode()) for entry in entries if entry.name.isdecimal()]
 
-    def _mark(self, pid: int, inode: int, key: bytes) -> tuple[int, bytes | None] | None:
-        """The mark of a process; null where it is not settled: unreadable, or in the middle of an `exec`."""
-        try:
-            block = _read(f"{self._root}/{pid}/environ")
-        except OSError:  # some kernels say of their own threads that there is no such process
-            block = b""
-        _, found, rest = (b"\0" + block).partition(b"\0" + key)
-        if found:
-            return inode, rest.partition(b"\0")[0]
-        return (inode, None) if self._stays_unmarked(pid, empty=not block) else None
-
-    def _stays_unmarked(self, pid: int, *, empty: bool) -> bool:
-        try:
-            stat = self.stat(pid)
-        except OSError:
-            return False
-        return stat is not None and (stat.kernel if empty else stat.parent != os.getpid())
-
-    def _children(self, pid: int) -> list[int] | None:
-        """Children of all threads of a process; null where the kernel does not tell."""
-        found: list[int] = []
-        try:
-            threads = os.listdir(f"{self._root}/{pid}/task")  # noqa: PTH208 - names are all that is needed
-        except OSError:
-            return []
-        for thread in threads:
-            try:
-                found += map(int, _read(f"{self._root}/{pid}/task/{thread}/children").split())
-            except (FileNotFoundError, ProcessLookupError):
-                if os.path.exists(f"{self._root}/{pid}/task/{thread}"):  # noqa: PTH110 - as above
-                    return None
-        return found
-
 
 def _read(path: str) -> bytes:
-    """All of a file of `/proc`: what a single process can put there is bounded. Raises `OSError`."""
+    """Return all of a file of `/proc`. The kernel bounds what a process can put there. Raises `OSError`."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        pieces = [os.read(fd, _MAX_BYTES)]
+        pieces = [os.read(fd, _READ_BYTES)]
         while pieces[-1]:
-            pieces.append(os.read(fd, _MAX_BYTES))
+            pieces.append(os.read(fd, _READ_BYTES))
     finally:
         os.close(fd)
     return b"".join(pieces)
-
-
-RUN_ID_VARIABLE = "SYMPHONY_RUN_ID"
-INSTANCE_VARIABLE = "SYMPHONY_INSTANCE"
-
-_PROC = Path("/proc")
-_KILL_WAIT_MS = 2_000
-_FIRST_LOOK_MS = 2
-_SLOWEST_LOOK_MS = 50
-_TICKS = os.sysconf("SC_CLK_TCK")
-
-
-class ProcessTable:
-    """The process table of this machine, read on demand; by psutil where there is no `/proc`."""
-
-    def __init__(self, *, proc: Path = _PROC, groups: RunGroups | None = None) -> None:
-        self._proc = proc
-        self._groups = groups
-        self._fs = ProcFs(proc)
-        self._boot_id = self._read_boot_id()
-
-    def identify(self, pid: int) -> Identity | None:
-        """Who has this number now; null when nobody has."""
-        found = self._look(pid)
-        return None if found is None else found[0]
-
-    def is_alive(self, identity: Identity) -> bool:
-        """Whether exactly this process still runs. A zombie has ended and only waits to be reaped."""
-        found = self._look(identity.pid)
-        return found is not None and found[0] == identity and not found[1]
-
-    def family(self, pid: int, run_id: str | None = None) -> tuple[Identity, ...]:
-        """The process, all below it, and all of the run with all below them; the process first."""
-        marked = self._with_all_below(self._marked_pids([] if run_id is None else [run_id]))
-        return self._living(dict.fromkeys([pid, *self._below(pid), *marked]))
-
-    def lineage(self, pid: int) -> tuple[Identity, ...]:
-        """Who lives of a process and those above it, nearest first: a child cannot choose its parents."""
-        return self._living([pid, *self._above(pid)])
-
-    def marked(self, run_ids: Iterable[str]) -> tuple[Identity, ...]:
-        """Every live process of this user that carries one of the run ids or is in the group of one.
-
-        With them all that is below each, whatever it carries.
-        """
-        return self._living(self._with_all_below(self._marked_pids(run_ids)))
-
-    def left_by(self, instance: str) -> tuple[Identity, ...]:
-        """Every live process of this user that carries the mark of an instance, and all below each.
-
-        What is in the control group of a run counts as marked.
-        Never this process nor one above it: a daemon may be started from a session of its own predecessor.
-        """
-        spared = {os.getpid(), *self._above(os.getpid())}
-        grouped = () if self._groups is None else self._groups.members()
-        marked = (*self._marked_pids([instance], INSTANCE_VARIABLE), *grouped)
-        pids = self._with_all_below(pid for pid in marked if pid not in spared)
-        return self._living(pid for pid in pids if pid not in spared and self._is_ours(pid))
-
-    def adopted(self) -> tuple[int, ...]:
-        """Our children that are in another session than we are: those of `child.start`, and orphans.
-
-        Nobody who is in a session of its own comes back to ours, so what others start here is not among them.
-        """
-        session, found = os.getsid(0), []
-        for pid in self._fs.children(os.getpid()):
-            with suppress(OSError):
-                stat = self._fs.stat(pid)
-                if stat is not None and stat.session != session:
-                    found.append(pid)
-        return tuple(found)
-
-    def command(self, pid: int) -> tuple[str, ...]:
-        """The command line of a process; empty where it cannot be read."""
-        return self._fs.command(pid)
-
-    def families(self, pids: Iterable[int]) -> tuple[Identity, ...]:
-        """Who lives of these processes of ours and of all below them; for root everybody's are its own."""
-        everybody = os.getuid() == 0
-        found = self._with_all_below(pids)
-        return self._living(pid for pid in found if everybody or self._is_ours(pid))
-
-    def group(self, group_id: int) -> tuple[Identity, ...]:
-        """The live members of a process group."""
-        return self._living(pid for pid in self._pids() if _group_of(pid) == group_id)
-
-    def send(self, number: int, targets: Iterable[Identity]) -> None:
-        """Send a signal to those that still are who they were; the others are skipped silently.
-
-        Where there are pidfds the process is held first and then looked at, so that a number that passes to
-        somebody else in between is no danger.
-        """
-        for target in targets:
-            with suppress(OSError), _held(target.pid) as deliver:
-                if self.is_alive(target):
-                    deliver(number)
-
-    async def end(self, targets: Sequence[Identity], *, grace_ms: int) -> tuple[Identity, ...]:
-        """SIGTERM, then SIGKILL after the grace, to their control groups too; returns those that survived."""
-        self.send(signal.SIGTERM, targets)
-        left = await self._outlasted(targets, grace_ms)
-        if left and self._groups is not None:
-            self._groups.kill({one.pid for one in left})
-        self.send(signal.SIGKILL, left)
-        return await self._outlasted(left, _KILL_WAIT_MS)
-
-    async def _outlasted(self, targets: Sequence[Identity], wait_ms: int) -> tuple[Identity, ...]:
-        """Those still alive after the wait; returns as soon as none is.
-
-        Looking again and again, at growing distance, because most of them are not our children.
-        """
-        pause_ms, waited_ms = _FIRST_LOOK_MS, 0
-        left = tuple(target for target in targets if self.is_alive(target))
-        while left and waited_ms < wait_ms:
-            await anyio.sleep(pause_ms / 1000)
-            waited_ms += pause_ms
-            pause_ms = min(pause_ms * 2, _SLOWEST_LOOK_MS)
-            left = tuple(target for target in left if self.is_alive(target))
-        return left
-
-    def _marked_pids(self, values: Iterable[str], name: str = RUN_ID_VARIABLE) -> Iterator[int]:
-        wanted = frozenset(values)
-        if not wanted:
-            return
-        if self._fs.mounted():
-            pids = self._fs.marked(name, wanted)
-        else:
-            table = _portable()
-            pids = (pid for pid in table.pids() if table.variable(pid, name) in wanted)
-        grouped = self._groups.members(wanted) if self._groups and name == RUN_ID_VARIABLE else ()
-        own = os.getpid()
-        yield from (pid for pid in (*pids, *grouped) if pid != own and self._is_ours(pid))
-
-    def _living(self, pids: Iterable[int]) -> tuple[Identity, ...]:
-        found = (self._look(pid) for pid in pids)
-        return tuple(one[0] for one in found if one is not None and not one[1])
-
-    def _with_all_below(self, pids: Iterable[int]) -> dict[int, None]:
-        """These and all below each, without repetition."""
-        return dict.fromkeys(found for pid in pids for found in (pid, *self._below(pid)))
-
-    def _below(self, pid: int) -> list[int]:
-        below = self._fs.below(pid) if self._fs.mounted() else None
-        found: list[int] = _portable().children(pid) if below is None else below
-        return found
-
-    def _above(self, pid: int) -> list[int]:
-        """The ancestors of a process, nearest first."""
-        if not self._fs.mounted():
-            above: list[int] = _portable().parents(pid)
-            return above
-        found: list[int] = []
-        with suppress(OSError):
-            while (stat := self._fs.stat(found[-1] if found else pid)) is not None and stat.parent > 0:
-                found.append(stat.parent)
-        return found
-
-    def _look(self, pid: int) -> tuple[Identity, bool] | None:
-        """Who has this number, and whether it has ended; null when nobody has it."""
-        try:
-            stat = self._fs.stat(pid)
-        except OSError:
-            return None
-        if stat is not None:
-            # Not psutil's time of creation: that one adds the wall-clock time of the boot, which moves when
-            # the clock is set, and then a process that was never restarted would look like another one.
-            started, ended = stat.started_ticks / _TICKS, stat.ended
-        elif not self._fs.mounted() and (found := _portable().look(pid)) is not None:
-            started, ended = found
-        else:
-            return None
-        return Identity(boot_id=self._boot_id, pid=pid, started=started), ended
-
-    def _read_boot_id(self) -> str:
-        try:
-            return (self._proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        except OSError:
-            return str(_portable().boot_time())
-
-    def _pids(self) -> list[int]:
-        found: list[int] = self._fs.pids() if self._fs.mounted() else _portable().pids()
-        return found
-
-    def _is_ours(self, pid: int) -> bool:
-        user = self._fs.real_user(pid) if self._fs.mounted() else _portable().real_user(pid)
-        return user == os.getuid()
-
-
-def _portable() -> ModuleType:
-    from symphony.processes import portable  # noqa: PLC0415 - psutil is not loaded where there is `/proc`
-
-    return portable
-
-
-def _group_of(pid: int) -> int | None:
-    try:
-        return os.getpgid(pid)
-    except OSError:
-        return None
-
-
-@contextmanager
-def _held(pid: int) -> Iterator[Callable[[int], None]]:
-    """A way to signal whoever has this number now, and nobody who gets it later. Raises `OSError`."""
-    if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):
-        yield lambda number: os.kill(pid, number)
-        return
-    fd = os.pidfd_open(pid)
-    try:
-        yield lambda number: signal.pidfd_send_signal(fd, number)
-    finally:
-        os.close(fd)

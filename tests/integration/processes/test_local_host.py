@@ -231,14 +231,6 @@ async def _shell_in(host: Host, script: str, cwd: Path) -> None:
     await _shell(host, script, cwd=cwd)
 
 
-async def test_without_pidfd_a_thread_waits_for_the_child(
-    host: LocalHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(os, "pidfd_open")
-
-    assert (await _shell(host, "exit 4", cwd=tmp_path)).exit_code == 4
-
-
 async def test_a_spawned_child_talks_over_its_pipes_and_logs_to_a_private_file(
     host: LocalHost, tmp_path: Path
 ) -> None:

@@ -99,9 +99,6 @@ class MemoryChild:
         await self._ended.wait()
         return self.exit_code or 0
 
-    def offspring(self) -> tuple[Identity, ...]:
-        return self.descendants()
-
     def descendants(self) -> tuple[Identity, ...]:
         return (ME,)
 

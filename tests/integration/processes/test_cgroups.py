@@ -37,7 +37,7 @@ async def main():
         psutil.Process(child.identity.pid).parent().kill()  # the subreaper, which would see to it
         os.kill(os.getpid(), 9)
     print(await host.end(family, grace_ms=100), host.find_marked(["run-1"]), flush=True)
-    host._groups.tidy()
+    host._groups.remove_empty()
 anyio.run(main)
 """
 _ESCAPES = "(env -i setsid -f sh -c 'trap \"\" TERM; echo $$; exec sleep 623') & wait; exec sleep 624"
@@ -162,7 +162,7 @@ def test_a_group_is_not_taken_away_from_a_run_that_is_about_to_join_it(
     now[0] += 60
     groups.enter("run-3", ["true"])
     assert [place.name for place in root.iterdir()] == ["run-3"], "the others ended long ago"
-    groups.tidy()
+    groups.remove_empty()
     assert not root.exists()
 
 

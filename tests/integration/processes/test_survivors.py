@@ -14,7 +14,6 @@ import pytest
 
 from symphony.processes.base import Identity
 from symphony.processes.local import LocalHost
-from symphony.processes.subreaper import available
 from symphony.processes.table import ProcessTable
 
 _ENV = {"PATH": os.environ["PATH"]}
@@ -167,21 +166,6 @@ def test_processes_of_another_user_are_none_of_ours(instance: str, monkeypatch: 
         monkeypatch.undo()
 
 
-def test_where_there_is_no_proc_file_system_psutil_finds_them_too(tmp_path: Path, instance: str) -> None:
-    table = ProcessTable(proc=tmp_path)
-    with _marked(instance) as other:
-        [found] = table.left_by(instance)
-        assert found.pid == other.pid
-
-
-def test_where_there_are_no_pidfds_a_signal_goes_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "pidfd_open")
-    with subprocess.Popen(["sleep", "620"]) as child:
-        ProcessTable().send(signal.SIGKILL, [_who(child.pid)])
-        assert child.wait(15) == -signal.SIGKILL
-
-
-@pytest.mark.skipif(not available(), reason="no subreapers")
 @pytest.mark.parametrize("deaf", ["", "trap '' TERM; "], ids=["ordinary", "deaf to SIGTERM"])
 def test_a_session_dies_with_a_daemon_that_is_killed(tmp_path: Path, instance: str, deaf: str) -> None:
     daemon = _daemon(instance, tmp_path, "spawn", f"{deaf}echo $$; exec sleep 600")
@@ -192,7 +176,6 @@ def test_a_session_dies_with_a_daemon_that_is_killed(tmp_path: Path, instance: s
     _gone(child)
 
 
-@pytest.mark.skipif(not available(), reason="no subreapers")
 def test_a_command_is_told_to_end_when_the_daemon_is_killed(tmp_path: Path, instance: str) -> None:
     os.mkfifo(tmp_path / "told")
     script = f"echo $$ > {tmp_path}/told; exec sleep 600"
@@ -204,7 +187,6 @@ def test_a_command_is_told_to_end_when_the_daemon_is_killed(tmp_path: Path, inst
     _gone(child)
 
 
-@pytest.mark.skipif(not available(), reason="no subreapers")
 @pytest.mark.asyncio
 async def test_a_program_that_is_not_there_still_fails_to_start(tmp_path: Path) -> None:
     host = LocalHost(instance="one-of-a-test")

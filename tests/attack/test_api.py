@@ -18,7 +18,8 @@ import pytest
 from harness.asking import FakeOperator, asking
 from symphony.api.access import Access
 from symphony.api.http import MAX_HEAD_BYTES
-from symphony.cli.client import Client, Control, UnreachableError
+from symphony.cli.client import Client
+from symphony.cli.endpoint import Endpoint, UnreachableError
 
 LOOPBACK = Access.tcp("127.0.0.1", "a-token-of-the-operator")
 Rounds = Callable[..., Iterator[Random]]
@@ -138,8 +139,9 @@ class FakeDaemon:
 def test_a_daemon_that_drips_holds_nobody_up(tmp_path: Path, said: Iterator[bytes]) -> None:
     path = tmp_path / "s"
     daemon = FakeDaemon(path, said)
-    control = Control(socket=path, host=None, port=None, pid=os.getpid(), started=None)
-    with Client(control, answer_s=0.3) as client, pytest.raises(UnreachableError):
+    endpoint = Endpoint(socket=path, host=None, port=None, pid=os.getpid(), started=None)
+    client = Client(endpoint, answer_s=0.3)
+    with pytest.raises(UnreachableError):
         client.state()
     daemon.end()
     assert daemon.hung_up
@@ -158,7 +160,8 @@ def test_a_daemon_that_drips_holds_nobody_up(tmp_path: Path, said: Iterator[byte
 def test_an_answer_beyond_its_bounds_is_an_error_and_no_more(tmp_path: Path, said: bytes) -> None:
     path = tmp_path / "s"
     daemon = FakeDaemon(path, iter([said]))
-    control = Control(socket=path, host=None, port=None, pid=os.getpid(), started=None)
-    with Client(control, max_bytes=1_000_000) as client, pytest.raises(UnreachableError):
+    endpoint = Endpoint(socket=path, host=None, port=None, pid=os.getpid(), started=None)
+    client = Client(endpoint, max_bytes=1_000_000)
+    with pytest.raises(UnreachableError):
         client.state()
     daemon.end()

@@ -22,7 +22,7 @@ COMMANDS: Mapping[str, tuple[type[models.Document], ...]] = {
     "check": (documents.CheckedWorkflow,),
     "clean": (documents.Cleaned,),
     "comment": (documents.IssueCommented,),
-    "demo": (documents.Demonstration,),
+    "demo": (documents.DemoResult,),
     "diff": (documents.BranchDiff,),
     "doctor": (documents.Doctor,),
     "explain": (documents.Explained,),
@@ -48,7 +48,7 @@ COMMANDS: Mapping[str, tuple[type[models.Document], ...]] = {
     "skills-show": (documents.SkillDetail,),
     "status": (documents.Status,),
     "status-all": (documents.Daemons,),
-    "tracker-check": (documents.TrackerLook,),
+    "tracker-check": (documents.TrackerCheck,),
 }
 """What each prints: a document, or lines of several."""
 

@@ -16,7 +16,7 @@ from typing import Final, Literal
 import anyio
 from anyio import to_thread
 
-from symphony.cli.client import Client, reach
+from symphony.cli.client import Client, connect
 from symphony.cli.documents import Cleaned, CleanedItem
 from symphony.cli.journal import journal_path
 from symphony.cli.serving import open_store
@@ -25,7 +25,7 @@ from symphony.config import read_secrets
 from symphony.daemon.context import RuntimeContext, build_context
 from symphony.daemon.retention import RetentionLimits, remove_surplus, surplus_files
 from symphony.daemon.state_dir import StateDirectory, locate
-from symphony.domain import SymphonyError
+from symphony.domain import Selection, SymphonyError
 from symphony.journal.model import HealthState, TrimResult, UnusableError
 from symphony.journal.reader import checkup, open_reader
 from symphony.journal.store import open_journal
@@ -134,7 +134,7 @@ def clean_up(
         host=LocalHost(),
         environment=environment,
     )
-    live, pid = _daemon(reach(workflow, environment))
+    live, pid = _daemon(connect(workflow, environment))
     job = _Job(
         bound=bound,
         state_dir=StateDirectory(locate(workflow, environment)),
@@ -164,8 +164,8 @@ def _daemon(client: Client | None) -> tuple[frozenset[str], int | None]:
     """The live runs and the process of the daemon that runs."""
     if client is None:
         return frozenset(), None
-    with client:
-        return frozenset(row.run_id for row in client.state(waiting=0).running), client.control.pid
+    running = client.state(Selection(most=0)).running
+    return frozenset(row.run_id for row in running), client.endpoint.pid
 
 
 async def _clean(job: _Job) -> tuple[CleanedItem, ...]:

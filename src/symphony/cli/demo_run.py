@@ -24,11 +24,11 @@ from rich.text import Text
 
 from symphony.agents.registry import SECTIONS
 from symphony.api.documents import IssueRow, describe_blocked, issue_rows
-from symphony.cli.documents import DemoComment, DemoIssue, Demonstration
+from symphony.cli.documents import DemoComment, DemoIssue, DemoResult
 from symphony.cli.failures import CommandError, program
 from symphony.cli.repository import git
 from symphony.cli.serving import serve
-from symphony.cli.summary import Tally, summary_table, work_lines
+from symphony.cli.summary import RunSummary, delivery_lines, summary_table
 from symphony.config import load_workflow
 from symphony.domain import Issue, by_number, one_line
 from symphony.scheduler import (
@@ -295,7 +295,7 @@ def _git(repository: Path, *arguments: str) -> None:
 # --- the run ---------------------------------------------------------------------------------------------
 
 
-def _serve(place: Place, progress: DemoProgress) -> Tally:
+def _serve(place: Place, progress: DemoProgress) -> RunSummary:
     return serve(
         place.repository / "WORKFLOW.md",
         environment=dict(os.environ),
@@ -326,11 +326,11 @@ async def _read_board(config: BoardConfig) -> tuple[list[Issue], list[tuple[Issu
 
 
 def _result(
-    place: Place, tally: Tally, issues: list[Issue], comments: list[tuple[Issue, Comment]]
-) -> Demonstration:
+    place: Place, tally: RunSummary, issues: list[Issue], comments: list[tuple[Issue, Comment]]
+) -> DemoResult:
     listed = tuple(_issue_result(issue, tally) for issue in issues)
     done = [entry.state == "Done" and entry.commits > 0 for entry in listed]
-    return Demonstration(
+    return DemoResult(
         ok=bool(done) and all(done),
         dir=str(place.root),
         issues=listed,
@@ -343,7 +343,7 @@ def _result(
     )
 
 
-def _issue_result(issue: Issue, tally: Tally) -> DemoIssue:
+def _issue_result(issue: Issue, tally: RunSummary) -> DemoIssue:
     entry = tally.issues.get(issue.id)
     return DemoIssue(
         identifier=issue.identifier,
@@ -368,11 +368,11 @@ def _introduce(console: Console, place: Place, agent: str) -> None:
     _say(console, f"Place: {escape(str(place.root))}{kept}\n")
 
 
-def _conclude(console: Console, place: Place, tally: Tally, result: Demonstration) -> None:
+def _conclude(console: Console, place: Place, tally: RunSummary, result: DemoResult) -> None:
     states = {entry.identifier: entry.state for entry in result.issues}
     console.print()
     console.print(summary_table(tally, states, width=console.width))
-    for line in work_lines(tally, lambda _, branch: _look(place, branch)):
+    for line in delivery_lines(tally, lambda _, branch: _look(place, branch)):
         _say(console, escape(line))
     _show_comments(console, result.comments)
     if not result.ok:
@@ -391,7 +391,7 @@ def _look(place: Place, branch: str) -> str | None:
     return f"git -C {shlex.quote(str(place.repository))} diff main...{branch}" if place.kept else None
 
 
-def _show_unfinished(console: Console, place: Place, tally: Tally, states: dict[str, str]) -> None:
+def _show_unfinished(console: Console, place: Place, tally: RunSummary, states: dict[str, str]) -> None:
     """What is not done and why; the log is for those who want to know more."""
     failures = {
         entry.issue.identifier: entry.blocked or entry.last_failure for entry in tally.issues.values()

@@ -26,17 +26,18 @@ from anyio import to_thread
 from symphony.agents.environment import child_environment
 from symphony.api.models import State
 from symphony.cli.checking import examine
-from symphony.cli.client import UnreachableError, absence, find_daemon, reach
+from symphony.cli.client import connect
 from symphony.cli.documents import Doctor, DoctorCheck, TrackerProblem
+from symphony.cli.endpoint import UnreachableError, absence_notice, find_daemon
 from symphony.cli.failures import CommandError, ExitCode, exit_code
 from symphony.cli.journal import journal_path
 from symphony.cli.serving import open_store
 from symphony.cli.stale_workspaces import kept_workspaces
-from symphony.cli.tracker_access import look_at
+from symphony.cli.tracker_access import check_tracker
 from symphony.config import EXPOSED_HINT, SecretFileError, WarningCode, read_secrets
 from symphony.daemon.context import RuntimeContext, build_context, preflight_agent
 from symphony.daemon.state_dir import instance_of, locate
-from symphony.domain import Category, Failure, Redaction, SymphonyError
+from symphony.domain import Category, Failure, Redaction, Selection, SymphonyError
 from symphony.journal.reader import checkup
 from symphony.processes.base import Completed, Host
 from symphony.processes.cgroups import own_cgroup
@@ -425,15 +426,13 @@ async def check_lock(workflow: Path, environment: Mapping[str, str]) -> list[Fin
 
 
 def _lock(workflow: Path, environment: Mapping[str, str]) -> list[Finding]:
-    client = reach(workflow, environment)
+    client = connect(workflow, environment)
     if client is None:
-        notice = absence(workflow, environment)
+        notice = absence_notice(workflow, environment)
         if notice is None:
             return [fine("lock", "no daemon holds it")]
         return [odd("lock", notice, hint="`symphony status` tells more")]
-    with client:
-        state, pid = client.state(waiting=0), client.control.pid
-    return _told_by(state, pid)
+    return _told_by(client.state(Selection(most=0)), client.endpoint.pid)
 
 
 def _told_by(state: State, pid: int) -> list[Finding]:
@@ -705,8 +704,8 @@ async def _check_tracker(bound: RuntimeContext | None) -> list[Finding]:
     """What `symphony tracker check` finds, with one poll as the daemon would ask it."""
     if bound is None:
         return _unknown("tracker")
-    look = await look_at(bound)
-    states = ", ".join(look.active) or "no state at all"
+    look = await check_tracker(bound)
+    states = ", ".join(bound.active_states) or "no state at all"
     plural = "" if look.issues == 1 else "s"
     found = [fine("tracker", f"{look.kind} answers: {look.issues} issue{plural} in {states}")]
     found += [_finding(problem) for problem in look.problems[:_SHOWN]]

@@ -1,12 +1,15 @@
-"""Every daemon of this user, or for root of this host, with what each says of itself.
+"""Lists every daemon of this user, or for root of this host, with its status.
 
     running   it answers
-    silent    its process is there, and does not answer: it is starting, ending or frozen, or its socket is
-              gone, or another process has it
-    dead      its process is gone, and it did not end in order
+    silent    its process exists and does not answer: it is starting, ending or frozen, or its socket is gone
+              or served by another process
+    dead      its process is gone, and it did not shut down normally
 
-A daemon that ended in order is in no list, although its state directory stays. Several are asked at once, so
-that one that hangs holds up nobody but itself.
+A daemon that shut down normally is not listed, although its state directory stays. The daemons are asked in
+parallel, so that one that hangs does not delay the others.
+
+Root reads state directories that belong to other users. So a directory counts only if it belongs to the
+user in whose home it lies, symbolic links are not followed, and nothing is changed.
 """
 
 import os
@@ -14,7 +17,6 @@ import pwd
 import stat
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -22,179 +24,172 @@ from typing import Final
 from msgspec.structs import replace
 
 from symphony.api.models import utc_text
-from symphony.cli.client import Client, Traces, check_listener, content_of, traces
-from symphony.cli.documents import CountsInShort, DaemonRow, Daemons, SkippedPlace
+from symphony.cli.client import Client
+from symphony.cli.documents import DaemonCounts, DaemonRow, Daemons, SkippedDirectory
+from symphony.cli.endpoint import DaemonRecord, check_listener, read_record, read_small_file
 from symphony.daemon.state_dir import KNOWN_FOLDER, SYSTEM_STATE_HOMES, parse_known_state_dir, state_home
-from symphony.domain import SymphonyError
+from symphony.domain import Selection, SymphonyError
 
-# The state directories that may have a daemon: of this user, and for root of every user of the host.
-#
-# What is looked at was written by whoever owns it, and root looks at what others wrote. So a place counts
-# only where the directory belongs to the user whose it is said to be, links lead nowhere, and nothing is
-# changed.
-
-
-_MOST: Final = 1_000
-_BELOW_HOME: Final = ".local/state/symphony"
+_ANSWER_S: Final = 5.0
+_PARALLEL: Final = 16
+_MAX_BYTES: Final = 16 * 1024 * 1024  # of one answer: several are in memory at once, some of other users
+_MAX_ENTRIES: Final = 1_000
+_HOME_STATE: Final = ".local/state/symphony"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A state directory, and the user id of its owner."""
+def list_daemons(environment: Mapping[str, str]) -> Daemons:
+    """All daemons by name, and the directories that were skipped."""
+    directories = find_state_directories(environment)
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        answers = list(pool.map(_describe, directories.found, directories.found.values()))
+    rows = [answer for answer in answers if isinstance(answer, DaemonRow)]
+    failed = [answer for answer in answers if isinstance(answer, SkippedDirectory)]
+    skipped = [SkippedDirectory(path=str(path), reason=why) for path, why in directories.skipped.items()]
+    return Daemons(
+        daemons=tuple(sorted(rows, key=lambda row: (row.name, row.state_dir))),
+        skipped=tuple(sorted([*skipped, *failed], key=lambda one: one.path)),
+    )
 
-    path: Path
-    owner: int
+
+def find_state_directories(
+    environment: Mapping[str, str], *, max_entries: int = _MAX_ENTRIES
+) -> "StateDirectories":
+    """Every state directory that this user may have, and for root those of every user."""
+    directories = StateDirectories(max_entries=max_entries)
+    homes = [(os.geteuid(), state_home(environment))]
+    if os.geteuid() == 0:
+        homes += [(user.pw_uid, Path(user.pw_dir) / _HOME_STATE) for user in pwd.getpwall()]
+    for owner, home in homes:
+        if home.is_absolute():
+            directories.add_children(home, owner)
+            directories.add_registered(home / KNOWN_FOLDER, owner)
+    for folder in SYSTEM_STATE_HOMES:
+        if os.access(folder, os.R_OK | os.X_OK):
+            directories.add_children(folder, None)
+    if given := environment.get("SYMPHONY_STATE_DIR"):
+        directories.add(Path(given).expanduser().absolute(), None)
+    return directories
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """What was found; `skipped` tells of what was not looked at, and why."""
+class StateDirectories:
+    """Collects state directories.
 
-    found: dict[Path, Place] = field(default_factory=dict)
-    skipped: dict[Path, str] = field(default_factory=dict)
+    Attributes:
+        found: the user id of the owner, by path.
+        skipped: why a path was not looked at.
+    """
 
-    def take(self, path: Path, owner: int | None) -> None:
-        """A directory, if it is there; it has to belong to `owner`, or for null to somebody we can ask."""
+    def __init__(self, *, max_entries: int = _MAX_ENTRIES) -> None:
+        self.found: dict[Path, int] = {}
+        self.skipped: dict[Path, str] = {}
+        self._seen: set[str] = set()
+        self._max_entries = max_entries
+
+    def add(self, path: Path, owner: int | None) -> None:
+        """Add a directory of the user `owner`; None stands for any user whose daemon can be asked."""
         try:
-            facts = path.lstat()
+            status = path.lstat()
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
             self.skipped[path] = error.strerror or str(error)
             return
-        if not stat.S_ISDIR(facts.st_mode):
+        if not stat.S_ISDIR(status.st_mode):
             return
-        if facts.st_uid != (facts.st_uid if owner is None else owner):
-            self.skipped[path] = f"it belongs to {user_name(facts.st_uid)}"
-        elif os.geteuid() not in {0, facts.st_uid}:
-            self.skipped[path] = f"only {user_name(facts.st_uid)} and root can ask there"
-        else:
-            self.found.setdefault(Path(os.path.realpath(path)), Place(path=path, owner=facts.st_uid))
+        if owner not in {None, status.st_uid}:
+            self.skipped[path] = f"it belongs to {user_name(status.st_uid)}"
+        elif os.geteuid() not in {0, status.st_uid}:
+            self.skipped[path] = f"only {user_name(status.st_uid)} and root can ask there"
+        elif (real := os.path.realpath(path)) not in self._seen:
+            self._seen.add(real)
+            self.found[path] = status.st_uid
 
-    def take_all(self, folder: Path, owner: int | None) -> None:
-        """Every directory in a folder, except the one of ours that is no state directory."""
-        for path in self._listed(folder):
+    def add_children(self, folder: Path, owner: int | None) -> None:
+        """Add every directory in a folder; as `add`."""
+        for path in self._entries(folder):
             if path.name != KNOWN_FOLDER:
-                self.take(path, owner)
+                self.add(path, owner)
 
-    def take_known(self, folder: Path, owner: int) -> None:
-        """The directories that daemons of `owner` left word of."""
-        for path in self._listed(folder):
+    def add_registered(self, folder: Path, owner: int) -> None:
+        """Add the directories outside of the usual places that daemons of `owner` registered in a folder."""
+        for file in self._entries(folder):
             try:
-                named = parse_known_state_dir(content_of(path, owner))
+                path = parse_known_state_dir(read_small_file(file, owner))
             except OSError as error:
-                self.skipped[path] = error.strerror or str(error)
+                self.skipped[file] = error.strerror or str(error)
                 continue
-            if named is not None:
-                self.take(named, owner)
+            if path is not None:
+                self.add(path, owner)
 
-    def _listed(self, folder: Path) -> Iterator[Path]:
+    def _entries(self, folder: Path) -> Iterator[Path]:
         try:
             with os.scandir(folder) as entries:
-                names = [entry.name for entry in islice(entries, _MOST + 1)]
+                names = [entry.name for entry in islice(entries, self._max_entries + 1)]
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
             self.skipped[folder] = error.strerror or str(error)
             return
-        if len(names) > _MOST:
-            self.skipped[folder] = f"there are more than {_MOST} entries, and the rest is left out"
-        yield from (folder / name for name in sorted(names[:_MOST]))
-
-
-def find_places(environment: Mapping[str, str]) -> Places:
-    """Every state directory there may be for this user; nothing is asked or made."""
-    places = Places()
-    for owner, home in _homes(environment):
-        places.take_all(home, owner)
-        places.take_known(home / KNOWN_FOLDER, owner)
-    for folder in SYSTEM_STATE_HOMES:
-        if os.access(folder, os.R_OK | os.X_OK):
-            places.take_all(folder, None)
-    if given := environment.get("SYMPHONY_STATE_DIR"):
-        places.take(Path(given).expanduser().absolute(), None)
-    return places
-
-
-def _homes(environment: Mapping[str, str]) -> Iterator[tuple[int, Path]]:
-    yield os.geteuid(), state_home(environment)
-    if os.geteuid() == 0:
-        for user in pwd.getpwall():
-            home = Path(user.pw_dir) / _BELOW_HOME
-            if home.is_absolute():
-                yield user.pw_uid, home
+        if len(names) > self._max_entries:
+            self.skipped[folder] = (
+                f"there are more than {self._max_entries} entries, and the rest is left out"
+            )
+        yield from (folder / name for name in sorted(names[: self._max_entries]))
 
 
 def user_name(uid: int) -> str:
-    """The name of a user, or the number where it has none."""
+    """The name of a user, or the number if it has no name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"uid {uid}"
 
 
-_ANSWER_S: Final = 5.0
-_AT_ONCE: Final = 16
-_MAX_BYTES: Final = 16 * 1024 * 1024  # of each: several are held at once, and not all are ours
-
-
-def daemons(environment: Mapping[str, str]) -> Daemons:
-    """All of them, by name."""
-    places = find_places(environment)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        told = list(pool.map(_told, places.found.values()))
-    skipped = dict(places.skipped)
-    rows = []
-    for place, row in zip(places.found.values(), told, strict=True):
-        if isinstance(row, str):
-            skipped[place.path] = row
-        elif row is not None:
-            rows.append(row)
-    return Daemons(
-        daemons=tuple(sorted(rows, key=lambda row: (row.name, row.state_dir))),
-        skipped=tuple(
-            SkippedPlace(path=str(path), reason=reason) for path, reason in sorted(skipped.items())
-        ),
-    )
-
-
-def _told(place: Place) -> DaemonRow | str | None:
-    """The row of a daemon; `None` where there is none, and a text where it cannot be known."""
+def _describe(path: Path, owner: int) -> DaemonRow | SkippedDirectory | None:
+    """The daemon of a state directory; None if there is none."""
     try:
-        found = traces(place.path, place.owner)
+        record = read_record(path, owner)
     except OSError as error:
-        return error.strerror or str(error)
-    return None if found is None else _row(place, found)
-
-
-def _row(place: Place, found: Traces) -> DaemonRow:
+        return SkippedDirectory(path=str(path), reason=error.strerror or str(error))
+    if record is None:
+        return None
     row = DaemonRow(
-        name=place.path.name if found.workflow is None else Path(found.workflow).parent.name,
-        status="silent" if found.alive else "dead",
-        state_dir=str(place.path),
-        user=user_name(place.owner),
-        workflow=found.workflow,
-        pid=found.pid,
+        name=path.name if record.workflow is None else Path(record.workflow).parent.name,
+        status="silent" if record.alive else "dead",
+        state_dir=str(path),
+        user=user_name(owner),
+        workflow=record.workflow,
+        pid=record.pid,
     )
-    if not found.alive:
-        message = f"The process (pid {found.pid}) is gone, and it did not end in order"
-        return replace(row, message=message, hint=_start(found))
-    control = found.control
-    if control is None:
-        message = f"A daemon (pid {found.pid}) is there, and offers no control socket"
-        hint = "it may be starting or ending; if it stays so, restart it"
-        return replace(row, message=message, hint=hint)
+    return _with_status(row, record, owner)
+
+
+def _with_status(row: DaemonRow, record: DaemonRecord, owner: int) -> DaemonRow:
+    """The row with what the daemon says of itself, or what is wrong with it."""
+    if not record.alive:
+        command = "symphony run" if record.workflow is None else f"symphony run {record.workflow}"
+        return replace(
+            row,
+            message=f"The process (pid {record.pid}) is gone, and it did not end in order",
+            hint=f"{command} ends what it left running, and goes on",
+        )
+    endpoint = record.endpoint
+    if endpoint is None:
+        return replace(
+            row,
+            message=f"A daemon (pid {record.pid}) is there, and offers no control socket",
+            hint="it may be starting or ending; if it stays so, restart it",
+        )
     row = replace(
         row,
-        started_at=None if control.started is None else utc_text(control.started),
-        socket=str(control.socket),
-        host=control.host,
-        port=control.port,
+        started_at=None if endpoint.started is None else utc_text(endpoint.started),
+        socket=str(endpoint.socket),
+        host=endpoint.host,
+        port=endpoint.port,
     )
     try:
-        check_listener(control, place.owner)
-        with Client(control, answer_s=_ANSWER_S, max_bytes=_MAX_BYTES) as client:
-            state = client.state(waiting=0)
+        check_listener(endpoint, owner)
+        state = Client(endpoint, answer_s=_ANSWER_S, max_bytes=_MAX_BYTES).state(Selection(most=0))
     except SymphonyError as error:
         return replace(row, message=error.failure.message, hint=error.failure.hint)
     counts = state.counts
@@ -202,14 +197,9 @@ def _row(place: Place, found: Traces) -> DaemonRow:
         row,
         status="running",
         health=state.health.status,
-        counts=CountsInShort(
+        counts=DaemonCounts(
             running=counts.running, retrying=counts.retrying, blocked=counts.blocked, waiting=counts.waiting
         ),
         version=state.version or None,
         commit=state.commit or None,
     )
-
-
-def _start(found: Traces) -> str:
-    which = "" if found.workflow is None else f" {found.workflow}"
-    return f"symphony run{which} ends what it left running, and goes on"

@@ -47,7 +47,7 @@ CHECKS = (
 # --- of a daemon, or of the files where none runs --------------------------------------------------------
 
 
-class Asked(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DaemonInfo(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The daemon that was asked."""
 
     pid: Positive
@@ -61,7 +61,7 @@ class Status(State, frozen=True, kw_only=True):
     """`symphony status --json`: the state of the API, and who told it."""
 
     source: Source
-    daemon: Annotated[Asked | None, _is("The daemon that was asked; null where none runs.")]
+    daemon: Annotated[DaemonInfo | None, _is("The daemon that was asked; null where none runs.")]
     notice: Annotated[str | None, _is("What is odd about there being no daemon, in one line.")] = None
 
 
@@ -69,7 +69,7 @@ class KnownIssue(Issue, frozen=True, kw_only=True):
     """An issue of the API, and who told it."""
 
     source: Source
-    daemon: Annotated[Asked | None, _is("The daemon that was asked; null where none runs.")]
+    daemon: Annotated[DaemonInfo | None, _is("The daemon that was asked; null where none runs.")]
 
 
 class Explanation(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -117,7 +117,7 @@ class PrintedPrompt(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
 # --- status --watch and status --all ---------------------------------------------------------------------
 
 
-class Trouble(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UnavailableReason(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why nothing can be told now."""
 
     code: str
@@ -125,15 +125,15 @@ class Trouble(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hint: str | None
 
 
-class Unknown(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StatusUnavailable(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A line of `symphony status --watch --json` while nothing can be told."""
 
     source: None = None
     daemon: None = None
-    error: Trouble
+    error: UnavailableReason
 
 
-class CountsInShort(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DaemonCounts(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Issues by status."""
 
     running: Count
@@ -159,7 +159,7 @@ class DaemonRow(Document, frozen=True, kw_only=True, forbid_unknown_fields=True)
     pid: Positive
     started_at: Annotated[Moment | None, _is("When its process began; null for one that is gone.")] = None
     health: Annotated[str | None, _is("health.status of the API; null where it does not answer.")] = None
-    counts: CountsInShort | None = None
+    counts: DaemonCounts | None = None
     version: str | None = None
     commit: str | None = None
     socket: Annotated[str | None, _is("Its control socket.")] = None
@@ -169,7 +169,7 @@ class DaemonRow(Document, frozen=True, kw_only=True, forbid_unknown_fields=True)
     hint: Annotated[str | None, _is("What to do about that.")] = None
 
 
-class SkippedPlace(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SkippedDirectory(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A place that was not looked at."""
 
     path: str
@@ -180,7 +180,7 @@ class Daemons(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`symphony status --all --json`: the daemons of this user, or for root of this host."""
 
     daemons: Annotated[tuple[DaemonRow, ...], _is("By name. Daemons that ended in order are left out.")]
-    skipped: Annotated[tuple[SkippedPlace, ...], _is("Places that were not looked at.")]
+    skipped: Annotated[tuple[SkippedDirectory, ...], _is("Places that were not looked at.")]
 
 
 # --- check, doctor, health -------------------------------------------------------------------------------
@@ -418,7 +418,7 @@ class LoggedEnd(
 # --- tracker and issue -----------------------------------------------------------------------------------
 
 
-class StateSeen(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CheckedState(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A state of the tracker, of the settings, or of both."""
 
     name: Text
@@ -449,7 +449,7 @@ class Blocker(Document, frozen=True, kw_only=True):
     state: str | None
 
 
-class SeenIssue(Document, frozen=True, kw_only=True):
+class TrackerIssue(Document, frozen=True, kw_only=True):
     """An issue as the daemon sees it."""
 
     id: Text
@@ -478,17 +478,17 @@ class TrackerProblem(Document, frozen=True, kw_only=True, forbid_unknown_fields=
     hint: Text
 
 
-class TrackerLook(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrackerCheck(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`symphony tracker check --json`."""
 
     ok: Annotated[bool, _is("No error; there may be warnings.")]
     kind: Text
     login: Annotated[str | None, _is("Whose credential it is, where there is one.")]
     scope: Annotated[str | None, _is("What is looked at: a project, a repository, a folder.")]
-    states: tuple[StateSeen, ...]
+    states: tuple[CheckedState, ...]
     limits: tuple[ServiceLimit, ...]
     issues: Annotated[Count, _is("How many are in active states.")]
-    sample: Annotated[SeenIssue | None, _is("The first of them, as the daemon sees it.")]
+    sample: Annotated[TrackerIssue | None, _is("The first of them, as the daemon sees it.")]
     problems: tuple[TrackerProblem, ...]
 
 
@@ -587,7 +587,7 @@ class DemoComment(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     body: str
 
 
-class Demonstration(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DemoResult(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`symphony demo --json`."""
 
     ok: Annotated[bool, _is("Every issue is done and has commits.")]

@@ -1,18 +1,18 @@
-"""The documents of the API without a daemon: one look at the tracker, judged by the real scheduler.
+"""The documents of the API without a daemon: one poll of the tracker, judged by the real scheduler.
 
-The workflow is loaded, the journal is read, the tracker is asked once for its candidates and for what is
-blocked, and `step` takes what a daemon would take at its start. What it then wants done is not done: nothing
-is started, made, cleaned or posted. So the reasons, blocks, retries and budgets are those that a daemon would
-begin with; what only a running one knows (sessions, its history) is absent.
+Loads the workflow, reads the journal, asks the tracker once for its candidates and for the blocked issues,
+and feeds the scheduler's `step` with the events of a daemon that starts. Its commands are not carried out:
+nothing is started, created, removed or posted. So reasons, blocks, retries and budgets are those that a
+daemon would start with; what only a running daemon knows (sessions, its history) is absent.
 """
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 from anyio import to_thread
@@ -62,25 +62,18 @@ from symphony.scheduler import (
 )
 from symphony.trackers.base import skipped_by
 
-_T = TypeVar("_T")
-
-TRACKER_S: Final = 30.0
+_TRACKER_S: Final = 30.0
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_WOULD_START: Final = "it would start now, and no daemon is running"
-_NOT_ASKED = Failure(
+_NOT_ASKED: Final = Failure(
     category=Category.TRACKER_REQUEST, blame=Blame.TRACKER, message="not asked without a daemon"
 )
+_T = TypeVar("_T")
 
 
-def open_offline(
-    workflow: Path, environment: Mapping[str, str], *, journal: Path | None = None, begins: bool = True
-) -> "Offline":
-    """Load the workflow as a daemon would; of its log only errors are shown, on stderr.
+def open_context(workflow: Path, environment: Mapping[str, str]) -> RuntimeContext:
+    """Load a workflow for a command that works without the daemon; errors of its log go to stderr.
 
-    `journal` tells of past runs; one that cannot be read tells nothing. With `begins` the answers are those
-    of a daemon that begins with what it remembers: not where one runs, which has its own to tell.
-
-    Settings without a sandbox are fine here: nothing is started, so nobody has to answer for it.
+    Settings without a sandbox are accepted: nothing is started.
 
     Raises:
         SymphonyError: the workflow is not usable.
@@ -89,39 +82,63 @@ def open_offline(
     environment = read_secrets(environment).environment
     loaded = open_store(workflow, environment, acknowledged=True).current()
     configure(stream=sys.stderr, level="error", redaction=redaction_for(loaded, environment))
-    remembered = RecoveredState() if journal is None or not begins else _remembered(journal)
-    return Offline(build_context(loaded, host=LocalHost(), environment=environment), remembered, journal)
+    return build_context(loaded, host=LocalHost(), environment=environment)
 
 
-def _remembered(journal: Path) -> RecoveredState:
-    try:
-        with open_reader(journal) as reader:
-            return reader.remembered()
-    except UnusableError:
-        return RecoveredState()
+def open_offline(
+    workflow: Path,
+    environment: Mapping[str, str],
+    *,
+    journal: Path,
+    remembers: bool,
+    timeout_s: float = _TRACKER_S,
+) -> "Offline":
+    """Answers from the files of a workflow.
+
+    Args:
+        workflow: the workflow file.
+        environment: variables that it may refer to.
+        journal: names past runs; may be missing or unreadable.
+        remembers: whether the answers build on the claims in the journal, as those of a starting daemon.
+            False while a daemon runs, because the claims belong to it.
+        timeout_s: the limit for one question to the tracker.
+
+    Raises:
+        SymphonyError: the workflow is not usable.
+    """
+    recovered = RecoveredState()
+    context = open_context(workflow, environment)
+    if remembers:
+        try:
+            with open_reader(journal) as reader:
+                recovered = reader.remembered()
+        except UnusableError:
+            pass
+    return Offline(context=context, recovered=recovered, journal=journal, timeout_s=timeout_s)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Offline:
-    """Answers for one workflow from its files; every answer asks the tracker anew."""
+    """Answers for one workflow from its files; each answer asks the tracker again."""
 
-    bound: RuntimeContext
-    remembered: RecoveredState
-    journal: Path | None = None
+    context: RuntimeContext
+    recovered: RecoveredState
+    journal: Path
+    timeout_s: float
 
     async def state(self, only: Selection = EVERY_ISSUE) -> models.State:
-        """The document of `/api/v1/state`, with rows of those issues only."""
-        state, now_ms, now = await self._look()
+        """The document of `/api/v1/state` with the selected issues."""
+        state, now_ms, now = await self._first_poll()
         document = state_document(
             state,
             History(),
             now_ms=now_ms,
             now=now,
-            workspace=self.bound.settings.workspace,
+            workspace=self.context.settings.workspace,
             only=only,
-            reasons=_offline_reasons,
+            reasons=_waiting_reasons,
         )
-        shown: models.State = masked(document, self.bound.redaction.text)
+        shown: models.State = masked(document, self.context.redaction.text)
         return structs.replace(
             shown,
             health=structs.replace(shown.health, status="stopped", polls=0),
@@ -132,149 +149,160 @@ class Offline:
         )
 
     async def issue(self, identifier: str) -> models.Issue | None:
-        """The document of `/api/v1/<identifier>`; `None` for unknown issues.
+        """The document of `/api/v1/<identifier>`; None for an unknown issue.
 
-        One that is no candidate is `inactive`, with the reason of `policy`.
+        An issue that is not a candidate has the status `inactive` and the scheduler's reason.
 
         Raises:
-            SymphonyError: the tracker cannot tell.
+            SymphonyError: the tracker does not answer.
         """
-        state, now_ms, now = await self._look()
-        found = await self._find(identifier, state)
-        listed = {} if found is None else {found.id: found}
-        known = replace(state, candidates={**state.candidates, **listed})
+        state, now_ms, now = await self._first_poll()
+        issue = await self._find(identifier, state)
+        if issue is not None:
+            state = replace(state, candidates={**state.candidates, issue.id: issue})
         document = issue_document(
-            known,
+            state,
             History(),
             identifier,
             now_ms=now_ms,
             now=now,
-            runs=await self._runs(identifier),
-            workspace=self.bound.settings.workspace,
+            runs=await self._past_runs(identifier),
+            workspace=self.context.settings.workspace,
         )
-        if document is not None and document.waiting is not None and found is not None:
+        if document is not None and document.waiting is not None and issue is not None:
             given = document.waiting.reason
-            told = _offline_reason(found, WaitingReason(given.code, given.message), known)
-            waits = models.Waiting(reason=models.Reason(code=told.code, message=told.message))
-            active = policy.in_active_state(found, state.settings)
-            status = document.status if active else "inactive"
-            document = structs.replace(document, waiting=waits, status=status)
-        shown: models.Issue | None = masked(document, self.bound.redaction.text)
+            reason = _waiting_reason(issue, WaitingReason(given.code, given.message), state)
+            document = structs.replace(
+                document,
+                waiting=models.Waiting(reason=models.Reason(code=reason.code, message=reason.message)),
+                status=document.status if policy.in_active_state(issue, state.settings) else "inactive",
+            )
+        shown: models.Issue | None = masked(document, self.context.redaction.text)
         return shown
 
-    async def inactive(self, identifier: str) -> tuple[str, str] | None:
-        """Why nobody works on an issue as it stands, and what to do; `None` where the tracker has none.
-
-        Raises:
-            SymphonyError: the tracker cannot tell.
-        """
-        state, *_ = await self._look()
-        found = await self._find(identifier, state)
-        if found is None:
-            return None
-        if policy.tracker_status(found, state.settings) is policy.TrackerStatus.ACTIVE:
-            return f"nothing was done for {identifier} so far", f"`symphony explain {identifier}` tells why"
-        return operator.not_active(found, state.settings)
-
     async def prompt(self, identifier: str) -> models.Prompt | None:
-        """The document of `/api/v1/<identifier>/prompt` for a first dispatch; `None` for unknown issues.
+        """The document of `/api/v1/<identifier>/prompt` for a first dispatch; None for an unknown issue.
 
         Raises:
-            SymphonyError: the tracker cannot tell, or the dispatch would fail.
+            SymphonyError: the tracker does not answer, or the dispatch would fail.
         """
-        state, *_ = await self._look()
-        found = await self._find(identifier, state)
-        if found is None:
+        state, *_ = await self._first_poll()
+        issue = await self._find(identifier, state)
+        if issue is None:
             return None
-        seen = await preview_prompt(self.bound, found, None, agent=policy.choose(state, found))
-        document = prompt_document(seen, source="files", redaction=self.bound.redaction)
-        if policy.tracker_status(found, state.settings) is not policy.TrackerStatus.ACTIVE:
-            message, hint = operator.not_active(found, state.settings)
-            standing = self.bound.redaction.text(f"{message}; {hint}")
-            document = structs.replace(document, note="; ".join(filter(None, (standing, document.note))))
+        redaction = self.context.redaction
+        texts = await preview_prompt(self.context, issue, None, agent=policy.choose(state, issue))
+        document = prompt_document(texts, source="files", redaction=redaction)
+        if policy.tracker_status(issue, state.settings) is not policy.TrackerStatus.ACTIVE:
+            note = redaction.text("; ".join(operator.not_active(issue, state.settings)))
+            document = structs.replace(document, note="; ".join(filter(None, (note, document.note))))
         return document
 
+    async def inactive(self, identifier: str) -> tuple[str, str] | None:
+        """Why nothing was done for an issue of the tracker, and what to do; None for an unknown issue.
+
+        Raises:
+            SymphonyError: the tracker does not answer.
+        """
+        state, *_ = await self._first_poll()
+        issue = await self._find(identifier, state)
+        if issue is None:
+            return None
+        if policy.tracker_status(issue, state.settings) is policy.TrackerStatus.ACTIVE:
+            return f"nothing was done for {identifier} so far", f"`symphony explain {identifier}` tells why"
+        return operator.not_active(issue, state.settings)
+
     async def identifiers(self) -> tuple[str, ...]:
-        """The identifiers of what the tracker lists and of what has a workspace, to guess what was meant."""
-        state, *_ = await self._look()
+        """Identifiers of the issues that the tracker lists or that have a workspace."""
+        state, *_ = await self._first_poll()
         listed = [issue.identifier for issue in state.candidates.values()]
         return tuple(dict.fromkeys([*listed, *(ref.identifier for ref in state.parked.values())]))
 
-    async def _look(self) -> tuple[State, int, datetime]:
-        """The state that a daemon would have after its first poll, and its moment on both clocks."""
-        settings, now_ms, now = scheduler_settings(self.bound), monotonic_ms(), datetime.now(UTC)
-        fact: Event = recovery_event(
-            self.remembered,
+    async def _first_poll(self) -> tuple[State, int, datetime]:
+        """The state of a daemon after its first poll, and its time on the monotonic and the wall clock."""
+        settings, now_ms, now = scheduler_settings(self.context), monotonic_ms(), datetime.now(UTC)
+        event: Event = recovery_event(
+            self.recovered,
             settings,
             now_ms=now_ms,
             wall_ms=(now - _EPOCH) // timedelta(milliseconds=1),
-            workspaces=await self._workspaces(),
+            workspaces=await self._recorded_workspaces(),
         )
-        state, asked = initial(settings, epoch="files"), list[Command]()
+        state = initial(settings, epoch="files")
+        questions = list[FetchCandidates | RefreshIssues]()
         while True:
-            state, commands = step(state, fact, now_ms)
+            commands: tuple[Command, ...]
+            state, commands = step(state, event, now_ms)
             if state.polls:
-                return _without_ended(state), now_ms, now
-            asked += (one for one in commands if isinstance(one, RefreshIssues | FetchCandidates))
-            # What is blocked comes first, in whatever order it is asked: the poll is the end.
-            asked.sort(key=lambda one: isinstance(one, FetchCandidates))
-            fact = await self._answer(asked.pop(0), state)
+                break
+            questions += (one for one in commands if isinstance(one, RefreshIssues | FetchCandidates))
+            # The poll ends the loop, so the refresh of blocked issues goes first.
+            questions.sort(key=lambda one: isinstance(one, FetchCandidates))
+            question = questions.pop(0)
+            if isinstance(question, FetchCandidates):
+                event = await self._poll(question)
+            else:
+                event = await self._refresh(question, state)
+        if state.last_poll_failure is None:  # a daemon gives up the retries of inactive issues at once
+            active = {key: retry for key, retry in state.retrying.items() if key in state.candidates}
+            state = replace(state, retrying=active)
+        return state, now_ms, now
 
-    async def _answer(self, command: Command, state: State) -> Event:
-        """The answer to one of the questions that the way to the first poll leaves open."""
-        match command:
-            case FetchCandidates(request=request):
-                return await self._poll(request)
-            case RefreshIssues(request=request, ids=ids):
-                left = ids & (state.parked.keys() - state.results.keys())
-                if left:
-                    return RefreshFailed(request=request, failure=_NOT_ASKED, culprits=left)
-                return await self._refresh(request, ids)
-            case _:
-                raise AssertionError("the scheduler asks nothing else")
-
-    async def _refresh(self, request: int, ids: frozenset[str]) -> Event:
+    async def _poll(self, question: FetchCandidates) -> Event:
+        tracker = self.context.tracker
         try:
-            found = await _bounded(lambda: self.bound.tracker.fetch_issues_by_ids(ids))
-        except SymphonyError:
-            return RefreshFailed(request=request, failure=_NOT_ASKED)  # the poll says what is wrong
-        return Refreshed(request=request, issues=tuple(found))
-
-    async def _poll(self, request: int) -> Event:
-        try:
-            issues = await _bounded(
-                lambda: self.bound.tracker.fetch_issues_by_states(self.bound.active_states)
-            )
+            issues = await self._in_time(tracker.fetch_issues_by_states(self.context.active_states))
         except SymphonyError as error:
-            return PollFailed(request=request, failure=error.failure)
-        return Polled(request=request, issues=tuple(issues), skipped=skipped_by(self.bound.tracker))
+            return PollFailed(request=question.request, failure=error.failure)
+        return Polled(request=question.request, issues=tuple(issues), skipped=skipped_by(tracker))
+
+    async def _refresh(self, question: RefreshIssues, state: State) -> Event:
+        """Refresh the blocked issues. Those that only have a workspace are not worth a request."""
+        if parked := question.ids & (state.parked.keys() - state.results.keys()):
+            return RefreshFailed(request=question.request, failure=_NOT_ASKED, culprits=parked)
+        try:
+            issues = await self._in_time(self.context.tracker.fetch_issues_by_ids(question.ids))
+        except SymphonyError:
+            return RefreshFailed(request=question.request, failure=_NOT_ASKED)  # the poll reports the failure
+        return Refreshed(request=question.request, issues=tuple(issues))
 
     async def _find(self, identifier: str, state: State) -> Issue | None:
-        """The issue among the candidates; else by the id its workspace tells, or by itself as an id."""
+        """The issue among the candidates; otherwise by a known id of that identifier, or taken as an id."""
         if state.last_poll_failure is not None:
-            raise SymphonyError(self.bound.redaction.failure(state.last_poll_failure))
+            raise SymphonyError(self.context.redaction.failure(state.last_poll_failure))
         for issue in state.candidates.values():
             if issue.identifier == identifier:
                 return issue
-        held = (result.issue for result in state.results.values())
-        runs = await self._runs(identifier)
+        results = (result.issue for result in state.results.values())
         ids = {
             *(ref.issue_id for ref in state.parked.values() if ref.identifier == identifier),
-            *(issue.id for issue in held if issue.identifier == identifier),
-            *(run.issue_id for run in runs),
+            *(issue.id for issue in results if issue.identifier == identifier),
+            *(run.issue_id for run in await self._past_runs(identifier)),
         } or {identifier}
-        found = await _bounded(lambda: self.bound.tracker.fetch_issues_by_ids(ids))
+        found = await self._in_time(self.context.tracker.fetch_issues_by_ids(ids))
         return next((issue for issue in found if issue.identifier == identifier), None)
 
-    async def _runs(self, identifier: str) -> tuple[RunRecord, ...]:
-        if self.journal is None:
-            return ()
+    async def _in_time(self, answer: Awaitable[_T]) -> _T:
+        """The tracker's answer. Raises `SymphonyError` if it does not come in time."""
+        try:
+            with anyio.fail_after(self.timeout_s):
+                return await answer
+        except TimeoutError as error:
+            raise SymphonyError(
+                Failure(
+                    category=Category.TRACKER_REQUEST,
+                    blame=Blame.TRACKER,
+                    message=f"the tracker did not answer within {self.timeout_s:g} s",
+                )
+            ) from error
+
+    async def _past_runs(self, identifier: str) -> tuple[RunRecord, ...]:
         return await to_thread.run_sync(past_runs, self.journal, identifier)
 
-    async def _workspaces(self) -> tuple[WorkspaceRef, ...]:
-        """What is recorded; a root that cannot be read only costs the knowledge of what was left there."""
+    async def _recorded_workspaces(self) -> tuple[WorkspaceRef, ...]:
+        """The recorded workspaces; empty if the workspace root cannot be read."""
         try:
-            records = await self.bound.workspaces.records()
+            records = await self.context.workspaces.records()
         except SymphonyError:
             return ()
         return tuple(
@@ -283,42 +311,18 @@ class Offline:
         )
 
 
-def _without_ended(state: State) -> State:
-    """Without the retries that a daemon would give up at once: their issues are not active any more."""
-    if state.last_poll_failure is not None:
-        return state
-    active = {key: retry for key, retry in state.retrying.items() if key in state.candidates}
-    return replace(state, retrying=active)
-
-
-def _offline_reasons(state: State) -> Iterator[tuple[Issue, WaitingReason]]:
+def _waiting_reasons(state: State) -> Iterator[tuple[Issue, WaitingReason]]:
     for issue, reason in waiting_issues(state):
-        yield issue, _offline_reason(issue, reason, state)
+        yield issue, _waiting_reason(issue, reason, state)
 
 
-def _offline_reason(issue: Issue, reason: WaitingReason, state: State) -> WaitingReason:
-    """A reason that does not say that the issue starts; who would have to queue is told so."""
+def _waiting_reason(issue: Issue, reason: WaitingReason, state: State) -> WaitingReason:
+    """The reason without the promise that the issue starts; names the slot that it would have to wait for."""
     if reason.code not in {"starting", "deferred"}:
         return reason
     if issue.id not in state.picks:
-        ahead = (normalise_state(state.candidates[one].state) for one in state.picks)
-        if shortage := policy.slot_shortage(issue, state, picked=Counter(ahead)):
-            return WaitingReason(
-                shortage.code.value, f"others would start before it, and then {shortage.message}"
-            )
-    return WaitingReason("starting", _WOULD_START)
-
-
-async def _bounded(ask: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-    """An answer of the tracker, or a failure after a while."""
-    try:
-        with anyio.fail_after(TRACKER_S):
-            return await ask()
-    except TimeoutError as error:
-        raise SymphonyError(
-            Failure(
-                category=Category.TRACKER_REQUEST,
-                blame=Blame.TRACKER,
-                message=f"the tracker did not answer within {TRACKER_S:g} s",
-            )
-        ) from error
+        ahead = Counter(normalise_state(state.candidates[key].state) for key in state.picks)
+        if shortage := policy.slot_shortage(issue, state, picked=ahead):
+            message = f"others would start before it, and then {shortage.message}"
+            return WaitingReason(shortage.code.value, message)
+    return WaitingReason("starting", "it would start now, and no daemon is running")

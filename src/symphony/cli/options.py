@@ -151,16 +151,16 @@ def complete_issue(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
 
 
 def _known(workflow: Path) -> Iterable[str]:
-    from symphony.cli.client import Client, check_listener, find_daemon
+    from symphony.cli.client import Client
+    from symphony.cli.endpoint import check_listener, find_daemon
     from symphony.domain import SymphonyError
 
     try:
-        control = find_daemon(workflow, os.environ)
-        if control is None:
+        endpoint = find_daemon(workflow, os.environ)
+        if endpoint is None:
             return _on_the_board(workflow.absolute().parent / _BOARD)
-        check_listener(control)
-        with Client(control, answer_s=_ANSWER_S) as client:
-            return client.identifiers()
+        check_listener(endpoint)
+        return Client(endpoint, answer_s=_ANSWER_S).identifiers()
     except (SymphonyError, OSError):
         return ()
 

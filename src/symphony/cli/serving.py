@@ -13,7 +13,7 @@ import structlog
 
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.cli.repository import unseen_skills
-from symphony.cli.summary import Tally
+from symphony.cli.summary import RunSummary
 from symphony.config import (
     EXPOSED_HINT,
     Secrets,
@@ -83,7 +83,7 @@ def serve(
     port: int | None = None,
     record: Path | None = None,
     last: bool = False,
-) -> Tally:
+) -> RunSummary:
     """Serve a workflow until it ends; with `once`, tell what happened to each issue.
 
     Lines go to stderr, or to `log_path` in its place: to a terminal one for each event that people care
@@ -97,7 +97,7 @@ def serve(
     """
     notifier, secrets = Notifier.of(environment), read_secrets(without_service_manager(environment))
     environment = secrets.environment
-    store, tally = open_store(workflow_path, environment, acknowledged=acknowledged), Tally()
+    store, tally = open_store(workflow_path, environment, acknowledged=acknowledged), RunSummary()
     deciding = _deciding(record, store, environment)
     with _sink(log_path) as stream, _file(logs_root) as file, deciding as decide:
         log = _Log(

@@ -16,7 +16,7 @@ from symphony.scheduler import Command, Event, Result, RunEnded, StartRun, State
 
 
 @dataclass(slots=True, kw_only=True)
-class IssueTally:
+class IssueSummary:
     """Sums over the runs of one issue.
 
     `given_up` is the error of a retry that nobody waits for any more, `result` what its runs came to, also
@@ -36,16 +36,16 @@ class IssueTally:
 
 
 @dataclass(slots=True)
-class Tally:
-    """An observer that keeps one `IssueTally` per issue that was started, in the order of starting."""
+class RunSummary:
+    """An observer that keeps one `IssueSummary` per issue that was started, in the order of starting."""
 
-    issues: dict[str, IssueTally] = field(default_factory=dict)
+    issues: dict[str, IssueSummary] = field(default_factory=dict)
 
     def __call__(self, before: State, fact: Event, after: State, commands: tuple[Command, ...]) -> None:
         """Fold one step."""
         for command in commands:
             if isinstance(command, StartRun):
-                entry = self.issues.setdefault(command.issue.id, IssueTally(issue=command.issue))
+                entry = self.issues.setdefault(command.issue.id, IssueSummary(issue=command.issue))
                 entry.attempts += 1
         if isinstance(fact, RunEnded):
             self._ended(before, fact)
@@ -63,7 +63,7 @@ class Tally:
         run = next((run for run in before.running.values() if run.run_id == fact.run_id), None)
         if run is None:
             return
-        entry = self.issues.setdefault(run.issue.id, IssueTally(issue=run.issue))
+        entry = self.issues.setdefault(run.issue.id, IssueSummary(issue=run.issue))
         entry.issue = run.issue
         entry.turns += run.report.turn_count
         entry.commits = max(entry.commits, fact.outcome.commits)
@@ -75,7 +75,9 @@ class Tally:
 _FITS_TITLES = 80
 
 
-def summary_table(tally: Tally, states: dict[str, str] | None = None, *, width: int = _FITS_TITLES) -> Table:
+def summary_table(
+    tally: RunSummary, states: dict[str, str] | None = None, *, width: int = _FITS_TITLES
+) -> Table:
     """One row per issue that was worked on; `states` are final states by identifier where they are known.
 
     On a terminal of fewer than 80 columns titles and blanks give way.
@@ -104,7 +106,7 @@ def summary_table(tally: Tally, states: dict[str, str] | None = None, *, width: 
     return table
 
 
-def work_lines(tally: Tally, look: Callable[[str, str], str | None]) -> Iterator[str]:
+def delivery_lines(tally: RunSummary, look: Callable[[str, str], str | None]) -> Iterator[str]:
     """Where the work of each issue is that was worked on, if it left any.
 
     `look` gives the command that shows a branch, for an identifier and the branch, or `None`.

@@ -1,29 +1,32 @@
-"""Gets at the tracker of a workflow for a command: asks it, finds an issue there, writes to it."""
+"""Asks the tracker of a workflow without a daemon: check it, move an issue, write a comment."""
 
 import difflib
 import os
 import re
 import secrets
-import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import anyio
 
 from symphony.api.models import utc_text
-from symphony.cli.documents import Blocker, SeenIssue, ServiceLimit, StateSeen, TrackerLook, TrackerProblem
+from symphony.cli.documents import (
+    Blocker,
+    CheckedState,
+    IssueCommented,
+    IssueMoved,
+    ServiceLimit,
+    TrackerCheck,
+    TrackerIssue,
+    TrackerProblem,
+)
 from symphony.cli.failures import CommandError
-from symphony.cli.serving import open_store
-from symphony.config import read_secrets
-from symphony.daemon.context import RuntimeContext, build_context, redaction_for
-from symphony.domain import Category, Failure, Issue, SymphonyError, normalise_state, one_line
-from symphony.observability.logs import configure
-from symphony.processes.local import LocalHost
+from symphony.cli.offline import open_context
+from symphony.daemon.context import RuntimeContext
+from symphony.domain import Category, Issue, SymphonyError, normalise_state, one_line
 from symphony.trackers.base import (
     AccountCapability,
-    AccountInfo,
     CommentCapability,
     MovingCapability,
     TrackerError,
@@ -32,48 +35,163 @@ from symphony.trackers.base import (
 from symphony.trackers.http import wall_ms
 from symphony.trackers.remote import RemoteTracker
 
-# One look at the tracker: who we are there, its states, what is left of its limits, a sample issue.
-#
-# `symphony tracker check` prints it, and `symphony doctor` makes findings of it.
+_TIMEOUT_S: Final = 120.0
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_REFUSED: Final = frozenset({401, 403})
+_T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What was seen. `issues` counts those in active states, of which `sample` is the first."""
+def run_on_tracker(workflow: Path, ask: Callable[[RuntimeContext], Awaitable[_T]]) -> _T:
+    """Load a workflow, run one of the functions below on it, and return its result.
 
-    kind: str
-    login: str | None
-    scope: str | None
-    active: tuple[str, ...]
-    states: tuple[StateSeen, ...]
-    limits: tuple[ServiceLimit, ...]
-    issues: int
-    sample: Issue | None
-    skipped: tuple[Failure, ...]
-    problems: tuple[TrackerProblem, ...]
+    Raises:
+        SymphonyError: the workflow is not usable, the tracker refuses, or it does not answer within 2
+        minutes.
+    """
+    context = open_context(workflow, os.environ)
 
-    @property
-    def ok(self) -> bool:
-        """Whether nothing is wrong; warnings may be."""
-        return not any(problem.severity == "error" for problem in self.problems)
+    async def within_time() -> _T:
+        with anyio.fail_after(_TIMEOUT_S):
+            return await ask(context)
 
-    def document(self) -> TrackerLook:
-        """What is printed with `--json`."""
-        return TrackerLook(
-            ok=self.ok,
-            kind=self.kind,
-            login=self.login,
-            scope=self.scope,
-            states=self.states,
-            limits=self.limits,
-            issues=self.issues,
-            sample=None if self.sample is None else _seen(self.sample),
-            problems=self.problems,
+    try:
+        return anyio.run(within_time)
+    except TimeoutError as error:
+        hint = "see whether the tracker can be reached"
+        raise CommandError.of(f"no answer within {_TIMEOUT_S:g} s", hint=hint) from error
+    except CommandError:
+        raise
+    except SymphonyError as error:
+        raise SymphonyError(context.redaction.failure(error.failure)) from error
+
+
+async def check_tracker(context: RuntimeContext) -> TrackerCheck:
+    """The account, the states, the rate limits, and a sample of the issues in active states.
+
+    Raises:
+        TrackerError: the tracker does not answer, or refuses the credential.
+    """
+    tracker = context.tracker
+    account = await tracker.account_info() if isinstance(tracker, AccountCapability) else None
+    issues = await tracker.fetch_issues_by_states(context.active_states)
+    states = _check_states(context, () if account is None else account.states)
+    problems = [*_state_problems(context, states)]
+    for failure in skipped_by(tracker):
+        hint = failure.hint or "correct the record in the tracker"
+        problems.append(TrackerProblem(severity="warning", message=f"left out: {failure.line}", hint=hint))
+    now_ms = wall_ms()
+    quotas = tracker.traffic().quota if isinstance(tracker, RemoteTracker) else ()
+    return TrackerCheck(
+        ok=not any(problem.severity == "error" for problem in problems),
+        kind=context.settings.tracker.kind,
+        login=None if account is None else account.login,
+        scope=None if account is None else account.scope,
+        states=states,
+        limits=tuple(
+            ServiceLimit(
+                name=quota.name,
+                limit=quota.limit,
+                remaining=quota.remaining,
+                resets_in_ms=max(0, quota.reset_ms - now_ms),
+            )
+            for quota in quotas
+        ),
+        issues=len(issues),
+        sample=next((_tracker_issue(issue) for issue in issues), None),
+        problems=tuple(problems),
+    )
+
+
+async def move_issue(context: RuntimeContext, name: str, state: str) -> IssueMoved:
+    """Move the issue with this identifier or id to another state.
+
+    Raises:
+        SymphonyError: there is no such issue or state, or the move is not possible.
+    """
+    tracker = context.tracker
+    if not isinstance(tracker, MovingCapability):
+        raise _not_supported(context, "move issues")
+    issue = await _find_issue(context, name)
+    after = await tracker.move_issue(issue.id, state)
+    return IssueMoved(issue_identifier=issue.identifier, before=issue.state, state=after)
+
+
+async def add_comment(context: RuntimeContext, name: str, text: str) -> IssueCommented:
+    """Write a new comment on the issue with this identifier or id.
+
+    Raises:
+        SymphonyError: there is no such issue, or comments are not possible.
+    """
+    tracker = context.tracker
+    if not isinstance(tracker, CommentCapability):
+        raise _not_supported(context, "take comments")
+    issue = await _find_issue(context, name)
+    comment_id = await tracker.put_comment(issue.id, text, key=secrets.token_hex(16), comment_id=None)
+    return IssueCommented(issue_identifier=issue.identifier, comment_id=comment_id)
+
+
+def _not_supported(context: RuntimeContext, what: str) -> CommandError:
+    kind = context.settings.tracker.kind
+    return CommandError.of(f"a tracker of kind {kind} does not {what}", hint="use the tracker itself")
+
+
+def _check_states(context: RuntimeContext, existing: Sequence[str]) -> tuple[CheckedState, ...]:
+    """The states of the tracker, then those that only the settings name.
+
+    A tracker that names no states accepts any state.
+    """
+    tracker = context.settings.tracker
+    configured = {
+        "active": context.active_states,
+        "terminal": context.terminal_states,
+        "on_start": () if tracker.on_start is None else (tracker.on_start,),
+        "on_block": () if tracker.on_block is None else (tracker.on_block,),
+    }
+    names = {normalise_state(name): name for name in existing}
+    known = frozenset(names)
+    for state in (state for states in configured.values() for state in states):
+        names.setdefault(normalise_state(state), state)
+    return tuple(
+        CheckedState(
+            name=name,
+            roles=tuple(role for role, states in configured.items() if key in map(normalise_state, states)),
+            found=not known or key in known,
+        )
+        for key, name in names.items()
+    )
+
+
+def _state_problems(context: RuntimeContext, states: Sequence[CheckedState]) -> Iterator[TrackerProblem]:
+    """Configured states that the tracker does not have. Of the default active states one is enough."""
+    tracker = context.settings.tracker
+    keys = {"on_start": "tracker.on_start", "on_block": "tracker.on_block"}
+    if tracker.active_states is not None:
+        keys["active"] = "tracker.active_states"
+    if tracker.terminal_states is not None:
+        keys["terminal"] = "tracker.terminal_states"
+    existing = {normalise_state(state.name): state.name for state in states if state.found}
+    listed = f"states: {', '.join(existing.values())}"
+    for state in states:
+        roles = set(state.roles).intersection(keys)
+        if roles and not state.found:
+            near = difflib.get_close_matches(normalise_state(state.name), existing, n=1, cutoff=0.6)
+            question = f"did you mean {existing[near[0]]!r}?" if near else "was it renamed?"
+            named_by = ", ".join(keys[role] for role in sorted(roles))
+            yield TrackerProblem(
+                severity="warning" if roles == {"terminal"} else "error",
+                message=f"{tracker.kind} has no state {state.name!r}, which {named_by} names",
+                hint=f"{question} {listed}",
+            )
+    if "active" not in keys and not any(state.found and "active" in state.roles for state in states):
+        yield TrackerProblem(
+            severity="error",
+            message=f"{tracker.kind} has none of the states that are active by default",
+            hint=f"set tracker.active_states; {listed}",
         )
 
 
-def _seen(issue: Issue) -> SeenIssue:
-    return SeenIssue(
+def _tracker_issue(issue: Issue) -> TrackerIssue:
+    return TrackerIssue(
         id=issue.id,
         identifier=issue.identifier,
         title=issue.title,
@@ -95,203 +213,33 @@ def _seen(issue: Issue) -> SeenIssue:
     )
 
 
-async def look_at(bound: RuntimeContext) -> Look:
-    """Ask the tracker of a workflow. Raises `TrackerError`: no answer, or the credential is refused."""
-    tracker = bound.tracker
-    seen = await tracker.account_info() if isinstance(tracker, AccountCapability) else None
-    issues = await tracker.fetch_issues_by_states(bound.active_states)
-    skipped = skipped_by(tracker)
-    states = tuple(_states(bound, seen))
-    return Look(
-        kind=bound.settings.tracker.kind,
-        login=None if seen is None else seen.login,
-        scope=None if seen is None else seen.scope,
-        active=bound.active_states,
-        states=states,
-        limits=tuple(_limits(bound)),
-        issues=len(issues),
-        sample=next(iter(issues), None),
-        skipped=skipped,
-        problems=(*_renamed(bound, states), *(_left_out(failure) for failure in skipped)),
-    )
+async def _find_issue(context: RuntimeContext, name: str) -> Issue:
+    """The issue with this identifier or id: among the active ones, by id, then among all others."""
+    tracker, name = context.tracker, name.strip()
 
+    async def among(states: Sequence[str]) -> Issue | None:
+        issues = await tracker.fetch_issues_by_states(states)
+        wanted = name.casefold()
+        return next((one for one in issues if wanted in {one.identifier.casefold(), one.id.casefold()}), None)
 
-def _limits(bound: RuntimeContext) -> Iterator[ServiceLimit]:
-    if isinstance(bound.tracker, RemoteTracker):
-        now_ms = wall_ms()
-        for left in bound.tracker.traffic().quota:
-            wait_ms = max(0, left.reset_ms - now_ms)
-            yield ServiceLimit(
-                name=left.name, limit=left.limit, remaining=left.remaining, resets_in_ms=wait_ms
-            )
-
-
-# --- states ----------------------------------------------------------------------------------------------
-
-
-def _named(bound: RuntimeContext) -> dict[str, tuple[str, ...]]:
-    """The states that settings name, each under the keys that do."""
-    tracker = bound.settings.tracker
-    return {
-        "active": bound.active_states,
-        "terminal": bound.terminal_states,
-        "on_start": () if tracker.on_start is None else (tracker.on_start,),
-        "on_block": () if tracker.on_block is None else (tracker.on_block,),
-    }
-
-
-def _states(bound: RuntimeContext, seen: AccountInfo | None) -> Iterator[StateSeen]:
-    """Those of the tracker first, then those that it does not have; where it names none, any state is one."""
-    named = _named(bound)
-    there = {normalise_state(name): name for name in (seen.states if seen else ())}
-    spelled = dict(there)
-    for names in named.values():
-        for name in names:
-            spelled.setdefault(normalise_state(name), name)
-    for state, name in spelled.items():
-        roles = tuple(
-            role for role, names in named.items() if state in {normalise_state(one) for one in names}
-        )
-        yield StateSeen(name=name, roles=roles, found=not there or state in there)
-
-
-def _renamed(bound: RuntimeContext, states: Sequence[StateSeen]) -> Iterator[TrackerProblem]:
-    """Names that somebody wrote and the tracker does not have; of an adapter's own one active will do."""
-    tracker = bound.settings.tracker
-    written = {"on_start", "on_block"}
-    written |= {"active"} if tracker.active_states is not None else set()
-    written |= {"terminal"} if tracker.terminal_states is not None else set()
-    known = [state.name for state in states if state.found]
-    for state in states:
-        if not state.found and (roles := written.intersection(state.roles)):
-            yield TrackerProblem(
-                severity="warning" if roles == {"terminal"} else "error",
-                message=f"{tracker.kind} has no state {state.name!r}, which {_keys(roles)} names",
-                hint=_suggestion(state.name, known),
-            )
-    if not any(state.found and "active" in state.roles for state in states) and "active" not in written:
-        yield TrackerProblem(
-            severity="error",
-            message=f"{tracker.kind} has none of the states that are active by default",
-            hint=f"set tracker.active_states; states: {', '.join(known)}",
-        )
-
-
-_KEYS = {"active": "active_states", "terminal": "terminal_states"}
-
-
-def _keys(roles: set[str]) -> str:
-    return ", ".join(f"tracker.{_KEYS.get(role, role)}" for role in sorted(roles))
-
-
-def _suggestion(name: str, known: Sequence[str]) -> str:
-    """The nearest name that there is, or all of them."""
-    spelled = {normalise_state(one): one for one in known}
-    near = difflib.get_close_matches(normalise_state(name), spelled, n=1, cutoff=0.6)
-    listed = f"states: {', '.join(known)}"
-    return f"did you mean {spelled[near[0]]!r}? {listed}" if near else f"was it renamed? {listed}"
-
-
-def _left_out(failure: Failure) -> TrackerProblem:
-    hint = failure.hint or "mend the record in the tracker"
-    return TrackerProblem(severity="warning", message=f"left out: {failure.line}", hint=hint)
-
-
-_LIMIT_S = 120.0
-_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
-_REFUSED = frozenset({401, 403})
-_T = TypeVar("_T")
-
-
-def check_tracker(workflow: Path) -> Look:
-    """Look at the tracker. Raises `SymphonyError`."""
-    return _asking(workflow, look_at)
-
-
-def move_to(workflow: Path, name: str, state: str) -> tuple[str, str, str]:
-    """Move an issue; its identifier, and its state before and after. Raises `SymphonyError`."""
-
-    async def move(bound: RuntimeContext) -> tuple[str, str, str]:
-        if not isinstance(bound.tracker, MovingCapability):
-            raise _cannot(bound, "move issues")
-        issue = await _find(bound, name)
-        after = await bound.tracker.move_issue(issue.id, state)
-        return issue.identifier, issue.state, after
-
-    return _asking(workflow, move)
-
-
-def comment_on(workflow: Path, name: str, body: str) -> tuple[str, str]:
-    """Write a comment; the identifier of the issue, and the id of the comment. Raises `SymphonyError`."""
-
-    async def comment(bound: RuntimeContext) -> tuple[str, str]:
-        if not isinstance(bound.tracker, CommentCapability):
-            raise _cannot(bound, "take comments")
-        issue = await _find(bound, name)
-        key = secrets.token_hex(16)
-        return issue.identifier, await bound.tracker.put_comment(issue.id, body, key=key, comment_id=None)
-
-    return _asking(workflow, comment)
-
-
-def _asking(workflow: Path, ask: Callable[[RuntimeContext], Awaitable[_T]]) -> _T:
-    environment = read_secrets(os.environ).environment
-    configure(stream=sys.stderr, level="error")
-    loaded = open_store(workflow, environment, acknowledged=True).current()
-    configure(stream=sys.stderr, level="error", redaction=redaction_for(loaded, environment))
-    bound = build_context(loaded, host=LocalHost(), environment=environment)
-
-    async def within_limit() -> _T:
-        with anyio.fail_after(_LIMIT_S):
-            return await ask(bound)
-
-    try:
-        return anyio.run(within_limit)
-    except TimeoutError as error:
-        hint = "see whether the tracker can be reached"
-        raise CommandError.of(f"no answer within {_LIMIT_S:g} s", hint=hint) from error
-    except CommandError:
-        raise
-    except SymphonyError as error:
-        raise SymphonyError(bound.redaction.failure(error.failure)) from error
-
-
-async def _find(bound: RuntimeContext, name: str) -> Issue:
-    """By identifier or id: among those in active states, by id, and then among all there are."""
-    wanted = name.strip().casefold()
-    if found := await _listed(bound, bound.active_states, wanted):
+    if found := await among(context.active_states):
         return found
-    if _ID.fullmatch(name.strip()) and (found := await _by_id(bound, name.strip())):
-        return found
-    others = dict.fromkeys(bound.terminal_states)
-    if isinstance(bound.tracker, AccountCapability):
-        others |= dict.fromkeys((await bound.tracker.account_info()).states)
-    rest = [state for state in others if state not in bound.active_states]
-    if found := await _listed(bound, rest, wanted):
+    if _ID.fullmatch(name):
+        try:
+            by_id = await tracker.fetch_issues_by_ids([name])
+        except TrackerError as error:  # the service may answer that this cannot be one of its ids
+            failure = error.failure
+            if failure.category is not Category.TRACKER_STATUS or failure.status in _REFUSED:
+                raise
+            by_id = ()
+        if by_id:
+            return by_id[0]
+    others = dict.fromkeys(context.terminal_states)
+    if isinstance(tracker, AccountCapability):
+        others |= dict.fromkeys((await tracker.account_info()).states)
+    if found := await among([state for state in others if state not in context.active_states]):
         return found
     raise CommandError.of(
-        f"{bound.settings.tracker.kind} has no issue {one_line(name, 80)!r}",
+        f"{context.settings.tracker.kind} has no issue {one_line(name, 80)!r}",
         hint="give its identifier as `symphony status` shows it, or its id",
     )
-
-
-async def _listed(bound: RuntimeContext, states: list[str] | tuple[str, ...], wanted: str) -> Issue | None:
-    issues = await bound.tracker.fetch_issues_by_states(states)
-    return next((one for one in issues if wanted in {one.identifier.casefold(), one.id.casefold()}), None)
-
-
-async def _by_id(bound: RuntimeContext, issue_id: str) -> Issue | None:
-    """Null too where the service finds that this can be no id of its own."""
-    try:
-        found = await bound.tracker.fetch_issues_by_ids([issue_id])
-    except TrackerError as error:
-        failure = error.failure
-        if failure.category is not Category.TRACKER_STATUS or failure.status in _REFUSED:
-            raise
-        return None
-    return next(iter(found), None)
-
-
-def _cannot(bound: RuntimeContext, what: str) -> CommandError:
-    kind = bound.settings.tracker.kind
-    return CommandError.of(f"a tracker of kind {kind} does not {what}", hint="use the tracker itself")

@@ -15,7 +15,8 @@ import pytest
 
 from harness.chronicle import populated, sent
 from symphony.api.models import Agent, Prompt, Refresh, Skills, State
-from symphony.cli.client import Client, Control, RefusedError, UnreachableError, absence, find_daemon, reach
+from symphony.cli.client import Client, RefusedError, connect
+from symphony.cli.endpoint import Endpoint, UnreachableError, absence_notice, find_daemon
 from symphony.cli.failures import CommandError, ExitCode
 
 Handler = Callable[[socket.socket, str], None]
@@ -119,12 +120,12 @@ def lock(state_dir: Path, pid: int) -> None:
     (state_dir / "lock").write_text(f"{pid}\n")
 
 
-def found(state_dir: Path) -> Control | None:
+def found(state_dir: Path) -> Endpoint | None:
     return find_daemon(Path("WORKFLOW.md"), {"SYMPHONY_STATE_DIR": str(state_dir)})
 
 
 def reached(state_dir: Path) -> Client | None:
-    return reach(Path("WORKFLOW.md"), {"SYMPHONY_STATE_DIR": str(state_dir)})
+    return connect(Path("WORKFLOW.md"), {"SYMPHONY_STATE_DIR": str(state_dir)})
 
 
 def dead_pid() -> int:
@@ -135,11 +136,14 @@ def dead_pid() -> int:
     return child
 
 
+def client_of(state_dir: Path, **limits: Any) -> Client:
+    endpoint = found(state_dir)
+    assert endpoint is not None
+    return Client(endpoint, **limits)
+
+
 def ask(state_dir: Path, **limits: Any) -> State:
-    control = found(state_dir)
-    assert control is not None
-    with Client(control, **limits) as client:
-        return client.state()
+    return client_of(state_dir, **limits).state()
 
 
 # --- finding ---
@@ -157,11 +161,10 @@ def test_a_live_daemon_is_found_and_asked(state_dir: Path, listen: Listen) -> No
     note(state_dir, host="127.0.0.1", port=8080)
     client = reached(state_dir)
     assert client is not None
-    with client:
-        assert client.state().counts.running == 1
-    control = client.control
-    assert (control.pid, control.host, control.port) == (os.getpid(), "127.0.0.1", 8080)
-    assert control.started is not None
+    assert client.state().counts.running == 1
+    endpoint = client.endpoint
+    assert (endpoint.pid, endpoint.host, endpoint.port) == (os.getpid(), "127.0.0.1", 8080)
+    assert endpoint.started is not None
     assert listener.asked == ["GET /api/v1/state HTTP/1.1"]
 
 
@@ -177,12 +180,12 @@ def test_a_daemon_that_was_killed_is_told_of_until_another_ends_in_order(
     environment, mine = {"SYMPHONY_STATE_DIR": str(state_dir)}, tmp_path / "WORKFLOW.md"
     pid = dead_pid()
     note(state_dir, pid=pid, workflow=str(mine))
-    notice = absence(mine, environment)
+    notice = absence_notice(mine, environment)
     assert notice is not None
     assert notice.startswith(f"The last daemon (pid {pid}) did not end in order")
-    assert absence(tmp_path / "OTHER.md", environment) is None
+    assert absence_notice(tmp_path / "OTHER.md", environment) is None
     (state_dir / "control.json").unlink()
-    assert absence(mine, environment) is None
+    assert absence_notice(mine, environment) is None
 
 
 def test_a_process_that_began_after_the_note_is_not_the_daemon(state_dir: Path) -> None:
@@ -205,15 +208,15 @@ def test_the_daemon_of_another_workflow_in_the_same_state_directory_is_none_of_t
     lock(state_dir, os.getpid())
     assert find_daemon(mine, environment) is not None
     assert find_daemon(link, environment) is not None
-    assert absence(mine, environment) is None
+    assert absence_notice(mine, environment) is None
     assert find_daemon(other, environment) is None
-    notice = absence(other, environment)
+    notice = absence_notice(other, environment)
     assert notice is not None
     assert f"{mine} (pid {os.getpid()})" in notice
     assert "SYMPHONY_STATE_DIR" in notice
     (state_dir / "control.json").unlink()
     (state_dir / "control.json").mkdir()
-    assert absence(other, environment) is None
+    assert absence_notice(other, environment) is None
 
 
 @pytest.mark.parametrize(
@@ -418,14 +421,12 @@ def test_every_question_has_its_route(state_dir: Path, listen: Listen) -> None:
 
     listener = listen(handle)
     note(state_dir)
-    control = found(state_dir)
-    assert control is not None
-    with Client(control) as client:
-        assert client.issue("a/b ü") is not None
-        assert client.issue("state") is None, "a fixed route answered"
-        assert client.issue("..") is None
-        assert client.prompt("a/b ü") is not None
-        assert client.refresh().queued is True
+    client = client_of(state_dir)
+    assert client.issue("a/b ü") is not None
+    assert client.issue("state") is None, "a fixed route answered"
+    assert client.issue("..") is None
+    assert client.prompt("a/b ü") is not None
+    assert client.refresh().queued is True
     assert [line.removesuffix(" HTTP/1.1") for line in listener.asked] == [
         "GET /api/v1/a%2Fb%20%C3%BC",
         "GET /api/v1/state",
@@ -438,15 +439,13 @@ def test_every_question_has_its_route(state_dir: Path, listen: Listen) -> None:
 def test_what_a_daemon_does_not_know_is_null_or_another_version(state_dir: Path, listen: Listen) -> None:
     listen(answer({"error": {"code": "issue_not_found", "message": "no"}}, status="404 x"))
     note(state_dir)
-    control = found(state_dir)
-    assert control is not None
-    with Client(control) as client:
-        assert client.issue("A") is None
-        assert client.prompt("A") is None
-        with pytest.raises(UnreachableError, match="another version"):
-            client.state()
-        with pytest.raises(UnreachableError, match="another version"):
-            client.refresh()
+    client = client_of(state_dir)
+    assert client.issue("A") is None
+    assert client.prompt("A") is None
+    with pytest.raises(UnreachableError, match="another version"):
+        client.state()
+    with pytest.raises(UnreachableError, match="another version"):
+        client.refresh()
 
 
 def test_each_question_has_a_connection_of_its_own(state_dir: Path, listen: Listen) -> None:
@@ -460,11 +459,9 @@ def test_each_question_has_a_connection_of_its_own(state_dir: Path, listen: List
 
     listener = listen(stay)
     note(state_dir)
-    control = found(state_dir)
-    assert control is not None
-    with Client(control) as client:
-        for _ in range(3):
-            assert client.state().counts.running == 1
+    client = client_of(state_dir)
+    for _ in range(3):
+        assert client.state().counts.running == 1
     listener.close()
     assert after == [b""] * 3
 
@@ -481,14 +478,10 @@ def test_an_order_goes_out_as_a_post_and_an_answer_as_json(state_dir: Path, list
 
     listener = listen(handle)
     note(state_dir)
-    control = found(state_dir)
-    assert control is not None
-    with Client(control) as client:
-        assert client.order("pause").verb == "x"
-    with Client(control) as client:
-        assert client.order_on("stop", "a/b") is not None
-    with Client(control) as client:
-        assert client.order_on("answer", "SYM-1", text="Bl\u00fc \ud800") is not None
+    client = client_of(state_dir)
+    assert client.act("pause").verb == "x"
+    assert client.act_on_issue("stop", "a/b") is not None
+    assert client.act_on_issue("answer", "SYM-1", text="Bl\u00fc \ud800") is not None
     assert listener.asked == [
         "POST /api/v1/control/pause HTTP/1.1",
         "POST /api/v1/a%2Fb/stop HTTP/1.1",
@@ -501,21 +494,18 @@ def test_an_order_goes_out_as_a_post_and_an_answer_as_json(state_dir: Path, list
 def test_an_order_for_an_issue_that_is_not_known_is_null(state_dir: Path, listen: Listen) -> None:
     listen(answer({"error": {"code": "issue_not_found", "message": "no"}}, status="404 Not Found"))
     note(state_dir)
-    control = found(state_dir)
-    assert control is not None
-    with Client(control) as client:
-        assert client.order_on("stop", "SYM-9") is None
-    with Client(control) as client, pytest.raises(UnreachableError, match="another version"):
-        client.order("pause")
+    client = client_of(state_dir)
+    assert client.act_on_issue("stop", "SYM-9") is None
+    with pytest.raises(UnreachableError, match="another version"):
+        client.act("pause")
 
 
 def test_an_order_that_is_refused_tells_its_code(state_dir: Path, listen: Listen) -> None:
     refusal = {"error": {"code": "already_paused", "message": "it is paused", "hint": "resume it"}}
     listen(answer(refusal, status="409 Conflict"))
     note(state_dir)
-    control = found(state_dir)
-    assert control is not None
-    with Client(control) as client, pytest.raises(RefusedError) as refused:
-        client.order("pause")
+    client = client_of(state_dir)
+    with pytest.raises(RefusedError) as refused:
+        client.act("pause")
     assert (refused.value.reason, refused.value.code) == ("already_paused", ExitCode.FAILURE)
     assert (refused.value.failure.message, refused.value.failure.hint) == ("it is paused", "resume it")

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
 
 import pytest
 from click.testing import CliRunner, Result
@@ -15,8 +14,9 @@ from typing_extensions import override
 from published.schemas import conforms_to
 from symphony.api.interface import MAX_ANSWER_CHARS
 from symphony.api.models import Verb
-from symphony.cli.client import Control, RefusedError, unreachable
+from symphony.cli.client import RefusedError
 from symphony.cli.commands import steer as drain_module
+from symphony.cli.endpoint import Endpoint, UnreachableError
 from symphony.cli.failures import CommandError
 from symphony.cli.main import main
 
@@ -27,24 +27,18 @@ class FakeClient:
     """A daemon that knows SYM-1 and takes every order; `fails` is raised instead, once."""
 
     def __init__(self, pid: int = 4711) -> None:
-        self.control = Control(socket=Path("/s"), pid=pid)
+        self.endpoint = Endpoint(socket=Path("/s"), pid=pid)
         self.given: list[tuple[str, str | None, str | None]] = []
         self.fails: CommandError | None = None
         self.names = ["SYM-1"]
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
     def identifiers(self) -> list[str]:
         return self.names
 
-    def order(self, verb: str) -> Verb:
+    def act(self, verb: str) -> Verb:
         return self._done(verb, None, None)
 
-    def order_on(self, verb: str, identifier: str, *, text: str | None = None) -> Verb | None:
+    def act_on_issue(self, verb: str, identifier: str, *, text: str | None = None) -> Verb | None:
         return self._done(verb, identifier, text) if identifier == "SYM-1" else None
 
     def _done(self, verb: str, identifier: str | None, text: str | None) -> Verb:
@@ -63,7 +57,7 @@ class FakeClient:
 @pytest.fixture
 def daemon(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     client = FakeClient(os.getpid())
-    monkeypatch.setattr("symphony.cli.client.reach", lambda *_: client)
+    monkeypatch.setattr("symphony.cli.client.connect", lambda *_: client)
     return client
 
 
@@ -205,17 +199,17 @@ class Leaving(FakeClient):
         self.process = process
 
     @override
-    def order(self, verb: str) -> Verb:
+    def act(self, verb: str) -> Verb:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        return super().order(verb)
+        return super().act(verb)
 
 
 @pytest.mark.parametrize(
     ("fails", "said"),
     [
         (None, "So it will be.\nThe daemon has ended.\n"),
-        (unreachable("it broke off", hint=""), "The daemon has ended.\n"),
+        (UnreachableError("it broke off", hint=""), "The daemon has ended.\n"),
     ],
 )
 def test_a_drain_waits_for_the_end_of_the_process(
@@ -223,7 +217,7 @@ def test_a_drain_waits_for_the_end_of_the_process(
 ) -> None:
     client = Leaving(child("import sys; sys.stdin.read()"))
     client.fails = fails
-    monkeypatch.setattr("symphony.cli.client.reach", lambda *_: client)
+    monkeypatch.setattr("symphony.cli.client.connect", lambda *_: client)
     done = run("drain", "--wait")
     assert (done.exit_code, done.stdout) == (0, said)
     assert client.process.wait() == 0
@@ -235,7 +229,7 @@ def test_a_daemon_that_has_ended_already_is_not_waited_for(
     process = child("")
     process.wait()
     client = FakeClient(process.pid)
-    monkeypatch.setattr("symphony.cli.client.reach", lambda *_: client)
+    monkeypatch.setattr("symphony.cli.client.connect", lambda *_: client)
     assert run("drain", "--wait").stdout.endswith("The daemon has ended.\n")
 
 
@@ -243,8 +237,8 @@ def test_a_daemon_that_ends_while_it_is_asked_to_drain_is_not_to_be_restarted(
     monkeypatch: pytest.MonkeyPatch, child: Child
 ) -> None:
     client = Leaving(child("import sys; sys.stdin.read()"))
-    client.fails = unreachable("it broke off", hint="restart it")
-    monkeypatch.setattr("symphony.cli.client.reach", lambda *_: client)
+    client.fails = UnreachableError("it broke off", hint="restart it")
+    monkeypatch.setattr("symphony.cli.client.connect", lambda *_: client)
     monkeypatch.setattr(drain_module, "_MOMENT_S", None)
     said = failed(run("drain"), 5)
     assert "ended before it answered" in said
@@ -254,9 +248,9 @@ def test_a_daemon_that_ends_while_it_is_asked_to_drain_is_not_to_be_restarted(
 def test_a_daemon_that_cannot_be_reached_and_does_not_end_is_an_error(
     daemon: FakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drain_module, "_ENDING_S", 0.0)
+    monkeypatch.setattr(drain_module, "_LAST_STEPS_S", 0.0)
     monkeypatch.setattr(drain_module, "_MOMENT_S", 0.0)
-    daemon.fails = unreachable("it broke off", hint="look")
+    daemon.fails = UnreachableError("it broke off", hint="look")
     failed(run("drain", "--wait"), 5)
     assert failed(run("drain"), 5) == "error: it broke off\nhint: look\n"
     daemon.fails = RefusedError("no", hint="", reason="other")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import anyio
 import msgspec
@@ -21,12 +21,13 @@ from harness.project import Project
 from published.schemas import conforms_to
 from symphony.api import documents
 from symphony.api.models import Refresh, State
-from symphony.cli.client import Control, UnreachableError, unreachable
 from symphony.cli.commands.status import CODES
 from symphony.cli.documents import Status
-from symphony.cli.facts import Facts
+from symphony.cli.endpoint import Endpoint, UnreachableError
 from symphony.cli.main import main
-from symphony.domain import Selection
+from symphony.cli.offline import open_offline
+from symphony.cli.queries import Queries
+from symphony.domain import EVERY_ISSUE, Selection
 from symphony.journal.model import ClaimRecord
 from symphony.scheduler import ClaimKind
 
@@ -70,18 +71,12 @@ class FakeClient:
     """A daemon that answers what the test says."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
-        self.control = Control(socket=Path("/s"), pid=4711)
+        self.endpoint = Endpoint(socket=Path("/s"), pid=4711)
         self.answers = answers
-        self.asked: list[dict[str, Any]] = []
+        self.asked: list[Selection] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def state(self, **query: Any) -> Any:
-        self.asked.append(query)
+    def state(self, only: Selection) -> Any:
+        self.asked.append(only)
         return self.answers["state"]
 
     def issue(self, identifier: str) -> Any:
@@ -100,8 +95,8 @@ Answering = Callable[[dict[str, Any]], FakeClient]
 def daemon(monkeypatch: pytest.MonkeyPatch) -> Answering:
     def answering(answers: dict[str, Any]) -> FakeClient:
         client = FakeClient(answers)
-        for module in ("symphony.cli.facts", "symphony.cli.client"):
-            monkeypatch.setattr(f"{module}.reach", lambda *_: client)
+        for module in ("symphony.cli.queries", "symphony.cli.client"):
+            monkeypatch.setattr(f"{module}.connect", lambda *_: client)
         return client
 
     return answering
@@ -310,11 +305,17 @@ def test_a_tracker_that_hangs_is_given_up(project: Project, monkeypatch: pytest.
     async def hang(*_: object) -> None:
         await anyio.sleep_forever()
 
-    monkeypatch.setattr("symphony.cli.offline.TRACKER_S", 0.05)
     monkeypatch.setattr("symphony.trackers.markdown.MarkdownTracker.fetch_issues_by_states", hang)
-    failure = document("status")["health"]["poll_failure"]
-    assert failure["message"] == "the tracker did not answer within 0.05 s"
-    assert project.repo.exists()
+    offline = open_offline(
+        project.repo / "WORKFLOW.md",
+        os.environ,
+        journal=project.state_dir / "journal.db",
+        remembers=True,
+        timeout_s=0.05,
+    )
+    failure = anyio.run(offline.state).health.poll_failure
+    assert failure is not None
+    assert failure.message == "the tracker did not answer within 0.05 s"
 
 
 # --- of a daemon ---
@@ -393,15 +394,17 @@ def test_watching_as_json_is_one_object_per_line_and_survives_a_restart(
     project: Project, three_looks: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = status_of(busy())
-    looks: Iterator[Status | UnreachableError] = iter([seen, unreachable("it is gone", hint="wait"), seen])
+    looks: Iterator[Status | UnreachableError] = iter(
+        [seen, UnreachableError("it is gone", hint="wait"), seen]
+    )
 
-    def state(_: Facts, _only: Selection) -> Status:
+    def state(_: Queries, _only: Selection) -> Status:
         found = next(looks)
         if isinstance(found, UnreachableError):
             raise found
         return found
 
-    monkeypatch.setattr(Facts, "state", state)
+    monkeypatch.setattr(Queries, "state", state)
     done = run("status", "--watch", "--json", "--interval", "0.5")
     assert done.exit_code == 0
     first, second, third = map(json.loads, done.stdout.splitlines())
@@ -428,7 +431,7 @@ def test_watching_in_a_pipe_prints_one_picture_below_the_other(
 # --- a large board ---
 
 
-def asked_by(daemon: Answering, *arguments: str) -> dict[str, Any]:
+def asked_by(daemon: Answering, *arguments: str) -> Selection:
     """What the daemon was asked for."""
     client = daemon({"state": msgspec.convert(busy(), State)})
     assert run("status", *arguments).exit_code == 0
@@ -437,14 +440,11 @@ def asked_by(daemon: Answering, *arguments: str) -> dict[str, Any]:
 
 
 def test_only_as_many_waiting_issues_are_asked_for_as_are_shown(project: Project, daemon: Answering) -> None:
-    assert asked_by(daemon) == {"waiting": 20, "states": frozenset(), "reasons": frozenset()}
-    assert asked_by(daemon, "--all-issues")["waiting"] is None
-    assert asked_by(daemon, "--json")["waiting"] is None
-    assert asked_by(daemon, "--json", "--state", "Todo", "--reason", "no_slot", "--reason", "paused") == {
-        "waiting": None,
-        "states": frozenset({"Todo"}),
-        "reasons": frozenset({"no_slot", "paused"}),
-    }
+    assert asked_by(daemon) == Selection(most=20)
+    assert asked_by(daemon, "--all-issues") == EVERY_ISSUE
+    assert asked_by(daemon, "--json") == EVERY_ISSUE
+    only = asked_by(daemon, "--json", "--state", "Todo", "--reason", "no_slot", "--reason", "paused")
+    assert only == Selection(states=frozenset({"Todo"}), codes=frozenset({"no_slot", "paused"}))
     assert project.repo.exists()
 
 

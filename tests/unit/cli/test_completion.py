@@ -8,10 +8,11 @@ from click.testing import CliRunner
 from typing_extensions import override
 
 import symphony.cli.client
+import symphony.cli.endpoint
 from harness.pictures import busy, status_of
 from symphony.api.models import State
-from symphony.cli.client import Control
 from symphony.cli.main import main
+from symphony.domain import EVERY_ISSUE, Selection
 
 
 def offered(*words: str) -> list[str]:
@@ -87,15 +88,12 @@ def test_what_the_daemon_knows_is_offered(board: Path, monkeypatch: pytest.Monke
     }
 
     class Answering(symphony.cli.client.Client):
-        def __init__(self, control: Control, **_: float) -> None:
-            super().__init__(control)
-
         @override
-        def state(self, **_: object) -> State:
+        def state(self, only: Selection = EVERY_ISSUE) -> State:
             return status_of(busy(**rows))
 
     monkeypatch.setattr(symphony.cli.client, "Client", Answering)
-    monkeypatch.setattr(symphony.cli.client, "check_listener", lambda _: None)
+    monkeypatch.setattr(symphony.cli.endpoint, "check_listener", lambda _: None)
     assert offered("explain", "lin") == ["LIN-0", "LIN-1"]
 
 

@@ -7,8 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from symphony.cli import discovery
-from symphony.cli.discovery import Places, daemons, find_places, user_name
-from symphony.cli.documents import Daemons, SkippedPlace
+from symphony.cli.discovery import (
+    StateDirectories,
+    find_state_directories,
+    list_daemons,
+    user_name,
+)
+from symphony.cli.documents import Daemons, SkippedDirectory
 
 OTHER = 65_534
 
@@ -24,9 +29,12 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def found(homes: Path, **environment: str) -> tuple[list[str], dict[str, str]]:
-    places = find_places({"XDG_STATE_HOME": str(homes.parent), **environment})
-    skipped = {path.name: reason for path, reason in places.skipped.items()}
-    return sorted(place.path.name for place in places.found.values()), skipped
+    directories = find_state_directories({"XDG_STATE_HOME": str(homes.parent), **environment})
+    return sorted(path.name for path in directories.found), reasons(directories)
+
+
+def reasons(directories: StateDirectories) -> dict[str, str]:
+    return {path.name: reason for path, reason in directories.skipped.items()}
 
 
 def test_each_place_counts_once_wherever_it_is_named(homes: Path, tmp_path: Path) -> None:
@@ -62,20 +70,19 @@ def test_root_looks_below_every_home(homes: Path, tmp_path: Path, monkeypatch: p
     assert found(homes)[0] == ["app"]
 
 
-def test_a_crowd_is_cut_and_said_to_be(homes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "_MOST", 2)
+def test_a_large_directory_is_cut_and_said_to_be(homes: Path) -> None:
     for name in "abc":
         (homes / name).mkdir()
-    names, skipped = found(homes)
-    assert len(names) == 2
-    assert skipped == {"symphony": "there are more than 2 entries, and the rest is left out"}
+    directories = find_state_directories({"XDG_STATE_HOME": str(homes.parent)}, max_entries=2)
+    assert len(directories.found) == 2
+    assert reasons(directories) == {"symphony": "there are more than 2 entries, and the rest is left out"}
 
 
 def test_what_cannot_be_looked_at_is_named(homes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (homes / "a").mkdir()
-    places = Places()
-    places.take(homes / ("x" * 300), None)
-    assert list(places.skipped.values()) == ["File name too long"]
+    directories = StateDirectories()
+    directories.add(homes / ("x" * 300), None)
+    assert list(directories.skipped.values()) == ["File name too long"]
 
     def refused(_: object) -> None:
         raise PermissionError(13, "Permission denied")
@@ -87,8 +94,8 @@ def test_what_cannot_be_looked_at_is_named(homes: Path, monkeypatch: pytest.Monk
 def test_a_place_whose_files_cannot_be_read_is_named(homes: Path) -> None:
     (homes / "a").mkdir()
     (homes / "a" / "control.json").symlink_to("control.json")
-    found = daemons({"XDG_STATE_HOME": str(homes.parent)})
-    skipped = SkippedPlace(path=str(homes / "a"), reason="Too many levels of symbolic links")
+    found = list_daemons({"XDG_STATE_HOME": str(homes.parent)})
+    skipped = SkippedDirectory(path=str(homes / "a"), reason="Too many levels of symbolic links")
     assert found == Daemons(daemons=(), skipped=(skipped,))
 
 

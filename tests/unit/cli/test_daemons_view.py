@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from symphony.cli.commands.status import daemons_view
-from symphony.cli.documents import DaemonRow, Daemons, SkippedPlace
+from symphony.cli.commands.status import daemons_table
+from symphony.cli.documents import DaemonRow, Daemons, SkippedDirectory
 from symphony.cli.render.status import console_for, print_blocks
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -37,10 +37,10 @@ def row(name: str, **changes: Any) -> DaemonRow:
     return msgspec.convert(found, DaemonRow)
 
 
-def drawn(*rows: DaemonRow, skipped: tuple[SkippedPlace, ...] = ()) -> list[str]:
+def drawn(*rows: DaemonRow, skipped: tuple[SkippedDirectory, ...] = ()) -> list[str]:
     out = StringIO()
     console = console_for(file=out, width=140)
-    print_blocks(console, daemons_view(Daemons(daemons=rows, skipped=skipped), now=NOW))
+    print_blocks(console, daemons_table(Daemons(daemons=rows, skipped=skipped), now=NOW))
     return out.getvalue().splitlines()
 
 
@@ -81,5 +81,5 @@ def test_a_health_of_another_version_is_shown_as_it_is() -> None:
 
 def test_nothing_found_and_places_left_out() -> None:
     assert drawn() == ["No daemon was found."]
-    lines = drawn(skipped=(SkippedPlace(path="/var/lib/symphony/x", reason="it belongs to ann"),))
+    lines = drawn(skipped=(SkippedDirectory(path="/var/lib/symphony/x", reason="it belongs to ann"),))
     assert lines[2:] == ["1 place not looked at:", "  /var/lib/symphony/x: it belongs to ann"]

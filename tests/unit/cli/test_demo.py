@@ -14,7 +14,7 @@ from symphony.cli.demo_run import DemoProgress, LineProgress, TableProgress
 from symphony.cli.documents import DemoComment
 from symphony.cli.main import main
 from symphony.cli.serving import open_store
-from symphony.cli.summary import IssueTally, Tally
+from symphony.cli.summary import IssueSummary, RunSummary
 
 SCRIPT_FENCE = "```scripted"
 
@@ -28,14 +28,14 @@ def show(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["demo", *arguments])
 
 
-def finish(repository: Path, *identifiers: str) -> Tally:
+def finish(repository: Path, *identifiers: str) -> RunSummary:
     """What a daemon would leave behind: issues that are done, with a commit each."""
-    tally = Tally()
+    tally = RunSummary()
     for path in sorted((repository / ".symphony" / "issues").glob("*.md")):
         if path.stem in identifiers:
             path.write_text(path.read_text().replace("state: Todo", "state: Done"))
         issue = make_issue(path.stem, id=path.stem, identifier=path.stem)
-        tally.issues[path.stem] = IssueTally(
+        tally.issues[path.stem] = IssueSummary(
             issue=issue, attempts=1, turns=1, commits=1, branch=f"symphony/{path.stem}", workspace="/w"
         )
     return tally
@@ -49,7 +49,7 @@ class Daemon:
         self.calls: list[dict[str, Any]] = []
         self.descriptions = ""
 
-    def __call__(self, workflow: Path, **options: Any) -> Tally:
+    def __call__(self, workflow: Path, **options: Any) -> RunSummary:
         self.calls.append({"workflow": workflow, **options})
         options["log_path"].write_text("the log [/] of the daemon\n")
         board = sorted((workflow.parent / ".symphony" / "issues").glob("*.md"))
@@ -137,14 +137,14 @@ def test_without_a_directory_nothing_is_left_behind(
 
 def test_an_issue_that_never_started_counts_as_nothing_done() -> None:
     issue = make_issue("1", state="Done")
-    result = demo_run._result(demo_run.Place(root=Path("/d"), kept=True), Tally(), [issue], [])
+    result = demo_run._result(demo_run.Place(root=Path("/d"), kept=True), RunSummary(), [issue], [])
     assert (result.ok, result.issues[0].attempts, result.issues[0].branch) == (False, 0, None)
 
 
 def test_the_comment_of_the_daemon_is_shown_once_with_all_its_issues(
     tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def serve(workflow: Path, **options: Any) -> Tally:
+    def serve(workflow: Path, **options: Any) -> RunSummary:
         tally = daemon(workflow, **options)
         for name in ("DEMO-1", "DEMO-2"):
             folder = workflow.parent / ".symphony" / "issues" / name / "comments"

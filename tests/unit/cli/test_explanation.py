@@ -9,8 +9,8 @@ from harness.chronicle import populated
 from harness.pictures import drawn, known
 from symphony.cli.commands.explain import explain_view
 from symphony.cli.documents import KnownIssue
-from symphony.cli.facts import answer_for, unknown_issue
 from symphony.cli.failures import CommandError
+from symphony.cli.queries import resolve_issue, unknown_issue
 from symphony.cli.render.reasons import ADVICE, explained
 from symphony.scheduler import ReasonCode
 
@@ -183,12 +183,12 @@ def test_the_log_of_the_agent_can_be_opened_from_where_it_is_shown() -> None:
 def test_a_name_means_the_exact_issue_or_the_only_one_that_differs_by_case() -> None:
     told = {"SYM-1": "one", "SYM-2": "two", "sym-2": "small", "SYM-4": None}
     ask, known = told.get, lambda: list(told)
-    assert answer_for("SYM-2", ask, known) == "two"
-    assert answer_for("sym-2", ask, known) == "small"
-    assert answer_for("sym-1", ask, known) == "one"
+    assert resolve_issue("SYM-2", ask, known) == "two"
+    assert resolve_issue("sym-2", ask, known) == "small"
+    assert resolve_issue("sym-1", ask, known) == "one"
     for name in ("Sym-2", "sym-4", "sym-9"):
         with pytest.raises(CommandError, match=f"there is no issue '{name}'"):
-            answer_for(name, ask, known)
+            resolve_issue(name, ask, known)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from rich.console import Console
 from harness.scheduling import make_settings
 from symphony.cli.demo_run import LineProgress, TableProgress
 from symphony.cli.failures import CommandError, report, warn
-from symphony.cli.summary import IssueTally, Tally, summary_table
+from symphony.cli.summary import IssueSummary, RunSummary, summary_table
 from symphony.domain import Failure, Issue
 from symphony.scheduler import StartRun, WakeAsked, initial
 
@@ -52,7 +52,7 @@ def test_a_line_of_progress_shows_a_title_as_it_is() -> None:
 def test_the_summary_shows_titles_and_states_as_they_are(blocked: Failure | None) -> None:
     out = console()
 
-    out.print(summary_table(Tally(issues={"A": IssueTally(issue=ISSUE, blocked=blocked)})))
+    out.print(summary_table(RunSummary(issues={"A": IssueSummary(issue=ISSUE, blocked=blocked)})))
 
     assert SHOWN in written(out)
     assert "To [/] do" in written(out)

@@ -75,7 +75,7 @@ def test_the_help_of_the_program_imports_no_command() -> None:
 
 ASKING = (
     *("commands.explain", "commands.health", "commands.logs", "commands.status", "commands.steer"),
-    *("facts", "client", "discovery", "render.reasons", "render.status"),  # what those import when they run
+    *("queries", "client", "discovery", "render.reasons", "render.status"),  # what those import when they run
 )
 
 
@@ -83,7 +83,9 @@ def test_asking_a_daemon_imports_neither_its_log_nor_its_scheduler_nor_its_setti
     needless = ("structlog", "pydantic", "pydantic_core", "pydantic_settings", "liquid")
     imports = ", ".join(f"symphony.cli.{name}" for name in ASKING)
     assert printed(f"import {imports}, sys; print(sorted({{*{needless!r}}} & {{*sys.modules}}))") == "[]\n"
-    assert printed("import symphony.cli.facts, sys; print('symphony.scheduler' in sys.modules)") == "False\n"
+    assert (
+        printed("import symphony.cli.queries, sys; print('symphony.scheduler' in sys.modules)") == "False\n"
+    )
 
 
 def test_commands_of_a_group_itself_are_shown_behind_its_sections() -> None:

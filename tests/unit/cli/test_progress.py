@@ -7,7 +7,7 @@ from rich.console import Console
 from harness.observing import ObservedStory
 from harness.scheduling import make_failure, make_issue
 from symphony.cli.demo_run import DemoProgress, LineProgress, TableProgress
-from symphony.cli.summary import Tally, summary_table
+from symphony.cli.summary import RunSummary, summary_table
 from symphony.domain import Category
 from symphony.scheduler import OperatorAsked, Outcome, OutcomeKind, RunEnded, Verb
 
@@ -124,7 +124,7 @@ def test_both_kinds_are_observers_that_are_entered() -> None:
 
 
 def summed_up(title: str, states: dict[str, str] | None = None, *, block: bool = False) -> str:
-    tally = Tally()
+    tally = RunSummary()
     story = ObservedStory(tally, make_issue("2", title="Second"), make_issue("1", title=title)).begin()
     story.streams("1", turn_count=1, branch="symphony/SYM-1")
     kind = OutcomeKind.INPUT_REQUIRED if block else OutcomeKind.SUCCEEDED

@@ -13,7 +13,7 @@ from typing_extensions import override
 from harness.scheduling import make_failure, make_issue, make_settings
 from symphony.cli import serving
 from symphony.cli.main import main
-from symphony.cli.summary import IssueTally, Tally
+from symphony.cli.summary import IssueSummary, RunSummary
 from symphony.config import WorkflowStore
 from symphony.daemon.admission import ACKNOWLEDGEMENT
 from symphony.daemon.service import Observer
@@ -26,10 +26,10 @@ class Daemon:
     """Stands in for `serve` and remembers how it was called."""
 
     def __init__(self) -> None:
-        self.tally = Tally()
+        self.tally = RunSummary()
         self.calls: list[dict[str, Any]] = []
 
-    def __call__(self, workflow: Path, **options: Any) -> Tally:
+    def __call__(self, workflow: Path, **options: Any) -> RunSummary:
         self.calls.append({"workflow": workflow, **options})
         return self.tally
 
@@ -120,8 +120,8 @@ def test_what_it_does_not_know_is_a_usage_error(daemon: Daemon, arguments: tuple
 def test_a_blocked_issue_is_told_and_decides_the_exit_code_with_once(
     daemon: Daemon, once: str | None, code: int
 ) -> None:
-    blocked = IssueTally(issue=make_issue("1"), blocked=make_failure("needs a person"))
-    daemon.tally.issues = {"1": blocked, "2": IssueTally(issue=make_issue("2"))}
+    blocked = IssueSummary(issue=make_issue("1"), blocked=make_failure("needs a person"))
+    daemon.tally.issues = {"1": blocked, "2": IssueSummary(issue=make_issue("2"))}
     done = run(*([once] if once else []))
     assert done.exit_code == code
     assert ("SYM-1 is blocked: needs a person" in done.stderr) is bool(once)
@@ -129,8 +129,8 @@ def test_a_blocked_issue_is_told_and_decides_the_exit_code_with_once(
 
 
 def test_an_issue_that_was_given_up_is_told_and_is_a_failure_with_once(daemon: Daemon) -> None:
-    given_up = IssueTally(issue=make_issue("1"), given_up="port_exit: gone")
-    daemon.tally.issues = {"1": given_up, "2": IssueTally(issue=make_issue("2"))}
+    given_up = IssueSummary(issue=make_issue("1"), given_up="port_exit: gone")
+    daemon.tally.issues = {"1": given_up, "2": IssueSummary(issue=make_issue("2"))}
     done = run("--once")
     assert done.exit_code == 1
     assert done.stderr == "SYM-1 was given up: port_exit: gone\n"
@@ -142,7 +142,7 @@ def test_a_person_at_a_terminal_sees_the_summary(daemon: Daemon, monkeypatch: py
         def isatty(self) -> bool:
             return True
 
-    daemon.tally.issues = {"1": IssueTally(issue=make_issue("1", title="[/] odd"))}
+    daemon.tally.issues = {"1": IssueSummary(issue=make_issue("1", title="[/] odd"))}
     screen = Terminal()
     monkeypatch.setattr("sys.stderr", screen)
     with pytest.raises(SystemExit) as ended:

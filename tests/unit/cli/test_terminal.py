@@ -13,7 +13,7 @@ from symphony.cli.commands.run import DrainMessage
 from symphony.cli.demo_run import LineProgress, TableProgress, progress_on
 from symphony.cli.failures import program
 from symphony.cli.main import main
-from symphony.cli.summary import IssueTally, Tally, summary_table
+from symphony.cli.summary import IssueSummary, RunSummary, summary_table
 from symphony.scheduler import DrainAsked, OperatorAsked, Verb
 
 
@@ -23,9 +23,9 @@ def _console(width: int = 100, term: str = "xterm") -> Console:
 
 @pytest.mark.parametrize(("width", "titles"), [(60, False), (80, True)])
 def test_titles_give_way_on_a_narrow_terminal(width: int, titles: bool) -> None:  # noqa: FBT001 - a parameter
-    entry = IssueTally(issue=make_issue("DEMO-1", title="Greet"), branch="symphony/DEMO-1")
+    entry = IssueSummary(issue=make_issue("DEMO-1", title="Greet"), branch="symphony/DEMO-1")
     console = _console(width)
-    console.print(summary_table(Tally(issues={"DEMO-1": entry}), width=width))
+    console.print(summary_table(RunSummary(issues={"DEMO-1": entry}), width=width))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert ("Title" in text) == titles

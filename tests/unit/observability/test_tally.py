@@ -1,6 +1,6 @@
 from harness.observing import ObservedStory
 from harness.scheduling import make_failure, make_issue
-from symphony.cli.summary import Tally
+from symphony.cli.summary import RunSummary
 from symphony.scheduler import Outcome, OutcomeKind, RunEnded
 
 
@@ -11,7 +11,7 @@ def ends(story: ObservedStory, **changes: object) -> None:
 
 
 def test_attempts_turns_commits_and_places_are_summed_up_over_the_runs_of_an_issue() -> None:
-    tally = Tally()
+    tally = RunSummary()
     story = ObservedStory(tally, make_issue("1")).begin()
     assert isinstance(story, ObservedStory)
     story.streams(turn_count=2, branch="symphony/SYM-1")
@@ -28,13 +28,13 @@ def test_attempts_turns_commits_and_places_are_summed_up_over_the_runs_of_an_iss
 
 
 def test_issues_that_never_started_are_not_counted() -> None:
-    tally = Tally()
+    tally = RunSummary()
     ObservedStory(tally, make_issue("1"), make_issue("2", dispatchable=False)).begin()
     assert list(tally.issues) == ["1"]
 
 
 def test_the_state_is_the_one_of_the_last_look() -> None:
-    tally = Tally()
+    tally = RunSummary()
     story = ObservedStory(tally, make_issue("1")).begin()
     assert isinstance(story, ObservedStory)
     story.streams()
@@ -45,7 +45,7 @@ def test_the_state_is_the_one_of_the_last_look() -> None:
 
 
 def test_a_block_is_shown_while_it_lasts() -> None:
-    tally = Tally()
+    tally = RunSummary()
     story = ObservedStory(tally, make_issue("1"), poll_interval_ms=1_000).begin()
     assert isinstance(story, ObservedStory)
     ends(story, kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure("ask"))
@@ -57,7 +57,7 @@ def test_a_block_is_shown_while_it_lasts() -> None:
 
 
 def test_the_error_of_a_retry_is_shown_while_it_waits() -> None:
-    tally = Tally()
+    tally = RunSummary()
     story = ObservedStory(tally, make_issue("1"), poll_interval_ms=10_000_000).begin()
     assert isinstance(story, ObservedStory)
     ends(story, kind=OutcomeKind.FAILED, failure=make_failure())
@@ -69,7 +69,7 @@ def test_the_error_of_a_retry_is_shown_while_it_waits() -> None:
 
 
 def test_the_end_of_a_run_nobody_knows_changes_nothing() -> None:
-    tally = Tally()
+    tally = RunSummary()
     story = ObservedStory(tally).begin()
     story.tell(RunEnded(run_id="gone", outcome=Outcome(kind=OutcomeKind.SUCCEEDED)))
     assert tally.issues == {}

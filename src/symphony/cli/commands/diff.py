@@ -142,12 +142,12 @@ def _find(issue: str, settings: "WorkspaceSettings", workflow: Path) -> _Branch:
     Raises:
         SymphonyError: there is no such issue, or it has no branch.
     """
-    from symphony.cli.facts import Facts, answer_for
+    from symphony.cli.queries import Queries, resolve_issue
 
     found = _located(issue, settings)
     if found is None:
-        facts = Facts(workflow, os.environ)
-        identifier = answer_for(issue, facts.issue, facts.identifiers).issue_identifier
+        facts = Queries(workflow, os.environ)
+        identifier = resolve_issue(issue, facts.issue, facts.identifiers).issue_identifier
         found = _located(identifier, settings)
         if found is None:
             raise CommandError.of(

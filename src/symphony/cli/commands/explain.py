@@ -185,12 +185,12 @@ def explain(*, issue: str, as_json: bool, workflow: Path) -> None:
     from msgspec import structs
 
     from symphony.cli.documents import Explained
-    from symphony.cli.facts import Facts, answer_for
+    from symphony.cli.queries import Queries, resolve_issue
     from symphony.cli.render.reasons import explained
     from symphony.daemon.state_dir import locate
 
-    facts = Facts(workflow, os.environ)
-    found = answer_for(issue, facts.issue, facts.identifiers)
+    facts = Queries(workflow, os.environ)
+    found = resolve_issue(issue, facts.issue, facts.identifiers)
     explanation = explained(found)
     if as_json:
         print_json(Explained(**structs.asdict(found), explanation=explanation))

@@ -340,7 +340,7 @@ def print_listing(issues: Sequence[Issue]) -> None:
 
 
 def print_issue(board: Board, issue: Issue, notes: Sequence[StoredComment]) -> None:
-    """Facts, description and comments below each other."""
+    """Queries, description and comments below each other."""
     console = _console()
     console.print(_line(f"{issue.id}  {issue.title}"), style="bold")
     for name, value in _facts(board, issue).items():

@@ -21,7 +21,7 @@ from symphony.journal.model import RunRecord
 from symphony.journal.reader import JournalReader, NumberedEvent
 
 if TYPE_CHECKING:
-    from symphony.cli.facts import Facts
+    from symphony.cli.queries import Queries
 
 
 # What an agent wrote to stderr, fit to be shown: masked, and without what steers a terminal.
@@ -288,8 +288,8 @@ def logs(
     if stderr and (follows or as_json):
         raise click.UsageError("--stderr goes with neither --follow nor --json")
     # Imported here: `--help` of any command stays fast.
-    from symphony.cli.facts import Facts
     from symphony.cli.journal import journal_to_read
+    from symphony.cli.queries import Queries
     from symphony.journal.reader import open_reader
 
     journal = journal_to_read(workflow, os.environ)
@@ -297,7 +297,7 @@ def logs(
     if follows:
         wait_for_the_first(issue, journal, lives=lambda: _daemon_lives(workflow, os.environ))
     with open_reader(journal) as reader:
-        identifier = _identifier(reader, issue, Facts(workflow, os.environ))
+        identifier = _identifier(reader, issue, Queries(workflow, os.environ))
         chosen = None if run_id is None else _the_run(reader, identifier, run_id)
         if stderr:
             _stderr(reader, identifier, chosen, limit, journal.parent)
@@ -374,7 +374,7 @@ def follow(
 
 def _daemon_lives(workflow: Path, environment: Mapping[str, str]) -> bool:
     """Whether a daemon serves the workflow, or is about to."""
-    from symphony.cli.client import UnreachableError, find_daemon
+    from symphony.cli.endpoint import UnreachableError, find_daemon
 
     try:
         return find_daemon(workflow, environment) is not None
@@ -392,12 +392,12 @@ def _json_line(line: "Line") -> None:
     print_json(logged_document(line), indent=None)
 
 
-def _identifier(reader: "JournalReader", issue: str, facts: "Facts | None") -> str:
+def _identifier(reader: "JournalReader", issue: str, facts: "Queries | None") -> str:
     """The issue as the journal names it: exactly, else the only one that differs by case.
 
     Of one that the journal does not know, the tracker may; it is asked where there are `facts`.
     """
-    from symphony.cli.facts import answer_for
+    from symphony.cli.queries import resolve_issue
 
     def ask(identifier: str) -> str | None:
         return identifier if reader.latest(identifier, limit=1) or reader.runs(identifier, limit=1) else None
@@ -407,9 +407,9 @@ def _identifier(reader: "JournalReader", issue: str, facts: "Facts | None") -> s
         return list(dict.fromkeys([*runs, *(claim.issue.identifier for claim in reader.claims())]))
 
     try:
-        return answer_for(issue, ask, known)
+        return resolve_issue(issue, ask, known)
     except CommandError as error:
-        if facts is not None and (told := facts.elsewhere(issue)) is not None:
+        if facts is not None and (told := facts.inactive_error(issue)) is not None:
             raise told from error
         names = known()
         hint = (error.failure.hint or "") if names else "nothing was worked on yet"

@@ -40,10 +40,10 @@ def prompt(*, issue: str, only: str | None, as_json: bool, workflow: Path) -> No
         raise click.UsageError("--json and --envelope-only or --prompt-only exclude each other")
     # Imported here: `--help` of any command stays fast.
     from symphony.cli.documents import PrintedPrompt
-    from symphony.cli.facts import Facts, answer_for
+    from symphony.cli.queries import Queries, resolve_issue
 
-    facts = Facts(workflow, os.environ)
-    document = answer_for(issue, facts.prompt, facts.identifiers)
+    facts = Queries(workflow, os.environ)
+    document = resolve_issue(issue, facts.prompt, facts.identifiers)
     if document.note:
         warn(document.note)
     if as_json:

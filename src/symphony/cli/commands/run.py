@@ -15,7 +15,7 @@ from symphony.domain import by_number
 from symphony.scheduler import Command, Drain, Event, OperatorAsked, State
 
 if TYPE_CHECKING:
-    from symphony.cli.summary import Tally
+    from symphony.cli.summary import RunSummary
 
 
 # What a person at the terminal is told when the daemon begins to end.
@@ -139,9 +139,9 @@ def _absolute(text: str | None) -> Path | None:
     return None if text is None else Path(text).absolute()
 
 
-def _conclude(tally: "Tally", workflow: Path) -> NoReturn:
+def _conclude(tally: "RunSummary", workflow: Path) -> NoReturn:
     """The summary of `--once`: where the work is, who is asked for; the exit code says whether anybody is."""
-    from symphony.cli.summary import work_lines
+    from symphony.cli.summary import delivery_lines
 
     if tally.issues and sys.stderr.isatty():
         from rich.console import Console
@@ -153,7 +153,7 @@ def _conclude(tally: "Tally", workflow: Path) -> NoReturn:
     found = workflow.absolute()
     here = found.name == "WORKFLOW.md" and Path.cwd().is_relative_to(found.parent)
     option = "" if here else f" --workflow {shlex.quote(str(workflow))}"
-    for line in work_lines(tally, lambda name, _: f"symphony diff {shlex.quote(name)}{option}"):
+    for line in delivery_lines(tally, lambda name, _: f"symphony diff {shlex.quote(name)}{option}"):
         click.echo(line, err=True)
     blocked = [entry for entry in tally.issues.values() if entry.blocked]
     for entry in blocked:

@@ -24,8 +24,8 @@ from symphony.domain import SymphonyError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from symphony.cli.documents import Status, Unknown
-    from symphony.cli.facts import Facts
+    from symphony.cli.documents import Status, StatusUnavailable
+    from symphony.cli.queries import Queries
     from symphony.domain import Selection
 
 
@@ -42,7 +42,7 @@ _SILENT: Final = ("does not answer", "red")
 _DEAD: Final = ("dead", "bold red")
 
 
-def daemons_view(document: Daemons, *, now: datetime) -> RenderableType:
+def daemons_table(document: Daemons, *, now: datetime) -> RenderableType:
     """The whole picture of `daemons.daemons`."""
     found = document.daemons
     blocks: list[RenderableType] = [_table(found, utc_text(now))] if found else [Text("No daemon was found.")]
@@ -190,11 +190,13 @@ def status(
     if every and (all_issues or states or reasons):
         raise click.UsageError("--all lists daemons; --all-issues, --state and --reason are about issues")
     # Imported here: `--help` of any command stays fast.
-    from symphony.cli.facts import Facts
+    from symphony.cli.queries import Queries
     from symphony.domain import Selection
 
     only = Selection(states=frozenset(states), codes=frozenset(reasons))
-    subject = _AllDaemons() if every else _OneDaemon(Facts(workflow, os.environ), only, all_issues=all_issues)
+    subject = (
+        _AllDaemons() if every else _OneDaemon(Queries(workflow, os.environ), only, all_issues=all_issues)
+    )
     if not watch:
         _once(subject, as_json=as_json)
         return
@@ -214,7 +216,7 @@ class _Subject(Protocol):
         """What there is to tell now; raises `SymphonyError`."""
         ...
 
-    def lasting_document(self) -> "Status | Daemons | Unknown":
+    def lasting_document(self) -> "Status | Daemons | StatusUnavailable":
         """The same, where trouble is told too, because it may pass."""
         ...
 
@@ -226,7 +228,7 @@ class _Subject(Protocol):
 class _OneDaemon:
     """The daemon of one workflow."""
 
-    def __init__(self, facts: "Facts", only: "Selection", *, all_issues: bool) -> None:
+    def __init__(self, facts: "Queries", only: "Selection", *, all_issues: bool) -> None:
         self._facts = facts
         self._only = only
         self._all_issues = all_issues
@@ -234,15 +236,15 @@ class _OneDaemon:
     def document(self) -> "Status":
         return self._facts.state(self._only)
 
-    def lasting_document(self) -> "Status | Unknown":
-        from symphony.cli.documents import Trouble, Unknown
+    def lasting_document(self) -> "Status | StatusUnavailable":
+        from symphony.cli.documents import StatusUnavailable, UnavailableReason
 
         try:
             return self.document()
         except SymphonyError as error:
             failure = error.failure
-            told = Trouble(code=failure.category.value, message=failure.message, hint=failure.hint)
-            return Unknown(error=told)
+            told = UnavailableReason(code=failure.category.value, message=failure.message, hint=failure.hint)
+            return StatusUnavailable(error=told)
 
     def view(self, console: "Console", *, keep_free: int) -> "RenderableType":
         from symphony.cli.render.status import status_screen, status_view
@@ -262,9 +264,9 @@ class _AllDaemons:
     """Every daemon there is; what is wrong with one is told in its row."""
 
     def document(self) -> "Daemons":
-        from symphony.cli.discovery import daemons
+        from symphony.cli.discovery import list_daemons
 
-        return daemons(os.environ)
+        return list_daemons(os.environ)
 
     def lasting_document(self) -> "Daemons":
         return self.document()
@@ -272,7 +274,7 @@ class _AllDaemons:
     def view(self, _: "Console", *, keep_free: int) -> "RenderableType":
 
         del keep_free
-        return daemons_view(self.document(), now=datetime.now(UTC))
+        return daemons_table(self.document(), now=datetime.now(UTC))
 
 
 def _once(subject: _Subject, *, as_json: bool) -> None:

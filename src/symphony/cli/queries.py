@@ -1,0 +1,181 @@
+"""What the reading commands show: asked of the daemon, or computed from the files if no daemon runs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import anyio
+from msgspec import structs
+
+from symphony.api.models import Prompt, Reason, Waiting, utc_text
+from symphony.cli.client import Client, connect
+from symphony.cli.documents import DaemonInfo, KnownIssue, Status
+from symphony.cli.endpoint import absence_notice
+from symphony.cli.failures import CommandError, warn
+from symphony.cli.journal import journal_path
+from symphony.domain import EVERY_ISSUE, Selection, SymphonyError, by_number, one_line
+
+if TYPE_CHECKING:
+    from symphony.cli.offline import Offline
+
+_SUGGESTIONS: Final = 5
+_NOT_READ: Final = Waiting(
+    reason=Reason(code="starting", message="it would start now, and the daemon has not read it yet")
+)
+_Answer = TypeVar("_Answer")
+
+
+class Queries:
+    """Answers about one workflow; each one looks for a running daemon first."""
+
+    def __init__(self, workflow: Path, environment: Mapping[str, str]) -> None:
+        self.workflow = workflow
+        self._environment = environment
+        self._warned = False
+
+    def state(self, only: Selection = EVERY_ISSUE) -> Status:
+        """All issues, or the selected ones.
+
+        Raises:
+            SymphonyError: the daemon cannot be asked; without a daemon, the workflow is not usable.
+        """
+        client = self._connect()
+        if client is None:
+            state = anyio.run(self._offline(None).state, only)
+            notice = absence_notice(self.workflow, self._environment)
+            return Status(**structs.asdict(state), source="files", daemon=None, notice=notice)
+        return Status(**structs.asdict(client.state(only)), source="daemon", daemon=_daemon_info(client))
+
+    def issue(self, identifier: str) -> KnownIssue | None:
+        """One issue; None if neither the daemon nor the tracker knows it.
+
+        The tracker is asked about an issue that the daemon does not work on, such as an ended one.
+
+        Raises:
+            SymphonyError: as `state`, or the tracker cannot answer.
+        """
+        client = self._connect()
+        if client is None:
+            self._warn_of_absence()
+            return self._issue_of_files(identifier, None)
+        known = None
+        if (issue := client.issue(identifier)) is not None:
+            known = KnownIssue(**structs.asdict(issue), source="daemon", daemon=_daemon_info(client))
+            if known.status != "ended" or known.result is not None:
+                return known
+        try:
+            found = self._issue_of_files(identifier, client)
+        except SymphonyError:
+            if known is None:
+                raise
+            return known
+        return known if found is None or (known is not None and found.status == "ended") else found
+
+    def prompt(self, identifier: str) -> Prompt | None:
+        """What a dispatch of an issue would send; None if neither the daemon nor the tracker knows it.
+
+        Raises:
+            SymphonyError: as `issue`, or the dispatch would fail.
+        """
+        client = self._connect()
+        if client is None:
+            self._warn_of_absence()
+        elif (prompt := client.prompt(identifier)) is not None:
+            return prompt
+        return anyio.run(partial(self._offline(client).prompt, identifier))
+
+    def inactive_error(self, identifier: str) -> CommandError | None:
+        """The error for an issue that the tracker has in an inactive state; None for any other issue."""
+        try:
+            explanation = anyio.run(self._offline(None).inactive, identifier)
+        except SymphonyError:
+            return None
+        if explanation is None:
+            return None
+        message, hint = explanation
+        return CommandError.of(one_line(message), hint=one_line(hint))
+
+    def identifiers(self) -> tuple[str, ...]:
+        """Every identifier that the tracker lists."""
+        return anyio.run(self._offline(None).identifiers)
+
+    def _issue_of_files(self, identifier: str, client: Client | None) -> KnownIssue | None:
+        issue = anyio.run(partial(self._offline(client).issue, identifier))
+        if issue is None:
+            return None
+        if client is None:
+            return KnownIssue(**structs.asdict(issue), source="files", daemon=None)
+        if issue.waiting is not None and issue.waiting.reason.code == "starting":
+            issue = structs.replace(issue, waiting=_NOT_READ)
+        return KnownIssue(**structs.asdict(issue), source="files", daemon=_daemon_info(client))
+
+    def _warn_of_absence(self) -> None:
+        if not self._warned and (notice := absence_notice(self.workflow, self._environment)):
+            self._warned = True
+            warn(notice)
+
+    def _connect(self) -> Client | None:
+        return connect(self.workflow, self._environment)
+
+    def _offline(self, client: Client | None) -> "Offline":
+        """Answers from the files, with what the journal remembers only if no daemon runs."""
+        from symphony.cli.offline import open_offline  # everything a daemon needs: slow to import
+
+        journal = journal_path(self.workflow, self._environment)
+        return open_offline(self.workflow, self._environment, journal=journal, remembers=client is None)
+
+
+def resolve_issue(
+    identifier: str,
+    ask: Callable[[str], _Answer | None],
+    known: Callable[[], Sequence[str]],
+    error_for: Callable[[str], CommandError | None] = lambda _: None,
+) -> _Answer:
+    """The answer about an issue as a person names it: exactly, or uniquely but for upper and lower case.
+
+    Args:
+        identifier: what the person typed.
+        ask: gives the answer for an identifier; None if it does not know it.
+        known: gives all known identifiers; called only if `ask` does not know the exact one.
+        error_for: gives a better error than "there is no issue", if there is one.
+
+    Raises:
+        CommandError: the issue is unknown, or several differ from it only by case.
+    """
+    if (answer := ask(identifier)) is not None:
+        return answer
+    names = known()
+    alike = {name for name in names if name.casefold() == identifier.casefold()}
+    if len(alike) == 1 and (answer := ask(alike.pop())) is not None:
+        return answer
+    raise error_for(identifier) or unknown_issue(identifier, names)
+
+
+def unknown_issue(identifier: str, known: Sequence[str]) -> CommandError:
+    """The error for an unknown issue, with similar identifiers among those that the tracker lists."""
+    folded = {name.casefold(): name for name in known}
+    name = identifier.casefold()
+    if name in folded:
+        hint = f"did you mean {one_line(folded[name])}? Identifiers are compared exactly"
+    elif near := get_close_matches(name, folded, n=_SUGGESTIONS, cutoff=0.6):
+        hint = f"did you mean {', '.join(one_line(folded[one]) for one in near)}?"
+    elif known:
+        shown = sorted(known, key=by_number)[:_SUGGESTIONS]
+        more = f" and {len(known) - _SUGGESTIONS} more" if len(known) > _SUGGESTIONS else ""
+        hint = f"the tracker lists {', '.join(map(one_line, shown))}{more}"
+    else:
+        hint = "the tracker lists no issue in an active state; `symphony status` shows what is known"
+    return CommandError.of(f"there is no issue {one_line(identifier)!r}", hint=hint)
+
+
+def _daemon_info(client: Client) -> DaemonInfo:
+    endpoint = client.endpoint
+    return DaemonInfo(
+        pid=endpoint.pid,
+        started_at=None if endpoint.started is None else utc_text(endpoint.started),
+        host=endpoint.host,
+        port=endpoint.port,
+        socket=str(endpoint.socket),
+    )

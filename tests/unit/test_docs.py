@@ -57,6 +57,24 @@ def test_links_between_pages_lead_somewhere() -> None:
     assert [link for link in links if not (ROOT / link[0].parent / link[1]).exists()] == []
 
 
+def _anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    plain = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().replace(" ", "-") for heading in plain}
+
+
+def test_anchors_of_links_exist() -> None:
+    links = _found_on_pages(r"\]\((?!https?:)([^)#]*#[^)]+)")
+    broken = []
+    for page, link in links:
+        target, _, anchor = link.partition("#")
+        aimed = ROOT / page.parent / target if target else ROOT / page
+        if aimed.suffix == ".md" and anchor not in _anchors(aimed):
+            broken.append((str(page), link))
+    assert broken == []
+
+
 def test_modules_that_pages_name_exist() -> None:
     places = (ROOT, ROOT / "src", ROOT / "src" / "symphony")
     names = _found_on_pages(r"`(?:src/)?((?:\w+/)+\w+\.py)`")

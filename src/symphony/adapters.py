@@ -23,19 +23,19 @@ class AdapterError(SymphonyError):
     """An adapter that is installed cannot be used; the message names its package."""
 
 
-class Adapters(Generic[T]):
+class AdapterRegistry(Generic[T]):
     """The entry points of one group.
 
     Args:
         group: the name of the group, such as `symphony.trackers`.
-        what: what a kind of this group is called in messages (`tracker`).
-        fits: raises `TypeError`, which says what is missing, for an object that is no such adapter.
+        label: what a kind of this group is called in messages (`tracker`).
+        check: raises `TypeError`, which says what is missing, for an object that is no such adapter.
     """
 
-    def __init__(self, group: str, *, what: str, fits: Callable[[object], T]) -> None:
+    def __init__(self, group: str, *, label: str, check: Callable[[object], T]) -> None:
         self._group = group
-        self._what = what
-        self._fits = fits
+        self._label = label
+        self._check = check
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ class Adapters(Generic[T]):
             packages = " and ".join(sorted(_package(one) for one in (entry, *others)))
             raise self._broken(kind, f"is offered by two packages, {packages}", hint="uninstall one of them")
         try:
-            return self._fits(entry.load())
+            return self._check(entry.load())
         except Exception as error:
             raise self.broken(kind, "cannot be loaded", error) from error
 
@@ -77,7 +77,7 @@ class Adapters(Generic[T]):
         failure = Failure(
             category=Category.BROKEN_ADAPTER,
             blame=Blame.CONFIG,
-            message=f"the {self._what} {kind} {problem}",
+            message=f"the {self._label} {kind} {problem}",
             retryable=False,
             hint=hint,
         )

@@ -66,7 +66,7 @@ _MAX_DEPTH: Final = 20
 _MAX_NUMBER: Final = 400
 
 Path: TypeAlias = tuple[str | int, ...]
-Place: TypeAlias = tuple[int, int]
+Position: TypeAlias = tuple[int, int]
 
 _BOM: Final = b"\xef\xbb\xbf"
 _OPENER: Final = re.compile(rb"---[ \t]*(?:\r?\n|\Z)")
@@ -162,20 +162,20 @@ class Document:
 
     value: dict[str, Any]
     events: int
-    repeated: tuple[tuple[str, Place], ...] = ()
+    duplicates: tuple[tuple[str, Position], ...] = ()
     _text: str = field(repr=False)
     _first_line: int = field(repr=False)
     _marks: _Marks = field(repr=False)
 
     @cached_property
-    def positions(self) -> Mapping[Path, Place]:
+    def positions(self) -> Mapping[Path, Position]:
         """Path of keys and indices -> (line, column) of the value's key in the whole file.
 
         Of an item it is where the item starts. What an alias repeats keeps the place where it was written.
         """
         return {path: _place(self._text, self._first_line, at) for path, at in _flat(self._marks)}
 
-    def place(self, key: str) -> Place | None:
+    def position(self, key: str) -> Position | None:
         """The line and column of one key of the top level; None where it is not there."""
         mark = self._marks.get(key)
         return None if mark is None else _place(self._text, self._first_line, mark[0])
@@ -214,7 +214,7 @@ def load(
     profile: Profile,
     first_line: int = 2,
     max_bytes: int = MAX_BYTES,
-    nested_repeats: bool = False,
+    allow_nested_duplicates: bool = False,
 ) -> Document:
     """Read front matter. Empty gives an empty map.
 
@@ -223,8 +223,8 @@ def load(
         profile: how scalars are read.
         first_line: the line of the file on which `front` starts.
         max_bytes: more are refused unread.
-        nested_repeats: a key that is given twice below the top level is no error: its last value holds, and
-            `Document.repeated` tells.
+        allow_nested_duplicates: accept a key that is given twice below the top level. The last value
+            holds, and `Document.duplicates` lists the key.
 
     Raises:
         FrontMatterError: with the code, line and column of the first thing that is wrong.
@@ -237,7 +237,7 @@ def load(
         line, column = _place(good, first_line, len(good))
         message = "the front matter is not UTF-8"
         raise FrontMatterError(Code.NOT_UTF8, message, line=line, column=column) from None
-    reader = _Reader(text, first_line, profile, nested_repeats=nested_repeats)
+    reader = _Reader(text, first_line, profile, allow_nested_duplicates=allow_nested_duplicates)
     try:
         return reader.read()
     except FrontMatterError:
@@ -269,12 +269,14 @@ class _Open(NamedTuple):
 class _Reader:
     """Reads one document. A loop and not a recursion, so depth costs no stack."""
 
-    def __init__(self, text: str, first_line: int, profile: Profile, *, nested_repeats: bool) -> None:
+    def __init__(
+        self, text: str, first_line: int, profile: Profile, *, allow_nested_duplicates: bool
+    ) -> None:
         self._text = text
         self._first_line = first_line
         self._plain = profile is Profile.TEXT
-        self._nested_repeats = nested_repeats
-        self._repeated: list[tuple[str, Place]] = []
+        self._allow_nested_duplicates = allow_nested_duplicates
+        self._repeated: list[tuple[str, Position]] = []
         self._anchors: dict[str, _Anchored] = {}
         self._outer: list[_Open] = []
 
@@ -365,7 +367,7 @@ class _Reader:
         return Document(
             value=root,
             events=seen,
-            repeated=tuple(self._repeated),
+            duplicates=tuple(self._repeated),
             _text=self._text,
             _first_line=self._first_line,
             _marks=root_marks,
@@ -384,7 +386,7 @@ class _Reader:
         return found._replace(value=copy.deepcopy(found.value))
 
     def _twice(self, key: str, marks: _Marks, at: int) -> None:
-        if self._nested_repeats and len(self._outer) > 1:
+        if self._allow_nested_duplicates and len(self._outer) > 1:
             top = next(reversed(self._outer[1].marks))
             self._repeated.append((str(top), _place(self._text, self._first_line, at)))
             return
@@ -420,7 +422,7 @@ def _core(text: str) -> bool | int | float | str:
     return float(text.replace(".", "")) if _SPECIAL_FLOAT.fullmatch(text) else text
 
 
-def _place(text: str, first_line: int, index: int) -> Place:
+def _place(text: str, first_line: int, index: int) -> Position:
     """Line and column of a character as an editor counts them: only LF ends a line."""
     return first_line + text.count("\n", 0, index), index - text.rfind("\n", 0, index)
 

@@ -39,11 +39,11 @@ from symphony.scheduler import (
     SettingsChanged,
     StartRun,
     State,
-    Step,
+    StepFunction,
     Timer,
     TimerFired,
-    initial,
-    machine,
+    initial_state,
+    step,
 )
 from symphony.scheduler import step as real_step
 
@@ -54,7 +54,7 @@ _log = structlog.get_logger(__name__)
 MAX_RECORDING_BYTES: Final = 256 * 1024 * 1024
 
 
-class Recorder:
+class DecisionRecorder:
     """Takes the steps of a daemon and writes each down.
 
     A recording that fails or has grown to `max_bytes` ends, which is logged once; an input that cannot be
@@ -79,7 +79,7 @@ class Recorder:
         """One step of the scheduler, written down; one that raises counts as one without an answer."""
         commands: tuple[Command, ...] = ()
         try:
-            after, commands = machine.step(state, fact, now_ms)
+            after, commands = step(state, fact, now_ms)
         finally:
             self._note(state, fact, now_ms, commands)
         return after, commands
@@ -151,7 +151,7 @@ class RecordedStep:
     """One input, its moment, and the commands that answered it as JSON; None where only the input is kept."""
 
     at_ms: int
-    fact: Event
+    event: Event
     commands: list[Any] | None = None
 
 
@@ -257,7 +257,7 @@ def _recorded(row: Mapping[str, Any]) -> RecordedStep:
     if commands is not None and not isinstance(commands, list):
         raise TypeError("commands must be a list")
     fact: Event = msgspec.convert(row["fields"], _INPUTS[row["input"]])
-    return RecordedStep(at_ms=int(row["at_ms"]), fact=fact, commands=commands)
+    return RecordedStep(at_ms=int(row["at_ms"]), event=fact, commands=commands)
 
 
 def _malformed(number: int, error: Exception) -> RecordingError:
@@ -267,14 +267,14 @@ def _malformed(number: int, error: Exception) -> RecordingError:
 # --- replay ---
 
 
-def replay(recording: Recording, *, step: Step = real_step) -> Iterator[ReplayedStep]:
+def replay(recording: Recording, *, step: StepFunction = real_step) -> Iterator[ReplayedStep]:
     """Tell a fresh scheduler the recorded inputs, and compare what it says with what was recorded."""
-    state, redaction = initial(recording.settings, epoch=recording.epoch), Redaction()
+    state, redaction = initial_state(recording.settings, epoch=recording.epoch), Redaction()
     for number, recorded in enumerate(recording.steps, 1):
         commands: tuple[Command, ...] = ()
         crashed = None
         try:
-            state, commands = step(state, recorded.fact, recorded.at_ms)
+            state, commands = step(state, recorded.event, recorded.at_ms)
         except Exception as error:  # noqa: BLE001 - a broken scheduler is what a replay is there to show
             crashed = f"{type(error).__name__}: {error}"
         same = None
@@ -306,7 +306,7 @@ def _fact_text(fact: Event) -> str:
             shown = ", ".join(f"{issue.id} {issue.state!r}" for issue in fact.issues[:_SHOWN_IDS])
             words = f"{fact.request}: {one_line(shown)}{_more(len(fact.issues))}"
         case AgentReported():
-            words = f"{fact.run_id} {fact.report.stage.value} signs={fact.report.signs}"
+            words = f"{fact.run_id} {fact.report.stage.value} events={fact.report.event_count}"
         case RunEnded():
             words = f"{fact.run_id} {_outcome_text(fact.outcome)}"
         case TimerFired():

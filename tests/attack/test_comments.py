@@ -18,7 +18,15 @@ from attack.conftest import Rounds
 from contract.desks import DESKS
 from harness.scheduling import Story, make_failure, make_issue
 from symphony.domain import Category, Failure
-from symphony.scheduler import Blocked, Delivered, Outcome, OutcomeKind, PostNote, RunEnded, note
+from symphony.scheduler import (
+    Blocked,
+    DeliveredBranch,
+    Outcome,
+    OutcomeKind,
+    PostComment,
+    RunEnded,
+    block_comment,
+)
 from symphony.skills import Code, Problem, Severity, comment_body
 from symphony.trackers.adf import document_of
 from symphony.trackers.comments import defused, upsert_comment
@@ -73,17 +81,21 @@ def notes(random: Random) -> Iterator[str]:
 
 
 def blocked(*, issue: Any, failure: Failure, question: str | None) -> str:
-    return note(Blocked(issue=issue, failure=failure, blocked_ms=0, report=None, question=question)).body
+    return block_comment(
+        Blocked(issue=issue, failure=failure, blocked_ms=0, report=None, question=question)
+    ).body
 
 
 def delivery(text: str, issue: Any) -> str:
     story = Story(issue).begin()
-    delivered = Delivered(branch="symphony/1", head="a" * 40, commits=1, push_failure=make_failure(text))
+    delivered = DeliveredBranch(
+        branch="symphony/1", head="a" * 40, commits=1, push_failure=make_failure(text)
+    )
     outcome = Outcome(kind=OutcomeKind.SUCCEEDED, delivered=delivered)
     story.board[issue.id] = replace(issue, state="Human Review")
     story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
     story.advance(100_000)
-    return next(one.body for one in story.said(PostNote) if one.kind == "delivery")
+    return next(one.body for one in story.said(PostComment) if one.kind == "delivery")
 
 
 def test_what_others_wrote_is_in_a_fence(rounds: Rounds) -> None:

@@ -25,11 +25,11 @@ from symphony.agents.events import (
     TurnEnded,
     Usage,
 )
-from symphony.domain import MOST, Redaction
+from symphony.domain import MAX_COUNT, Redaction
 from symphony.journal.model import column
 from symphony.observability.redaction import MAX_DEPTH, TOO_DEEP, masked
-from symphony.replay import Recorder, read_recording
-from symphony.scheduler import AgentReported, DayBegan, Recovered, RunReport, RunStage, Thread, initial
+from symphony.replay import DecisionRecorder, read_recording
+from symphony.scheduler import AgentReported, DayBegan, Recovered, RunReport, RunStage, Thread, initial_state
 
 HUGE = 10**4299
 ABSURD = (HUGE, 2**63, 2**53 + 1, MOST_TOKENS_PER_TURN + 1)
@@ -180,15 +180,15 @@ def test_one_bad_run_hides_no_other() -> None:
 def test_no_number_is_more_than_the_journal_can_hold() -> None:
     story = poisoned()
     for spent in story.state.spent.values():
-        assert column(spent.tokens) == spent.tokens <= MOST
-        assert column(spent.turns) == spent.turns <= MOST
-    assert column(story.state.day_tokens) == story.state.day_tokens == MOST
+        assert column(spent.tokens) == spent.tokens <= MAX_COUNT
+        assert column(spent.turns) == spent.turns <= MAX_COUNT
+    assert column(story.state.day_tokens) == story.state.day_tokens == MAX_COUNT
     for _ in range(3):
         story.report("1", total_tokens=0)
-        story.report("1", total_tokens=MOST)
-    assert story.state.day_tokens == MOST
+        story.report("1", total_tokens=MAX_COUNT)
+    assert story.state.day_tokens == MAX_COUNT
     story.ends("1")
-    assert story.state.totals.total_tokens == MOST
+    assert story.state.totals.total_tokens == MAX_COUNT
 
 
 def test_what_an_absurd_report_used_up_is_used_up_after_a_restart_too() -> None:
@@ -197,9 +197,9 @@ def test_what_an_absurd_report_used_up_is_used_up_after_a_restart_too() -> None:
     successor.tell(
         Recovered(spent=dict(story.state.spent), day="2026-03-01", day_tokens=story.state.day_tokens)
     )
-    successor.tell(Recovered(day_tokens=MOST))
-    assert successor.state.spent["1"].tokens == MOST
-    assert successor.state.day_tokens == MOST
+    successor.tell(Recovered(day_tokens=MAX_COUNT))
+    assert successor.state.spent["1"].tokens == MAX_COUNT
+    assert successor.state.day_tokens == MAX_COUNT
 
 
 def test_who_used_up_the_day_is_named() -> None:
@@ -228,8 +228,8 @@ def test_masking_has_a_bottom_and_what_it_gives_can_be_written() -> None:
 
 def test_a_recording_leaves_out_what_it_cannot_write_and_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "recording"
-    recorder = Recorder(path, os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), redaction=Redaction)
-    state = initial(make_settings(), epoch="d1")
+    recorder = DecisionRecorder(path, os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), redaction=Redaction)
+    state = initial_state(make_settings(), epoch="d1")
     report = RunReport(stage=RunStage.STREAMING_TURN, rate_limits={"x": deep(5_000)})
     with capture_logs() as logs:
         state, _ = recorder.step(state, Recovered(), 1)

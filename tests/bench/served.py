@@ -42,7 +42,7 @@ class Recorder:
             case RunEnded():
                 for run in before.running.values():
                     if run.run_id == fact.run_id:
-                        self._note("ended", run.issue.id, run.report.signs, run.report.total_tokens)
+                        self._note("ended", run.issue.id, run.report.event_count, run.report.total_tokens)
             case _:
                 pass
         for command in commands:

@@ -13,7 +13,7 @@ from symphony.api.app import create_app
 from symphony.api.documents import issue_document, state_document
 from symphony.api.interface import ConflictError
 from symphony.api.models import Agent, Issue, Prompt, Refresh, Skills, State, Verb
-from symphony.domain import EVERY_ISSUE, Selection, SymphonyError
+from symphony.domain import ALL_ISSUES, Selection, SymphonyError
 
 __all__ = ["FakeOperator", "asking"]
 
@@ -33,7 +33,7 @@ class FakeOperator:
     unfit: ConflictError | None = None
     orders: list[tuple[str, str | None, str | None]] = field(default_factory=list)
 
-    async def state(self, only: Selection = EVERY_ISSUE) -> State:
+    async def state(self, only: Selection = ALL_ISSUES) -> State:
         self._try()
         story = self.story
         return state_document(story.state, story.history, now_ms=story.now, now=story.wall(), only=only)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from kit.simulator import Forgetting, Parts
 from symphony.journal.model import ClaimRecord, ClaimReleased, IssueSpent, Record, RecoveredState
-from symphony.journal.recorder import Start, recovered
+from symphony.journal.recorder import Start, recovered_event
 from symphony.scheduler import ClaimKind, Recovered, RecoveredClaim, State, WorkspaceRef
 
 __all__ = ["BROKEN_PARTS"]
@@ -18,7 +18,7 @@ def _recovers(change: Change) -> Callable[[], Parts]:
     """A daemon that is told something else than what was remembered."""
 
     def recover(remembered: RecoveredState, start: Start, workspaces: tuple[WorkspaceRef, ...]) -> Recovered:
-        return change(recovered(remembered, start, workspaces=workspaces))
+        return change(recovered_event(remembered, start, workspaces=workspaces))
 
     return lambda: Parts(forgetting=Forgetting(recover=recover))
 

@@ -24,7 +24,7 @@ from symphony.scheduler import (
     OperatorAsked,
     Polled,
     PollFailed,
-    PostNote,
+    PostComment,
     ReadAnswers,
     Refreshed,
     RefreshIssues,
@@ -73,10 +73,10 @@ def starts_while_draining(state: State, fact: Event, now_ms: int) -> tuple[State
 
 
 def starts_under_an_invalid_workflow(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
-    if state.hold is None or isinstance(fact, SettingsChanged | WorkflowRejected):
+    if state.config_error is None or isinstance(fact, SettingsChanged | WorkflowRejected):
         return step(state, fact, now_ms)
-    after, commands = step(replace(state, hold=None), fact, now_ms)
-    return replace(after, hold=state.hold), commands
+    after, commands = step(replace(state, config_error=None), fact, now_ms)
+    return replace(after, config_error=state.config_error), commands
 
 
 def _under(limits: Callable[[SchedulerSettings], SchedulerSettings]) -> Broken:
@@ -174,7 +174,7 @@ def starts_what_is_not_eligible(state: State, fact: Event, now_ms: int) -> tuple
     told = {issue.id: issue for issue in fact.issues}
     active = tuple(
         replace(issue, state="Todo")
-        if issue.id in state.picks and not in_active_state(issue, state.settings)
+        if issue.id in state.pending_candidates and not in_active_state(issue, state.settings)
         else issue
         for issue in fact.issues
     )
@@ -204,7 +204,7 @@ def waits_too_long(state: State, fact: Event, now_ms: int) -> tuple[State, Comma
 
 def takes_a_stale_timer(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if isinstance(fact, TimerFired) and fact.timer in state.timers:
-        fact = replace(fact, token=state.timers[fact.timer])
+        fact = replace(fact, token=state.timers[fact.timer].token)
     return step(state, fact, now_ms)
 
 
@@ -338,13 +338,13 @@ def gives_to_nobody_known(state: State, fact: Event, now_ms: int) -> tuple[State
 def starts_on_a_limited_agent(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     if not isinstance(fact, Refreshed):
         return step(state, fact, now_ms)
-    after, commands = step(replace(state, limited={}), fact, now_ms)
-    return replace(after, limited=state.limited), commands
+    after, commands = step(replace(state, limited_agents={}), fact, now_ms)
+    return replace(after, limited_agents=state.limited_agents), commands
 
 
 def forgets_a_limit(state: State, fact: Event, now_ms: int) -> tuple[State, Commands]:
     after, commands = step(state, fact, now_ms)
-    return (replace(after, limited={}), commands) if isinstance(fact, RunEnded) else (after, commands)
+    return (replace(after, limited_agents={}), commands) if isinstance(fact, RunEnded) else (after, commands)
 
 
 def _of_another_agent(resume: Resume) -> Resume:
@@ -435,7 +435,7 @@ BROKEN_STEPS: Mapping[str, tuple[Broken, str]] = {
     "is deaf to comments": (is_deaf_to_comments, "answers-once"),
     "reads no comments": (reads_no_comments, "comments-are-heard"),
     "drops an answer": (_resumes(lambda resume: replace(resume, answer=None)), "answers-arrive"),
-    "tells nobody of a block": (_drops(PostNote), "block-is-told"),
+    "tells nobody of a block": (_drops(PostComment), "block-is-told"),
     "leaves the last issues": (leaves_the_last_issues, "finished-or-blocked"),
     "gives issues to nobody known": (gives_to_nobody_known, "agent-by-rules"),
     "prefers the fallback": (_under(_prefers_the_fallback), "fallback-has-reason"),

@@ -14,7 +14,7 @@ from symphony.api.documents import issue_document, state_document
 from symphony.api.history import History
 from symphony.api.models import Document, DroppedSkill, ListedSkill, SkillProblem, Skills
 from symphony.api.openapi import API, schemas
-from symphony.domain import EVERY_ISSUE, Category, Issue, Selection
+from symphony.domain import ALL_ISSUES, Category, Issue, Selection
 from symphony.observability.redaction import masked
 from symphony.scheduler import Command, Event, OutcomeKind
 
@@ -50,7 +50,7 @@ class Chronicle(Story):
         self.history(before, fact, self.state, commands)
         return commands
 
-    def document(self, only: Selection = EVERY_ISSUE) -> dict[str, Any]:
+    def document(self, only: Selection = ALL_ISSUES) -> dict[str, Any]:
         """What the API would say of the daemon."""
         return sent(state_document(self.state, self.history, now_ms=self.now, now=self.wall(), only=only))
 

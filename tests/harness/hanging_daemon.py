@@ -10,12 +10,12 @@ from unittest.mock import patch
 
 from symphony.cli import serving
 from symphony.cli.main import main
-from symphony.scheduler import Command, Event, State, Step, machine
+from symphony.scheduler import Command, Event, State, StepFunction, step
 
 __all__ = ["hanging_at"]
 
 
-def hanging_at(file: Path) -> Step:
+def hanging_at(file: Path) -> StepFunction:
     """The scheduler's step until the file is there."""
 
     def hanging_step(state: State, fact: Event, now_ms: int) -> tuple[State, tuple[Command, ...]]:
@@ -23,7 +23,7 @@ def hanging_at(file: Path) -> Step:
             file.rename(file.with_suffix(".hangs"))
             while True:
                 pass
-        return machine.step(state, fact, now_ms)
+        return step(state, fact, now_ms)
 
     return hanging_step
 

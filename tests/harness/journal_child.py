@@ -76,10 +76,10 @@ async def _back(journal: Journal, path: Path) -> None:
     state = journal.health.state
     await journal.close()
     again = await opened(path)
-    remembered = again.remembered
+    remembered = again.recovered_state
     await again.close()
     with open_reader(path) as reader:
-        last = reader.latest("SYM-1", limit=1)[0].event.message
+        last = reader.latest_events("SYM-1", limit=1)[0].event.message
     _say(
         state=state,
         notices=[failure.message for failure in again.take_notices()],

@@ -13,7 +13,7 @@ from symphony.journal.model import (
     Health,
     Record,
     RunRecord,
-    SkillsNote,
+    SkillsComment,
     SkillsRecord,
     SkillUse,
 )
@@ -153,8 +153,8 @@ def comment(number: int = 1, *, fingerprint: str = "f") -> CommentRecord:
     )
 
 
-def skills_note(number: int = 1, *, body: str = "b", said: bool = False) -> SkillsNote:
-    return SkillsNote(
+def skills_note(number: int = 1, *, body: str = "b", said: bool = False) -> SkillsComment:
+    return SkillsComment(
         issue_id=f"id-{number}",
         issue_identifier=f"SYM-{number}",
         tracker="t",

@@ -17,7 +17,7 @@ from symphony.journal.model import (
     ResultReleased,
     RunRecord,
     SettingRecord,
-    SkillsNote,
+    SkillsComment,
     SkillsRecord,
 )
 from symphony.journal.recorder import StepRecorder
@@ -35,7 +35,7 @@ class Ledger:
         self.events: list[EventRecord] = []
         self.results: dict[str, ResultRecord] = {}
         self.comments: dict[tuple[str, str], CommentRecord] = {}
-        self.skills_notes: dict[str, SkillsNote] = {}
+        self.skills_notes: dict[str, SkillsComment] = {}
         self.skills: dict[str, SkillsRecord] = {}
         self.spent = dict[str, Spent]()
         self.days: dict[str, int] = {}
@@ -62,7 +62,7 @@ class Ledger:
                 self.events.append(record)
             case CommentRecord():
                 self.comments[record.issue_id, record.kind] = record
-            case SkillsNote():
+            case SkillsComment():
                 self.skills_notes[record.issue_id] = record
             case SkillsRecord():
                 self.skills[record.run_id] = record
@@ -95,14 +95,14 @@ class Ledger:
             days=dict(self.days),
             settings=dict(self.settings),
             comments=tuple(self.comments.values()),
-            skills_notes=tuple(self.skills_notes.values()),
+            skills_comments=tuple(self.skills_notes.values()),
         )
 
 
 def check_present(keeper: StepRecorder, ledger: Ledger, *, now_ms: int, wall_ms: int) -> None:
     """A file that is begun anew now is told what the former one would have told a start."""
     anew = Ledger()
-    anew.take(keeper.present(now_ms=now_ms, wall_ms=wall_ms) or ())
+    anew.take(keeper.snapshot(now_ms=now_ms, wall_ms=wall_ms) or ())
     assert _timeless(anew.remembered()) == _timeless(ledger.remembered())
 
 

@@ -13,6 +13,7 @@ from symphony.scheduler import (
     Event,
     Exit,
     FetchCandidates,
+    IssueComment,
     Notify,
     Outcome,
     OutcomeKind,
@@ -23,7 +24,6 @@ from symphony.scheduler import (
     Refreshed,
     RefreshFailed,
     RefreshIssues,
-    Remark,
     RunEnded,
     RunReport,
     RunStage,
@@ -35,7 +35,7 @@ from symphony.scheduler import (
     TimerFired,
     TurnEnded,
     WorkspaceRef,
-    initial,
+    initial_state,
     step,
 )
 
@@ -83,7 +83,7 @@ class Story:
     """
 
     def __init__(self, *issues: Issue, **settings: Any) -> None:
-        self.state: State = initial(make_settings(**settings), epoch="e")
+        self.state: State = initial_state(make_settings(**settings), epoch="e")
         self.now = 0
         self.board: dict[str, Issue] = {issue.id: issue for issue in issues}
         self.slow = False
@@ -92,8 +92,8 @@ class Story:
         self.polls: list[FetchCandidates] = []
         self.refreshes: list[RefreshIssues] = []
         self.reads: list[ReadAnswers] = []
-        self.answers: dict[str, tuple[Remark, ...]] = {}
-        self.others: dict[str, tuple[Remark, ...]] = {}
+        self.answers: dict[str, tuple[IssueComment, ...]] = {}
+        self.others: dict[str, tuple[IssueComment, ...]] = {}
         self.timers: dict[Timer, SetTimer] = {}
         self._exits = 0
 
@@ -145,9 +145,9 @@ class Story:
     def answer_read(self) -> None:
         """Answer the oldest open reading of comments by what stands in `answers` and `others`."""
         asked = self.reads.pop(0)
-        key = asked.note.issue.id
+        key = asked.comment.issue.id
         answers, others = self.answers.get(key, ()), self.others.get(key, ())
-        self.tell(AnswersRead(issue_id=key, question=asked.question, answers=answers, others=others))
+        self.tell(AnswersRead(issue_id=key, question=asked.question, answers=answers, unauthorized=others))
 
     def answer_poll(self) -> None:
         """Answer the oldest open poll from the board as it is now."""
@@ -214,8 +214,12 @@ class Story:
 
     def streams(self, issue_id: str = "1", **changes: Any) -> Self:
         """The agent is at work in a turn and gives a sign of life."""
-        signs = self.state.running[issue_id].report.signs + 1
-        values = {"stage": RunStage.STREAMING_TURN, "signs": signs, "workspace_path": f"/ws/{issue_id}"}
+        event_count = self.state.running[issue_id].report.event_count + 1
+        values = {
+            "stage": RunStage.STREAMING_TURN,
+            "event_count": event_count,
+            "workspace_path": f"/ws/{issue_id}",
+        }
         return self.report(issue_id, **values | changes)
 
     def turn_ends(self, issue_id: str = "1", *, trace: bool | None = True) -> Self:

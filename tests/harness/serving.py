@@ -14,7 +14,7 @@ from symphony.cli.serving import open_store
 from symphony.daemon.service import Observer, Service
 from symphony.daemon.state_dir import StateDirectory, instance_of
 from symphony.processes.local import LocalHost
-from symphony.scheduler import Command, Event, RunEnded, Running, State, Step, machine
+from symphony.scheduler import Command, Event, RunEnded, Running, State, StepFunction, step
 
 __all__ = ["DEADLINE_S", "Served", "Watcher", "make_service", "move", "serving"]
 
@@ -94,7 +94,7 @@ async def make_service(
     *observers: Observer,
     once: bool = False,
     port: int | None = None,
-    step: Step = machine.step,
+    step: StepFunction = step,
 ) -> Service:
     """A service for the project's workflow file, which decides by `step`."""
     environment = project.env()
@@ -118,7 +118,7 @@ async def serving(
     *observers: Observer,
     once: bool = False,
     port: int | None = None,
-    step: Step = machine.step,
+    step: StepFunction = step,
 ) -> AsyncIterator[Served]:
     """Serve the project; at the end everything is stopped, whatever it was doing."""
     watcher = Watcher()

@@ -12,6 +12,7 @@ from symphony.scheduler import (
     Drain,
     Event,
     FetchCandidates,
+    OperatorAction,
     OperatorAsked,
     Polled,
     PollFailed,
@@ -23,8 +24,7 @@ from symphony.scheduler import (
     StopRun,
     Timer,
     TimerKind,
-    Verb,
-    policy,
+    budget_failure,
 )
 
 __all__ = ["World"]
@@ -34,7 +34,7 @@ def _judge(before: State, fact: Event, after: State, commands: tuple[Command, ..
     """What holds beside the referee's rules: of pauses, of budgets, and of bad weather."""
     started = [command.issue for command in commands if isinstance(command, StartRun)]
     assert not (started and after.paused), "started in a pause"
-    assert not any(policy.used(after, issue) for issue in started), "started without a budget"
+    assert not any(budget_failure(after, issue) for issue in started), "started without a budget"
     if isinstance(fact, Polled | PollFailed | RefreshFailed):
         assert _claimed(before) <= _claimed(after), "released because something was not told"
         assert not any(isinstance(command, StopRun) for command in commands), "stopped for the same"
@@ -81,13 +81,13 @@ class World(Story):
     def quiesce(self) -> None:
         """With an unchanged board and instant answers the scheduler stops asking."""
         self.answer()
-        quiet = Timer(TimerKind.QUIET) in self.state.timers
-        assert not self.state.wanted or quiet or self.state.drain is Drain.EXITED
+        quiet = Timer(TimerKind.TRACKER_PAUSE) in self.state.timers
+        assert not self.state.ids_to_refresh or quiet or self.state.drain is Drain.EXITED
 
     def wind_down(self) -> None:
         """Once everything is done on the board and workers obey, nothing stays claimed."""
         self.tell(SettingsChanged(settings=make_settings(poll_interval_ms=20_000)))
-        self.tell(OperatorAsked(verb=Verb.RESUME))
+        self.tell(OperatorAsked(action=OperatorAction.RESUME))
         for key in self.board:
             self.put(key, state="Done")
         self.slow = False

@@ -12,7 +12,7 @@ import pytest
 from kit.model_server import ModelServer
 from kit.model_server import Scenario as ModelScenario
 from kit.simulator import Result, Scenario
-from symphony.scheduler import Step
+from symphony.scheduler import StepFunction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kit.model_server import ModelServer
     from kit.model_server import Scenario as ModelScenario
     from kit.simulator import Result, Scenario
-    from symphony.scheduler import Step
+    from symphony.scheduler import StepFunction
 
 __all__ = ["Simulations", "symphony_model_server", "symphony_simulation"]
 
@@ -76,7 +76,7 @@ class Simulations:
         *,
         duration: timedelta,
         seed: int | None = None,
-        step: Step | None = None,
+        step: StepFunction | None = None,
         check: bool = True,
     ) -> Result:
         """Simulate once; `check` lets a broken rule fail the test, `step` is another scheduler to judge."""

@@ -59,18 +59,18 @@ from symphony.scheduler import (
     DrainAsked,
     Eligible,
     Event,
+    OperatorAction,
     OperatorAsked,
     RunEnded,
     SettingsChanged,
     State,
-    Step,
-    Verb,
+    StepFunction,
     WakeAsked,
     WorkflowRejected,
     WorkspaceRef,
-    eligible,
-    initial,
-    machine,
+    eligibility,
+    initial_state,
+    step,
 )
 from symphony.trackers.base import Comment, TrackerError
 from symphony.trackers.memory import MemoryTracker
@@ -98,7 +98,7 @@ _BROKEN_FILE = Failure(category=Category.WORKFLOW_PARSE_ERROR, blame=Blame.CONFI
 _NO_PUSH = Failure(category=Category.PUSH_FAILED, blame=Blame.WORKSPACE, message="origin does not answer")
 
 
-def live_through(seed: int, folder: Path, *, step: Step = machine.step, reaps: bool = True) -> "World":
+def live_through(seed: int, folder: Path, *, step: StepFunction = step, reaps: bool = True) -> "World":
     """Live through the schedule of a seed (`kit.simulator.schedules`), whose world ends well.
 
     `folder` is an empty directory for what the runtime writes. `step` is the scheduler that is judged,
@@ -154,7 +154,7 @@ class World:
         crashes: where the daemon died. starts: how many agents were started.
     """
 
-    def __init__(self, seed: int, folder: Path, step: Step, *, reaps: bool) -> None:
+    def __init__(self, seed: int, folder: Path, step: StepFunction, *, reaps: bool) -> None:
         self.scenario, duration = schedule(seed)
         self.duration_s = duration.total_seconds()
         self.dice = Dice(seed)
@@ -323,7 +323,7 @@ class World:
         self.settings = make_settings(poll_interval_ms=60_000, max_concurrent_agents=2)
         for fact in (
             SettingsChanged(settings=self.settings),
-            OperatorAsked(verb=Verb.RESUME),
+            OperatorAsked(action=OperatorAction.RESUME),
             WakeAsked(reason="good weather"),
         ):
             self.tell(fact)
@@ -350,7 +350,7 @@ class World:
             for issue in await self.board.now_in(state.settings.active_states)
             if issue.id in state.running
             or issue.id in state.retrying
-            or isinstance(eligible(issue, state), Eligible)
+            or isinstance(eligibility(issue, state), Eligible)
         ]
 
     async def _wind_down(self) -> None:
@@ -425,7 +425,7 @@ class _Daemon:
                 )
                 refs = tuple(world.workspaces[key] for key in sorted(world.workspaces))
                 self.post(memory.first_input(world.settings, refs))
-                world.referee.begin(initial(world.settings, epoch=f"d{self.life}"))
+                world.referee.begin(initial_state(world.settings, epoch=f"d{self.life}"))
                 world.referee.books.remember(memory.left)
                 self._effects.begin()
                 self.tasks.start_soon(timers.run)

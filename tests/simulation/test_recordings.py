@@ -18,7 +18,7 @@ def test_what_went_wrong_once_goes_well_for_ever(file: Path) -> None:
 
 
 def test_there_are_recordings_of_restarts_too() -> None:
-    told = [read_recording(file.read_text("utf-8")).steps[0].fact for file in REPLAYS]
+    told = [read_recording(file.read_text("utf-8")).steps[0].event for file in REPLAYS]
     claims = {claim.kind for fact in told if isinstance(fact, Recovered) for claim in fact.claims}
     assert claims >= {ClaimKind.RUNNING, ClaimKind.BLOCKED}
 

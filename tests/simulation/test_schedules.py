@@ -31,6 +31,7 @@ from symphony.scheduler import (
     DayBegan,
     DrainAsked,
     Event,
+    OperatorAction,
     OperatorAsked,
     Outcome,
     OutcomeKind,
@@ -52,7 +53,6 @@ from symphony.scheduler import (
     TimerFired,
     TimerKind,
     TurnEnded,
-    Verb,
     WakeAsked,
     WorkflowRejected,
     WorkspaceRef,
@@ -66,7 +66,7 @@ _RESUME = Resume(reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-0",
 
 IDS = ("a", "b", "c", "d", "e")
 _TOKENS = st.sampled_from([0, 0, 100, 400])
-_VERBS = st.sampled_from([verb for verb in Verb if verb is not Verb.DRAIN])
+_VERBS = st.sampled_from([verb for verb in OperatorAction if verb is not OperatorAction.DRAIN])
 _ANY = st.integers(min_value=0, max_value=99)
 _IDS = st.sampled_from(IDS)
 _STATES = st.sampled_from(["Todo", "Todo", "In Progress", " TODO", "Backlog", "Done", "nowhere", ""])
@@ -114,7 +114,7 @@ _CLAIMS = st.builds(
     kind=st.sampled_from(list(ClaimKind)),
     attempt=st.sampled_from([None, 1, 7]),
     due_ms=st.sampled_from([-5_000, 0, 500]),
-    idle_attempts=st.integers(min_value=0, max_value=5),
+    attempts_without_progress=st.integers(min_value=0, max_value=5),
     resume=st.sampled_from([None, _RESUME]),
     failure=st.one_of(st.none(), _FAILURES),
     question=st.sampled_from([None, "which?"]),
@@ -203,7 +203,7 @@ class Schedules(RuleBasedStateMachine):
         self.world.report(
             key,
             stage=stage,
-            signs=before.signs + signs,
+            event_count=before.event_count + signs,
             tool_calls=int(tool),
             workspace_path=f"/ws/{key}",
             thread_id=f"t-{number % 2}",
@@ -268,7 +268,8 @@ class Schedules(RuleBasedStateMachine):
     def a_stale_timer_fires(self, kind: TimerKind, token: int, number: int) -> None:
         timer = Timer(kind, _pick([*IDS, "", *self.world.live], number))
         before = self.world.state
-        if before.timers.get(timer) != token:
+        armed = before.timers.get(timer)
+        if armed is None or armed.token != token:
             assert self.world.tell(TimerFired(timer=timer, token=token)) == ()
             assert self.world.state == before
 
@@ -284,9 +285,9 @@ class Schedules(RuleBasedStateMachine):
         )
 
     @rule(verb=_VERBS, key=_IDS, text=st.sampled_from([None, "", "blue"]))
-    def an_operator_asks(self, verb: Verb, key: str, text: str | None) -> None:
+    def an_operator_asks(self, verb: OperatorAction, key: str, text: str | None) -> None:
         before, refused = self.world.state, refusal(self.world.state, verb, key, text)
-        self.world.tell(OperatorAsked(verb=verb, issue_id=key, text=text))
+        self.world.tell(OperatorAsked(action=verb, issue_id=key, text=text))
         if refused is not None:  # what is due by now is done at any input
             after = self.world.state
             assert (after.running, after.retrying, after.blocked) == (
@@ -318,7 +319,7 @@ class Schedules(RuleBasedStateMachine):
         if number % 4 == 0:
             self.world.tell(StopAsked() if now else DrainAsked())
         elif number % 4 == 1 and now:
-            self.world.tell(OperatorAsked(verb=Verb.DRAIN))
+            self.world.tell(OperatorAsked(action=OperatorAction.DRAIN))
 
     # --- nonsense ----------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from symphony.adapters import AdapterError, Adapters
+from symphony.adapters import AdapterError, AdapterRegistry
 from symphony.domain import Category
 
 GROUP = "symphony.tests"
@@ -32,11 +32,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def adapters() -> Adapters[str]:
-    return Adapters(GROUP, what="thing", fits=text_of)
+def adapters() -> AdapterRegistry[str]:
+    return AdapterRegistry(GROUP, label="thing", check=text_of)
 
 
-def test_names_are_known_without_importing_anything(site: Path, adapters: Adapters[str]) -> None:
+def test_names_are_known_without_importing_anything(site: Path, adapters: AdapterRegistry[str]) -> None:
     package(site, "one", f"[{GROUP}]\nb = nowhere:X\na = sys:platform\n")
     assert adapters.names == ("a", "b")
     assert adapters.load("a") == sys.platform
@@ -46,7 +46,7 @@ def test_names_are_known_without_importing_anything(site: Path, adapters: Adapte
 
 @pytest.mark.parametrize("value", ["nowhere:X", "sys:nothing", "sys:path", "not a value"])
 def test_what_cannot_be_loaded_is_told_with_its_package(
-    site: Path, adapters: Adapters[str], value: str
+    site: Path, adapters: AdapterRegistry[str], value: str
 ) -> None:
     package(site, "one-two", f"[{GROUP}]\na = {value}\n")
     with pytest.raises(AdapterError) as caught:
@@ -56,7 +56,7 @@ def test_what_cannot_be_loaded_is_told_with_its_package(
 
 
 def test_a_kind_of_two_packages_is_told_with_both_where_it_is_used(
-    site: Path, adapters: Adapters[str]
+    site: Path, adapters: AdapterRegistry[str]
 ) -> None:
     package(site, "one", f"[{GROUP}]\na = sys:platform\nb = sys:platform\n")
     package(site, "two", f"[{GROUP}]\na = sys:byteorder\n")
@@ -66,7 +66,7 @@ def test_a_kind_of_two_packages_is_told_with_both_where_it_is_used(
 
 
 def test_the_first_of_two_copies_of_a_package_counts(
-    site: Path, adapters: Adapters[str], monkeypatch: pytest.MonkeyPatch
+    site: Path, adapters: AdapterRegistry[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package(site, "one", f"[{GROUP}]\na = sys:byteorder\n")
     first = site / "first"
@@ -75,7 +75,9 @@ def test_the_first_of_two_copies_of_a_package_counts(
     assert adapters.load("a") == sys.platform
 
 
-def test_metadata_that_cannot_be_read_hides_no_other_package(site: Path, adapters: Adapters[str]) -> None:
+def test_metadata_that_cannot_be_read_hides_no_other_package(
+    site: Path, adapters: AdapterRegistry[str]
+) -> None:
     package(site, "broken", f"[{GROUP}]\nno equals sign\n")
     package(site, "one", f"[{GROUP}]\na = sys:platform\n")
     assert adapters.load("a") == sys.platform

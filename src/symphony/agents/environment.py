@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from symphony.agents.base import AgentError, BackendContext
-from symphony.domain import Blame, Category, Failure, is_full, make_room
+from symphony.domain import Blame, Category, Failure, disk_full_hint, is_disk_full
 from symphony.processes.table import RUN_ID_VARIABLE
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ftp_proxy")
@@ -118,7 +118,7 @@ def private_home(context: BackendContext, name: str, *, outside_temp: bool = Fal
         for place in (context.homes, home):
             place.chmod(0o700)
     except OSError as error:
-        hint = make_room(home) if is_full(error) else _HINT
+        hint = disk_full_hint(home) if is_disk_full(error) else _HINT
         raise _unusable(f"the agent's home {home} cannot be made: {error.strerror}", hint=hint) from error
     return home
 

@@ -13,10 +13,10 @@ import msgspec
 import structlog
 
 from symphony.domain import (
-    MAX_CHARS,
-    MOST,
-    SHAPES_ONLY,
-    UNREADABLE,
+    DECODE_ERRORS,
+    MAX_COUNT,
+    MAX_LINE_CHARS,
+    PATTERNS_ONLY,
     Failure,
     Redaction,
     mask_credentials,
@@ -30,7 +30,7 @@ from symphony.scheduler import Thread
 # headers into their errors (AGENT-FACTS 7).
 
 
-def redact(text: str, limit: int = MAX_CHARS) -> str:
+def redact(text: str, limit: int = MAX_LINE_CHARS) -> str:
     """`one_line` with credentials masked: in addresses, headers, assignments, and known token shapes.
 
     The text is masked before it is cut, so that a cut never leaves the head of a secret unrecognised.
@@ -223,7 +223,7 @@ def decoded(raw: msgspec.Raw | bytes) -> Any:
     """
     try:
         value = msgspec.json.decode(raw)
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         raise ValueError(str(error)) from error
     if _nests_beyond(value, MAX_DEPTH):
         raise ValueError(f"it nests deeper than {MAX_DEPTH} levels")
@@ -283,8 +283,8 @@ class EventBounds:
     def _is_plausible(self, usage: Usage) -> bool:
         """Whether a turn can have used what was used in this one so far, this report included."""
         counts = (usage.input_tokens, usage.output_tokens, usage.total_tokens)
-        if not all(0 <= count <= MOST for count in counts):
-            self._refuse("usage", f"a count is not within 0 and {MOST}")
+        if not all(0 <= count <= MAX_COUNT for count in counts):
+            self._refuse("usage", f"a count is not within 0 and {MAX_COUNT}")
             return False
         high = self._high
         if usage.absolute:
@@ -503,7 +503,7 @@ class RunStats:
         self,
         *,
         pid: int | None = None,
-        redaction: Redaction = SHAPES_ONLY,
+        redaction: Redaction = PATTERNS_ONLY,
     ) -> None:
         self._redaction = redaction
         self._pid = pid
@@ -615,7 +615,7 @@ def event_name(event: AgentEvent) -> str:
     return name
 
 
-def humanise(event: AgentEvent, redaction: Redaction = SHAPES_ONLY) -> str:
+def humanise(event: AgentEvent, redaction: Redaction = PATTERNS_ONLY) -> str:
     """The event in a few words for people: one line, at most 200 characters, no secrets (TK8).
 
     Masked before it is cut, so that a cut never leaves the head of a secret unrecognised.

@@ -35,7 +35,7 @@ from symphony.agents.environment import child_environment
 from symphony.agents.events import redact
 from symphony.agents.isolation import Isolation
 from symphony.agents.process import shell_argv
-from symphony.domain import Blame, Category, Failure, is_full, make_room
+from symphony.domain import Blame, Category, Failure, disk_full_hint, is_disk_full
 from symphony.processes.base import Completed, Host
 
 # The agent's program: is it there, asked of the login shell that would start it (AG1)?
@@ -134,7 +134,7 @@ async def _run(host: Host, environ: Mapping[str, str], argv: Sequence[str]) -> N
         raise preflight_failure(f"{argv[0]}: {error}", hint=hint, blame=Blame.WORKSPACE) from error
     if done.exit_code != 0:
         text = done.stderr.decode("utf-8", "replace") or f"{argv[0]} failed"
-        hint = make_room("workspace.root") if is_full(text) else hint
+        hint = disk_full_hint("workspace.root") if is_disk_full(text) else hint
         raise preflight_failure(text, hint=hint, blame=Blame.WORKSPACE)
 
 

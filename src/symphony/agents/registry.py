@@ -8,7 +8,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from symphony.adapters import Adapters
+from symphony.adapters import AdapterRegistry
 from symphony.agents.base import AgentBackend, AgentError, BackendContext, SettingIssues
 from symphony.agents.preflight import IsolatedBackend
 from symphony.config import AGENT_SECTIONS, AgentKinds, AgentSection, NamedAgent, did_you_mean_one_of
@@ -24,7 +24,7 @@ def _class_of_backend(found: object) -> type[AgentBackend]:
     return found
 
 
-AGENTS: Final = Adapters("symphony.agents", what="agent", fits=_class_of_backend)
+AGENTS: Final = AdapterRegistry("symphony.agents", label="agent", check=_class_of_backend)
 
 
 def agent_kind(kind: str) -> type[AgentBackend]:

@@ -13,7 +13,7 @@ import msgspec
 from symphony.agents.base import AgentError
 from symphony.agents.events import Malformed, Notice, parse, redact
 from symphony.agents.process import AgentProcess
-from symphony.domain import UNREADABLE, Blame, Category, Failure
+from symphony.domain import DECODE_ERRORS, Blame, Category, Failure
 
 # Bytes into lines, bounded: what every agent that speaks one JSON object per line has in common (AG2, AG3).
 #
@@ -287,7 +287,7 @@ class Codec:
             if isinstance(line, bytes):
                 try:
                     envelope = decode(line)
-                except UNREADABLE:
+                except DECODE_ERRORS:
                     pass  # no message
                 else:
                     if envelope.method in silent and envelope.id is None:

@@ -17,7 +17,7 @@ from symphony.api import models
 from symphony.api.history import History, IssueHistory
 from symphony.api.models import utc_text
 from symphony.config import WorkspaceSettings
-from symphony.domain import EVERY_ISSUE, Failure, Issue, Selection, by_number
+from symphony.domain import ALL_ISSUES, Failure, Issue, Selection, natural_order
 from symphony.journal.model import Health, HealthState, RunRecord
 from symphony.scheduler import (
     AgentChoice,
@@ -25,8 +25,8 @@ from symphony.scheduler import (
     Cycle,
     Drain,
     Ineligible,
+    IssueResult,
     ReasonCode,
-    Result,
     ResultStatus,
     Resume,
     Retry,
@@ -36,11 +36,16 @@ from symphony.scheduler import (
     State,
     Timer,
     TimerKind,
-    answerable,
-    circuit,
-    policy,
-    quiet_until,
-    results,
+    attempt_numbers,
+    awaits_answer,
+    choose_agent,
+    circuit_state,
+    eligibility,
+    requests_paused_until,
+    results_with_status,
+    retry_text,
+    thread_agent,
+    unpushed_results,
 )
 from symphony.workspaces import locate_branch
 
@@ -77,10 +82,10 @@ def waiting_issues(state: State, *, identifier: str | None = None) -> Iterator[t
 
 
 def _reason(issue: Issue, state: State) -> WaitingReason:
-    verdict = policy.eligible(issue, state)
+    verdict = eligibility(issue, state)
     if isinstance(verdict, Ineligible):
         return WaitingReason(verdict.code.value, verdict.message)
-    return _DEFERRED if issue.id in state.deferred else _STARTING
+    return _DEFERRED if issue.id in state.skipped_until_poll else _STARTING
 
 
 # How a person looks at delivered work: the same commands in the API and on the terminal.
@@ -125,12 +130,11 @@ def issue_rows(state: State) -> tuple[IssueRow, ...]:
     """All known issues, in the order of their identifiers (`ids.by_number`)."""
     found = [_running(run) for run in state.running.values()]
     found += [
-        _row(retry.issue, "retrying", policy.retry_words(retry, state.settings))
-        for retry in state.retrying.values()
+        _row(retry.issue, "retrying", retry_text(retry, state.settings)) for retry in state.retrying.values()
     ]
     found += [_row(entry.issue, "blocked", describe_blocked(entry)) for entry in state.blocked.values()]
     found += [_row(issue, "waiting", reason.message) for issue, reason in waiting_issues(state)]
-    return tuple(sorted(found, key=lambda row: by_number(row.issue_identifier)))
+    return tuple(sorted(found, key=lambda row: natural_order(row.issue_identifier)))
 
 
 def describe_blocked(blocked: Blocked) -> str:
@@ -174,7 +178,7 @@ def state_document(
     now: datetime,
     journal: Health | None = None,
     workspace: WorkspaceSettings | None = None,
-    only: Selection = EVERY_ISSUE,
+    only: Selection = ALL_ISSUES,
     reasons: Reasons = waiting_issues,
 ) -> models.State:
     """The whole daemon: health, counts, one row per known issue by status, totals, limits, conditions.
@@ -190,12 +194,12 @@ def state_document(
         reasons: the issues that wait, each with its reason.
     """
     view = _View(state, history, now_ms, now, workspace=workspace)
-    ready = results.of_status(state, ResultStatus.READY)
+    ready = results_with_status(state, ResultStatus.READY)
     # The last poll may have seen an issue in the state that it has left since.
     reviewed = {result.issue.id for result in ready}
     waits = [(issue, reason) for issue, reason in reasons(state) if issue.id not in reviewed]
-    chosen = [(issue, reason) for issue, reason in waits if only.takes(issue, reason.code)]
-    listed = chosen[: only.most]
+    chosen = [(issue, reason) for issue, reason in waits if only.includes(issue, reason.code)]
+    listed = chosen[: only.limit]
     return models.State(
         generated_at=utc_text(now),
         health=_health(state, history, journal),
@@ -208,19 +212,19 @@ def state_document(
         ),
         slots=models.Slots(used=len(state.running), limit=state.settings.max_concurrent_agents),
         running=tuple(
-            view.running(run) for run in state.running.values() if only.takes(run.issue, "running")
+            view.running(run) for run in state.running.values() if only.includes(run.issue, "running")
         ),
         retrying=tuple(
-            view.retrying(one) for one in state.retrying.values() if only.takes(one.issue, "retrying")
+            view.retrying(one) for one in state.retrying.values() if only.includes(one.issue, "retrying")
         ),
         blocked=tuple(
-            view.blocked(one) for one in state.blocked.values() if only.takes(one.issue, "blocked")
+            view.blocked(one) for one in state.blocked.values() if only.includes(one.issue, "blocked")
         ),
         waiting=tuple(view.waiting(issue, reason) for issue, reason in listed),
         waiting_by_reason=dict(Counter(reason.code for _, reason in waits).most_common()),
         waiting_left_out=len(chosen) - len(listed),
-        ready=tuple(view.result(one) for one in reversed(ready) if only.takes(one.issue, "ready")),
-        failed_pushes=tuple(view.failed_push(result) for result in results.not_pushed(state)),
+        ready=tuple(view.result(one) for one in reversed(ready) if only.includes(one.issue, "ready")),
+        failed_pushes=tuple(view.failed_push(result) for result in unpushed_results(state)),
         codex_totals=_totals(state, now_ms),
         skills_totals=history.skill_totals,
         rate_limits=None if state.rate_limits is None else dict(state.rate_limits),
@@ -273,7 +277,7 @@ def _health(state: State, history: History, journal: Health | None) -> models.Da
     forgets = journal is not None and journal.state is not HealthState.OK
     if state.drain is not Drain.NO:
         status = "draining"
-    elif state.hold is not None or state.last_poll_failure is not None or forgets:
+    elif state.config_error is not None or state.last_poll_failure is not None or forgets:
         status = "degraded"
     else:
         status = "ok" if state.polls else "starting"
@@ -282,10 +286,10 @@ def _health(state: State, history: History, journal: Health | None) -> models.Da
         polls=state.polls,
         last_poll_at=_text(history.last_poll_at),
         poll_failure=_failure(state.last_poll_failure),
-        workflow_failure=_failure(state.hold),
+        workflow_failure=_failure(state.config_error),
         skipped_records=tuple(
             models.SkippedRecord(where=each.where, message=each.message, hint=each.hint)
-            for each in state.skipped
+            for each in state.skipped_records
         ),
     )
 
@@ -303,7 +307,7 @@ def _totals(state: State, now_ms: int) -> models.Totals:
     """Tokens and agent time of all runs since the start, the live ones included (TK6)."""
     totals, reports = state.totals, [run.report for run in state.running.values()]
     spent_ms = totals.running_ms + sum(
-        now_ms - run.agent_ms for run in state.running.values() if run.agent_ms is not None
+        now_ms - run.agent_started_ms for run in state.running.values() if run.agent_started_ms is not None
     )
     return models.Totals(
         input_tokens=totals.input_tokens + sum(report.input_tokens for report in reports),
@@ -333,7 +337,7 @@ def _asks_next_ms(state: State) -> int | None:
     """When the next question is due, a poll or one by id; `None` while an answer is waited for."""
     if state.cycle is not Cycle.IDLE or state.refresh is not None:
         return None
-    quiet_ms = state.dues.get(Timer(TimerKind.QUIET)) if state.wanted else None
+    quiet_ms = state.timer_due_ms(Timer(TimerKind.TRACKER_PAUSE)) if state.ids_to_refresh else None
     return min((due for due in (state.next_poll_ms, quiet_ms) if due is not None), default=None)
 
 
@@ -373,7 +377,7 @@ class _View:
         )
 
     def _limited(self, name: str) -> models.AgentLimit | None:
-        held = self.state.limited.get(name)
+        held = self.state.limited_agents.get(name)
         if held is None or held.until_ms is None:
             return None
         return models.AgentLimit(
@@ -384,10 +388,10 @@ class _View:
         )
 
     def tracker(self) -> models.Tracker:
-        weather, until_ms = self.state.weather, quiet_until(self.state, self.now_ms)
+        weather, until_ms = self.state.breaker, requests_paused_until(self.state, self.now_ms)
         next_ms = _asks_next_ms(self.state)
         return models.Tracker(
-            circuit=circuit(self.state, self.now_ms).value,
+            circuit=circuit_state(self.state, self.now_ms).value,
             failures_in_a_row=weather.failures,
             until=None if until_ms is None else self._moment(until_ms),
             asks_next_at=None if next_ms is None else self._moment(next_ms),
@@ -396,7 +400,7 @@ class _View:
 
     def _agent_of(self, issue: Issue, resume: Resume | None = None) -> models.Agent:
         """The agent that an issue would get if its run began now."""
-        return agent_document(policy.choose(self.state, issue, policy.thread_agent(resume)))
+        return agent_document(choose_agent(self.state, issue, thread_agent(resume)))
 
     def _moment(self, moment_ms: int) -> str:
         return utc_text(self.history.wall(moment_ms, now_ms=self.now_ms, now=self.now))
@@ -476,7 +480,7 @@ class _View:
                 status = "ready" if result.status is ResultStatus.READY else "ended"
                 return self.issue(result.issue, status)
         for issue, reason in waiting_issues(self.state, identifier=identifier):
-            parked = self.state.parked.get(issue.id)
+            parked = self.state.idle_workspaces.get(issue.id)
             return self.issue(issue, "waiting", reason=reason, path=parked.path if parked else None)
         if found:  # it is nowhere else: it is about to be looked at
             return self.issue(found[0].issue, "ended")
@@ -486,7 +490,7 @@ class _View:
             return self.issue(known, "ended")
         return None
 
-    def result(self, result: Result) -> models.ReadyRow:
+    def result(self, result: IssueResult) -> models.ReadyRow:
         """What the runs of an issue came to: a row of `ready`."""
         issue, delivered = result.issue, result.delivered
         look: tuple[str, ...] = ()
@@ -516,12 +520,12 @@ class _View:
             ended_at=self._moment(result.ended_ms),
         )
 
-    def failed_push(self, result: Result) -> models.FailedPush:
+    def failed_push(self, result: IssueResult) -> models.FailedPush:
         """A delivered branch that `origin` does not have, and when it is pushed again."""
         delivered = result.delivered
         assert delivered is not None  # noqa: S101 - it is what was not pushed
         assert delivered.push_failure is not None  # noqa: S101 - as above
-        due_ms = self.state.dues.get(Timer(TimerKind.PUSH, result.issue.id))
+        due_ms = self.state.timer_due_ms(Timer(TimerKind.PUSH, result.issue.id))
         return models.FailedPush(
             issue_identifier=result.issue.identifier,
             branch=delivered.branch,
@@ -544,7 +548,7 @@ class _View:
         for claim in (retry, blocked):
             path = claim.workspace_path if claim else path
         attempt, claim, going = _attempt(run, retry), retry or blocked, run or retry
-        number, last = policy.attempt(going, self.state.settings) if going else (None, None)
+        number, last = attempt_numbers(going, self.state.settings) if going else (None, None)
         resume = claim.resume if claim else None
         report = run.report if run else blocked.report if blocked else None
         result = self.state.results.get(issue.id)
@@ -603,7 +607,7 @@ class _View:
 
     def _run(self, run: Running) -> models.Run:
         report, memory = run.report, self._of(run.issue)
-        number, last = policy.attempt(run, self.state.settings)
+        number, last = attempt_numbers(run, self.state.settings)
         return models.Run(
             run_id=run.run_id,
             state=run.issue.state,
@@ -619,14 +623,14 @@ class _View:
             last_message=report.last_message,
             started_at=self._noted(memory.started_at, run.started_ms),
             last_event_at=_text(memory.last_event_at)
-            if run.last_sign_ms is None
-            else self._noted(memory.last_event_at, run.last_sign_ms),
+            if run.last_activity_ms is None
+            else self._noted(memory.last_event_at, run.last_activity_ms),
             tokens=_tokens(report),
             resumed_from=_resumed_from(run.resume),
         )
 
     def _retry(self, retry: Retry) -> models.Retry:
-        number, last = policy.attempt(retry, self.state.settings)
+        number, last = attempt_numbers(retry, self.state.settings)
         return models.Retry(
             attempt=retry.attempt,
             attempt_number=number,
@@ -649,9 +653,9 @@ class _View:
             question=_question(blocked),
             resumable=blocked.resume is not None and blocked.resume.thread is not None,
             not_obeyed=tuple(
-                models.Remark(author=one.author, text=one.text) for one in blocked.comments.others
+                models.Remark(author=one.author, text=one.text) for one in blocked.answer_check.unauthorized
             ),
-            answers_failure=_failure(blocked.comments.failure),
+            answers_failure=_failure(blocked.answer_check.failure),
         )
 
     def _noted(self, noted: datetime | None, moment_ms: int) -> str:
@@ -662,7 +666,7 @@ class _View:
 def _question(blocked: Blocked) -> str | None:
     """What the agent wants to be told, in its own words where it gave any; `None` where it asks nothing."""
     return blocked.question or (
-        blocked.failure.message if answerable(blocked.failure, blocked.question) else None
+        blocked.failure.message if awaits_answer(blocked.failure, blocked.question) else None
     )
 
 
@@ -676,7 +680,7 @@ def _resumed_from(resume: Resume | None) -> models.ResumedFrom | None:
     )
 
 
-def _push(result: Result) -> str | None:
+def _push(result: IssueResult) -> str | None:
     """Whether `origin` has the branch; `None` where it was not to be pushed."""
     delivered = result.delivered
     if delivered is None:
@@ -724,7 +728,7 @@ def _tokens(report: RunReport) -> models.Tokens:
 
 def _session_logs(run: Running | None) -> tuple[models.LogFile, ...]:
     """What the agent wrote to stderr, as a path below the daemon's state directory."""
-    if run is None or run.agent_ms is None:
+    if run is None or run.agent_started_ms is None:
         return ()
     return (models.LogFile(label="stderr", path=f"logs/{run.run_id}.stderr.log", url=None),)
 

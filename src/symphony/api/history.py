@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from symphony.api.models import Skills, SkillsTotals
 from symphony.scheduler import (
     NO_SLOT_ERROR,
-    SILENT,
+    NOT_IN_HISTORY,
     AgentReported,
     Command,
     Event,
@@ -23,7 +23,7 @@ from symphony.scheduler import (
     Running,
     StartRun,
     State,
-    words,
+    log_text,
 )
 
 MAX_ISSUES = 1_000
@@ -152,7 +152,7 @@ class History:
             return
         entry = self._entry(run.issue.id)
         old, new = was.report, run.report
-        if new.signs != old.signs:
+        if new.event_count != old.event_count:
             entry.last_event_at = at
         if new.last_message is not None and new.last_message != old.last_message:
             entry.words.append(self._happening(at, new.last_event or "notification", new.last_message))
@@ -171,8 +171,12 @@ class History:
             entry = self._entry(command.issue.id)
             entry.runs += 1
             entry.started_at, entry.last_event_at, entry.skills = at, None, None
-        elif isinstance(command, Notify) and command.issue_id is not None and command.event not in SILENT:
-            step = self._happening(at, command.event, words(command))
+        elif (
+            isinstance(command, Notify)
+            and command.issue_id is not None
+            and command.event not in NOT_IN_HISTORY
+        ):
+            step = self._happening(at, command.event, log_text(command))
             self._entry(command.issue_id).steps.append(step)
 
     def _claims(self, before: State, fact: Event, after: State, at: datetime) -> None:

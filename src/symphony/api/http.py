@@ -16,7 +16,7 @@ from starlette.types import Scope
 from symphony.api.documents import REASON_CODES
 from symphony.api.interface import MAX_ANSWER_CHARS
 from symphony.api.models import Answer, Document, Error, ErrorFacts, Trigger
-from symphony.domain import UNREADABLE, Selection, plain
+from symphony.domain import DECODE_ERRORS, Selection, plain_text
 
 # How every answer looks: JSON, one error envelope (AP8), headers that keep browsers harmless.
 
@@ -123,7 +123,7 @@ def selection(request: Request) -> Selection:
     if codes - {*REASON_CODES}:
         raise RequestError(400, "bad_request", f"reason is one of {', '.join(REASON_CODES)}")
     return Selection(
-        most=None if most is None else int(most), states=frozenset(asked.getlist("state")), codes=codes
+        limit=None if most is None else int(most), states=frozenset(asked.getlist("state")), codes=codes
     )
 
 
@@ -148,7 +148,7 @@ async def answer_text(request: Request) -> str:
     text = _decoded(body, Answer, 'the body is to be {"text": "the answer"}').text
     if len(text) > MAX_ANSWER_CHARS:
         raise RequestError(400, "bad_request", f"an answer has at most {MAX_ANSWER_CHARS} characters")
-    return plain(text)
+    return plain_text(text)
 
 
 async def delivered(request: Request) -> bytes:
@@ -165,7 +165,7 @@ def _decoded(body: bytes, kind: type[_Question], else_say: str) -> _Question:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError:
         raise RequestError(400, "bad_request", else_say) from None
-    except UNREADABLE:
+    except DECODE_ERRORS:
         raise RequestError(400, "bad_request", "the body is not JSON") from None
 
 

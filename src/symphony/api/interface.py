@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from symphony.api.models import Issue, Prompt, Refresh, State, Verb
-from symphony.domain import EVERY_ISSUE, Selection
+from symphony.domain import ALL_ISSUES, Selection
 
 ISSUE_ACTIONS = ("stop", "retry", "unblock", "answer")
 """What may be asked of one issue."""
@@ -43,7 +43,7 @@ class ConflictError(Exception):
 class Operator(Protocol):
     """What people may ask of a daemon. Every document it gives is fit to be shown: secrets are masked."""
 
-    async def state(self, only: Selection = EVERY_ISSUE) -> State:
+    async def state(self, only: Selection = ALL_ISSUES) -> State:
         """The state of the daemon; rows of those issues only.
 
         Raises:

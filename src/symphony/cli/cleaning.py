@@ -62,8 +62,8 @@ def trim_journal(journal: Path, limits: RetentionLimits, *, dry_run: bool) -> Jo
         return anyio.run(partial(_trim, journal, limits))
     try:
         with open_reader(journal) as reader:
-            runs = len(reader.overdue(limits.of_journal, now_wall_ms=_now_ms()))
-            ended = len(reader.overdue(replace(limits, max_runs=0).of_journal, now_wall_ms=_now_ms()))
+            runs = len(reader.expired_runs(limits.of_journal, now_wall_ms=_now_ms()))
+            ended = len(reader.expired_runs(replace(limits, max_runs=0).of_journal, now_wall_ms=_now_ms()))
             return JournalTrim(runs=runs, everything=runs == ended > 0)
     except UnusableError as error:
         return JournalTrim(failure=error.failure.message)
@@ -164,7 +164,7 @@ def _daemon(client: Client | None) -> tuple[frozenset[str], int | None]:
     """The live runs and the process of the daemon that runs."""
     if client is None:
         return frozenset(), None
-    running = client.state(Selection(most=0)).running
+    running = client.state(Selection(limit=0)).running
     return frozenset(row.run_id for row in running), client.endpoint.pid
 
 

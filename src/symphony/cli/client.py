@@ -21,7 +21,7 @@ import msgspec
 from symphony.api.models import Document, Error, Issue, Prompt, Refresh, State, Verb
 from symphony.cli.endpoint import Endpoint, UnreachableError, absence_notice, check_listener, find_daemon
 from symphony.cli.failures import CommandError, ExitCode, warn
-from symphony.domain import EVERY_ISSUE, UNREADABLE, Selection
+from symphony.domain import ALL_ISSUES, DECODE_ERRORS, Selection
 
 _Document = TypeVar("_Document", bound=Document)
 
@@ -89,11 +89,11 @@ class Client:
         self._answer_s = answer_s
         self._max_bytes = max_bytes
 
-    def state(self, only: Selection = EVERY_ISSUE) -> State:
+    def state(self, only: Selection = ALL_ISSUES) -> State:
         """`/api/v1/state` with the selected issues; a daemon of an earlier version sends all of them."""
         query = [("state", state) for state in only.states] + [("reason", code) for code in only.codes]
-        if only.most is not None:
-            query.append(("waiting", str(only.most)))
+        if only.limit is not None:
+            query.append(("waiting", str(only.limit)))
         path = "/api/v1/state" + (f"?{urlencode(query, errors='replace')}" if query else "")
         return self._known(self._ask("GET", path, State))
 
@@ -164,7 +164,7 @@ class Client:
         if status in _SUCCESS:
             return answer
         message, hint, code = f"the daemon answered with status {status}", None, None
-        with suppress(*UNREADABLE):
+        with suppress(*DECODE_ERRORS):
             refusal = msgspec.json.decode(answer, type=Error).error
             message, hint, code = refusal.message or message, refusal.hint or None, refusal.code
         if status == _UNAVAILABLE:
@@ -227,7 +227,7 @@ class Client:
             return msgspec.json.decode(answer, type=kind)
         except msgspec.ValidationError as error:
             raise self._not_understood(f"its answer has another form ({error}); {_OTHER_VERSION}") from error
-        except UNREADABLE as error:
+        except DECODE_ERRORS as error:
             raise self._not_understood("its answer is not JSON") from error
 
     def _not_understood(self, reason: str) -> UnreachableError:

@@ -30,7 +30,7 @@ from symphony.cli.repository import git
 from symphony.cli.serving import serve
 from symphony.cli.summary import RunSummary, delivery_lines, summary_table
 from symphony.config import load_workflow
-from symphony.domain import Issue, by_number, one_line
+from symphony.domain import Issue, natural_order, one_line
 from symphony.scheduler import (
     Command,
     ContinueRun,
@@ -112,7 +112,7 @@ class TableProgress:
             ("What is happening", {"ratio": 3}),
         ):
             table.add_column(column, no_wrap=True, **options)
-        for row in sorted(self._known.values(), key=lambda item: by_number(item.issue_identifier)):
+        for row in sorted(self._known.values(), key=lambda item: natural_order(item.issue_identifier)):
             status = "ended" if row.issue_id in self._ended else row.status
             detail = "no longer active" if status == "ended" else row.detail
             turn = str(row.turn) if row.turn else ""

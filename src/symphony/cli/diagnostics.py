@@ -432,7 +432,7 @@ def _lock(workflow: Path, environment: Mapping[str, str]) -> list[Finding]:
         if notice is None:
             return [fine("lock", "no daemon holds it")]
         return [odd("lock", notice, hint="`symphony status` tells more")]
-    return _told_by(client.state(Selection(most=0)), client.endpoint.pid)
+    return _told_by(client.state(Selection(limit=0)), client.endpoint.pid)
 
 
 def _told_by(state: State, pid: int) -> list[Finding]:

@@ -189,7 +189,7 @@ def _with_status(row: DaemonRow, record: DaemonRecord, owner: int) -> DaemonRow:
     )
     try:
         check_listener(endpoint, owner)
-        state = Client(endpoint, answer_s=_ANSWER_S, max_bytes=_MAX_BYTES).state(Selection(most=0))
+        state = Client(endpoint, answer_s=_ANSWER_S, max_bytes=_MAX_BYTES).state(Selection(limit=0))
     except SymphonyError as error:
         return replace(row, message=error.failure.message, hint=error.failure.hint)
     counts = state.counts

@@ -23,7 +23,7 @@ import msgspec
 
 from symphony.cli.failures import CommandError, ExitCode
 from symphony.daemon.state_dir import LockHolder, locate, parse_lock_holder
-from symphony.domain import UNREADABLE
+from symphony.domain import DECODE_ERRORS
 from symphony.processes.table import ProcessTable
 
 _CONNECT_S: Final = 2.0
@@ -204,7 +204,7 @@ def check_listener(endpoint: Endpoint, owner: int | None = None) -> None:
 
 
 def _read_control(path: Path, owner: int | None) -> _ControlFile | None:
-    with suppress(FileNotFoundError, NotADirectoryError, *UNREADABLE):
+    with suppress(FileNotFoundError, NotADirectoryError, *DECODE_ERRORS):
         return msgspec.json.decode(read_small_file(path, owner), type=_ControlFile)
     return None
 

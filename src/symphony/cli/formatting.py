@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from rich.text import Text
 
 from symphony.api.models import Retry, Run
-from symphony.domain import one_line, plain
+from symphony.domain import one_line, plain_text
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _FEW_MINUTES = 10 * _MINUTE
@@ -19,7 +19,7 @@ def cell(text: object, style: str = "") -> Text:
 
 def lines(text: object, style: str = "") -> Text:
     """Text of others with its lines."""
-    return Text(_encodable(plain("" if text is None else str(text))), style=style)
+    return Text(_encodable(plain_text("" if text is None else str(text))), style=style)
 
 
 def _encodable(text: str) -> str:

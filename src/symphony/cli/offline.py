@@ -29,7 +29,7 @@ from symphony.daemon.context import RuntimeContext, build_context, redaction_for
 from symphony.daemon.journal_writer import past_runs, recovery_event
 from symphony.daemon.prompts import preview_prompt, prompt_document
 from symphony.domain import (
-    EVERY_ISSUE,
+    ALL_ISSUES,
     Blame,
     Category,
     Failure,
@@ -54,11 +54,15 @@ from symphony.scheduler import (
     RefreshFailed,
     RefreshIssues,
     State,
+    TrackerStatus,
     WorkspaceRef,
-    initial,
-    operator,
-    policy,
+    choose_agent,
+    in_active_state,
+    initial_state,
+    not_active_text,
+    slot_shortage,
     step,
+    tracker_status,
 )
 from symphony.trackers.base import skipped_by
 
@@ -111,7 +115,7 @@ def open_offline(
     if remembers:
         try:
             with open_reader(journal) as reader:
-                recovered = reader.remembered()
+                recovered = reader.recovered_state()
         except UnusableError:
             pass
     return Offline(context=context, recovered=recovered, journal=journal, timeout_s=timeout_s)
@@ -126,7 +130,7 @@ class Offline:
     journal: Path
     timeout_s: float
 
-    async def state(self, only: Selection = EVERY_ISSUE) -> models.State:
+    async def state(self, only: Selection = ALL_ISSUES) -> models.State:
         """The document of `/api/v1/state` with the selected issues."""
         state, now_ms, now = await self._first_poll()
         document = state_document(
@@ -175,7 +179,7 @@ class Offline:
             document = structs.replace(
                 document,
                 waiting=models.Waiting(reason=models.Reason(code=reason.code, message=reason.message)),
-                status=document.status if policy.in_active_state(issue, state.settings) else "inactive",
+                status=document.status if in_active_state(issue, state.settings) else "inactive",
             )
         shown: models.Issue | None = masked(document, self.context.redaction.text)
         return shown
@@ -191,10 +195,10 @@ class Offline:
         if issue is None:
             return None
         redaction = self.context.redaction
-        texts = await preview_prompt(self.context, issue, None, agent=policy.choose(state, issue))
+        texts = await preview_prompt(self.context, issue, None, agent=choose_agent(state, issue))
         document = prompt_document(texts, source="files", redaction=redaction)
-        if policy.tracker_status(issue, state.settings) is not policy.TrackerStatus.ACTIVE:
-            note = redaction.text("; ".join(operator.not_active(issue, state.settings)))
+        if tracker_status(issue, state.settings) is not TrackerStatus.ACTIVE:
+            note = redaction.text("; ".join(not_active_text(issue, state.settings)))
             document = structs.replace(document, note="; ".join(filter(None, (note, document.note))))
         return document
 
@@ -208,15 +212,15 @@ class Offline:
         issue = await self._find(identifier, state)
         if issue is None:
             return None
-        if policy.tracker_status(issue, state.settings) is policy.TrackerStatus.ACTIVE:
+        if tracker_status(issue, state.settings) is TrackerStatus.ACTIVE:
             return f"nothing was done for {identifier} so far", f"`symphony explain {identifier}` tells why"
-        return operator.not_active(issue, state.settings)
+        return not_active_text(issue, state.settings)
 
     async def identifiers(self) -> tuple[str, ...]:
         """Identifiers of the issues that the tracker lists or that have a workspace."""
         state, *_ = await self._first_poll()
         listed = [issue.identifier for issue in state.candidates.values()]
-        return tuple(dict.fromkeys([*listed, *(ref.identifier for ref in state.parked.values())]))
+        return tuple(dict.fromkeys([*listed, *(ref.identifier for ref in state.idle_workspaces.values())]))
 
     async def _first_poll(self) -> tuple[State, int, datetime]:
         """The state of a daemon after its first poll, and its time on the monotonic and the wall clock."""
@@ -228,7 +232,7 @@ class Offline:
             wall_ms=(now - _EPOCH) // timedelta(milliseconds=1),
             workspaces=await self._recorded_workspaces(),
         )
-        state = initial(settings, epoch="files")
+        state = initial_state(settings, epoch="files")
         questions = list[FetchCandidates | RefreshIssues]()
         while True:
             commands: tuple[Command, ...]
@@ -254,11 +258,11 @@ class Offline:
             issues = await self._in_time(tracker.fetch_issues_by_states(self.context.active_states))
         except SymphonyError as error:
             return PollFailed(request=question.request, failure=error.failure)
-        return Polled(request=question.request, issues=tuple(issues), skipped=skipped_by(tracker))
+        return Polled(request=question.request, issues=tuple(issues), skipped_records=skipped_by(tracker))
 
     async def _refresh(self, question: RefreshIssues, state: State) -> Event:
         """Refresh the blocked issues. Those that only have a workspace are not worth a request."""
-        if parked := question.ids & (state.parked.keys() - state.results.keys()):
+        if parked := question.ids & (state.idle_workspaces.keys() - state.results.keys()):
             return RefreshFailed(request=question.request, failure=_NOT_ASKED, culprits=parked)
         try:
             issues = await self._in_time(self.context.tracker.fetch_issues_by_ids(question.ids))
@@ -275,7 +279,7 @@ class Offline:
                 return issue
         results = (result.issue for result in state.results.values())
         ids = {
-            *(ref.issue_id for ref in state.parked.values() if ref.identifier == identifier),
+            *(ref.issue_id for ref in state.idle_workspaces.values() if ref.identifier == identifier),
             *(issue.id for issue in results if issue.identifier == identifier),
             *(run.issue_id for run in await self._past_runs(identifier)),
         } or {identifier}
@@ -320,9 +324,9 @@ def _waiting_reason(issue: Issue, reason: WaitingReason, state: State) -> Waitin
     """The reason without the promise that the issue starts; names the slot that it would have to wait for."""
     if reason.code not in {"starting", "deferred"}:
         return reason
-    if issue.id not in state.picks:
-        ahead = Counter(normalise_state(state.candidates[key].state) for key in state.picks)
-        if shortage := policy.slot_shortage(issue, state, picked=ahead):
+    if issue.id not in state.pending_candidates:
+        ahead = Counter(normalise_state(state.candidates[key].state) for key in state.pending_candidates)
+        if shortage := slot_shortage(issue, state, picked=ahead):
             message = f"others would start before it, and then {shortage.message}"
             return WaitingReason(shortage.code.value, message)
     return WaitingReason("starting", "it would start now, and no daemon is running")

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from symphony.domain import by_number
+from symphony.domain import natural_order
 
 NAME: Final = "WORKFLOW.md"
 _NAMED: Final = "symphony.config"
@@ -147,7 +147,7 @@ def complete_issue(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
     workflow = ctx.params.get("workflow") or nearest_workflow()
     begun = incomplete.casefold()
     names = {name for name in _known(Path(workflow)) if name.casefold().startswith(begun)}
-    return sorted(names, key=by_number)
+    return sorted(names, key=natural_order)
 
 
 def _known(workflow: Path) -> Iterable[str]:

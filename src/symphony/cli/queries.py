@@ -15,7 +15,7 @@ from symphony.cli.documents import DaemonInfo, KnownIssue, Status
 from symphony.cli.endpoint import absence_notice
 from symphony.cli.failures import CommandError, warn
 from symphony.cli.journal import journal_path
-from symphony.domain import EVERY_ISSUE, Selection, SymphonyError, by_number, one_line
+from symphony.domain import ALL_ISSUES, Selection, SymphonyError, natural_order, one_line
 
 if TYPE_CHECKING:
     from symphony.cli.offline import Offline
@@ -35,7 +35,7 @@ class Queries:
         self._environment = environment
         self._warned = False
 
-    def state(self, only: Selection = EVERY_ISSUE) -> Status:
+    def state(self, only: Selection = ALL_ISSUES) -> Status:
         """All issues, or the selected ones.
 
         Raises:
@@ -162,7 +162,7 @@ def unknown_issue(identifier: str, known: Sequence[str]) -> CommandError:
     elif near := get_close_matches(name, folded, n=_SUGGESTIONS, cutoff=0.6):
         hint = f"did you mean {', '.join(one_line(folded[one]) for one in near)}?"
     elif known:
-        shown = sorted(known, key=by_number)[:_SUGGESTIONS]
+        shown = sorted(known, key=natural_order)[:_SUGGESTIONS]
         more = f" and {len(known) - _SUGGESTIONS} more" if len(known) > _SUGGESTIONS else ""
         hint = f"the tracker lists {', '.join(map(one_line, shown))}{more}"
     else:

@@ -33,12 +33,12 @@ from symphony.domain import Redaction
 from symphony.observability.logs import LogFile, configure
 from symphony.processes import subreaper
 from symphony.processes.local import LocalHost
-from symphony.replay import Recorder
-from symphony.scheduler import Command, Event, SettingsChanged, State, Step, step
+from symphony.replay import DecisionRecorder
+from symphony.scheduler import Command, Event, SettingsChanged, State, StepFunction, step
 
 
 @contextmanager
-def recording_to(path: Path, redaction: Callable[[], Redaction]) -> Iterator[Recorder]:
+def recording_to(path: Path, redaction: Callable[[], Redaction]) -> Iterator[DecisionRecorder]:
     """A recorder into a new file that only its owner can read.
 
     Raises:
@@ -56,7 +56,7 @@ def recording_to(path: Path, redaction: Callable[[], Redaction]) -> Iterator[Rec
         raise CommandError.of(
             f"{path} cannot be written: {error.strerror}", hint="give --record another place"
         ) from error
-    recorder = Recorder(path, descriptor, redaction=redaction)
+    recorder = DecisionRecorder(path, descriptor, redaction=redaction)
     try:
         yield recorder
     finally:
@@ -164,7 +164,9 @@ def _remembered(place: Path, environment: Mapping[str, str]) -> Path:
 
 
 @contextmanager
-def _deciding(path: Path | None, store: WorkflowStore, environment: Mapping[str, str]) -> Iterator[Step]:
+def _deciding(
+    path: Path | None, store: WorkflowStore, environment: Mapping[str, str]
+) -> Iterator[StepFunction]:
     """The scheduler's step, with a recorder around it where there is a file for one."""
     if path is None:
         yield step

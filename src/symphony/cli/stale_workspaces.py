@@ -6,7 +6,7 @@ from pathlib import Path
 from anyio import to_thread
 
 from symphony.daemon.context import RuntimeContext
-from symphony.domain import Issue, by_number, normalise_state
+from symphony.domain import Issue, natural_order, normalise_state
 from symphony.processes.table import ProcessTable
 from symphony.workspaces import WorkspaceRecord, is_directory
 
@@ -26,7 +26,7 @@ async def kept_workspaces(bound: RuntimeContext) -> tuple[Kept, ...]:
     Raises:
         SymphonyError: the root cannot be read, or the tracker cannot tell.
     """
-    records = sorted(await bound.workspaces.records(), key=lambda one: by_number(one.identifier))
+    records = sorted(await bound.workspaces.records(), key=lambda one: natural_order(one.identifier))
     there = [record for record in records if await to_thread.run_sync(is_directory, record.path)]
     if not there:
         return ()

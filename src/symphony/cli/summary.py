@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from symphony.cli.formatting import plural
-from symphony.domain import Failure, Issue, by_number, one_line
-from symphony.scheduler import Command, Event, Result, RunEnded, StartRun, State
+from symphony.domain import Failure, Issue, natural_order, one_line
+from symphony.scheduler import Command, Event, IssueResult, RunEnded, StartRun, State
 
 # What happened to each issue in this daemon's life: the summary that `run --once` and `demo` print.
 #
@@ -32,7 +32,7 @@ class IssueSummary:
     blocked: Failure | None = None
     given_up: str | None = None
     last_failure: Failure | None = None
-    result: Result | None = None
+    result: IssueResult | None = None
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ def summary_table(
         table.add_column(
             column, justify="right" if counts else "left", no_wrap=column != "Title", overflow="ellipsis"
         )
-    for entry in sorted(tally.issues.values(), key=lambda item: by_number(item.issue.identifier)):
+    for entry in sorted(tally.issues.values(), key=lambda item: natural_order(item.issue.identifier)):
         issue = entry.issue
         state = (states or {}).get(issue.identifier, issue.state)
         table.add_row(

@@ -12,9 +12,9 @@ import structlog
 
 from symphony import skills
 from symphony.daemon.context import RuntimeContext
-from symphony.domain import FaultPoint, Issue, one_line, plain
-from symphony.journal.model import CommentRecord, SkillsNote
-from symphony.scheduler import LONGEST_ANSWER, PostNote, Remark
+from symphony.domain import FaultPoint, Issue, one_line, plain_text
+from symphony.journal.model import CommentRecord, SkillsComment
+from symphony.scheduler import MAX_ANSWER_CHARS, IssueComment, PostComment
 from symphony.skills import Severity, SkillSet
 from symphony.trackers.base import AnswerCapability, Comment, CommentCapability, Tracker
 from symphony.trackers.comments import Upserted, replies_since, revise_comment, upsert_comment
@@ -90,7 +90,7 @@ class IssueComments:
         )
         await self._keep(context, note)
 
-    async def say(self, context: RuntimeContext, wanted: SkillsNote) -> bool:
+    async def say(self, context: RuntimeContext, wanted: SkillsComment) -> bool:
         """Have the comment about skills say this; whether it does, or none is there to be revised."""
         note = _Note(
             issue_id=wanted.issue_id,
@@ -177,7 +177,7 @@ async def _write(context: RuntimeContext, note: _Note) -> str | None:
 
 
 _AT_ONCE: Final = 4
-_LOOKED_AT: Final = 8 * LONGEST_ANSWER
+_LOOKED_AT: Final = 8 * MAX_ANSWER_CHARS
 _ASK_AGAIN_MS: Final = 600_000
 _MAX_ASKED: Final = 1_024
 _MAX_OTHERS: Final = 10
@@ -200,8 +200,8 @@ class Answers:
         self._asked_ms: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     async def read(
-        self, context: RuntimeContext, note: PostNote
-    ) -> tuple[tuple[Remark, ...], tuple[Remark, ...]]:
+        self, context: RuntimeContext, note: PostComment
+    ) -> tuple[tuple[IssueComment, ...], tuple[IssueComment, ...]]:
         """Answers to the question that `note` asks, and the newest comments of others (first line only).
 
         Raises:
@@ -218,11 +218,11 @@ class Answers:
                 await self._ask_again(context, note)
                 return (), ()
         return tuple(_answers(written.answers)), tuple(
-            Remark(id=one.id, author=_author(one), text=_first_line(one.body))
+            IssueComment(id=one.id, author=_author(one), text=_first_line(one.body))
             for one in written.others[-_MAX_OTHERS:]
         )
 
-    async def _ask_again(self, context: RuntimeContext, note: PostNote) -> None:
+    async def _ask_again(self, context: RuntimeContext, note: PostComment) -> None:
         key, now_ms = (note.issue.id, note.occasion), self._now_ms()
         if now_ms - self._asked_ms.get(key, -_ASK_AGAIN_MS) < _ASK_AGAIN_MS:
             return
@@ -234,15 +234,15 @@ class Answers:
         )
 
 
-def _answers(comments: Iterable[Comment]) -> Iterable[Remark]:
+def _answers(comments: Iterable[Comment]) -> Iterable[IssueComment]:
     """What fits into what an agent is given, and one character more to tell that there is more."""
-    left = LONGEST_ANSWER + 1
+    left = MAX_ANSWER_CHARS + 1
     for comment in comments:
         if left <= 0:
             return
-        text = plain(comment.body[:_LOOKED_AT]).strip()[:left]
+        text = plain_text(comment.body[:_LOOKED_AT]).strip()[:left]
         left -= len(text)
-        yield Remark(id=comment.id, author=_author(comment), text=text)
+        yield IssueComment(id=comment.id, author=_author(comment), text=text)
 
 
 def _author(comment: Comment) -> str:
@@ -284,9 +284,9 @@ class SkillComments:
     def __init__(
         self,
         notes: IssueComments,
-        known: Sequence[SkillsNote] = (),
+        known: Sequence[SkillsComment] = (),
         *,
-        remember: Callable[[SkillsNote], None],
+        remember: Callable[[SkillsComment], None],
         written: Callable[[], Awaitable[None]],
         first_retry_s: float = FIRST_RETRY_S,
     ) -> None:
@@ -320,7 +320,7 @@ class SkillComments:
             named = () if before is None else before.named
             switched_off = context.settings.agent.skills.disabled_skills
             body = skills.resolved_body(named, found, switched_off=switched_off)
-        wanted = SkillsNote(
+        wanted = SkillsComment(
             issue_id=issue.id,
             issue_identifier=issue.identifier,
             tracker=tracker,
@@ -358,7 +358,7 @@ class SkillComments:
         _log.info("comment_retry", wait_s=wait_s, **facts)
 
     @property
-    def unsaid(self) -> tuple[SkillsNote, ...]:
+    def unsaid(self) -> tuple[SkillsComment, ...]:
         """What comments shall say and do not say yet."""
         return tuple(one for one in self._kept.values() if not one.said)
 
@@ -377,7 +377,7 @@ class SkillComments:
             for issue_id in [key for key, due_s in self._due_s.items() if due_s <= now_s]:
                 await self.say(context(), issue_id)
 
-    def _keep(self, note: SkillsNote) -> None:
+    def _keep(self, note: SkillsComment) -> None:
         self._kept[note.issue_id] = note
         self._kept.move_to_end(note.issue_id)
         if len(self._kept) > _MAX_KEPT:

@@ -34,14 +34,14 @@ from symphony.domain import (
     Blame,
     Category,
     Failure,
-    Fault,
+    FaultHook,
     Redaction,
     SymphonyError,
     no_fault,
     normalise_state,
 )
 from symphony.processes.base import Host
-from symphony.scheduler import AgentFacts, Rule, SchedulerSettings
+from symphony.scheduler import AgentInfo, AssignmentRule, SchedulerSettings
 from symphony.skills import ActivationMode, Format, Severity, SkillOptions, Validation
 from symphony.trackers.base import Tracker
 from symphony.trackers.registry import create_tracker, with_default_states
@@ -108,7 +108,7 @@ class RuntimeContext:
     named: Mapping[str, NamedAgent]
     secret_names: frozenset[str]
     redaction: Redaction
-    fault: Fault = no_fault
+    fault: FaultHook = no_fault
 
     @property
     def settings(self) -> Settings:
@@ -134,7 +134,7 @@ class RuntimeContext:
 
 
 def build_context(
-    workflow: Workflow, *, host: Host, environment: Mapping[str, str], fault: Fault = no_fault
+    workflow: Workflow, *, host: Host, environment: Mapping[str, str], fault: FaultHook = no_fault
 ) -> RuntimeContext:
     """Make the adapters of a workflow; `fault` is told of the points that a run passes.
 
@@ -237,13 +237,13 @@ def scheduler_settings(context: RuntimeContext) -> SchedulerSettings:
         on_return=settings.tracker.on_start or next(iter(context.active_states), None),
         agent=settings.agent.kind,
         fallback=settings.agent.fallback,
-        rules=tuple(Rule(**rule.model_dump()) for rule in settings.agent.rules),
+        rules=tuple(AssignmentRule(**rule.model_dump()) for rule in settings.agent.rules),
         agents={name: _facts(agent) for name, agent in context.named.items()},
     )
 
 
-def _facts(agent: NamedAgent) -> AgentFacts:
-    return AgentFacts(
+def _facts(agent: NamedAgent) -> AgentInfo:
+    return AgentInfo(
         kind=agent.kind,
         section=agent.section,
         stall_timeout_ms=agent.settings.stall_timeout_ms,

@@ -24,7 +24,7 @@ from symphony.daemon.worker import OnAgent, OnConversation, OnSkills, Worker
 from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, SymphonyError
 from symphony.scheduler import (
     AnswersRead,
-    AnswersUnread,
+    AnswersReadFailed,
     CleanWorkspace,
     Command,
     ContinueRun,
@@ -38,7 +38,7 @@ from symphony.scheduler import (
     OutcomeKind,
     Polled,
     PollFailed,
-    PostNote,
+    PostComment,
     PushBranch,
     Pushed,
     ReadAnswers,
@@ -119,7 +119,7 @@ class Effects:
                 self._timers.set(command)
             case CleanWorkspace():
                 self._beside(self._clean, command)
-            case PostNote():
+            case PostComment():
                 self._beside(self._note, command)
             case PushBranch():
                 self._beside(self._push, command)
@@ -160,7 +160,7 @@ class Effects:
             self._post(PollFailed(request=command.request, failure=self._failure(error)))
         else:
             skipped = tuple(context.redaction.failure(each) for each in skipped_by(context.tracker))
-            self._post(Polled(request=command.request, issues=tuple(issues), skipped=skipped))
+            self._post(Polled(request=command.request, issues=tuple(issues), skipped_records=skipped))
 
     async def _refresh(self, command: RefreshIssues) -> None:
         try:
@@ -174,15 +174,17 @@ class Effects:
             self._post(Refreshed(request=command.request, issues=tuple(issues)))
 
     async def _read_answers(self, command: ReadAnswers) -> None:
-        issue_id, question = command.note.issue.id, command.question
+        issue_id, question = command.comment.issue.id, command.question
         try:
             with _bounded():
-                answers, others = await self._answers.read(self.context, command.note)
+                answers, others = await self._answers.read(self.context, command.comment)
         except Exception as error:  # noqa: BLE001 - every failure becomes a fact for the scheduler
             failure = self._failure(error)
-            self._post(AnswersUnread(issue_id=issue_id, question=question, failure=failure))
+            self._post(AnswersReadFailed(issue_id=issue_id, question=question, failure=failure))
         else:
-            self._post(AnswersRead(issue_id=issue_id, question=question, answers=answers, others=others))
+            self._post(
+                AnswersRead(issue_id=issue_id, question=question, answers=answers, unauthorized=others)
+            )
 
     def _failure(self, error: Exception) -> Failure:
         if isinstance(error, SymphonyError):
@@ -268,7 +270,7 @@ class Effects:
             issue_id=command.issue_id, identifier=command.identifier, key=path.name, path=path
         )
 
-    async def _note(self, command: PostNote) -> None:
+    async def _note(self, command: PostComment) -> None:
         await self._notes.post(
             self.context, command.issue, kind=command.kind, body=command.body, occasion=command.occasion
         )

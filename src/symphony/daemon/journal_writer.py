@@ -12,7 +12,7 @@ import structlog
 
 from symphony.api.models import Skills
 from symphony.daemon.clock import wall_ms
-from symphony.domain import Fault, FaultPoint, no_fault
+from symphony.domain import FaultHook, FaultPoint, no_fault
 from symphony.journal.model import (
     ClaimRecord,
     CommentRecord,
@@ -21,17 +21,17 @@ from symphony.journal.model import (
     Record,
     RecoveredState,
     RunRecord,
-    SkillsNote,
+    SkillsComment,
     SkillsRecord,
     SkillUse,
     UnusableError,
 )
 from symphony.journal.reader import open_reader
-from symphony.journal.recorder import Start, StepRecorder, recovered
+from symphony.journal.recorder import Start, StepRecorder, recovered_event
 from symphony.journal.store import Journal, open_journal
 from symphony.processes.base import Identity
 from symphony.scheduler import (
-    LONGEST_QUIET_MS,
+    MAX_THROTTLE_MS,
     ClaimKind,
     Command,
     Event,
@@ -62,9 +62,9 @@ def recovery_event(
         now_ms=now_ms,
         wall_ms=wall_ms,
         today=_day(wall_ms),
-        max_wait_ms=max(settings.max_retry_backoff_ms, LONGEST_QUIET_MS),
+        max_wait_ms=max(settings.max_retry_backoff_ms, MAX_THROTTLE_MS),
     )
-    return recovered(remembered, start, workspaces=workspaces)
+    return recovered_event(remembered, start, workspaces=workspaces)
 
 
 def past_runs(journal: Path, identifier: str) -> tuple[RunRecord, ...]:
@@ -104,16 +104,16 @@ class JournalWriter:
         mask: Callable[[str], str],
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int] = wall_ms,
-        fault: Fault = no_fault,
+        fault: FaultHook = no_fault,
     ) -> None:
         self._fault = fault
         self._journal = journal
-        self._remembered = journal.remembered
+        self._remembered = journal.recovered_state
         self._keeper = StepRecorder(owner, left=self._remembered.live_runs, mask=mask)
         self._now_ms = now_ms
         self._wall_ms = wall_ms
-        self._unsaid: Callable[[], Iterable[SkillsNote]] = tuple
-        journal.present_from(self._present)
+        self._unsaid: Callable[[], Iterable[SkillsComment]] = tuple
+        journal.snapshot_from(self._present)
 
     @property
     def health(self) -> Health:
@@ -131,22 +131,22 @@ class JournalWriter:
         return self._remembered.comments
 
     @property
-    def skills_notes(self) -> tuple[SkillsNote, ...]:
+    def skills_notes(self) -> tuple[SkillsComment, ...]:
         """What comments about skills shall say, or say, as far as we know."""
-        return self._remembered.skills_notes
+        return self._remembered.skills_comments
 
     @property
     def journal(self) -> Journal:
         """The journal itself, for upkeep."""
         return self._journal
 
-    def unsaid_from(self, unsaid: Callable[[], Iterable[SkillsNote]]) -> None:
+    def unsaid_from(self, unsaid: Callable[[], Iterable[SkillsComment]]) -> None:
         """Where to ask for what comments about skills do not say yet, should the journal be begun anew."""
         self._unsaid = unsaid
 
     def _present(self) -> tuple[Record, ...] | None:
         """What a journal that is begun anew in mid-life must hold."""
-        present = self._keeper.present(now_ms=self._now_ms(), wall_ms=self._wall_ms())
+        present = self._keeper.snapshot(now_ms=self._now_ms(), wall_ms=self._wall_ms())
         return None if present is None else (*present, *self._unsaid())
 
     def today(self) -> str:
@@ -168,11 +168,11 @@ class JournalWriter:
 
     def agent_spawned(self, run_id: str, agent: Identity) -> None:
         """The agent of a run exists."""
-        self._put(*self._keeper.spawned(run_id, agent))
+        self._put(*self._keeper.agent_started(run_id, agent))
 
     async def conversation_opened(self, run_id: str, thread_id: str) -> None:
         """The agent of a run has opened a conversation; returns when that is written, or cannot be."""
-        self._put(*self._keeper.opened(run_id, thread_id))
+        self._put(*self._keeper.thread_opened(run_id, thread_id))
         await self.written()
 
     async def written(self) -> None:
@@ -192,7 +192,7 @@ class JournalWriter:
             )
         )
 
-    def skills_noted(self, note: SkillsNote) -> None:
+    def skills_noted(self, note: SkillsComment) -> None:
         """The comment about skills on an issue shall say this, or says it."""
         self._put(replace(note, at_wall_ms=self._wall_ms()))
 
@@ -229,7 +229,7 @@ async def open_journal_writer(
     mask: Callable[[str], str],
     now_ms: Callable[[], int],
     wall_ms: Callable[[], int] = wall_ms,
-    fault: Fault = no_fault,
+    fault: FaultHook = no_fault,
 ) -> AsyncIterator[JournalWriter]:
     """The journal of a state directory, under its lock: open while the body runs, written whatever ends it.
 

@@ -21,7 +21,7 @@ from symphony.api.interface import ConflictError, UnavailableError
 from symphony.api.models import utc_text
 from symphony.daemon.context import RuntimeContext
 from symphony.daemon.prompts import preview_prompt, prompt_document
-from symphony.domain import EVERY_ISSUE, Issue, Redaction, Selection, SymphonyError, one_line
+from symphony.domain import ALL_ISSUES, Issue, Redaction, Selection, SymphonyError, one_line
 from symphony.journal.model import Health, RunRecord
 from symphony.observability.redaction import masked
 from symphony.revision import commit
@@ -30,14 +30,14 @@ from symphony.scheduler import (
     Command,
     Drain,
     Event,
+    OperatorAction,
     OperatorAsked,
     Refusal,
     Resume,
     State,
-    Verb,
     WakeAsked,
-    already,
-    policy,
+    already_done,
+    plan_run,
     refusal,
     would_coalesce,
 )
@@ -63,8 +63,8 @@ class ActionRequest:
 
     def take(self, before: State) -> None:
         """Judge it by the state in which the scheduler took it."""
-        self.refused = refusal(before, self.fact.verb, self.fact.issue_id, self.fact.text)
-        self.already = already(before, self.fact.verb)
+        self.refused = refusal(before, self.fact.action, self.fact.issue_id, self.fact.text)
+        self.already = already_done(before, self.fact.action)
         self.taken.set()
 
 
@@ -75,7 +75,9 @@ class Orders:
         self._post = post
         self._taken_s = taken_s
 
-    async def give(self, state: State, verb: Verb, issue: Issue | None, text: str | None) -> tuple[str, bool]:
+    async def give(
+        self, state: State, verb: OperatorAction, issue: Issue | None, text: str | None
+    ) -> tuple[str, bool]:
         """Have it done; what happens now, in one line, and whether anything changed.
 
         An order that is still in the mailbox after a while counts as taken: it will be.
@@ -85,9 +87,9 @@ class Orders:
         """
         issue_id = None if issue is None else issue.id
         refused = refusal(state, verb, issue_id, text)
-        settled = already(state, verb)
+        settled = already_done(state, verb)
         if refused is None and not settled:
-            order = ActionRequest(OperatorAsked(verb=verb, issue_id=issue_id, text=text))
+            order = ActionRequest(OperatorAsked(action=verb, issue_id=issue_id, text=text))
             self._post(order)
             with anyio.move_on_after(self._taken_s):
                 await order.taken.wait()
@@ -145,20 +147,20 @@ def _agents(state: State) -> str:
     return f"{count} running agent{'' if count == 1 else 's'} may go on"
 
 
-_WORDS: dict[Verb, Callable[[State, str], str]] = {
-    Verb.STOP: _stopped,
-    Verb.RETRY: _tried,
-    Verb.UNBLOCK: _unblocked,
-    Verb.ANSWER: _answered,
-    Verb.PAUSE: _paused,
-    Verb.RESUME: _resumed,
-    Verb.DRAIN: _drained,
+_WORDS: dict[OperatorAction, Callable[[State, str], str]] = {
+    OperatorAction.STOP: _stopped,
+    OperatorAction.RETRY: _tried,
+    OperatorAction.UNBLOCK: _unblocked,
+    OperatorAction.ANSWER: _answered,
+    OperatorAction.PAUSE: _paused,
+    OperatorAction.RESUME: _resumed,
+    OperatorAction.DRAIN: _drained,
 }
 
 _ALREADY = {
-    Verb.PAUSE: "the daemon is paused already",
-    Verb.RESUME: "the daemon is not paused",
-    Verb.DRAIN: "the daemon is shutting down already",
+    OperatorAction.PAUSE: "the daemon is paused already",
+    OperatorAction.RESUME: "the daemon is not paused",
+    OperatorAction.DRAIN: "the daemon is shutting down already",
 }
 
 _HINTS = {
@@ -230,7 +232,7 @@ class ServiceOperator:
 
     # --- questions ---------------------------------------------------------------------------------------
 
-    async def state(self, only: Selection = EVERY_ISSUE) -> models.State:
+    async def state(self, only: Selection = ALL_ISSUES) -> models.State:
         """See `api.interface.Operator`."""
         state, context = self._ready()
         build = partial(
@@ -331,7 +333,7 @@ class ServiceOperator:
                 return None
         asked_at = self._now()
         try:
-            message, changed = await self._orders.give(state, Verb(verb), issue, text)
+            message, changed = await self._orders.give(state, OperatorAction(verb), issue, text)
         except ConflictError as error:
             mask = context.redaction.text
             hint = None if error.hint is None else mask(error.hint)
@@ -372,7 +374,7 @@ def _plan(state: State, issue: Issue) -> tuple[AgentChoice, Resume | None]:
     if run := state.running.get(issue.id):
         return run.agent, run.resume
     entry = state.retrying.get(issue.id) or state.blocked.get(issue.id)
-    return policy.plan(state, issue, entry.resume if entry else None)
+    return plan_run(state, issue, entry.resume if entry else None)
 
 
 def _named(state: State, identifier: str) -> Issue | None:

@@ -138,7 +138,7 @@ class ProgressReporter:
             thread_id=now.thread_id,
             pid=self._pid,
             turn_count=now.turn_count,
-            signs=now.events,
+            event_count=now.events,
             tool_calls=self._tool_calls,
             last_event=now.last_event,
             last_message=now.last_message,

@@ -155,7 +155,7 @@ def status_line(state: State) -> str:
     odd = (
         "draining" if state.drain is not Drain.NO else "",
         "paused" if state.paused else "",
-        "the workflow is not valid, and nothing new starts" if state.hold is not None else "",
+        "the workflow is not valid, and nothing new starts" if state.config_error is not None else "",
     )
     counts = f"{len(state.running)} running, {len(state.retrying)} retrying, {len(state.blocked)} blocked"
     return "; ".join((counts, *filter(None, odd)))

@@ -47,7 +47,7 @@ from symphony.daemon.retention import keep_bounded
 from symphony.daemon.sd_notify import Notifier
 from symphony.daemon.state_dir import InstanceLock, StateDirectory, StateDirectoryError
 from symphony.daemon.webhooks import Webhooks
-from symphony.domain import Category, Failure, Fault, FaultPoint, SymphonyError, no_fault
+from symphony.domain import Category, Failure, FaultHook, FaultPoint, SymphonyError, no_fault
 from symphony.processes.base import Host
 from symphony.scheduler import (
     Command,
@@ -57,12 +57,12 @@ from symphony.scheduler import (
     Event,
     SettingsChanged,
     State,
-    Step,
+    StepFunction,
     StopAsked,
     WakeAsked,
     WorkflowRejected,
-    initial,
-    over,
+    initial_state,
+    run_once_finished,
     step,
     threads_in_use,
 )
@@ -123,9 +123,9 @@ class Service:
         observers: tuple[Observer, ...] = (),
         port: int | None = None,
         now_ms: Callable[[], int] = monotonic_ms,
-        step: Step = step,
+        step: StepFunction = step,
         wall_ms: Callable[[], int] = wall_ms,
-        fault: Fault = no_fault,
+        fault: FaultHook = no_fault,
         notifier: Notifier | None = None,
     ) -> None:
         self._notifier = notifier or Notifier()
@@ -314,13 +314,13 @@ class Service:
         """With `once`, a board or a workflow that cannot be read at the end is no "nothing to do"."""
         if not self._once or self.state is None:
             return
-        failure = self.state.hold or self.state.last_poll_failure
+        failure = self.state.config_error or self.state.last_poll_failure
         if failure is not None:
             raise SymphonyError(failure)
 
     async def _decide(self, context: RuntimeContext, memory: JournalWriter) -> None:
         settings = scheduler_settings(context)
-        state = initial(settings, epoch=secrets.token_hex(4))
+        state = initial_state(settings, epoch=secrets.token_hex(4))
         self.state = state
         self.post(memory.recovery_event(settings, await existing_workspaces(context)))
         _log.info("serving", workflow=str(context.workflow.path), once=self._once)
@@ -346,7 +346,7 @@ class Service:
         for command in commands:
             self._effects.carry_out(command)
         self._show(before, fact, after, commands)
-        if self._once and after.drain is Drain.NO and over(after):
+        if self._once and after.drain is Drain.NO and run_once_finished(after):
             self.post(DrainAsked())
         return after
 

@@ -21,8 +21,8 @@ from symphony.domain import (
     Category,
     Failure,
     SymphonyError,
-    is_full,
-    make_room,
+    disk_full_hint,
+    is_disk_full,
 )
 from symphony.processes.base import Identity
 
@@ -293,7 +293,9 @@ class StateDirectory:
     def _unusable(self, error: OSError) -> StateDirectoryError:
         what = f"the state directory {self.path} cannot be used: {error.strerror}"
         usual = "set SYMPHONY_STATE_DIR to a directory that this user can write"
-        return StateDirectoryError.unusable(what, hint=make_room(self.path) if is_full(error) else usual)
+        return StateDirectoryError.unusable(
+            what, hint=disk_full_hint(self.path) if is_disk_full(error) else usual
+        )
 
     def stderr_log(self, run_id: str) -> Path:
         """Where the agent of a run writes its stderr."""

@@ -39,7 +39,7 @@ from symphony.domain import Blame, Category, Failure, FaultPoint, Issue, Symphon
 from symphony.processes.base import Identity
 from symphony.scheduler import (
     ContinueRun,
-    Delivered,
+    DeliveredBranch,
     Event,
     FinishReason,
     FinishRun,
@@ -479,12 +479,12 @@ def _undelivered(outcome: Outcome, failure: Failure) -> Outcome:
     return replace(outcome, kind=OutcomeKind.FAILED, failure=failure)
 
 
-def _delivered(delivery: Delivery) -> Delivered | None:
+def _delivered(delivery: Delivery) -> DeliveredBranch | None:
     """What the scheduler is told of a delivery; `None` where the branch has no commit of its own."""
     if delivery.branch is None or delivery.head is None or not (delivery.delivered and delivery.commits):
         return None
     changes = delivery.changes or Changes()
-    return Delivered(
+    return DeliveredBranch(
         branch=delivery.branch,
         head=delivery.head,
         commits=delivery.commits,

@@ -1,19 +1,27 @@
 """The vocabulary: issues, ids, failures, tools, limits. No I/O, no clock, no randomness."""
 
-from symphony.domain.counts import MOST, added, within
-from symphony.domain.failures import UNREADABLE, Blame, Category, Failure, SymphonyError, is_full, make_room
-from symphony.domain.fault_points import Fault, FaultPoint, no_fault
+from symphony.domain.counts import MAX_COUNT, add_counts, clamp_count
+from symphony.domain.failures import (
+    DECODE_ERRORS,
+    Blame,
+    Category,
+    Failure,
+    SymphonyError,
+    disk_full_hint,
+    is_disk_full,
+)
+from symphony.domain.fault_points import FaultHook, FaultPoint, no_fault
 from symphony.domain.issue import (
+    ALL_ISSUES,
     BRANCH_PREFIX,
-    EVERY_ISSUE,
     MAX_NAME_CHARS,
     Blocker,
     Issue,
     Selection,
     UnsafeKeyError,
     branch_name,
-    by_number,
     is_routable,
+    natural_order,
     normalise_label,
     normalise_labels,
     normalise_state,
@@ -23,31 +31,31 @@ from symphony.domain.issue import (
 )
 from symphony.domain.redaction import (
     MASK,
-    MAX_CHARS,
-    SHAPES_ONLY,
+    MAX_LINE_CHARS,
+    PATTERNS_ONLY,
     Redaction,
     fence,
     holds_credential,
     mask_credentials,
     one_line,
-    plain,
+    plain_text,
 )
 from symphony.domain.tools import ToolResult, ToolSpec
 
 __all__ = [
+    "ALL_ISSUES",
     "BRANCH_PREFIX",
-    "EVERY_ISSUE",
+    "DECODE_ERRORS",
     "MASK",
-    "MAX_CHARS",
+    "MAX_COUNT",
+    "MAX_LINE_CHARS",
     "MAX_NAME_CHARS",
-    "MOST",
-    "SHAPES_ONLY",
-    "UNREADABLE",
+    "PATTERNS_ONLY",
     "Blame",
     "Blocker",
     "Category",
     "Failure",
-    "Fault",
+    "FaultHook",
     "FaultPoint",
     "Issue",
     "Redaction",
@@ -56,23 +64,23 @@ __all__ = [
     "ToolResult",
     "ToolSpec",
     "UnsafeKeyError",
-    "added",
+    "add_counts",
     "branch_name",
-    "by_number",
+    "clamp_count",
+    "disk_full_hint",
     "fence",
     "holds_credential",
-    "is_full",
+    "is_disk_full",
     "is_routable",
-    "make_room",
     "mask_credentials",
+    "natural_order",
     "no_fault",
     "normalise_label",
     "normalise_labels",
     "normalise_state",
     "one_line",
-    "plain",
+    "plain_text",
     "session_id",
     "template_view",
-    "within",
     "workspace_key",
 ]

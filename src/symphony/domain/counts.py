@@ -2,14 +2,14 @@
 
 from typing import Final
 
-MOST: Final = 2**53
+MAX_COUNT: Final = 2**53
 
 
-def within(count: int) -> int:
+def clamp_count(count: int) -> int:
     """The nearest count in 0..`MOST`."""
-    return min(max(count, 0), MOST)
+    return min(max(count, 0), MAX_COUNT)
 
 
-def added(one: int, other: int) -> int:
+def add_counts(one: int, other: int) -> int:
     """The sum of two counts; at `MOST` it stays there."""
-    return within(within(one) + within(other))
+    return clamp_count(clamp_count(one) + clamp_count(other))

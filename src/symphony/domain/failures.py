@@ -135,7 +135,7 @@ class SymphonyError(Exception):
 # What reading JSON of others can raise, whatever they sent.
 
 
-UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """It is no JSON or of another shape, no UTF-8, or nested without end."""
 
 
@@ -146,13 +146,13 @@ _NUMBERS: Final = {errno.ENOSPC, errno.EDQUOT}
 _WORDS: Final = ("no space left on device", "disk quota exceeded")
 
 
-def is_full(error: BaseException | str) -> bool:
+def is_disk_full(error: BaseException | str) -> bool:
     """Whether an error, or what a program said of one, means that there is no room left."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in _NUMBERS
     return any(words in str(error).lower() for words in _WORDS)
 
 
-def make_room(place: object) -> str:
+def disk_full_hint(place: object) -> str:
     """The hint for a full disk; `place` is a path on it."""
     return f"make room on the filesystem of {place}; `symphony clean --dry-run` shows what old runs have left"

@@ -65,7 +65,7 @@ class FaultPoint(StrEnum):
     AFTER_CLEAN = "after:clean", "a workspace and its record are gone; the scheduler does not know"
 
 
-Fault = Callable[[FaultPoint], None]
+FaultHook = Callable[[FaultPoint], None]
 
 
 def no_fault(point: FaultPoint) -> None:

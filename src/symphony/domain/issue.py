@@ -58,7 +58,7 @@ def session_id(thread_id: str, turn_id: str) -> str:
     return f"{thread_id}-{turn_id}"
 
 
-def by_number(identifier: str) -> tuple[tuple[str | int, ...], str]:
+def natural_order(identifier: str) -> tuple[tuple[str | int, ...], str]:
     """Sort key of every list of issues that people read: SYM-2 stands before SYM-10, whatever the case.
 
     The scheduler starts issues in an order of its own (`policy.sort_key`).
@@ -124,11 +124,11 @@ class Selection:
         codes: only issues with these codes (`observability.waiting.CODES`); none given is every code.
     """
 
-    most: int | None = None
+    limit: int | None = None
     states: frozenset[str] = frozenset()
     codes: frozenset[str] = frozenset()
 
-    def takes(self, issue: Issue, code: str) -> bool:
+    def includes(self, issue: Issue, code: str) -> bool:
         """Whether an issue with this code is among them, but for `most`."""
         if self.codes and code not in self.codes:
             return False
@@ -137,7 +137,7 @@ class Selection:
         }
 
 
-EVERY_ISSUE: Final = Selection()
+ALL_ISSUES: Final = Selection()
 
 
 def normalise_label(label: str) -> str:

@@ -25,23 +25,23 @@ from symphony.domain.failures import Failure
 # Pure. What is shown anywhere passes here, because agents, hooks, git and trackers write what they like.
 
 
-MAX_CHARS = 1_000
+MAX_LINE_CHARS = 1_000
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
 _BREAKS = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+")
 _BLANKS = re.compile(r"[ \t\n]+")
 
 
-def plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """The text with its lines and tabs, each run of other control characters one blank."""
     if text.isprintable():  # holds for most lines, and then none of the patterns finds anything
         return text
     return _CONTROL.sub(" ", _BREAKS.sub("\n", _ESCAPES.sub("", text)))
 
 
-def one_line(text: str, limit: int = MAX_CHARS) -> str:
+def one_line(text: str, limit: int = MAX_LINE_CHARS) -> str:
     """`plain` on one line, blanks joined, at most `limit` characters; what was cut ends in `…`."""
-    flat = _BLANKS.sub(" ", plain(text[: limit * 8])).strip()
+    flat = _BLANKS.sub(" ", plain_text(text[: limit * 8])).strip()
     return flat if len(flat) <= limit and len(text) <= limit * 8 else flat[: limit - 1] + "…"
 
 
@@ -225,7 +225,7 @@ class Redaction:
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        known = {value for value in values if len(_squeezed(plain(value))) >= _MIN_SECRET_CHARS}
+        known = {value for value in values if len(_squeezed(plain_text(value))) >= _MIN_SECRET_CHARS}
         # Compared without blanks and line breaks: output is wrapped, joined and indented.
         forms = {form for value in known for form in _written(value)}
         self._joined = [(form[:_MIN_PIECE_CHARS], form[-_MIN_PIECE_CHARS:], form) for form in forms]
@@ -235,7 +235,7 @@ class Redaction:
 
     def text(self, text: str) -> str:
         """The text, fit to be shown; its lines stay lines."""
-        return mask_credentials(self._without_known(plain(text)))
+        return mask_credentials(self._without_known(plain_text(text)))
 
     def verbatim(self, text: str) -> str:
         """The text as it is but for its secrets: control characters and harmless queries stay.
@@ -244,7 +244,7 @@ class Redaction:
         """
         return _mask_shapes(self._without_known(text))
 
-    def line(self, text: str, limit: int = MAX_CHARS, *, joint: str = " ") -> str:
+    def line(self, text: str, limit: int = MAX_LINE_CHARS, *, joint: str = " ") -> str:
         """The text on one line of at most `limit` characters: masked, then its lines joined, then cut."""
         room = limit * 8  # what is left of a secret at its end is masked too
         lines = self.text(text[:room]).splitlines() + (["…"] if len(text) > room else [])
@@ -296,13 +296,13 @@ class Redaction:
                     yield at[match.start()], at[match.end() - 1] + 1
 
 
-SHAPES_ONLY: Final = Redaction()
+PATTERNS_ONLY: Final = Redaction()
 """Masks what has the shape of a credential, where no secret is known."""
 
 
 def _written(value: str) -> Iterator[str]:
     """The notations of a secret that no escape tells of, without blanks: as it is, by lines, hex, base64."""
-    for form in (value, plain(value), value.strip().replace(" ", "+")):
+    for form in (value, plain_text(value), value.strip().replace(" ", "+")):
         yield from _long_enough(_squeezed(form), _MIN_SECRET_CHARS)
     lines = value.splitlines()
     for line in lines if len(lines) > 1 else ():

@@ -37,7 +37,7 @@ from symphony.journal.model import (
     Retention,
     RunRecord,
     SettingRecord,
-    SkillsNote,
+    SkillsComment,
     SkillsRecord,
     TrimResult,
     UnusableError,
@@ -176,7 +176,7 @@ def _statements(record: Record, now_wall_ms: int) -> list[Statement]:  # noqa: C
         case CommentRecord():
             row = _row(*(getattr(record, field.name) for field in fields(record)))
             made = [("REPLACE INTO comments VALUES (?, ?, ?, ?, ?)", row)]
-        case SkillsNote(issue_id=issue_id, said=said, at_wall_ms=at_wall_ms):
+        case SkillsComment(issue_id=issue_id, said=said, at_wall_ms=at_wall_ms):
             row = _row(issue_id, said, at_wall_ms, encode(record))
             made = [("REPLACE INTO skills_notes VALUES (?, ?, ?, ?)", row)]
         case SkillsRecord(run_id=run_id):
@@ -250,7 +250,7 @@ def load(connection: sqlite3.Connection, *, drop: bool) -> tuple[RecoveredState,
         days=dict(taken("days", "day, tokens", lambda *row: restored(row, tuple[str, int]))),
         settings=dict(taken("settings", "name, value", lambda *row: restored(row, tuple[str, str]))),
         comments=taken("comments", columns, _comment, "ORDER BY at_wall_ms DESC LIMIT 4096"),
-        skills_notes=taken("skills_notes", "record", partial(decode, kind=SkillsNote), unsaid_first),
+        skills_comments=taken("skills_notes", "record", partial(decode, kind=SkillsComment), unsaid_first),
     )
     return remembered, tuple(notices)
 
@@ -416,7 +416,7 @@ def _checked(connection: sqlite3.Connection, path: Path) -> "Database":
     if _identity(path) is None:
         raise DamagedError("it was taken away")
     connection.execute(f"PRAGMA busy_timeout = {_LATER_BUSY_MS}")
-    return Database(path, connection, remembered=remembered, notices=notices)
+    return Database(path, connection, recovered_state=remembered, notices=notices)
 
 
 def _set_aside(path: Path, now_wall_ms: int) -> Path:
@@ -489,7 +489,7 @@ class Database:
     """One open journal, used by one thread at a time; made by `open_database`.
 
     Attributes:
-        remembered: what a predecessor left in it.
+        recovered_state: what a predecessor left in it.
         notices: what people should be told of its opening.
     """
 
@@ -498,11 +498,11 @@ class Database:
         path: Path,
         connection: sqlite3.Connection,
         *,
-        remembered: RecoveredState,
+        recovered_state: RecoveredState,
         notices: tuple[Failure, ...],
     ) -> None:
         self.connection = connection
-        self.remembered = remembered
+        self.recovered_state = recovered_state
         self.notices = notices
         self._path = path
         self._identity = _identity(path)

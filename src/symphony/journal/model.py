@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, is_full
+from symphony.domain import Blame, Category, Failure, Issue, SymphonyError, is_disk_full
 from symphony.processes.base import Identity
-from symphony.scheduler import ClaimKind, Result, Resume, Spent
+from symphony.scheduler import ClaimKind, IssueResult, Resume, Spent
 
 # Scheduler values as JSON text and back: what the journal's rows and recorded inputs are made of.
 #
@@ -166,7 +166,7 @@ class ClaimReleased:
 class ResultRecord:
     """What the runs of an issue came to (key: the issue's id), and when the last of them ended."""
 
-    result: Result
+    result: IssueResult
     ended_wall_ms: int
 
 
@@ -236,7 +236,7 @@ class CommentRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SkillsNote:
+class SkillsComment:
     """What the comment about skills on an issue shall say (key: the issue's id), and whether it says so.
 
     `tracker` tells the tracker that it is for from any other. `named` are the problems that it names, or has
@@ -306,7 +306,7 @@ Record = (
     | RunRecord
     | EventRecord
     | CommentRecord
-    | SkillsNote
+    | SkillsComment
     | SkillsRecord
     | IssueSpent
     | DayRecord
@@ -343,7 +343,7 @@ class RecoveredState:
     days: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     comments: tuple[CommentRecord, ...] = ()
-    skills_notes: tuple[SkillsNote, ...] = ()
+    skills_comments: tuple[SkillsComment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -442,7 +442,7 @@ def failure_of(path: Path, error: BaseException, *, reading: bool = False) -> Fa
     if isinstance(error, UnusableError):
         return error.failure
     if isinstance(error, OSError):
-        hint = _WORDS[sqlite3.SQLITE_FULL][1] if is_full(error) else _ELSE
+        hint = _WORDS[sqlite3.SQLITE_FULL][1] if is_disk_full(error) else _ELSE
         return told(path, error.strerror or str(error), hint=hint)
     if reading and is_damage(error):
         return told(path, f"it is damaged ({error})", hint=ANEW)

@@ -145,7 +145,7 @@ class JournalReader:
         """What the runs of issues came to, as far as it is remembered."""
         return self._records("SELECT record FROM results", (), ResultRecord)
 
-    def remembered(self) -> RecoveredState:
+    def recovered_state(self) -> RecoveredState:
         """What the next daemon would begin with."""
         with self.told():
             return load(self.connection, drop=False)[0]
@@ -177,7 +177,7 @@ class JournalReader:
         """
         return self._events(query, (issue_identifier, after_id, run_id, limit))
 
-    def latest(
+    def latest_events(
         self, issue_identifier: str, *, run_id: str | None = None, limit: int = 100
     ) -> tuple[NumberedEvent, ...]:
         """The last events of an issue, the oldest of them first."""
@@ -200,7 +200,7 @@ class JournalReader:
         with self.told():
             return _skill_reports(self.connection, since_wall_ms)
 
-    def overdue(self, policy: Retention, *, now_wall_ms: int) -> tuple[str, ...]:
+    def expired_runs(self, policy: Retention, *, now_wall_ms: int) -> tuple[str, ...]:
         """The runs that a trim would drop for their age or number; it may drop more for the size."""
         with self.told():
             return overdue(self.connection, policy, now_wall_ms=now_wall_ms)

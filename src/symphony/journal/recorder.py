@@ -30,18 +30,18 @@ from symphony.journal.model import (
 )
 from symphony.processes.base import Identity
 from symphony.scheduler import (
-    SILENT,
+    NOT_IN_HISTORY,
     AgentChoice,
     AgentReported,
     Blocked,
+    ClaimEntry,
     ClaimKind,
     Command,
-    Entry,
     Event,
+    IssueResult,
     Notify,
     Recovered,
     RecoveredClaim,
-    Result,
     Resume,
     Retry,
     RunEnded,
@@ -52,9 +52,9 @@ from symphony.scheduler import (
     Spent,
     State,
     WorkspaceRef,
-    blocks,
-    policy,
-    words,
+    attempt_numbers,
+    log_text,
+    resume_interrupted,
 )
 
 V = TypeVar("V")
@@ -104,7 +104,7 @@ class StepRecorder:
         self._rows: dict[str, RunRecord] = {}
         self._state: State | None = None
 
-    def spawned(self, run_id: str, agent: Identity) -> tuple[Record, ...]:
+    def agent_started(self, run_id: str, agent: Identity) -> tuple[Record, ...]:
         """The agent of a run exists."""
         row = self._rows.get(run_id)
         if row is None:
@@ -112,7 +112,7 @@ class StepRecorder:
         self._rows[run_id] = row = replace(row, agent=agent)
         return (row,)
 
-    def opened(self, run_id: str, thread_id: str) -> tuple[Record, ...]:
+    def thread_opened(self, run_id: str, thread_id: str) -> tuple[Record, ...]:
         """The agent of a run has opened this conversation."""
         row = self._rows.get(run_id)
         if row is None:
@@ -134,13 +134,15 @@ class StepRecorder:
         self._state = after
         return tuple(self._records(before, fact, after, commands, Now(ms=now_ms, wall_ms=wall_ms)))
 
-    def present(self, *, now_ms: int, wall_ms: int) -> tuple[Record, ...] | None:
+    def snapshot(self, *, now_ms: int, wall_ms: int) -> tuple[Record, ...] | None:
         """All that a file that is begun anew must hold, which is no history; None before the first step."""
         if (state := self._state) is None:
             return None
         now = Now(ms=now_ms, wall_ms=wall_ms)
-        empty = replace(state, running={}, retrying={}, blocked={}, results={}, spent={}, exempt=frozenset())
-        claims: tuple[Entry, ...] = (
+        empty = replace(
+            state, running={}, retrying={}, blocked={}, results={}, spent={}, budget_waivers=frozenset()
+        )
+        claims: tuple[ClaimEntry, ...] = (
             *state.running.values(),
             *state.retrying.values(),
             *state.blocked.values(),
@@ -247,7 +249,7 @@ class StepRecorder:
     # --- events ------------------------------------------------------------------------------------------
 
     def _told(self, notice: Notify, before: State, after: State, now: Now) -> Iterator[Record]:
-        if notice.issue_id is None or notice.event in SILENT:
+        if notice.issue_id is None or notice.event in NOT_IN_HISTORY:
             return
         run = after.running.get(notice.issue_id) or before.running.get(notice.issue_id)
         named = notice.fields.get("run_id")
@@ -257,15 +259,15 @@ class StepRecorder:
             run_id=named if isinstance(named, str) else run.run_id if run else None,
             at_wall_ms=now.wall_ms,
             event=notice.event,
-            message=self._mask(words(notice)),
+            message=self._mask(log_text(notice)),
         )
 
 
-def _entry(state: State, issue_id: str) -> Entry | None:
+def _entry(state: State, issue_id: str) -> ClaimEntry | None:
     return state.running.get(issue_id) or state.retrying.get(issue_id) or state.blocked.get(issue_id)
 
 
-def _claim_record(entry: Entry, owner: Identity, now: Now) -> ClaimRecord:
+def _claim_record(entry: ClaimEntry, owner: Identity, now: Now) -> ClaimRecord:
     """The claim as it is remembered."""
     match entry:
         case Running():
@@ -276,7 +278,7 @@ def _claim_record(entry: Entry, owner: Identity, now: Now) -> ClaimRecord:
                 since_wall_ms=now.wall(entry.started_ms),
                 run_id=entry.run_id,
                 attempt=entry.attempt,
-                idle_attempts=entry.idle_attempts,
+                idle_attempts=entry.attempts_without_progress,
                 failures=entry.failures,
                 workspace_path=entry.report.workspace_path,
                 resume=entry.resume,
@@ -291,9 +293,9 @@ def _claim_record(entry: Entry, owner: Identity, now: Now) -> ClaimRecord:
                 attempt=entry.attempt,
                 due_wall_ms=now.wall(entry.due_ms),
                 error=entry.error,
-                idle_attempts=entry.idle_attempts,
+                idle_attempts=entry.attempts_without_progress,
                 failures=entry.failures,
-                hopeless=entry.hopeless,
+                hopeless=entry.non_retryable,
                 workspace_path=entry.workspace_path,
                 resume=entry.resume,
                 runs=entry.runs,
@@ -310,7 +312,7 @@ def _claim_record(entry: Entry, owner: Identity, now: Now) -> ClaimRecord:
                 resume=entry.resume,
                 failure=entry.failure,
                 question=entry.question,
-                settled=entry.settled,
+                settled=entry.has_baseline,
             )
         case _:
             assert_never(entry)
@@ -320,7 +322,7 @@ _NOT_US = Identity(boot_id="", pid=0, started=0.0)
 _EPOCH = Now(ms=0, wall_ms=0)
 
 
-def _essence(entry: Entry) -> ClaimRecord:
+def _essence(entry: ClaimEntry) -> ClaimRecord:
     """What of a claim is remembered, whenever that is: a change of it has to be written."""
     return _claim_record(entry, _NOT_US, _EPOCH)
 
@@ -343,7 +345,7 @@ def _claims_changed(before: State, after: State) -> list[str]:
 
 
 def _row(run: Running, settings: SchedulerSettings, *, started_wall_ms: int) -> RunRecord:
-    number, last = policy.attempt(run, settings)
+    number, last = attempt_numbers(run, settings)
     return RunRecord(
         run_id=run.run_id,
         issue_id=run.issue.id,
@@ -410,9 +412,12 @@ def _day(before: State, after: State) -> Iterator[Record]:
 def _settings(before: State, after: State) -> Iterator[Record]:
     if after.paused is not before.paused:
         yield SettingRecord(name=PAUSED, value="true" if after.paused else None)
-    if (after.exempt or before.exempt) and (after.exempt, after.day) != (before.exempt, before.day):
-        told = json.dumps({"day": after.day, "issues": sorted(after.exempt)})
-        yield SettingRecord(name=EXEMPT, value=told if after.exempt else None)
+    if (after.budget_waivers or before.budget_waivers) and (after.budget_waivers, after.day) != (
+        before.budget_waivers,
+        before.day,
+    ):
+        told = json.dumps({"day": after.day, "issues": sorted(after.budget_waivers)})
+        yield SettingRecord(name=EXEMPT, value=told if after.budget_waivers else None)
 
 
 # --- reading back -------------------------------------------------------------------------------------------
@@ -428,7 +433,7 @@ class Start:
     max_wait_ms: int
 
 
-def recovered(
+def recovered_event(
     remembered: RecoveredState, start: Start, *, workspaces: tuple[WorkspaceRef, ...] = ()
 ) -> Recovered:
     """The first input of a daemon that starts now; `workspaces` are those that were found on disk."""
@@ -440,7 +445,7 @@ def recovered(
         spent=remembered.spent,
         day=start.today,
         day_tokens=remembered.days.get(start.today, 0),
-        exempt=_exempt(remembered.settings.get(EXEMPT), start.today),
+        budget_waivers=_exempt(remembered.settings.get(EXEMPT), start.today),
         paused=remembered.settings.get(PAUSED) == "true",
     )
 
@@ -455,15 +460,15 @@ def _claim(record: ClaimRecord, live: Mapping[str, RunRecord], start: Start) -> 
         due_ms=_due_ms(record, start),
         since_ms=_since_ms(record, start),
         error=record.error,
-        idle_attempts=record.idle_attempts,
+        attempts_without_progress=record.idle_attempts,
         failures=record.failures,
-        hopeless=record.hopeless,
+        non_retryable=record.hopeless,
         runs=record.runs,
         workspace_path=record.workspace_path or (run.workspace_path if run else None),
         resume=_resume(record, run) if record.kind is ClaimKind.RUNNING else record.resume,
         failure=record.failure,
         question=record.question,
-        settled=record.settled,
+        has_baseline=record.settled,
     )
 
 
@@ -483,7 +488,7 @@ def _by_age(records: tuple[ResultRecord, ...]) -> list[ResultRecord]:
     return sorted(records, key=lambda record: (record.ended_wall_ms, record.result.issue.id))
 
 
-def _result(record: ResultRecord, start: Start) -> Result:
+def _result(record: ResultRecord, start: Start) -> IssueResult:
     ended_ms = start.now_ms + min(record.ended_wall_ms - start.wall_ms, 0)
     return replace(record.result, ended_ms=ended_ms)
 
@@ -503,14 +508,14 @@ def _resume(record: ClaimRecord, run: RunRecord | None) -> Resume:
             output_tokens=run.output_tokens,
             total_tokens=run.total_tokens,
         )
-    return blocks.interrupted(
+    return resume_interrupted(
         Running(
             run_id=record.run_id or "",
             issue=record.issue,
             attempt=record.attempt,
             started_ms=0,
             max_turns=0,
-            idle_attempts=record.idle_attempts,
+            attempts_without_progress=record.idle_attempts,
             report=report,
             resume=record.resume,
             agent=AgentChoice(name=run.agent_name) if run and run.agent_name else AgentChoice(),

@@ -34,7 +34,7 @@ from symphony.journal.model import (
     Retention,
     RunRecord,
     SettingRecord,
-    SkillsNote,
+    SkillsComment,
     SkillsRecord,
     TrimResult,
     UnusableError,
@@ -42,7 +42,7 @@ from symphony.journal.model import (
     notice,
     stays_open,
 )
-from symphony.scheduler import Result
+from symphony.scheduler import IssueResult
 
 _FIRST_BUSY_MS = 2_000
 _LATER_BUSY_MS = 100
@@ -60,18 +60,18 @@ Key = tuple[str, ...]
 _T = TypeVar("_T")
 
 
-def key_of(record: Record) -> Key:
+def record_key(record: Record) -> Key:
     """What the record is about; of two with the same key only the newer one matters."""
     match record:
         case ClaimRecord(issue=Issue(id=issue_id)) | ClaimReleased(issue_id=issue_id):
             key: Key = ("claim", issue_id)
-        case ResultRecord(result=Result(issue=Issue(id=issue_id))) | ResultReleased(issue_id=issue_id):
+        case ResultRecord(result=IssueResult(issue=Issue(id=issue_id))) | ResultReleased(issue_id=issue_id):
             key = ("result", issue_id)
         case RunRecord() | SkillsRecord():
             key = (type(record).__name__, record.run_id)
         case CommentRecord():
             key = ("comment", record.issue_id, record.kind)
-        case SkillsNote():
+        case SkillsComment():
             key = ("skills", record.issue_id)
         case IssueSpent():
             key = ("spent", record.issue_id)
@@ -91,7 +91,7 @@ def _is_history(record: Record) -> bool:
     match record:
         case RunRecord(ended_wall_ms=ended_wall_ms):
             return ended_wall_ms is not None
-        case SkillsNote(said=said):
+        case SkillsComment(said=said):
             return said
         case _:
             return isinstance(record, CommentRecord | SkillsRecord)
@@ -122,7 +122,7 @@ class Backlog:
                 self._events.append(record)
                 self._chars += _EVENT_CHARS + len(record.message)
                 continue
-            key, history = key_of(record), _is_history(record)
+            key, history = record_key(record), _is_history(record)
             (self._current if history else self._history).pop(key, None)
             (self._history if history else self._current)[key] = record
         while self._chars > self._max_event_chars:
@@ -207,7 +207,7 @@ class Journal:
         self._something = anyio.Event()
         self._closed = False
         self.health = Health(state=HealthState.OK)
-        self.remembered = RecoveredState()
+        self.recovered_state = RecoveredState()
 
     async def begin(self) -> None:
         """Open the file, and remember what a predecessor left in it."""
@@ -216,9 +216,9 @@ class Journal:
         except UnusableError as error:
             self.health = Health(state=HealthState.MEMORY, failure=error.failure)
         else:
-            self.remembered = self._database.remembered
+            self.recovered_state = self._database.recovered_state
 
-    def present_from(self, present: Callable[[], Iterable[Record] | None]) -> None:
+    def snapshot_from(self, present: Callable[[], Iterable[Record] | None]) -> None:
         """Where to ask for all that holds at this moment, when the file has to be opened again or begun anew.
 
         The claims and results in the file are then those and no others. None stands for not known.

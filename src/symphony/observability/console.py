@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TextIO
 
-from symphony.domain import one_line, plain
+from symphony.domain import one_line, plain_text
 
 Event = Mapping[str, Any]
 
@@ -52,7 +52,7 @@ class PeopleLines:
         if hint and event.get("outcome") is None:  # what follows the end of a run has the hint again
             lines.append(f"{indent}→ {one_line(str(hint))}")
         if stack := event.get("exception"):
-            lines += [f"{indent}{line}" for line in plain(str(stack)).splitlines()]
+            lines += [f"{indent}{line}" for line in plain_text(str(stack)).splitlines()]
         return "\n".join(lines)
 
     def _words(self, event: Event) -> str:

@@ -3,13 +3,13 @@
 import shlex
 from dataclasses import replace
 
-from symphony.domain import Category, Failure, Issue, added, fence, normalise_state, one_line, plain
+from symphony.domain import Category, Failure, Issue, add_counts, fence, normalise_state, one_line, plain_text
 from symphony.scheduler import policy
 from symphony.scheduler.messages import (
     CleanWorkspace,
     MoveIssue,
     MoveReason,
-    PostNote,
+    PostComment,
     Resume,
     ResumeReason,
     SchedulerSettings,
@@ -19,7 +19,7 @@ from symphony.scheduler.messages import (
     WorkspaceRef,
 )
 from symphony.scheduler.policy import TrackerStatus
-from symphony.scheduler.state import Blocked, Drain, Retry, Running, State, Transition, Trigger
+from symphony.scheduler.state import Blocked, Drain, Retry, Running, State, Step, Trigger
 
 # What an interrupted run hands on: its conversation, and an answer not heard yet (AG23, TK4).
 
@@ -38,9 +38,9 @@ def thread_of(run: Running) -> Thread | None:
     return Thread(
         thread_id=report.thread_id,
         agent=run.agent.name,
-        input_tokens=added(base.input_tokens, report.input_tokens),
-        output_tokens=added(base.output_tokens, report.output_tokens),
-        total_tokens=added(base.total_tokens, report.total_tokens),
+        input_tokens=add_counts(base.input_tokens, report.input_tokens),
+        output_tokens=add_counts(base.output_tokens, report.output_tokens),
+        total_tokens=add_counts(base.total_tokens, report.total_tokens),
         begun=base.begun or report.turn_count > 0,
     )
 
@@ -59,7 +59,7 @@ def _answer_of(run: Running) -> Resume | None:
     return resume if resume is not None and resume.reason is ResumeReason.ANSWERED else None
 
 
-def interrupted(run: Running) -> Resume:
+def resume_interrupted(run: Running) -> Resume:
     """How a run goes on that was ended by no fault of its own.
 
     An answer travels again until a turn began that carries it, and for ever where there is no conversation
@@ -114,20 +114,20 @@ def answered(blocked: Blocked, text: str) -> Resume:
 #   meanwhile: who edits the text of a blocked issue is often not done yet.
 
 
-def on_start(work: Transition, issue: Issue) -> None:
+def on_start(work: Step, issue: Issue) -> None:
     """A run of the issue starts."""
     _move(
         work, issue, work.state.settings.on_start, MoveReason.START, frozenset({normalise_state(issue.state)})
     )
 
 
-def on_block(work: Transition, issue: Issue) -> None:
+def on_block(work: Step, issue: Issue) -> None:
     """The issue waits for a person; one that somebody took out of the active states stays where it is."""
     settings = work.state.settings
     _move(work, issue, settings.on_block, MoveReason.BLOCK, settings.active_states - settings.terminal_states)
 
 
-def back(work: Transition, issue: Issue) -> None:
+def back(work: Step, issue: Issue) -> None:
     """The issue rests and shall go on."""
     _move(
         work,
@@ -138,9 +138,7 @@ def back(work: Transition, issue: Issue) -> None:
     )
 
 
-def _move(
-    work: Transition, issue: Issue, state: str | None, reason: MoveReason, only_from: frozenset[str]
-) -> None:
+def _move(work: Step, issue: Issue, state: str | None, reason: MoveReason, only_from: frozenset[str]) -> None:
     if state is not None and normalise_state(state) != normalise_state(issue.state):
         work.emit(MoveIssue(issue=issue, state=state, reason=reason, only_from=only_from))
 
@@ -156,11 +154,11 @@ def rests(settings: SchedulerSettings) -> bool:
     return state != "" and state not in settings.active_states - settings.terminal_states
 
 
-def same_request(before: Issue, after: Issue, settings: SchedulerSettings) -> bool:
+def same_content(before: Issue, after: Issue, settings: SchedulerSettings) -> bool:
     """As `policy.same_request`, but that a move to `on_block` is no change."""
     if _is_on_block(after, settings):
         before = replace(before, state=after.state)
-    return policy.same_request(before, after)
+    return policy.same_content(before, after)
 
 
 def _is_on_block(issue: Issue, settings: SchedulerSettings) -> bool:
@@ -176,13 +174,13 @@ _QUESTIONS = frozenset({Category.TURN_INPUT_REQUIRED, Category.APPROVAL_REQUIRED
 
 
 def block(
-    work: Transition,
+    work: Step,
     issue: Issue,
     failure: Failure,
     *,
     held: Running | Retry | None = None,
     question: str | None = None,
-    settled: bool = False,
+    has_baseline: bool = False,
 ) -> None:
     """Keep the claim and wait for a person, with the reason on the issue itself too (SM7, RT5).
 
@@ -196,10 +194,10 @@ def block(
         blocked_ms=work.now_ms,
         report=held.report if isinstance(held, Running) else None,
         workspace_path=_path(work, issue.id, held),
-        settled=settled,
+        has_baseline=has_baseline,
         attempt=held.attempt if held else None,
         question=asked,
-        resume=interrupted(held) if isinstance(held, Running) else held.resume if held else None,
+        resume=resume_interrupted(held) if isinstance(held, Running) else held.resume if held else None,
         run_id=held.run_id if isinstance(held, Running) else None,
     )
     if not work.claim(issue, Trigger.BLOCK, blocked):
@@ -207,21 +205,21 @@ def block(
     work.clear_timer(Timer(TimerKind.RETRY, issue.id))
     work.unpark(issue.id)
     if work.state.drain is Drain.NO:
-        work.update(wanted=work.state.wanted | {issue.id})
+        work.update(ids_to_refresh=work.state.ids_to_refresh | {issue.id})
     work.notify("error", "issue_blocked", issue, reason=failure.line, hint=failure.hint)
     tell(work, blocked)
     on_block(work, issue)
 
 
-def tell(work: Transition, blocked: Blocked) -> None:
+def tell(work: Step, blocked: Blocked) -> None:
     """Say on the issue itself why it is blocked; the same words again change nothing (TR11)."""
-    work.emit(note(blocked))
+    work.emit(block_comment(blocked))
 
 
-def note(blocked: Blocked) -> PostNote:
+def block_comment(blocked: Blocked) -> PostComment:
     """The comment that says why an issue is blocked; each question has one of its own."""
-    asks = answerable(blocked.failure, blocked.question)
-    return PostNote(
+    asks = awaits_answer(blocked.failure, blocked.question)
+    return PostComment(
         issue=blocked.issue,
         kind="blocked",
         body=_note(blocked.issue, blocked.failure, blocked.question),
@@ -229,17 +227,17 @@ def note(blocked: Blocked) -> PostNote:
     )
 
 
-def answerable(failure: Failure, question: str | None) -> bool:
+def awaits_answer(failure: Failure, question: str | None) -> bool:
     """Whether the agent waits for words of a person."""
     return question is not None or failure.category in _QUESTIONS
 
 
-def _path(work: Transition, issue_id: str, held: Running | Retry | None) -> str | None:
+def _path(work: Step, issue_id: str, held: Running | Retry | None) -> str | None:
     if isinstance(held, Running):
         return held.report.workspace_path
     if held is not None:
         return held.workspace_path
-    parked = work.state.parked.get(issue_id)
+    parked = work.state.idle_workspaces.get(issue_id)
     return parked.path if parked else None
 
 
@@ -247,8 +245,8 @@ def _note(issue: Issue, failure: Failure, question: str | None) -> str:
     """What the issue says. What an agent, a service or a repository may have written is in fences."""
     parts = [f"Symphony stopped working on this issue:\n\n{fence(one_line(failure.message))}"]
     if question is not None:
-        parts.append(f"The agent asks:\n\n{fence(plain(question))}")
-    if answerable(failure, question):
+        parts.append(f"The agent asks:\n\n{fence(plain_text(question))}")
+    if awaits_answer(failure, question):
         command = fence(f'symphony answer {shlex.quote(issue.identifier)} "…"')
         parts.append(
             "To answer, write a comment on this issue: the agent goes on with what you write. "
@@ -262,27 +260,27 @@ def _note(issue: Issue, failure: Failure, question: str | None) -> str:
 # --- and back to work ------------------------------------------------------------------------------------
 
 
-def go_on(work: Transition, blocked: Blocked, resume: Resume | None, *, reason: str) -> None:
+def go_on(work: Step, blocked: Blocked, resume: Resume | None, *, reason: str) -> None:
     """Put a blocked issue back to work at once, as the attempt that it was.
 
     One that may rest in `on_block`, out of the active states, is looked at first and stays blocked until it
     is seen in an active state: a run would be stopped, and a retry released, for its state.
     """
     if rests(work.state.settings):
-        work.set_blocked(replace(blocked, resume=resume, returning=reason))
-        work.update(wanted=work.state.wanted | {blocked.issue.id})
+        work.set_blocked(replace(blocked, resume=resume, unblock_reason=reason))
+        work.update(ids_to_refresh=work.state.ids_to_refresh | {blocked.issue.id})
     else:
         _try_again(work, blocked, resume, reason=reason)
 
 
-def _try_again(work: Transition, blocked: Blocked, resume: Resume | None, *, reason: str) -> None:
+def _try_again(work: Step, blocked: Blocked, resume: Resume | None, *, reason: str) -> None:
     issue = blocked.issue
     retry = Retry(
         issue=issue,
         attempt=blocked.attempt or 1,
         due_ms=work.now_ms,
         error=None,
-        idle_attempts=0,
+        attempts_without_progress=0,
         workspace_path=blocked.workspace_path,
         resume=resume,
     )
@@ -291,7 +289,7 @@ def _try_again(work: Transition, blocked: Blocked, resume: Resume | None, *, rea
         work.notify("info", "issue_unblocked", issue, reason=reason)
 
 
-def lift_budgets(work: Transition) -> None:
+def lift_budgets(work: Step) -> None:
     """Let go on what was blocked by a budget that is used up no more: a new day, or a raised limit."""
     for blocked in tuple(work.state.blocked.values()):
         category = blocked.failure.category
@@ -303,26 +301,26 @@ def lift_budgets(work: Transition) -> None:
             go_on(work, blocked, put_back(blocked), reason="there is budget again")
 
 
-def forgive(work: Transition, blocked: Blocked) -> None:
+def forgive(work: Step, blocked: Blocked) -> None:
     """A person wants the issue worked on: count its budget anew, and let it pass that of today."""
     policy.forget(work, blocked.issue.id)
     if blocked.failure.category is Category.BUDGET_DAY:
-        work.update(exempt=work.state.exempt | {blocked.issue.id})
+        work.update(budget_waivers=work.state.budget_waivers | {blocked.issue.id})
 
 
-def on_blocked_refreshed(work: Transition, blocked: Blocked, issue: Issue | None) -> None:
+def on_blocked_refreshed(work: Step, blocked: Blocked, issue: Issue | None) -> None:
     """Release a blocked issue that ended, left, or was changed by somebody (SM4, RT5).
 
     A move to `on_block` changes nothing, whoever made it; while the issue rests there, only a move does.
     """
     settings = work.state.settings
     if issue is not None and at_rest(issue, settings):
-        work.set_blocked(replace(blocked, issue=issue, settled=True))
-        if blocked.returning is not None:
+        work.set_blocked(replace(blocked, issue=issue, has_baseline=True))
+        if blocked.unblock_reason is not None:
             back(work, issue)
         return
-    changed = issue is not None and blocked.settled and not same_request(blocked.issue, issue, settings)
-    if changed and blocked.returning is None:
+    changed = issue is not None and blocked.has_baseline and not same_content(blocked.issue, issue, settings)
+    if changed and blocked.unblock_reason is None:
         forgive(work, blocked)
     match policy.tracker_status(issue, settings):
         case TrackerStatus.TERMINAL:
@@ -333,34 +331,34 @@ def on_blocked_refreshed(work: Transition, blocked: Blocked, issue: Issue | None
             release(work, blocked.issue, path=blocked.workspace_path)
 
 
-def _on_active(work: Transition, blocked: Blocked, issue: Issue, *, changed: bool) -> None:
-    if blocked.returning is not None:
-        _try_again(work, replace(blocked, issue=issue), blocked.resume, reason=blocked.returning)
+def _on_active(work: Step, blocked: Blocked, issue: Issue, *, changed: bool) -> None:
+    if blocked.unblock_reason is not None:
+        _try_again(work, replace(blocked, issue=issue), blocked.resume, reason=blocked.unblock_reason)
     elif changed:
         release(work, issue, path=blocked.workspace_path)
         work.notify("info", "issue_unblocked", issue, reason="the issue was changed")
-    elif not blocked.settled or issue != blocked.issue:
+    elif not blocked.has_baseline or issue != blocked.issue:
         # The first look after the block sets the mark, as the session may have moved its own issue.
-        work.set_blocked(replace(blocked, issue=issue, settled=True))
-        if not blocked.settled:
+        work.set_blocked(replace(blocked, issue=issue, has_baseline=True))
+        if not blocked.has_baseline:
             work.notify("debug", "block_settled", issue)
 
 
 # --- given up --------------------------------------------------------------------------------------------
 
 
-def release(work: Transition, issue: Issue, *, path: str | None) -> None:
+def release(work: Step, issue: Issue, *, path: str | None) -> None:
     """Give the claim up and keep the workspace, remembering it so that it is cleaned once the issue ends."""
     if not work.claim(issue, Trigger.RELEASE):
         return
     work.clear_timer(Timer(TimerKind.RETRY, issue.id))
     if path is not None:
         ref = WorkspaceRef(issue_id=issue.id, identifier=issue.identifier, path=path)
-        work.update(parked={**work.state.parked, issue.id: ref})
+        work.update(idle_workspaces={**work.state.idle_workspaces, issue.id: ref})
     work.notify("info", "claim_released", issue, state=issue.state)
 
 
-def clean_and_release(work: Transition, issue: Issue, path: str | None) -> None:
+def clean_and_release(work: Step, issue: Issue, path: str | None) -> None:
     """Give the claim of an ended issue up and remove its workspace; what it blocked may start now (SC12)."""
     release(work, issue, path=None)
     policy.forget(work, issue.id)

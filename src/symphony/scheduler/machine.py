@@ -12,12 +12,12 @@ Who may hold a claim, and how it changes hands, stands in the table of `claims`.
 from collections.abc import Callable
 from typing import assert_never
 
-from symphony.domain import Blame, Category, Failure, Issue, added
+from symphony.domain import Blame, Category, Failure, Issue, add_counts
 from symphony.scheduler import blocks, operator, policy, polling, results, runs
 from symphony.scheduler.messages import (
     AgentReported,
     AnswersRead,
-    AnswersUnread,
+    AnswersReadFailed,
     ClaimKind,
     Command,
     DayBegan,
@@ -50,7 +50,7 @@ from symphony.scheduler.state import (
     Cycle,
     Retry,
     State,
-    Transition,
+    Step,
     Trigger,
     claim_of,
 )
@@ -71,7 +71,7 @@ _LOST = Failure(
 )
 
 
-def on_recovered(work: Transition, fact: Recovered) -> None:
+def on_recovered(work: Step, fact: Recovered) -> None:
     """Take over what is told, then begin the first cycle (SC1, SC2).
 
     Workspaces of issues that are claimed are not left over, whenever somebody says so.
@@ -84,13 +84,13 @@ def on_recovered(work: Transition, fact: Recovered) -> None:
     state = work.state
     claimed = {*state.running, *state.retrying, *state.blocked}
     parked = {ref.issue_id: ref for ref in fact.workspaces if ref.issue_id not in claimed}
-    work.update(parked=parked, parked_ms=None)
+    work.update(idle_workspaces=parked, idle_workspaces_checked_ms=None)
     polling.wake(work)
 
 
-def _recover_claim(work: Transition, claim: RecoveredClaim, path: str | None) -> None:
+def _recover_claim(work: Step, claim: RecoveredClaim, path: str | None) -> None:
     issue = claim.issue
-    work.update(picks=work.state.picks - {issue.id})
+    work.update(pending_candidates=work.state.pending_candidates - {issue.id})
     if claim_of(work.state, issue.id) is not Claim.UNCLAIMED:
         work.notify("warning", "claim_not_recovered", issue, kind=claim.kind.value, reason="it is claimed")
         return
@@ -101,7 +101,7 @@ def _recover_claim(work: Transition, claim: RecoveredClaim, path: str | None) ->
     work.notify("info", "claim_recovered", issue, kind=claim.kind.value, attempt=claim.attempt)
 
 
-def _recover_block(work: Transition, claim: RecoveredClaim, path: str | None) -> None:
+def _recover_block(work: Step, claim: RecoveredClaim, path: str | None) -> None:
     """A block counts as looked at: whatever was changed while nobody was there lifts it (RT5).
 
     It is as old as it was. It is told once more, as the predecessor may have ended before it was; a comment
@@ -112,7 +112,7 @@ def _recover_block(work: Transition, claim: RecoveredClaim, path: str | None) ->
         failure=claim.failure or _LOST,
         blocked_ms=min(claim.since_ms, work.now_ms),
         workspace_path=path,
-        settled=True,
+        has_baseline=True,
         attempt=claim.attempt,
         question=claim.question,
         resume=claim.resume,
@@ -123,17 +123,17 @@ def _recover_block(work: Transition, claim: RecoveredClaim, path: str | None) ->
         blocks.tell(work, blocked)
 
 
-def _recover_retry(work: Transition, claim: RecoveredClaim, path: str | None) -> None:
+def _recover_retry(work: Step, claim: RecoveredClaim, path: str | None) -> None:
     waited = claim.kind is ClaimKind.RETRYING
     retry = Retry(
         issue=claim.issue,
         attempt=claim.attempt or 1,
         due_ms=max(claim.due_ms, work.now_ms) if waited else work.now_ms,
         error=claim.error,
-        idle_attempts=claim.idle_attempts,
+        attempts_without_progress=claim.attempts_without_progress,
         workspace_path=path,
         failures=claim.failures,
-        hopeless=claim.hopeless,
+        non_retryable=claim.non_retryable,
         runs=claim.runs,
         resume=claim.resume,
     )
@@ -141,7 +141,7 @@ def _recover_retry(work: Transition, claim: RecoveredClaim, path: str | None) ->
     work.await_retry(claim.issue.id, retry.due_ms)
 
 
-def _recover_spending(work: Transition, fact: Recovered) -> None:
+def _recover_spending(work: Step, fact: Recovered) -> None:
     """What was used up before. What this daemon counted by itself is newer, so it stays."""
     state = work.state
     work.update(spent={**fact.spent, **state.spent}, paused=state.paused or fact.paused)
@@ -150,12 +150,12 @@ def _recover_spending(work: Transition, fact: Recovered) -> None:
     if state.day is None:
         work.update(
             day=fact.day,
-            day_tokens=added(fact.day_tokens, state.day_tokens),
-            exempt=state.exempt | fact.exempt,
+            day_tokens=add_counts(fact.day_tokens, state.day_tokens),
+            budget_waivers=state.budget_waivers | fact.budget_waivers,
         )
 
 
-Step = Callable[[State, Event, int], tuple[State, tuple[Command, ...]]]
+StepFunction = Callable[[State, Event, int], tuple[State, tuple[Command, ...]]]
 """How a daemon decides: `step`, or something around it that listens."""
 
 _MAKES_ROOM = (Polled, Refreshed, RefreshFailed, RunEnded, SettingsChanged, OperatorAsked, DayBegan)
@@ -166,9 +166,11 @@ def step(state: State, fact: Event, now_ms: int) -> tuple[State, tuple[Command, 
 
     A timer that was armed anew, or is armed no more, does nothing when it fires (RT1, SC4).
     """
-    if isinstance(fact, TimerFired) and state.timers.get(fact.timer) != fact.token:
-        return state, ()
-    work = Transition(state, now_ms)
+    if isinstance(fact, TimerFired):
+        armed = state.timers.get(fact.timer)
+        if armed is None or armed.token != fact.token:
+            return state, ()
+    work = Step(state, now_ms)
     _handle(work, fact)
     if isinstance(fact, _MAKES_ROOM):
         polling.fill_slots(work)
@@ -179,14 +181,14 @@ def step(state: State, fact: Event, now_ms: int) -> tuple[State, tuple[Command, 
     return work.state, tuple(work.commands)
 
 
-def _handle(work: Transition, fact: Event) -> None:  # noqa: C901, PLR0912 - one line per kind of fact
+def _handle(work: Step, fact: Event) -> None:  # noqa: C901, PLR0912 - one line per kind of fact
     match fact:
         case Recovered():
             on_recovered(work, fact)
         case SettingsChanged():
             _on_settings(work, fact.settings)
         case WorkflowRejected():
-            work.update(hold=fact.failure)
+            work.update(config_error=fact.failure)
             work.notify("error", "workflow_rejected", reason=fact.failure.line, hint=fact.failure.hint)
         case WakeAsked():
             polling.wake(work, by_operator=fact.by_operator)
@@ -212,7 +214,7 @@ def _handle(work: Transition, fact: Event) -> None:  # noqa: C901, PLR0912 - one
             operator.act(work, fact)
         case AnswersRead():
             polling.on_read(work, fact)
-        case AnswersUnread():
+        case AnswersReadFailed():
             polling.on_unread(work, fact)
         case DayBegan():
             _on_day(work, fact.day)
@@ -224,7 +226,7 @@ def _handle(work: Transition, fact: Event) -> None:  # noqa: C901, PLR0912 - one
             assert_never(fact)
 
 
-def _on_run(work: Transition, fact: AgentReported | TurnEnded | RunEnded) -> None:
+def _on_run(work: Step, fact: AgentReported | TurnEnded | RunEnded) -> None:
     run = work.run_by_id(fact.run_id)
     if run is None:
         work.notify("debug", "unknown_run", run_id=fact.run_id, input=type(fact).__name__)
@@ -240,7 +242,7 @@ def _on_run(work: Transition, fact: AgentReported | TurnEnded | RunEnded) -> Non
             assert_never(fact)
 
 
-def _on_timer(work: Transition, timer: Timer) -> None:  # noqa: C901 - one line per kind of timer
+def _on_timer(work: Step, timer: Timer) -> None:  # noqa: C901 - one line per kind of timer
     match timer.kind:
         case TimerKind.POLL:
             polling.begin(work)
@@ -249,7 +251,7 @@ def _on_timer(work: Transition, timer: Timer) -> None:  # noqa: C901 - one line 
         case TimerKind.STALL:
             if run := work.run_by_id(timer.id):
                 runs.judge_silence(work, run)
-        case TimerKind.SETTLE:
+        case TimerKind.GRACE:
             if run := work.run_by_id(timer.id):
                 runs.on_settled(work, run)
         case TimerKind.DRAIN:
@@ -260,24 +262,24 @@ def _on_timer(work: Transition, timer: Timer) -> None:  # noqa: C901 - one line 
             polling.fill_slots(work)
         case TimerKind.PUSH:
             results.on_push_due(work, timer.id)
-        case TimerKind.QUIET:
+        case TimerKind.TRACKER_PAUSE:
             pass  # what waited for it is asked at the end of the step
         case _:
             assert_never(timer.kind)
 
 
-def _on_settings(work: Transition, settings: SchedulerSettings) -> None:
+def _on_settings(work: Step, settings: SchedulerSettings) -> None:
     """Live settings hold at once; the limits that count from now are counted again (CF8, CF10).
 
     They may name another tracker or another credential, so the weather is forgotten. A file that was mended
     is polled for at once: somebody is waiting for it. Who fits a raised budget goes on.
     """
-    before, mended = work.state.settings, work.state.hold is not None
-    work.update(settings=settings, hold=None, quiet_until_ms=None, weather=CircuitBreaker())
-    work.clear_timer(Timer(TimerKind.QUIET))
+    before, mended = work.state.settings, work.state.config_error is not None
+    work.update(settings=settings, config_error=None, throttled_until_ms=None, breaker=CircuitBreaker())
+    work.clear_timer(Timer(TimerKind.TRACKER_PAUSE))
     for run in tuple(work.state.running.values()):
         name = run.agent.name
-        if settings.facts(name).stall_timeout_ms != before.facts(name).stall_timeout_ms:
+        if settings.agent_info(name).stall_timeout_ms != before.agent_info(name).stall_timeout_ms:
             runs.judge_silence(work, run)
     due_ms = work.now_ms + settings.poll_interval_ms
     if work.state.next_poll_ms is not None and due_ms < work.state.next_poll_ms:
@@ -288,7 +290,7 @@ def _on_settings(work: Transition, settings: SchedulerSettings) -> None:
         polling.wake(work)
 
 
-def _on_day(work: Transition, day: str) -> None:
+def _on_day(work: Step, day: str) -> None:
     """A new day, a new budget; the first that is named is the one we are in.
 
     After a clock that was set back nothing is given again: what was used counts on the day that it is now.
@@ -298,12 +300,12 @@ def _on_day(work: Transition, day: str) -> None:
         return
     work.update(day=day)
     if before is not None and day > before:
-        work.update(day_tokens=0, day_spender=None, exempt=frozenset())
+        work.update(day_tokens=0, day_spender=None, budget_waivers=frozenset())
         work.notify("info", "day_began", day=day)
         blocks.lift_budgets(work)
 
 
-def idle(state: State) -> bool:
+def is_idle(state: State) -> bool:
     """Whether nothing runs, retries, is being asked for or could start.
 
     A poll that failed is the caller's to judge, by `last_poll_failure`.
@@ -311,14 +313,14 @@ def idle(state: State) -> bool:
     return not state.retrying and _at_rest(state)
 
 
-def over(state: State) -> bool:
+def run_once_finished(state: State) -> bool:
     """The end of `run --once`: idle, but for retries of which nothing is to be hoped for now.
 
     Those are the ones whose last failure will not mend by itself, those that failed
     `max_attempts_without_progress` times in a row, whoever was to blame, and all of them while the workflow
     is invalid: an outage ends such a run too. An agent that is limited is waited for as often as that.
     """
-    waiting = state.retrying.values() if state.hold is None else ()
+    waiting = state.retrying.values() if state.config_error is None else ()
     return all(policy.given_up(retry, state.settings) for retry in waiting) and _at_rest(state)
 
 
@@ -326,8 +328,8 @@ def _at_rest(state: State) -> bool:
     asking = state.cycle is not Cycle.IDLE or state.poll_soon or state.refresh is not None
     return (
         not asking
-        and not state.wanted
-        and not state.picks
+        and not state.ids_to_refresh
+        and not state.pending_candidates
         and state.polls > 0
         and not state.running
         and not any(_may_start(issue, state) for issue in state.candidates.values())
@@ -336,7 +338,7 @@ def _at_rest(state: State) -> bool:
 
 def _may_start(issue: Issue, state: State) -> bool:
     """Now, or as soon as an agent answers again."""
-    verdict = policy.eligible(issue, state)
+    verdict = policy.eligibility(issue, state)
     if isinstance(verdict, Eligible):
         return True
     return verdict.code is ReasonCode.AGENT_LIMITED and policy.hopeful(state)

@@ -11,7 +11,7 @@ from symphony.domain import Failure, Issue, one_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentFacts:
+class AgentInfo:
     """What is known of one agent.
 
     Attributes:
@@ -28,7 +28,7 @@ class AgentFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class AssignmentRule:
     """One of `agent.rules`: label and state are lower-cased, and all that are not null must hold."""
 
     use: str
@@ -67,12 +67,12 @@ class SchedulerSettings:
     comment_on_delivery: bool = True
     agent: str = "codex"
     fallback: str | None = None
-    rules: tuple[Rule, ...] = ()
-    agents: Mapping[str, AgentFacts] = field(default_factory=dict)
+    rules: tuple[AssignmentRule, ...] = ()
+    agents: Mapping[str, AgentInfo] = field(default_factory=dict)
 
-    def facts(self, agent: str) -> AgentFacts:
+    def agent_info(self, agent: str) -> AgentInfo:
         """What is told of an agent; of one that is named no more, what its name alone says."""
-        return self.agents.get(agent) or AgentFacts(
+        return self.agents.get(agent) or AgentInfo(
             kind=agent, section=agent, stall_timeout_ms=self.stall_timeout_ms
         )
 
@@ -102,7 +102,7 @@ class RunReport:
     thread_id: str | None = None
     pid: int | None = None
     turn_count: int = 0
-    signs: int = 0
+    event_count: int = 0
     tool_calls: int = 0
     last_event: str | None = None
     last_message: str | None = None
@@ -175,7 +175,7 @@ class OutcomeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivered:
+class DeliveredBranch:
     """The branch that a run delivered; all counts compare `head` with the commit on which the branch began.
 
     `pushed` says whether the remote `origin` has `head`. `push_failure` says why it does not although
@@ -208,7 +208,7 @@ class Outcome:
     progress: bool | None = None
     commits: int = 0
     question: str | None = None
-    delivered: Delivered | None = None
+    delivered: DeliveredBranch | None = None
     commented: bool = False
     summary: str | None = None
     cost_usd: float | None = None
@@ -229,7 +229,7 @@ class ResultStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class IssueResult:
     """What the runs of an issue came to.
 
     Attributes:
@@ -248,7 +248,7 @@ class Result:
     issue: Issue
     status: ResultStatus = ResultStatus.OPEN
     ended_ms: int = 0
-    delivered: Delivered | None = None
+    delivered: DeliveredBranch | None = None
     commented: bool = False
     summary: str | None = None
     turns: int = 0
@@ -291,14 +291,14 @@ class RecoveredClaim:
     due_ms: int = 0
     since_ms: int = 0
     error: str | None = None
-    idle_attempts: int = 0
+    attempts_without_progress: int = 0
     failures: int = 0
-    hopeless: bool = False
+    non_retryable: bool = False
     workspace_path: str | None = None
     resume: Resume | None = None
     failure: Failure | None = None
     question: str | None = None
-    settled: bool = False
+    has_baseline: bool = False
     runs: int = 0
 
 
@@ -308,9 +308,9 @@ class TimerKind(StrEnum):
     POLL = "poll"
     RETRY = "retry"
     STALL = "stall"
-    SETTLE = "settle"
+    GRACE = "grace"
     DRAIN = "drain"
-    QUIET = "quiet"
+    TRACKER_PAUSE = "tracker_pause"
     LIMIT = "limit"
     PUSH = "push"
 
@@ -332,11 +332,11 @@ class Recovered:
 
     workspaces: tuple[WorkspaceRef, ...] = ()
     claims: tuple[RecoveredClaim, ...] = ()
-    results: tuple[Result, ...] = ()
+    results: tuple[IssueResult, ...] = ()
     spent: Mapping[str, Spent] = field(default_factory=dict)
     day: str | None = None
     day_tokens: int = 0
-    exempt: frozenset[str] = frozenset()
+    budget_waivers: frozenset[str] = frozenset()
     paused: bool = False
 
 
@@ -374,7 +374,7 @@ class Polled:
 
     request: int
     issues: tuple[Issue, ...]
-    skipped: tuple[Failure, ...] = ()
+    skipped_records: tuple[Failure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -448,7 +448,7 @@ class TimerFired:
     token: int
 
 
-class Verb(StrEnum):
+class OperatorAction(StrEnum):
     """What an operator may ask for (DESIGN 11a)."""
 
     STOP = "stop"
@@ -467,13 +467,13 @@ class OperatorAsked:
     One that does not fit the present state (`verbs.refusal`) changes nothing.
     """
 
-    verb: Verb
+    action: OperatorAction
     issue_id: str | None = None
     text: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remark:
+class IssueComment:
     """A comment of a person on an issue; author and text are words of others, which the runtime bounds."""
 
     id: str
@@ -491,12 +491,12 @@ class AnswersRead:
 
     issue_id: str
     question: str
-    answers: tuple[Remark, ...] = ()
-    others: tuple[Remark, ...] = ()
+    answers: tuple[IssueComment, ...] = ()
+    unauthorized: tuple[IssueComment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswersUnread:
+class AnswersReadFailed:
     """The comments of an issue that waits for an answer could not be read."""
 
     issue_id: str
@@ -537,7 +537,7 @@ Event = (
     | TimerFired
     | OperatorAsked
     | AnswersRead
-    | AnswersUnread
+    | AnswersReadFailed
     | DayBegan
     | DrainAsked
     | StopAsked
@@ -642,7 +642,7 @@ class CleanWorkspace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PostNote:
+class PostComment:
     """Put one comment of ours on the issue, edited in place when it changes (TR11).
 
     There is one per issue and kind, and one more for each `occasion`: a question gets a comment of its own,
@@ -663,7 +663,7 @@ class ReadAnswers:
     """
 
     question: str
-    note: PostNote
+    comment: PostComment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -722,7 +722,7 @@ Command = (
     | StopRun
     | SetTimer
     | CleanWorkspace
-    | PostNote
+    | PostComment
     | PushBranch
     | ReadAnswers
     | MoveIssue
@@ -734,11 +734,11 @@ Command = (
 # How a log line of the scheduler reads where people look back: one way for memory, journal and documents.
 
 
-SILENT: Final = frozenset({"dispatch_skipped", "block_settled"})
+NOT_IN_HISTORY: Final = frozenset({"dispatch_skipped", "block_settled"})
 """Events that say nothing about what happened to an issue."""
 
 
-def words(notice: Notify) -> str:
+def log_text(notice: Notify) -> str:
     """The reason, or else the other facts of a log line, on one line; attempts as people count them."""
     told = notice.fields
     attempt = f"attempt {told.get('attempt_number')} of {told.get('attempt_limit')}"

@@ -20,17 +20,19 @@ from dataclasses import dataclass, replace
 from symphony.domain import Category, Issue
 from symphony.scheduler import blocks, policy, polling, runs
 from symphony.scheduler.messages import (
+    OperatorAction,
     OperatorAsked,
     ResultStatus,
     ResumeReason,
     SchedulerSettings,
     StopReason,
-    Verb,
 )
 from symphony.scheduler.policy import ReasonCode
-from symphony.scheduler.state import Blocked, Drain, Entry, State, Transition
+from symphony.scheduler.state import Blocked, ClaimEntry, Drain, State, Step
 
-ISSUE_VERBS = frozenset({Verb.STOP, Verb.RETRY, Verb.UNBLOCK, Verb.ANSWER})
+ISSUE_VERBS = frozenset(
+    {OperatorAction.STOP, OperatorAction.RETRY, OperatorAction.UNBLOCK, OperatorAction.ANSWER}
+)
 """The verbs that are about one issue; the others are about the daemon."""
 
 _INTERRUPTIONS = frozenset({Category.BUDGET_ISSUE, Category.BUDGET_DAY, Category.STOPPED_BY_OPERATOR})
@@ -45,21 +47,23 @@ class Refusal:
     hint: str | None = None
 
 
-def answerable(blocked: Blocked) -> bool:
+def awaits_answer(blocked: Blocked) -> bool:
     """Whether the agent waits for words of a person."""
-    return blocks.answerable(blocked.failure, blocked.question)
+    return blocks.awaits_answer(blocked.failure, blocked.question)
 
 
-def already(state: State, verb: Verb) -> bool:
+def already_done(state: State, verb: OperatorAction) -> bool:
     """Whether the daemon is as the verb asks for, so that the verb changes nothing."""
-    if verb is Verb.PAUSE:
+    if verb is OperatorAction.PAUSE:
         return state.paused
-    if verb is Verb.RESUME:
+    if verb is OperatorAction.RESUME:
         return not state.paused
-    return verb is Verb.DRAIN and state.drain is not Drain.NO
+    return verb is OperatorAction.DRAIN and state.drain is not Drain.NO
 
 
-def refusal(state: State, verb: Verb, issue_id: str | None = None, text: str | None = None) -> Refusal | None:
+def refusal(
+    state: State, verb: OperatorAction, issue_id: str | None = None, text: str | None = None
+) -> Refusal | None:
     """Why the verb cannot be carried out now, or null when it can."""
     if verb in ISSUE_VERBS:
         return _out_of_hand(state, issue_id or "") or _REFUSALS[verb](state, issue_id or "", text)
@@ -75,11 +79,11 @@ def _out_of_hand(state: State, issue_id: str) -> Refusal | None:
     if result.status is ResultStatus.GONE:
         message, hint = f"the tracker does not find {issue.identifier} any more", None
     else:
-        message, hint = not_active(issue, state.settings)
+        message, hint = not_active_text(issue, state.settings)
     return Refusal(code="not_active", message=message, hint=hint)
 
 
-def not_active(issue: Issue, settings: SchedulerSettings) -> tuple[str, str]:
+def not_active_text(issue: Issue, settings: SchedulerSettings) -> tuple[str, str]:
     """What is to be said of an issue that nobody is to work on as it stands, and what to do about it."""
     unfit = policy.unfit(issue, settings)
     if unfit is None or unfit.code in {ReasonCode.INACTIVE, ReasonCode.TERMINAL}:
@@ -109,7 +113,7 @@ def _refuse_retry(state: State, issue_id: str, _text: str | None) -> Refusal | N
         return Refusal(
             code="not_waiting", message="the issue is neither blocked nor being retried", hint=hint
         )
-    if failure := policy.used(state, held.issue):
+    if failure := policy.budget_failure(state, held.issue):
         hint = f"`symphony unblock {held.issue.identifier}` counts its budget anew"
         return Refusal(code="budget_used", message=failure.message, hint=hint)
     return None
@@ -123,43 +127,43 @@ def _refuse_unblock(state: State, issue_id: str, _text: str | None) -> Refusal |
 
 def _refuse_answer(state: State, issue_id: str, text: str | None) -> Refusal | None:
     blocked = state.blocked.get(issue_id)
-    if blocked is None or not answerable(blocked):
+    if blocked is None or not awaits_answer(blocked):
         return Refusal(code="no_question", message="the issue waits for no answer")
     if not (text or "").strip():
         return Refusal(code="empty_answer", message="the answer is empty")
     return None
 
 
-_REFUSALS: Mapping[Verb, Callable[[State, str, str | None], Refusal | None]] = {
-    Verb.STOP: _refuse_stop,
-    Verb.RETRY: _refuse_retry,
-    Verb.UNBLOCK: _refuse_unblock,
-    Verb.ANSWER: _refuse_answer,
+_REFUSALS: Mapping[OperatorAction, Callable[[State, str, str | None], Refusal | None]] = {
+    OperatorAction.STOP: _refuse_stop,
+    OperatorAction.RETRY: _refuse_retry,
+    OperatorAction.UNBLOCK: _refuse_unblock,
+    OperatorAction.ANSWER: _refuse_answer,
 }
 
 
 # --- carried out -----------------------------------------------------------------------------------------
 
 
-def act(work: Transition, fact: OperatorAsked) -> None:
+def act(work: Step, fact: OperatorAsked) -> None:
     """Carry a verb out, or say why not and change nothing."""
     issue_id = fact.issue_id or ""
     claim = _claim(work.state, issue_id)
     issue = claim.issue if claim else None
-    if refused := refusal(work.state, fact.verb, issue_id, fact.text):
-        work.notify("warning", "operator_refused", issue, verb=fact.verb.value, reason=refused.message)
+    if refused := refusal(work.state, fact.action, issue_id, fact.text):
+        work.notify("warning", "operator_refused", issue, verb=fact.action.value, reason=refused.message)
         return
-    work.notify("info", "operator_asked", issue, verb=fact.verb.value)
-    if already(work.state, fact.verb):
+    work.notify("info", "operator_asked", issue, verb=fact.action.value)
+    if already_done(work.state, fact.action):
         return
-    _ACTS[fact.verb](work, issue_id, fact.text or "")
+    _ACTS[fact.action](work, issue_id, fact.text or "")
 
 
-def _claim(state: State, issue_id: str) -> Entry | None:
+def _claim(state: State, issue_id: str) -> ClaimEntry | None:
     return state.running.get(issue_id) or state.retrying.get(issue_id) or state.blocked.get(issue_id)
 
 
-def _stop(work: Transition, issue_id: str, _text: str) -> None:
+def _stop(work: Step, issue_id: str, _text: str) -> None:
     if run := work.state.running.get(issue_id):
         runs.stop(work, run, StopReason.OPERATOR)
     else:
@@ -168,7 +172,7 @@ def _stop(work: Transition, issue_id: str, _text: str) -> None:
         blocks.block(work, retry.issue, failure, held=retry)
 
 
-def _retry(work: Transition, issue_id: str, _text: str) -> None:
+def _retry(work: Step, issue_id: str, _text: str) -> None:
     if retry := work.state.retrying.get(issue_id):
         policy.lift(work, retry.issue)
         runs.make_due(work, retry)
@@ -178,7 +182,7 @@ def _retry(work: Transition, issue_id: str, _text: str) -> None:
         blocks.go_on(work, blocked, blocks.put_back(blocked), reason="an operator asked to retry it")
 
 
-def _unblock(work: Transition, issue_id: str, _text: str) -> None:
+def _unblock(work: Step, issue_id: str, _text: str) -> None:
     """As after a change of the issue: start anew, unless what ended the last run was no fault of its own."""
     blocked = work.state.blocked[issue_id]
     blocks.forgive(work, blocked)
@@ -188,31 +192,31 @@ def _unblock(work: Transition, issue_id: str, _text: str) -> None:
     blocks.go_on(work, blocked, resume, reason="an operator unblocked it")
 
 
-def _answer(work: Transition, issue_id: str, text: str) -> None:
+def _answer(work: Step, issue_id: str, text: str) -> None:
     blocked = work.state.blocked[issue_id]
     blocks.go_on(work, blocked, blocks.answered(blocked, text), reason="a person answered")
 
 
-def _pause(work: Transition, _issue_id: str, _text: str) -> None:
+def _pause(work: Step, _issue_id: str, _text: str) -> None:
     work.update(paused=True)
 
 
-def _resume(work: Transition, _issue_id: str, _text: str) -> None:
+def _resume(work: Step, _issue_id: str, _text: str) -> None:
     work.update(paused=False)
     runs.end_of_pause(work)
     polling.wake(work)
 
 
-def _drain(work: Transition, _issue_id: str, _text: str) -> None:
+def _drain(work: Step, _issue_id: str, _text: str) -> None:
     runs.drain(work, patient=True)
 
 
-_ACTS: Mapping[Verb, Callable[[Transition, str, str], None]] = {
-    Verb.STOP: _stop,
-    Verb.RETRY: _retry,
-    Verb.UNBLOCK: _unblock,
-    Verb.ANSWER: _answer,
-    Verb.PAUSE: _pause,
-    Verb.RESUME: _resume,
-    Verb.DRAIN: _drain,
+_ACTS: Mapping[OperatorAction, Callable[[Step, str, str], None]] = {
+    OperatorAction.STOP: _stop,
+    OperatorAction.RETRY: _retry,
+    OperatorAction.UNBLOCK: _unblock,
+    OperatorAction.ANSWER: _answer,
+    OperatorAction.PAUSE: _pause,
+    OperatorAction.RESUME: _resume,
+    OperatorAction.DRAIN: _drain,
 }

@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 from datetime import UTC
 from enum import StrEnum
 
-from symphony.domain import Blame, Category, Failure, Issue, added, is_routable, normalise_state
+from symphony.domain import Blame, Category, Failure, Issue, add_counts, is_routable, normalise_state
 from symphony.scheduler.messages import (
+    AssignmentRule,
     Outcome,
     Resume,
     ResumeReason,
-    Rule,
     RunReport,
     SchedulerSettings,
     Spent,
     Timer,
     TimerKind,
 )
-from symphony.scheduler.state import AgentChoice, Drain, Limited, Retry, Running, Spender, State, Transition
+from symphony.scheduler.state import AgentChoice, Drain, LimitedAgent, Retry, Running, Spender, State, Step
 
 # What an issue and a day may use up before a person is asked (`agent.budget`).
 #
@@ -34,7 +34,7 @@ MOST_REMEMBERED = 10_000
 _NOTHING = Spent()
 
 
-def count(work: Transition, run: Running, report: RunReport) -> None:
+def count(work: Step, run: Running, report: RunReport) -> None:
     """Book what a run used since its last report; beyond the bound, issues of long ago are forgotten.
 
     Whose report uses up the day is told, as any agent's word counts for all issues.
@@ -45,11 +45,13 @@ def count(work: Transition, run: Running, report: RunReport) -> None:
         return
     spent = dict(work.state.spent)
     before = spent.pop(run.issue.id, _NOTHING)
-    spent[run.issue.id] = Spent(tokens=added(before.tokens, tokens), turns=added(before.turns, turns))
+    spent[run.issue.id] = Spent(
+        tokens=add_counts(before.tokens, tokens), turns=add_counts(before.turns, turns)
+    )
     if len(spent) > MOST_REMEMBERED:
         del spent[next(iter(spent))]
     day_before, limit = work.state.day_tokens, work.state.settings.max_tokens_per_day
-    day_after = added(day_before, tokens)
+    day_after = add_counts(day_before, tokens)
     work.update(spent=spent, day_tokens=day_after)
     if limit is not None and day_before < limit <= day_after:
         spender = Spender(issue=run.issue.identifier, agent=run.agent.name, tokens=report.total_tokens)
@@ -66,7 +68,7 @@ def count(work: Transition, run: Running, report: RunReport) -> None:
         )
 
 
-def forget(work: Transition, issue_id: str) -> None:
+def forget(work: Step, issue_id: str) -> None:
     """Count an issue anew."""
     if issue_id in work.state.spent:
         work.update(spent={key: spent for key, spent in work.state.spent.items() if key != issue_id})
@@ -115,7 +117,7 @@ def issue_used(state: State, issue: Issue) -> Failure | None:
 def day_used(state: State, issue: Issue) -> Failure | None:
     """Why the budget of the day is used up for an issue, or null."""
     limit = state.settings.max_tokens_per_day
-    if limit is None or state.day_tokens < limit or issue.id in state.exempt:
+    if limit is None or state.day_tokens < limit or issue.id in state.budget_waivers:
         return None
     hint = f"wait for the next day (UTC), raise the budget, or run `symphony unblock {issue.identifier}`"
     what, spender = "the token budget of today", state.day_spender
@@ -126,7 +128,7 @@ def day_used(state: State, issue: Issue) -> Failure | None:
     return replace(failure, message=f"{failure.message}; {by}")
 
 
-def used(state: State, issue: Issue) -> Failure | None:
+def budget_failure(state: State, issue: Issue) -> Failure | None:
     """Why an issue may use up no more, or null."""
     return issue_used(state, issue) or day_used(state, issue)
 
@@ -146,16 +148,16 @@ _WORDS = {Category.AGENT_RATE_LIMITED: "rate limited", Category.AGENT_USAGE_LIMI
 
 def is_limited(state: State, agent: str) -> bool:
     """Whether sessions of the agent would fail now, as far as anybody knows."""
-    limited = state.limited.get(agent)
+    limited = state.limited_agents.get(agent)
     return limited is not None and limited.until_ms is not None
 
 
 def limit_words(state: State, agent: str) -> str:
     """What is the matter with a limited agent: `claude is out of credit`."""
-    return f"{agent} is {_WORDS.get(state.limited[agent].failure.category, 'limited')}"
+    return f"{agent} is {_WORDS.get(state.limited_agents[agent].failure.category, 'limited')}"
 
 
-def _fits(rule: Rule, issue: Issue) -> bool:
+def _fits(rule: AssignmentRule, issue: Issue) -> bool:
     labels = {label.strip().lower() for label in issue.labels}
     return rule.label in {None, *labels} and rule.state in {None, normalise_state(issue.state)}
 
@@ -171,7 +173,7 @@ def _asked(settings: SchedulerSettings, issue: Issue) -> tuple[str, str | None, 
     return settings.agent, settings.fallback, "the default (agent.kind)"
 
 
-def choose(state: State, issue: Issue, thread_agent: str | None = None) -> AgentChoice:
+def choose_agent(state: State, issue: Issue, thread_agent: str | None = None) -> AgentChoice:
     """The agent that a run of the issue would get now; `thread_agent` has a conversation to go on with.
 
     One that is limited is chosen only where nobody can take its place: then the issue waits for it.
@@ -185,16 +187,16 @@ def choose(state: State, issue: Issue, thread_agent: str | None = None) -> Agent
         elif thread_agent == fallback and not is_limited(state, fallback):
             reason = f"it goes on with its conversation; {name} would be the agent by {why}"
             chosen = AgentChoice(name=fallback, reason=reason, instead_of=name)
-    facts = state.settings.facts(chosen.name)
+    facts = state.settings.agent_info(chosen.name)
     return replace(chosen, kind=facts.kind, model=facts.model)
 
 
-def waits_until(state: State, issue: Issue, thread_agent: str | None = None) -> int | None:
+def agent_limited_until(state: State, issue: Issue, thread_agent: str | None = None) -> int | None:
     """Until when nobody may take the issue, as whoever might is limited; null where somebody may."""
-    if not is_limited(state, choose(state, issue, thread_agent).name):
+    if not is_limited(state, choose_agent(state, issue, thread_agent).name):
         return None
     name, fallback, _ = _asked(state.settings, issue)
-    held = (limited for agent, limited in state.limited.items() if agent in {name, fallback})
+    held = (limited for agent, limited in state.limited_agents.items() if agent in {name, fallback})
     return min(limited.until_ms for limited in held if limited.until_ms is not None)
 
 
@@ -203,12 +205,12 @@ def thread_agent(resume: Resume | None) -> str | None:
     return resume.thread.agent if resume is not None and resume.thread is not None else None
 
 
-def plan(state: State, issue: Issue, resume: Resume | None) -> tuple[AgentChoice, Resume | None]:
+def plan_run(state: State, issue: Issue, resume: Resume | None) -> tuple[AgentChoice, Resume | None]:
     """Who runs an issue now, and with what: the conversation of another agent is left behind.
 
     An answer of a person is not: it travels in the first prompt then.
     """
-    chosen = choose(state, issue, thread_agent(resume))
+    chosen = choose_agent(state, issue, thread_agent(resume))
     if resume is not None and thread_agent(resume) not in {None, chosen.name}:
         resume = replace(resume, thread=None)
     return chosen, resume
@@ -283,7 +285,7 @@ def tracker_status(issue: Issue | None, settings: SchedulerSettings) -> TrackerS
     return TrackerStatus.ACTIVE if in_active_state(issue, settings) else TrackerStatus.INACTIVE
 
 
-def sort_key(issue: Issue) -> tuple[int, bool, float, str, str]:
+def dispatch_order(issue: Issue) -> tuple[int, bool, float, str, str]:
     """Dispatch order: priority 1..4 then the rest, oldest first, identifier last (SC6, DM9).
 
     A date without zone counts as UTC, so that the order does not depend on the machine. The id settles what
@@ -303,7 +305,7 @@ def backoff_ms(attempt: int, cap_ms: int) -> int:
     return int(min(_FIRST_BACKOFF_MS * 2**exponent, cap_ms))
 
 
-def same_request(before: Issue, after: Issue) -> bool:
+def same_content(before: Issue, after: Issue) -> bool:
     """Whether nothing changed that would unblock an issue: state, labels, title, description (RT5)."""
     return (
         normalise_state(before.state) == normalise_state(after.state)
@@ -324,7 +326,7 @@ _OUTAGES = frozenset(
 )
 
 
-def counts_as_idle(failure: Failure | None) -> bool:
+def counts_as_no_progress(failure: Failure | None) -> bool:
     """Whether an attempt without progress speaks against the issue.
 
     An outage of the tracker, the host, the repository, the login or the model's quota does not: otherwise one
@@ -338,7 +340,7 @@ def counts_as_idle(failure: Failure | None) -> bool:
     return failure.blame not in {Blame.TRACKER, Blame.HOST} and failure.category not in _OUTAGES
 
 
-def attempt(entry: Running | Retry, settings: SchedulerSettings) -> tuple[int, int]:
+def attempt_numbers(entry: Running | Retry, settings: SchedulerSettings) -> tuple[int, int]:
     """Which attempt runs or comes next, as people count them, and which one is the last.
 
     The first is 1. After the last a person is asked, unless an attempt makes progress before; that, and one
@@ -346,25 +348,25 @@ def attempt(entry: Running | Retry, settings: SchedulerSettings) -> tuple[int, i
     it is None for the first run, 1 again after every clean end, and a retry that finds no slot raises it.
     """
     number = entry.runs if isinstance(entry, Running) else entry.runs + 1
-    left = settings.max_attempts_without_progress - entry.idle_attempts
+    left = settings.max_attempts_without_progress - entry.attempts_without_progress
     return number, number - 1 + max(left, 1)
 
 
 def attempt_words(entry: Running | Retry, settings: SchedulerSettings) -> str:
     """The same for people: `3 of 5`."""
-    number, last = attempt(entry, settings)
+    number, last = attempt_numbers(entry, settings)
     return f"{number} of {last}"
 
 
 def attempt_facts(entry: Running | Retry, settings: SchedulerSettings) -> dict[str, int | None]:
     """The same as fields of a log line or a document, with the number of the specification."""
-    number, last = attempt(entry, settings)
+    number, last = attempt_numbers(entry, settings)
     return {"attempt": entry.attempt, "attempt_number": number, "attempt_limit": last}
 
 
 def given_up(retry: Retry, settings: SchedulerSettings) -> bool:
     """Whether `run --once` no longer waits for this retry: hopeless, or failed too often in a row."""
-    return retry.hopeless or retry.failures >= settings.max_attempts_without_progress
+    return retry.non_retryable or retry.failures >= settings.max_attempts_without_progress
 
 
 def slot_shortage(issue: Issue, state: State, *, picked: Counter[str] | None = None) -> Ineligible | None:
@@ -386,7 +388,7 @@ def slot_shortage(issue: Issue, state: State, *, picked: Counter[str] | None = N
     return None
 
 
-def retry_words(retry: Retry, settings: SchedulerSettings) -> str:
+def retry_text(retry: Retry, settings: SchedulerSettings) -> str:
     """What a waiting claim waits for."""
     if retry.error is None and retry.resume is not None:
         answered = retry.resume.reason is ResumeReason.ANSWERED
@@ -400,7 +402,7 @@ def _claimed(issue: Issue, state: State) -> Ineligible | None:
     if issue.id in state.running:
         return Ineligible(ReasonCode.RUNNING, "an agent is running")
     if retry := state.retrying.get(issue.id):
-        return Ineligible(ReasonCode.RETRYING, retry_words(retry, state.settings))
+        return Ineligible(ReasonCode.RETRYING, retry_text(retry, state.settings))
     if blocked := state.blocked.get(issue.id):
         return Ineligible(ReasonCode.BLOCKED, f"waiting for a person: {blocked.failure.message}")
     return None
@@ -454,8 +456,8 @@ def _twin(issue: Issue, state: State) -> Ineligible | None:
 def _closed(state: State) -> Ineligible | None:
     if state.drain is not Drain.NO:
         return Ineligible(ReasonCode.DRAINING, "the daemon is shutting down")
-    if state.hold is not None:
-        return Ineligible(ReasonCode.WORKFLOW_INVALID, f"the workflow is invalid: {state.hold.line}")
+    if state.config_error is not None:
+        return Ineligible(ReasonCode.WORKFLOW_INVALID, f"the workflow is invalid: {state.config_error.line}")
     if state.paused:
         return Ineligible(ReasonCode.PAUSED, "an operator paused the daemon")
     return None
@@ -467,17 +469,17 @@ def _out_of_budget(issue: Issue, state: State) -> Ineligible | None:
 
 
 def _without_agent(issue: Issue, state: State) -> Ineligible | None:
-    if not state.limited:
+    if not state.limited_agents:
         return None
     retry = state.retrying.get(issue.id)
     of_thread = thread_agent(retry.resume) if retry else None
-    if waits_until(state, issue, of_thread) is None:
+    if agent_limited_until(state, issue, of_thread) is None:
         return None
-    words = limit_words(state, choose(state, issue, of_thread).name)
+    words = limit_words(state, choose_agent(state, issue, of_thread).name)
     return Ineligible(ReasonCode.AGENT_LIMITED, f"the agent {words}, and no other may take its place now")
 
 
-def eligible(
+def eligibility(
     issue: Issue, state: State, *, picked: Counter[str] | None = None, own_claim: bool = False
 ) -> Eligible | Ineligible:
     """Whether the issue may start now, or the first reason why not (SC5).
@@ -505,11 +507,11 @@ def eligible(
 # turn shows that it answers again. None of this survives the daemon: a new one looks for itself.
 
 
-LONGEST_LIMIT_MS = 3_600_000
+MAX_AGENT_LIMIT_MS = 3_600_000
 _FIRST_WAIT_MS = {Category.AGENT_RATE_LIMITED: 60_000, Category.AGENT_USAGE_LIMIT: 900_000}
 
 
-def learn(work: Transition, run: Running, outcome: Outcome) -> None:
+def learn(work: Step, run: Running, outcome: Outcome) -> None:
     """Take from the end of a run whether its agent is limited."""
     failure = outcome.failure
     if failure is not None and failure.category in LIMITS:
@@ -518,17 +520,20 @@ def learn(work: Transition, run: Running, outcome: Outcome) -> None:
         _forget(work, run.agent.name)
 
 
-def _limit(work: Transition, run: Running, failure: Failure) -> None:
+def _limit(work: Step, run: Running, failure: Failure) -> None:
     """Runs that began before the limit was known end for the same reason, which is no other time."""
     name = run.agent.name
-    known = work.state.limited.get(name)
+    known = work.state.limited_agents.get(name)
     again = known is not None and known.until_ms is None
     times = 1 if known is None else known.times + int(again)
-    until_ms = work.now_ms + limit_wait_ms(failure, times)
+    until_ms = work.now_ms + agent_limit_wait_ms(failure, times)
     if known is not None and known.until_ms is not None:
         until_ms = max(until_ms, known.until_ms)
     work.update(
-        limited={**work.state.limited, name: Limited(until_ms=until_ms, failure=failure, times=times)}
+        limited_agents={
+            **work.state.limited_agents,
+            name: LimitedAgent(until_ms=until_ms, failure=failure, times=times),
+        }
     )
     work.set_timer(Timer(TimerKind.LIMIT, name), until_ms)
     if known is None or again:
@@ -536,33 +541,35 @@ def _limit(work: Transition, run: Running, failure: Failure) -> None:
         work.notify("warning", "agent_limited", agent=name, reason=failure.line, delay_ms=delay_ms)
 
 
-def limit_wait_ms(failure: Failure, times: int) -> int:
+def agent_limit_wait_ms(failure: Failure, times: int) -> int:
     """How long nobody is given to an agent that ended a run like this for the `times`-th time in a row."""
     doubled = 2 ** min(times - 1, _MAX_EXPONENT)
     own_ms = int(_FIRST_WAIT_MS[failure.category] * doubled)
     asked_ms = own_ms if failure.retry_after_ms is None else failure.retry_after_ms
-    return min(max(asked_ms, 0), LONGEST_LIMIT_MS)
+    return min(max(asked_ms, 0), MAX_AGENT_LIMIT_MS)
 
 
-def on_over(work: Transition, name: str) -> None:
+def on_over(work: Step, name: str) -> None:
     """The time is over: issues are given to the agent again."""
-    over = replace(work.state.limited[name], until_ms=None)
-    work.update(limited={**work.state.limited, name: over})
+    over = replace(work.state.limited_agents[name], until_ms=None)
+    work.update(limited_agents={**work.state.limited_agents, name: over})
     work.notify("info", "agent_recovered", agent=name, reason="it is tried again")
 
 
-def lift(work: Transition, issue: Issue) -> None:
+def lift(work: Step, issue: Issue) -> None:
     """A person wants the issue tried: whoever it would be given to is asked, limited or not."""
-    chosen = choose(work.state, issue)
+    chosen = choose_agent(work.state, issue)
     for name in {chosen.name, chosen.instead_of or chosen.name}:
         if is_limited(work.state, name):
             work.clear_timer(Timer(TimerKind.LIMIT, name))
             on_over(work, name)
 
 
-def _forget(work: Transition, name: str) -> None:
-    if name in work.state.limited:
-        work.update(limited={key: held for key, held in work.state.limited.items() if key != name})
+def _forget(work: Step, name: str) -> None:
+    if name in work.state.limited_agents:
+        work.update(
+            limited_agents={key: held for key, held in work.state.limited_agents.items() if key != name}
+        )
 
 
 def hopeful(state: State) -> bool:
@@ -570,5 +577,5 @@ def hopeful(state: State) -> bool:
     most = state.settings.max_attempts_without_progress
     return any(
         held.until_ms is not None and held.failure.retryable and held.times < most
-        for held in state.limited.values()
+        for held in state.limited_agents.values()
     )

@@ -13,21 +13,21 @@ it: the end of that run pushes. What is remembered is bounded: the oldest result
 import shlex
 from dataclasses import replace
 
-from symphony.domain import Category, Failure, Issue, added, fence, one_line
+from symphony.domain import Category, Failure, Issue, add_counts, fence, one_line
 from symphony.scheduler import policy
 from symphony.scheduler.messages import (
-    Delivered,
+    DeliveredBranch,
+    IssueResult,
     Outcome,
-    PostNote,
+    PostComment,
     PushBranch,
     Pushed,
-    Result,
     ResultStatus,
     Timer,
     TimerKind,
 )
 from symphony.scheduler.policy import TrackerStatus
-from symphony.scheduler.state import Claim, Drain, Running, State, Transition, claim_of
+from symphony.scheduler.state import Claim, Drain, Running, State, Step, claim_of
 
 MOST_REMEMBERED = 1_000
 _MOST_AT_A_WAKE = 50
@@ -43,17 +43,17 @@ _STATUS = {
 }
 
 
-def of_status(state: State, *statuses: ResultStatus) -> tuple[Result, ...]:
+def results_with_status(state: State, *statuses: ResultStatus) -> tuple[IssueResult, ...]:
     """The results of these kinds, the oldest first."""
     found = (result for result in state.results.values() if result.status in statuses)
     return tuple(sorted(found, key=lambda result: (result.ended_ms, result.issue.identifier)))
 
 
-def not_pushed(state: State) -> tuple[Result, ...]:
+def unpushed_results(state: State) -> tuple[IssueResult, ...]:
     """The results whose branch `origin` does not have although it should, the oldest first."""
     return tuple(
         result
-        for result in of_status(state, *ResultStatus)
+        for result in results_with_status(state, *ResultStatus)
         if result.delivered is not None and result.delivered.push_failure is not None
     )
 
@@ -88,18 +88,18 @@ def changed(state: State) -> frozenset[str]:
 # --- what comes in ---------------------------------------------------------------------------------------
 
 
-def record(work: Transition, run: Running, outcome: Outcome) -> None:
+def record(work: Step, run: Running, outcome: Outcome) -> None:
     """Add a run that has just ended."""
     issue, report = replace(run.issue, description=None), run.report
-    before = work.state.results.get(issue.id) or Result(issue=issue)
+    before = work.state.results.get(issue.id) or IssueResult(issue=issue)
     result = replace(
         before,
         issue=issue,
         status=ResultStatus.OPEN,
         ended_ms=work.now_ms,
         summary=outcome.summary or before.summary,
-        turns=added(before.turns, report.turn_count),
-        total_tokens=added(before.total_tokens, report.total_tokens),
+        turns=add_counts(before.turns, report.turn_count),
+        total_tokens=add_counts(before.total_tokens, report.total_tokens),
         cost_usd=_sum(before.cost_usd, outcome.cost_usd),
     )
     if outcome.delivered is not None:
@@ -119,7 +119,7 @@ def record(work: Transition, run: Running, outcome: Outcome) -> None:
         _tell_undelivered(work, issue, outcome.failure)
 
 
-def settle(work: Transition, issue_id: str, issue: Issue | None) -> None:
+def settle(work: Step, issue_id: str, issue: Issue | None) -> None:
     """Judge the result of an issue that was just seen as it is, or that the tracker does not find."""
     before = work.state.results.get(issue_id)
     if before is None or claim_of(work.state, issue_id) is not Claim.UNCLAIMED:
@@ -143,7 +143,7 @@ def settle(work: Transition, issue_id: str, issue: Issue | None) -> None:
         _tell_ready(work, after)
 
 
-def recover(work: Transition, results: tuple[Result, ...]) -> None:
+def recover(work: Step, results: tuple[IssueResult, ...]) -> None:
     """Take over what a predecessor knew; what is ready is told once more, as the word may not be out."""
     for told in results[-MOST_REMEMBERED:]:
         issue_id = told.issue.id
@@ -158,7 +158,7 @@ def recover(work: Transition, results: tuple[Result, ...]) -> None:
         _await_push(work, result, delay_ms=0)
 
 
-def _tell_ready(work: Transition, result: Result) -> None:
+def _tell_ready(work: Step, result: IssueResult) -> None:
     delivered = result.delivered
     assert delivered is not None  # noqa: S101 - a result without is worthless by now
     state, branch, commits = result.issue.state, delivered.branch, delivered.commits
@@ -169,7 +169,7 @@ def _tell_ready(work: Transition, result: Result) -> None:
     _comment(work, result)
 
 
-def _is_worthless(result: Result) -> bool:
+def _is_worthless(result: IssueResult) -> bool:
     """Whether there is nothing to review in it, and nothing left to do for it."""
     if result.status is ResultStatus.OPEN:
         return False
@@ -178,7 +178,7 @@ def _is_worthless(result: Result) -> bool:
     return result.status is ResultStatus.GONE and result.delivered.push_failure is None
 
 
-def _keep(work: Transition, result: Result) -> None:
+def _keep(work: Step, result: IssueResult) -> None:
     results = {**work.state.results, result.issue.id: result}
     work.update(results=results)
     if len(results) > MOST_REMEMBERED:
@@ -188,7 +188,7 @@ def _keep(work: Transition, result: Result) -> None:
         _drop(work, oldest.issue.id)
 
 
-def _drop(work: Transition, issue_id: str) -> None:
+def _drop(work: Step, issue_id: str) -> None:
     work.clear_timer(Timer(TimerKind.PUSH, issue_id))
     work.update(results={key: result for key, result in work.state.results.items() if key != issue_id})
 
@@ -200,7 +200,7 @@ def _sum(one: float | None, other: float | None) -> float | None:
 # --- pushes ----------------------------------------------------------------------------------------------
 
 
-def on_push_due(work: Transition, issue_id: str) -> None:
+def on_push_due(work: Step, issue_id: str) -> None:
     """Try a push again that failed. A run that is under way pushes at its own end."""
     result = work.state.results.get(issue_id)
     if result is None or result.delivered is None or issue_id in work.state.running:
@@ -211,7 +211,7 @@ def on_push_due(work: Transition, issue_id: str) -> None:
         work.emit(PushBranch(issue_id=issue_id, branch=delivered.branch, head=delivered.head))
 
 
-def on_pushed(work: Transition, fact: Pushed) -> None:
+def on_pushed(work: Step, fact: Pushed) -> None:
     """Take over how a push went; one of another commit than the newest means nothing."""
     result = work.state.results.get(fact.issue_id)
     if result is None or result.delivered is None or result.delivered.head != fact.head or not result.pushing:
@@ -229,7 +229,7 @@ def on_pushed(work: Transition, fact: Pushed) -> None:
         _comment(work, result)
 
 
-def _await_push(work: Transition, result: Result, *, delay_ms: int | None = None) -> None:
+def _await_push(work: Step, result: IssueResult, *, delay_ms: int | None = None) -> None:
     """Set when the push is tried again that failed.
 
     One that will not mend by itself waits for the next delivery or start. On the way out nobody waits, as the
@@ -247,7 +247,7 @@ def _await_push(work: Transition, result: Result, *, delay_ms: int | None = None
     work.set_timer(timer, work.now_ms + delay_ms)
 
 
-def _tell_push(work: Transition, result: Result) -> None:
+def _tell_push(work: Step, result: IssueResult) -> None:
     delivered = result.delivered
     if delivered is not None and delivered.push_failure is not None:
         failure = delivered.push_failure
@@ -266,22 +266,22 @@ def _tell_push(work: Transition, result: Result) -> None:
 # --- words on the issue ----------------------------------------------------------------------------------
 
 
-def _comment(work: Transition, result: Result) -> None:
+def _comment(work: Step, result: IssueResult) -> None:
     """Say on the issue where its work is, unless its agent did; the same words again change nothing."""
     if work.state.settings.comment_on_delivery and not result.commented and result.delivered is not None:
         body = _note(result.issue, result.delivered)
-        work.emit(PostNote(issue=result.issue, kind="delivery", body=body))
+        work.emit(PostComment(issue=result.issue, kind="delivery", body=body))
 
 
-def _tell_undelivered(work: Transition, issue: Issue, failure: Failure) -> None:
+def _tell_undelivered(work: Step, issue: Issue, failure: Failure) -> None:
     """Say on the issue that its work is nowhere else; a later delivery takes the place of these words."""
     if work.state.settings.comment_on_delivery:
         reason = fence(one_line(failure.message))
         body = f"A run on this issue has ended, and nobody can have its work yet:\n\n{reason}"
-        work.emit(PostNote(issue=issue, kind="delivery", body=body))
+        work.emit(PostComment(issue=issue, kind="delivery", body=body))
 
 
-def _note(issue: Issue, delivered: Delivered) -> str:
+def _note(issue: Issue, delivered: DeliveredBranch) -> str:
     commits, files = _plural(delivered.commits, "commit"), _plural(delivered.files_changed, "file")
     lines = f"+{delivered.insertions} -{delivered.deletions}"
     parts = [f"The work on this issue is on the branch `{delivered.branch}`: {commits}, {files} ({lines})."]

@@ -5,7 +5,7 @@ A run ends in exactly one `RunEnded`; until then it keeps slot and claim, whatev
 
 from dataclasses import replace
 
-from symphony.domain import Blame, Category, Failure, Issue, added, within
+from symphony.domain import Blame, Category, Failure, Issue, add_counts, clamp_count
 from symphony.scheduler import blocks, policy, results
 from symphony.scheduler.messages import (
     ContinueRun,
@@ -25,7 +25,7 @@ from symphony.scheduler.messages import (
     TurnEnded,
 )
 from symphony.scheduler.policy import Eligible, ReasonCode, TrackerStatus
-from symphony.scheduler.state import Drain, Retry, Running, Totals, Transition, Trigger
+from symphony.scheduler.state import Drain, Retry, Running, Step, Totals, Trigger
 
 SETTLE_MS = 30_000
 OVERSLEPT_MS = 10_000
@@ -38,17 +38,17 @@ _STOP_FOR = {
 }
 
 
-def start(work: Transition, issue: Issue, *, retry: Retry | None = None) -> None:
+def start(work: Step, issue: Issue, *, retry: Retry | None = None) -> None:
     """Start a run attempt; the caller has judged the issue eligible on a fresh snapshot (SC9, SC10)."""
     attempt = retry.attempt if retry else None
-    agent, resume = policy.plan(work.state, issue, retry.resume if retry else None)
+    agent, resume = policy.plan_run(work.state, issue, retry.resume if retry else None)
     run = Running(
         run_id=f"{work.state.epoch}-{work.number()}",
         issue=issue,
         attempt=attempt,
         started_ms=work.now_ms,
         max_turns=work.state.settings.max_turns,
-        idle_attempts=retry.idle_attempts if retry else 0,
+        attempts_without_progress=retry.attempts_without_progress if retry else 0,
         failures=retry.failures if retry else 0,
         runs=(retry.runs if retry else 0) + 1,
         report=RunReport(stage=RunStage.PREPARING_WORKSPACE, workspace_path=_known_path(work, issue.id)),
@@ -73,15 +73,15 @@ def start(work: Transition, issue: Issue, *, retry: Retry | None = None) -> None
     )
 
 
-def _known_path(work: Transition, issue_id: str) -> str | None:
+def _known_path(work: Step, issue_id: str) -> str | None:
     """The workspace of an earlier attempt: a run that ends before it has one must not forget it (RT7)."""
     if retry := work.state.retrying.get(issue_id):
         return retry.workspace_path
-    parked = work.state.parked.get(issue_id)
+    parked = work.state.idle_workspaces.get(issue_id)
     return parked.path if parked else None
 
 
-def stop(work: Transition, run: Running, reason: StopReason) -> None:
+def stop(work: Step, run: Running, reason: StopReason) -> None:
     """Ask a run to stop in mid-turn; its end decides what follows (SC13)."""
     if run.stopping is not None:
         return
@@ -90,39 +90,39 @@ def stop(work: Transition, run: Running, reason: StopReason) -> None:
         work.notify("info", "run_stopping", run.issue, run_id=run.run_id, reason=reason.value)
 
 
-def finish(work: Transition, run: Running, reason: FinishReason, failure: Failure | None = None) -> None:
+def finish(work: Step, run: Running, reason: FinishReason, failure: Failure | None = None) -> None:
     """Give a run that waits between turns no further turn (AG8); one that is being stopped hears nothing."""
     if run.stopping is not None:
         return
-    work.set_running(replace(run, awaiting=False, finishing=reason))
+    work.set_running(replace(run, awaiting_refresh=False, finishing=reason))
     work.emit(FinishRun(run_id=run.run_id, reason=reason, failure=failure))
 
 
 # --- while it runs ---------------------------------------------------------------------------------------
 
 
-def on_agent_report(work: Transition, run: Running, report: RunReport) -> None:
+def on_agent_report(work: Step, run: Running, report: RunReport) -> None:
     """Take over what the pump folded; the silence clock starts when the agent does (SC11).
 
     An issue that used up its tokens is stopped in mid-turn, as the rest of a turn may cost any number.
     """
     report = _within_bounds(report)
     policy.count(work, run, report)
-    alive = report.signs != run.report.signs or report.stage is not run.report.stage
+    alive = report.event_count != run.report.event_count or report.stage is not run.report.stage
     entered = report.stage in _AGENT_STAGES and report.stage is not run.report.stage
     path = report.workspace_path or run.report.workspace_path
     run = replace(
         run,
         report=replace(report, workspace_path=path),
-        agent_ms=work.now_ms if entered and run.agent_ms is None else run.agent_ms,
-        last_sign_ms=work.now_ms if alive else run.last_sign_ms,
+        agent_started_ms=work.now_ms if entered and run.agent_started_ms is None else run.agent_started_ms,
+        last_activity_ms=work.now_ms if alive else run.last_activity_ms,
     )
     work.set_running(run)
     if report.rate_limits is not None:
         work.update(rate_limits=report.rate_limits)
     if entered:
         arm_silence(work, run, since_ms=work.now_ms)
-    in_turn = not run.awaiting and not run.finishing and report.stage is not RunStage.FINISHING
+    in_turn = not run.awaiting_refresh and not run.finishing and report.stage is not RunStage.FINISHING
     if in_turn and policy.tokens_used(work.state, run.issue):
         stop(work, run, StopReason.BUDGET)
 
@@ -130,73 +130,75 @@ def on_agent_report(work: Transition, run: Running, report: RunReport) -> None:
 def _within_bounds(report: RunReport) -> RunReport:
     """The report with counts that can be added up and written down, whatever a recording holds."""
     counts = (report.input_tokens, report.output_tokens, report.total_tokens, report.turn_count)
-    if all(count == within(count) for count in counts):
+    if all(count == clamp_count(count) for count in counts):
         return report
     return replace(
         report,
-        input_tokens=within(report.input_tokens),
-        output_tokens=within(report.output_tokens),
-        total_tokens=within(report.total_tokens),
-        turn_count=within(report.turn_count),
+        input_tokens=clamp_count(report.input_tokens),
+        output_tokens=clamp_count(report.output_tokens),
+        total_tokens=clamp_count(report.total_tokens),
+        turn_count=clamp_count(report.turn_count),
     )
 
 
-def arm_silence(work: Transition, run: Running, *, since_ms: int) -> None:
+def arm_silence(work: Step, run: Running, *, since_ms: int) -> None:
     """Set the stall timer of a run so that it fires at the first moment that exceeds its agent's limit."""
-    limit = work.state.settings.facts(run.agent.name).stall_timeout_ms
+    limit = work.state.settings.agent_info(run.agent.name).stall_timeout_ms
     if limit > 0:
         work.set_timer(Timer(TimerKind.STALL, run.run_id), since_ms + limit + 1)
 
 
-def judge_silence(work: Transition, run: Running) -> None:
+def judge_silence(work: Step, run: Running) -> None:
     """Stop a run whose agent has been silent for longer than the limit (strictly), else look again."""
-    limit = work.state.settings.facts(run.agent.name).stall_timeout_ms
+    limit = work.state.settings.agent_info(run.agent.name).stall_timeout_ms
     if limit <= 0 or run.stopping or run.finishing or run.report.stage is RunStage.FINISHING:
         return
-    if run.agent_ms is None:
+    if run.agent_started_ms is None:
         return
-    heard = work.now_ms if run.awaiting else (run.last_sign_ms or run.agent_ms)
+    heard = work.now_ms if run.awaiting_refresh else (run.last_activity_ms or run.agent_started_ms)
     if work.now_ms - heard > limit:
         stop(work, run, StopReason.STALLED)
     else:
         arm_silence(work, run, since_ms=heard)
 
 
-def forgive_sleep(work: Transition, late_ms: int) -> None:
+def forgive_sleep(work: Step, late_ms: int) -> None:
     """After a timer that came far too late, count every silence anew (SC11).
 
     The machine was suspended or the daemon stopped: agents had no chance to speak, or to be heard.
     """
     if late_ms <= OVERSLEPT_MS:
         return
-    asleep = [run for run in work.state.running.values() if run.agent_ms is not None]
-    if asleep and any(run.last_sign_ms != work.now_ms for run in asleep):
+    asleep = [run for run in work.state.running.values() if run.agent_started_ms is not None]
+    if asleep and any(run.last_activity_ms != work.now_ms for run in asleep):
         work.notify("warning", "overslept", late_ms=late_ms)
     for run in asleep:
-        work.set_running(replace(run, last_sign_ms=work.now_ms))
+        work.set_running(replace(run, last_activity_ms=work.now_ms))
         arm_silence(work, run, since_ms=work.now_ms)
-        if run.settling:
-            work.set_timer(Timer(TimerKind.SETTLE, run.run_id), work.now_ms + SETTLE_MS)
+        if run.in_grace_period:
+            work.set_timer(Timer(TimerKind.GRACE, run.run_id), work.now_ms + SETTLE_MS)
 
 
-def on_turn_ended(work: Transition, run: Running, ended: TurnEnded) -> None:
+def on_turn_ended(work: Step, run: Running, ended: TurnEnded) -> None:
     """A turn completed: ask the tracker before deciding on the next one (SM5, AG8).
 
     Turns in a row that left no trace are counted; one of which that is unknown changes nothing.
     An end of another turn than the one that runs is late or repeated, and means nothing.
     """
-    if run.stopping or run.finishing or run.awaiting or ended.turn != run.turn:
+    if run.stopping or run.finishing or run.awaiting_refresh or ended.turn != run.turn:
         return
-    idle_turns = 0 if ended.trace else run.idle_turns + int(ended.trace is False)
-    waiting = replace(run, awaiting=True, last_sign_ms=work.now_ms, idle_turns=idle_turns)
+    idle_turns = 0 if ended.trace else run.turns_without_progress + int(ended.trace is False)
+    waiting = replace(
+        run, awaiting_refresh=True, last_activity_ms=work.now_ms, turns_without_progress=idle_turns
+    )
     work.set_running(waiting)
     if work.state.drain is not Drain.NO:
         finish(work, waiting, FinishReason.DRAINING)
     else:
-        work.update(wanted=work.state.wanted | {run.issue.id})
+        work.update(ids_to_refresh=work.state.ids_to_refresh | {run.issue.id})
 
 
-def on_running_refreshed(work: Transition, run: Running, issue: Issue | None) -> None:
+def on_running_refreshed(work: Step, run: Running, issue: Issue | None) -> None:
     """Apply a fresh snapshot to a run (SC12); between turns it also decides on the next one (AG8)."""
     if run.stopping or run.finishing:
         return
@@ -205,39 +207,41 @@ def on_running_refreshed(work: Transition, run: Running, issue: Issue | None) ->
     work.set_running(run)
     if standing is TrackerStatus.ACTIVE:
         _go_on(work, run)
-    elif run.awaiting:
+    elif run.awaiting_refresh:
         finish(work, run, FinishReason.INACTIVE)
     elif run.report.tool_calls == 0:
         stop(work, run, _STOP_FOR[standing])
-    elif not run.settling:
+    elif not run.in_grace_period:
         # The session itself may have just moved its issue; let its turn come to an end, but not for ever.
-        work.set_running(replace(run, settling=True))
-        work.set_timer(Timer(TimerKind.SETTLE, run.run_id), work.now_ms + SETTLE_MS)
+        work.set_running(replace(run, in_grace_period=True))
+        work.set_timer(Timer(TimerKind.GRACE, run.run_id), work.now_ms + SETTLE_MS)
 
 
-def _go_on(work: Transition, run: Running) -> None:
-    run = replace(run, settling=False)
+def _go_on(work: Step, run: Running) -> None:
+    run = replace(run, in_grace_period=False)
     most_idle = work.state.settings.max_turns_without_progress
-    work.clear_timer(Timer(TimerKind.SETTLE, run.run_id))
-    if not run.awaiting:
+    work.clear_timer(Timer(TimerKind.GRACE, run.run_id))
+    if not run.awaiting_refresh:
         work.set_running(run)
-    elif policy.used(work.state, run.issue):
+    elif policy.budget_failure(work.state, run.issue):
         finish(work, run, FinishReason.BUDGET)
     elif run.turn >= run.max_turns:
         finish(work, run, FinishReason.MAX_TURNS)
-    elif most_idle is not None and run.idle_turns >= most_idle:
+    elif most_idle is not None and run.turns_without_progress >= most_idle:
         finish(work, run, FinishReason.NO_PROGRESS)
     else:
         report = replace(run.report, tool_calls=0)
-        run = replace(run, awaiting=False, turn=run.turn + 1, last_sign_ms=work.now_ms, report=report)
+        run = replace(
+            run, awaiting_refresh=False, turn=run.turn + 1, last_activity_ms=work.now_ms, report=report
+        )
         work.set_running(run)
         work.emit(ContinueRun(run_id=run.run_id, issue=run.issue, turn=run.turn))
 
 
-def on_settled(work: Transition, run: Running) -> None:
+def on_settled(work: Step, run: Running) -> None:
     """The grace for a session that moved its own issue is over; judge by the last snapshot."""
     standing = policy.tracker_status(run.issue, work.state.settings)
-    if run.settling and not run.awaiting and not run.finishing:
+    if run.in_grace_period and not run.awaiting_refresh and not run.finishing:
         reason = _STOP_FOR.get(standing, StopReason.MISSING)
         stop(work, run, reason)
 
@@ -245,13 +249,13 @@ def on_settled(work: Transition, run: Running) -> None:
 # The end of a run attempt: account for it, then retry, block or release its claim (SM4, SM7, RT2-RT5).
 
 
-def on_run_ended(work: Transition, run: Running, outcome: Outcome) -> None:
+def on_run_ended(work: Step, run: Running, outcome: Outcome) -> None:
     """Account for the run, then decide on its claim; on the way out a successor gets it (SM4, RT2-RT5)."""
     _account(work, run)
     results.record(work, run, outcome)
     policy.learn(work, run, outcome)
     work.clear_timer(Timer(TimerKind.STALL, run.run_id))
-    work.clear_timer(Timer(TimerKind.SETTLE, run.run_id))
+    work.clear_timer(Timer(TimerKind.GRACE, run.run_id))
     work.notify(
         "info" if outcome.kind is OutcomeKind.SUCCEEDED else "warning",
         "run_ended",
@@ -275,21 +279,21 @@ def on_run_ended(work: Transition, run: Running, outcome: Outcome) -> None:
     results.settle(work, run.issue.id, None if run.stopping is StopReason.MISSING else run.issue)
 
 
-def _account(work: Transition, run: Running) -> None:
+def _account(work: Step, run: Running) -> None:
     totals, report = work.state.totals, run.report
-    spent = 0 if run.agent_ms is None else work.now_ms - run.agent_ms
+    spent = 0 if run.agent_started_ms is None else work.now_ms - run.agent_started_ms
     work.update(
         totals=Totals(
-            input_tokens=added(totals.input_tokens, report.input_tokens),
-            output_tokens=added(totals.output_tokens, report.output_tokens),
-            total_tokens=added(totals.total_tokens, report.total_tokens),
+            input_tokens=add_counts(totals.input_tokens, report.input_tokens),
+            output_tokens=add_counts(totals.output_tokens, report.output_tokens),
+            total_tokens=add_counts(totals.total_tokens, report.total_tokens),
             running_ms=totals.running_ms + spent,
         )
     )
 
 
-def _decide_next(work: Transition, run: Running, outcome: Outcome) -> None:
-    failure = _failure_of(run, outcome, work.state.settings.facts(run.agent.name).section)
+def _decide_next(work: Step, run: Running, outcome: Outcome) -> None:
+    failure = _failure_of(run, outcome, work.state.settings.agent_info(run.agent.name).section)
     if failure is not None and outcome.kind is OutcomeKind.INPUT_REQUIRED:
         blocks.block(work, run.issue, failure, held=run, question=outcome.question)
     elif run.stopping is StopReason.OPERATOR:
@@ -311,7 +315,7 @@ def _decide_next(work: Transition, run: Running, outcome: Outcome) -> None:
         _after_failure(work, run, outcome, failure)
 
 
-def _after_failure(work: Transition, run: Running, outcome: Outcome, failure: Failure) -> None:
+def _after_failure(work: Step, run: Running, outcome: Outcome, failure: Failure) -> None:
     """Try again later, or ask a person. Whom only the tracker failed goes on with its conversation (AG8)."""
     if failure.category is Category.ISSUE_TOO_LONG:
         blocks.block(work, run.issue, failure, held=run)
@@ -324,23 +328,23 @@ def _after_failure(work: Transition, run: Running, outcome: Outcome, failure: Fa
     cap = work.state.settings.max_retry_backoff_ms
     delay = max(policy.backoff_ms(attempt, cap), failure.retry_after_ms or 0)
     blameless = run.finishing is FinishReason.REFRESH_FAILED
-    resume = blocks.interrupted(run) if blameless else blocks.after_failure(run)
+    resume = blocks.resume_interrupted(run) if blameless else blocks.after_failure(run)
     _queue(work, run, attempt=attempt, delay_ms=delay, idle=idle, failure=failure, resume=resume)
 
 
-def _queue_anew(work: Transition, run: Running, failure: Failure) -> None:
+def _queue_anew(work: Step, run: Running, failure: Failure) -> None:
     """The same attempt begins anew, as nobody knows that the agent is to blame; a second time it counts."""
-    attempt, idle = run.attempt or 1, run.idle_attempts
+    attempt, idle = run.attempt or 1, run.attempts_without_progress
     delay = policy.backoff_ms(1, work.state.settings.max_retry_backoff_ms)
     resume = blocks.after_failure(run)
     _queue(work, run, attempt=attempt, delay_ms=delay, idle=idle, failure=failure, resume=resume)
 
 
-def _after_limit(work: Transition, run: Running, outcome: Outcome, failure: Failure) -> None:
+def _after_limit(work: Step, run: Running, outcome: Outcome, failure: Failure) -> None:
     """The fallback takes over at once; without one the issue waits until its agent may be asked again."""
     idle = _idle_attempts(run, outcome, failure)
     attempt, resume = (run.attempt or 0) + 1, blocks.after_failure(run)
-    until_ms = policy.waits_until(work.state, run.issue, policy.thread_agent(resume))
+    until_ms = policy.agent_limited_until(work.state, run.issue, policy.thread_agent(resume))
     if until_ms is None:
         delay_ms, takes_over = policy.CONTINUATION_DELAY_MS, True
     else:
@@ -358,9 +362,9 @@ def _after_limit(work: Transition, run: Running, outcome: Outcome, failure: Fail
     )
 
 
-def _out_of_budget(work: Transition, run: Running, outcome: Outcome) -> None:
+def _out_of_budget(work: Step, run: Running, outcome: Outcome) -> None:
     """The budget that ended the run is judged anew, as somebody may have raised it since."""
-    failure = policy.used(work.state, run.issue)
+    failure = policy.budget_failure(work.state, run.issue)
     if failure is None:
         _go_on_later(work, run, outcome)
     else:
@@ -373,18 +377,18 @@ def _interrupted(run: Running, outcome: Outcome) -> bool:
     return asked_to_end or run.stopping is StopReason.DRAINING
 
 
-def _go_on_later(work: Transition, run: Running, outcome: Outcome) -> None:
+def _go_on_later(work: Step, run: Running, outcome: Outcome) -> None:
     """The same attempt goes on as soon as somebody can take it up; nothing counts against the issue."""
     retry = Retry(
         issue=run.issue,
         attempt=run.attempt or 1,
         due_ms=work.now_ms,
         error=None,
-        idle_attempts=0 if outcome.progress else run.idle_attempts,
+        attempts_without_progress=0 if outcome.progress else run.attempts_without_progress,
         workspace_path=run.report.workspace_path,
         failures=run.failures,
         runs=run.runs - 1,
-        resume=blocks.interrupted(run),
+        resume=blocks.resume_interrupted(run),
     )
     if work.claim(run.issue, Trigger.RETRY, retry):
         work.await_retry(run.issue.id, work.now_ms)
@@ -399,8 +403,8 @@ def _idle_attempts(run: Running, outcome: Outcome, failure: Failure | None) -> i
     """
     if outcome.progress:
         return 0
-    unknown = outcome.progress is None and run.agent_ms is not None
-    return run.idle_attempts + int(not unknown and policy.counts_as_idle(failure))
+    unknown = outcome.progress is None and run.agent_started_ms is not None
+    return run.attempts_without_progress + int(not unknown and policy.counts_as_no_progress(failure))
 
 
 def _failure_of(run: Running, outcome: Outcome, section: str) -> Failure | None:
@@ -444,7 +448,7 @@ def stopped_by_operator(issue: Issue) -> Failure:
 
 
 def _queue(
-    work: Transition,
+    work: Step,
     run: Running,
     *,
     attempt: int,
@@ -462,10 +466,10 @@ def _queue(
         attempt=attempt,
         due_ms=due_ms,
         error=error,
-        idle_attempts=idle,
+        attempts_without_progress=idle,
         workspace_path=run.report.workspace_path,
         failures=run.failures + int(not blameless) if failure else 0,
-        hopeless=failure is not None and not failure.retryable and not blameless,
+        non_retryable=failure is not None and not failure.retryable and not blameless,
         runs=run.runs,
         resume=resume,
     )
@@ -482,51 +486,51 @@ def _queue(
 NO_SLOT_ERROR = "no available orchestrator slots"
 
 
-def on_due(work: Transition, issue_id: str) -> None:
+def on_due(work: Step, issue_id: str) -> None:
     """The timer fired: ask for a fresh snapshot, unless we are on the way out."""
     retry = work.state.retrying.get(issue_id)
     if retry is not None and work.state.drain is Drain.NO:
-        work.set_retry(replace(retry, firing=True))
-        work.update(wanted=work.state.wanted | {issue_id})
+        work.set_retry(replace(retry, refreshing=True))
+        work.update(ids_to_refresh=work.state.ids_to_refresh | {issue_id})
 
 
-def make_due(work: Transition, retry: Retry) -> None:
+def make_due(work: Step, retry: Retry) -> None:
     """Have a waiting claim come due now, unless it is due already."""
-    if not retry.firing:
+    if not retry.refreshing:
         work.set_retry(replace(retry, due_ms=work.now_ms))
         work.await_retry(retry.issue.id, work.now_ms)
 
 
-def end_of_pause(work: Transition) -> None:
+def end_of_pause(work: Step) -> None:
     """Have those come due that only waited for the daemon to be resumed."""
     for retry in tuple(work.state.retrying.values()):
         if retry.due_ms <= work.now_ms:
             make_due(work, retry)
 
 
-def fire_due(work: Transition) -> None:
+def fire_due(work: Step) -> None:
     """Have all that are due by now asked about together, so that they start in the order of dispatch."""
     for retry in tuple(work.state.retrying.values()):
-        if retry.due_ms <= work.now_ms and not retry.firing:
+        if retry.due_ms <= work.now_ms and not retry.refreshing:
             work.clear_timer(Timer(TimerKind.RETRY, retry.issue.id))
             on_due(work, retry.issue.id)
 
 
-def requeue(work: Transition, retry: Retry, error: str, *, failure: Failure | None = None) -> None:
+def requeue(work: Step, retry: Retry, error: str, *, failure: Failure | None = None) -> None:
     """Put a due retry back with the next attempt number and the failure formula (RT6)."""
     attempt = retry.attempt + 1
     delay_ms = policy.backoff_ms(attempt, work.state.settings.max_retry_backoff_ms)
     due_ms = work.now_ms + delay_ms
-    entry = replace(retry, attempt=attempt, due_ms=due_ms, error=error, firing=False)
+    entry = replace(retry, attempt=attempt, due_ms=due_ms, error=error, refreshing=False)
     if failure is not None:
-        entry = replace(entry, failures=retry.failures + 1, hopeless=not failure.retryable)
+        entry = replace(entry, failures=retry.failures + 1, non_retryable=not failure.retryable)
     if work.claim(retry.issue, Trigger.RETRY, entry):
         work.await_retry(retry.issue.id, due_ms)
         facts = policy.attempt_facts(entry, work.state.settings)
         work.notify("info", "run_retrying", retry.issue, **facts, delay_ms=delay_ms, reason=error)
 
 
-def on_refreshed(work: Transition, retry: Retry, issue: Issue | None) -> None:
+def on_refreshed(work: Step, retry: Retry, issue: Issue | None) -> None:
     """A due retry meets a fresh snapshot: clean, release, block, wait or start (RT6)."""
     settings, path = work.state.settings, retry.workspace_path
     if work.state.drain is not Drain.NO:
@@ -540,37 +544,37 @@ def on_refreshed(work: Transition, retry: Retry, issue: Issue | None) -> None:
             blocks.release(work, retry.issue, path=path)
 
 
-def _start_retry(work: Transition, retry: Retry) -> None:
+def _start_retry(work: Step, retry: Retry) -> None:
     """A start that its budget does not allow blocks instead, whatever else is in the way."""
-    if retry.idle_attempts >= work.state.settings.max_attempts_without_progress:
-        idle = no_progress(retry.issue, retry.idle_attempts)
+    if retry.attempts_without_progress >= work.state.settings.max_attempts_without_progress:
+        idle = no_progress(retry.issue, retry.attempts_without_progress)
         blocks.block(work, retry.issue, idle, held=retry)
-    elif used := policy.used(work.state, retry.issue):
+    elif used := policy.budget_failure(work.state, retry.issue):
         blocks.block(work, retry.issue, used, held=retry)
     else:
         _start_or_wait(work, retry)
 
 
-def _start_or_wait(work: Transition, retry: Retry) -> None:
+def _start_or_wait(work: Step, retry: Retry) -> None:
     """Start a due retry if nothing but its own claim is in the way; the attempt counts only against slots.
 
     One that waits for the end of a pause stays due, so that it starts at once when the daemon is resumed. One
     whose agent is limited comes due when that is over.
     """
-    verdict = policy.eligible(retry.issue, work.state, own_claim=True)
+    verdict = policy.eligibility(retry.issue, work.state, own_claim=True)
     if isinstance(verdict, Eligible):
         start(work, retry.issue, retry=retry)
     elif verdict.code in {ReasonCode.NO_SLOT, ReasonCode.NO_STATE_SLOT}:
         requeue(work, retry, NO_SLOT_ERROR)
     elif verdict.code is ReasonCode.AGENT_LIMITED:
-        until_ms = policy.waits_until(work.state, retry.issue, policy.thread_agent(retry.resume))
+        until_ms = policy.agent_limited_until(work.state, retry.issue, policy.thread_agent(retry.resume))
         due_ms = max(until_ms or 0, work.now_ms)
-        work.set_retry(replace(retry, firing=False, due_ms=due_ms))
+        work.set_retry(replace(retry, refreshing=False, due_ms=due_ms))
         work.await_retry(retry.issue.id, due_ms)
     else:
         again_ms = work.now_ms + work.state.settings.poll_interval_ms
         due_ms = retry.due_ms if verdict.code is ReasonCode.PAUSED else again_ms
-        work.set_retry(replace(retry, firing=False, due_ms=due_ms))
+        work.set_retry(replace(retry, refreshing=False, due_ms=due_ms))
         work.await_retry(retry.issue.id, again_ms)
 
 
@@ -580,7 +584,7 @@ def _start_or_wait(work: Transition, retry: Retry) -> None:
 _DRAIN = Timer(TimerKind.DRAIN)
 
 
-def drain(work: Transition, *, patient: bool = False) -> None:
+def drain(work: Step, *, patient: bool = False) -> None:
     """Let turns come to their end and start nothing; after `drain_timeout_ms` what still runs is stopped.
 
     A patient drain, which an operator asks for, has no such end: a turn is bounded by its own limits. A
@@ -588,19 +592,19 @@ def drain(work: Transition, *, patient: bool = False) -> None:
     """
     first = work.state.drain is Drain.NO
     if first:
-        work.update(drain=Drain.DRAINING, picks=frozenset())
+        work.update(drain=Drain.DRAINING, pending_candidates=frozenset())
         work.notify("info", "draining", running=len(work.state.running))
     if not patient and work.state.drain is Drain.DRAINING and _DRAIN not in work.state.timers:
         work.set_timer(_DRAIN, work.now_ms + work.state.settings.drain_timeout_ms)
     if first:
         for run in tuple(work.state.running.values()):
-            if run.awaiting:
+            if run.awaiting_refresh:
                 finish(work, run, FinishReason.DRAINING)
             elif run.report.stage not in {RunStage.STREAMING_TURN, RunStage.FINISHING}:
                 stop(work, run, StopReason.DRAINING)
 
 
-def stop_all(work: Transition) -> None:
+def stop_all(work: Step) -> None:
     """End everything now."""
     if work.state.drain is Drain.NO:
         work.update(drain=Drain.DRAINING)
@@ -608,7 +612,7 @@ def stop_all(work: Transition) -> None:
         stop(work, run, StopReason.DRAINING)
 
 
-def leave(work: Transition) -> None:
+def leave(work: Step) -> None:
     """Say goodbye once, when nothing runs any more."""
     if work.state.drain is Drain.DRAINING and not work.state.running:
         work.update(drain=Drain.EXITED)

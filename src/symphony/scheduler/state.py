@@ -9,9 +9,9 @@ from symphony.domain import Failure, Issue
 from symphony.scheduler.messages import (
     Command,
     FinishReason,
+    IssueComment,
+    IssueResult,
     Notify,
-    Remark,
-    Result,
     ResultStatus,
     Resume,
     RunReport,
@@ -60,7 +60,7 @@ class AgentChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limited:
+class LimitedAgent:
     """An agent that said it was asked too often, or is out of credit.
 
     Until `until_ms` no session of it is started; null means that this is over, and not shown yet to have
@@ -89,16 +89,16 @@ class Running:
     attempt: int | None
     started_ms: int
     max_turns: int
-    idle_attempts: int
+    attempts_without_progress: int
     failures: int = 0
     runs: int = 1
     report: RunReport = field(default_factory=lambda: RunReport(stage=RunStage.PREPARING_WORKSPACE))
-    agent_ms: int | None = None
-    last_sign_ms: int | None = None
+    agent_started_ms: int | None = None
+    last_activity_ms: int | None = None
     turn: int = 1
-    idle_turns: int = 0
-    awaiting: bool = False
-    settling: bool = False
+    turns_without_progress: int = 0
+    awaiting_refresh: bool = False
+    in_grace_period: bool = False
     finishing: FinishReason | None = None
     stopping: StopReason | None = None
     resume: Resume | None = None
@@ -118,26 +118,26 @@ class Retry:
     attempt: int
     due_ms: int
     error: str | None
-    idle_attempts: int
+    attempts_without_progress: int
     workspace_path: str | None = None
-    firing: bool = False
+    refreshing: bool = False
     failures: int = 0
-    hopeless: bool = False
+    non_retryable: bool = False
     runs: int = 0
     resume: Resume | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class AnswerCheck:
     """What is known of the comments on an issue that waits for an answer (`answers`).
 
     `under_way` means that they are being read, `again` that somebody woke us meanwhile. `others` are the
     newest comments of people whose words are no answer, `failure` is why the last reading failed.
     """
 
-    under_way: bool = False
-    again: bool = False
-    others: tuple[Remark, ...] = ()
+    in_progress: bool = False
+    requested_again: bool = False
+    unauthorized: tuple[IssueComment, ...] = ()
     failure: Failure | None = None
 
 
@@ -156,16 +156,16 @@ class Blocked:
     blocked_ms: int
     report: RunReport | None = None
     workspace_path: str | None = None
-    settled: bool = False
+    has_baseline: bool = False
     attempt: int | None = None
     question: str | None = None
     resume: Resume | None = None
-    returning: str | None = None
+    unblock_reason: str | None = None
     run_id: str | None = None
-    comments: Reading = field(default_factory=Reading)
+    answer_check: AnswerCheck = field(default_factory=AnswerCheck)
 
 
-Entry = Running | Retry | Blocked
+ClaimEntry = Running | Retry | Blocked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +220,7 @@ class State:
     are workspaces without a claim, asked about now and then so that ended ones are cleaned (SC2).
     `deferred` are candidates whose guard refresh failed; they wait for the next poll. `poll_soon` means that
     the next poll is due in a moment, because something changed during the last one.
-    `timers` holds the newest token of each armed timer, `dues` when it comes due. `quiet_until_ms` is set
+    `timers` holds the newest command for each armed timer. `quiet_until_ms` is set
     when the tracker asked not to be asked before.
     `hold` is set while the workflow is invalid. `skipped` are the first of the records that the last answered
     poll left out; they only inform. `limited` tells of agents by name.
@@ -232,26 +232,25 @@ class State:
     running: Mapping[str, Running] = field(default_factory=dict)
     retrying: Mapping[str, Retry] = field(default_factory=dict)
     blocked: Mapping[str, Blocked] = field(default_factory=dict)
-    results: Mapping[str, Result] = field(default_factory=dict)
+    results: Mapping[str, IssueResult] = field(default_factory=dict)
     candidates: Mapping[str, Issue] = field(default_factory=dict)
-    picks: frozenset[str] = frozenset()
-    deferred: frozenset[str] = frozenset()
-    parked: Mapping[str, WorkspaceRef] = field(default_factory=dict)
-    parked_ms: int | None = None
+    pending_candidates: frozenset[str] = frozenset()
+    skipped_until_poll: frozenset[str] = frozenset()
+    idle_workspaces: Mapping[str, WorkspaceRef] = field(default_factory=dict)
+    idle_workspaces_checked_ms: int | None = None
     cycle: Cycle = Cycle.IDLE
     cycle_request: int | None = None
     poll_again: bool = False
     poll_soon: bool = False
     polls: int = 0
     refresh: RefreshInFlight | None = None
-    wanted: frozenset[str] = frozenset()
-    timers: Mapping[Timer, int] = field(default_factory=dict)
-    dues: Mapping[Timer, int] = field(default_factory=dict)
-    quiet_until_ms: int | None = None
+    ids_to_refresh: frozenset[str] = frozenset()
+    timers: Mapping[Timer, SetTimer] = field(default_factory=dict)
+    throttled_until_ms: int | None = None
     next_poll_ms: int | None = None
-    hold: Failure | None = None
+    config_error: Failure | None = None
     last_poll_failure: Failure | None = None
-    skipped: tuple[Failure, ...] = ()
+    skipped_records: tuple[Failure, ...] = ()
     drain: Drain = Drain.NO
     completed: frozenset[str] = frozenset()
     totals: Totals = field(default_factory=Totals)
@@ -260,13 +259,18 @@ class State:
     day: str | None = None
     day_tokens: int = 0
     day_spender: Spender | None = None
-    exempt: frozenset[str] = frozenset()
-    weather: CircuitBreaker = field(default_factory=CircuitBreaker)
+    budget_waivers: frozenset[str] = frozenset()
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
     rate_limits: Mapping[str, Any] | None = None
-    limited: Mapping[str, Limited] = field(default_factory=dict)
+    limited_agents: Mapping[str, LimitedAgent] = field(default_factory=dict)
+
+    def timer_due_ms(self, timer: Timer) -> int | None:
+        """When an armed timer fires, or `None`."""
+        armed = self.timers.get(timer)
+        return None if armed is None else armed.due_ms
 
 
-def initial(settings: SchedulerSettings, *, epoch: str) -> State:
+def initial_state(settings: SchedulerSettings, *, epoch: str) -> State:
     """The state before the first input."""
     return State(settings=settings, epoch=epoch)
 
@@ -331,7 +335,7 @@ def claim_of(state: State, issue_id: str) -> Claim:
     return Claim.BLOCKED if issue_id in state.blocked else Claim.UNCLAIMED
 
 
-def _fits(target: Claim, entry: Entry | None) -> bool:
+def _fits(target: Claim, entry: ClaimEntry | None) -> bool:
     match entry:
         case Running():
             return target is (Claim.RUNNING if entry.stopping is None else Claim.STOPPING)
@@ -345,7 +349,9 @@ def _fits(target: Claim, entry: Entry | None) -> bool:
             assert_never(entry)
 
 
-def move(state: State, issue_id: str, trigger: Trigger, entry: Entry | None = None) -> State | None:
+def change_claim(
+    state: State, issue_id: str, trigger: Trigger, entry: ClaimEntry | None = None
+) -> State | None:
     """The state after the claim changed hands, or null when the table has no such transition."""
     target = TRANSITIONS.get((claim_of(state, issue_id), trigger))
     if target is None or not _fits(target, entry):
@@ -368,7 +374,7 @@ def move(state: State, issue_id: str, trigger: Trigger, entry: Entry | None = No
 # One step in progress: the state being replaced and the commands collected so far.
 
 
-class Transition:
+class Step:
     """Mutable only within one `step`; every change is made on a copy of the state."""
 
     __slots__ = ("commands", "now_ms", "state")
@@ -405,21 +411,14 @@ class Transition:
 
     def set_timer(self, timer: Timer, due_ms: int) -> None:
         """Arm a timer; an earlier arming of the same one becomes stale."""
-        token = self.state.serial + 1
-        self.update(
-            serial=token,
-            timers={**self.state.timers, timer: token},
-            dues={**self.state.dues, timer: due_ms},
-        )
-        self.emit(SetTimer(timer=timer, token=token, due_ms=due_ms))
+        armed = SetTimer(timer=timer, token=self.number(), due_ms=due_ms)
+        self.update(timers={**self.state.timers, timer: armed})
+        self.emit(armed)
 
     def clear_timer(self, timer: Timer) -> None:
         """Make a timer stale."""
         if timer in self.state.timers:
-            timers, dues = dict(self.state.timers), dict(self.state.dues)
-            del timers[timer]
-            dues.pop(timer, None)
-            self.update(timers=timers, dues=dues)
+            self.update(timers={key: armed for key, armed in self.state.timers.items() if key != timer})
 
     def await_retry(self, issue_id: str, due_ms: int) -> None:
         """Wake a waiting claim then; on the way out nobody waits any more, as the successor will."""
@@ -428,16 +427,21 @@ class Transition:
 
     def unpark(self, issue_id: str) -> None:
         """The workspace of an issue belongs to its claim again."""
-        if issue_id in self.state.parked:
-            self.update(parked={key: ref for key, ref in self.state.parked.items() if key != issue_id})
+        if issue_id in self.state.idle_workspaces:
+            self.update(
+                idle_workspaces={
+                    key: ref for key, ref in self.state.idle_workspaces.items() if key != issue_id
+                }
+            )
 
     def late_ms(self, timer: Timer) -> int:
         """By how much an armed timer is overdue; 0 where it is not."""
-        return max(self.now_ms - self.state.dues.get(timer, self.now_ms), 0)
+        due_ms = self.state.timer_due_ms(timer)
+        return 0 if due_ms is None else max(self.now_ms - due_ms, 0)
 
-    def claim(self, issue: Issue, trigger: Trigger, entry: Entry | None = None) -> bool:
+    def claim(self, issue: Issue, trigger: Trigger, entry: ClaimEntry | None = None) -> bool:
         """Change the claim on an issue by the table; an illegal change is reported and changes nothing."""
-        moved = move(self.state, issue.id, trigger, entry)
+        moved = change_claim(self.state, issue.id, trigger, entry)
         if moved is None:
             self.notify("error", "claim_transition_refused", issue, trigger=trigger.value)
             return False

@@ -70,7 +70,7 @@ def load(front: bytes) -> Document:
     Raises:
         FrontMatterError: it cannot be read as it is.
     """
-    return frontmatter.load(front, profile=Profile.TEXT, nested_repeats=True)
+    return frontmatter.load(front, profile=Profile.TEXT, allow_nested_duplicates=True)
 
 
 def lost_word(front: bytes) -> int | None:
@@ -198,7 +198,7 @@ class FrontMatterFields(NamedTuple):
 
     def place(self, key: str) -> Place:
         """Line and column of a key of the top level; the top of the file where it is not there."""
-        return (None if self.document is None else self.document.place(key)) or TOP
+        return (None if self.document is None else self.document.position(key)) or TOP
 
 
 class Parts(NamedTuple):
@@ -345,12 +345,12 @@ class _Reader:
                 self._stray_key(key, message, "If it goes on with the value above, indent it or use quotes.")
 
     def _stray_key(self, key: str, message: str, hint: str) -> None:
-        place = self._document.place(key) or TOP
+        place = self._document.position(key) or TOP
         self._faults.append(Fault(Code.BAD_OPTIONAL_FIELD, place, message, hint))
 
     def _repeated(self) -> Fault | None:
         """A key given twice matters in what we read, and is a warning anywhere else."""
-        for top, place in self._document.repeated:
+        for top, place in self._document.duplicates:
             message = "A key is given twice."
             if top == "metadata":
                 return Fault(Code.INVALID_YAML, place, message, "Give each key once.")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from symphony.adapters import Adapters
+from symphony.adapters import AdapterRegistry
 from symphony.config import TrackerSettings, did_you_mean_one_of
 from symphony.domain import Blame, Category, Failure, SymphonyError
 from symphony.trackers.base import Tracker, TrackerError
@@ -75,7 +75,7 @@ def _kind_of_tracker(found: object) -> TrackerKind:
     return found
 
 
-TRACKERS: Final = Adapters("symphony.trackers", what="tracker", fits=_kind_of_tracker)
+TRACKERS: Final = AdapterRegistry("symphony.trackers", label="tracker", check=_kind_of_tracker)
 
 
 def tracker_kind(kind: str) -> TrackerKind:

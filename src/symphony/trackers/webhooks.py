@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from symphony.domain import UNREADABLE
+from symphony.domain import DECODE_ERRORS
 from symphony.trackers.comments import is_marked
 from symphony.trackers.fields import items, mapping, text, whole
 
@@ -93,7 +93,7 @@ class WebhookScheme:
         """Prove and read a delivery. Raises `WebhookRejectedError`."""
         try:
             decoded = msgspec.json.decode(body)
-        except UNREADABLE:
+        except DECODE_ERRORS:
             decoded = None
         self.prove(headers, body, decoded, secret, now_ms)
         if not isinstance(decoded, dict):

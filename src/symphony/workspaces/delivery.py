@@ -21,7 +21,7 @@ import structlog
 from anyio import to_thread
 
 from symphony.config import WorkspaceSettings
-from symphony.domain import Blame, Category, Failure, is_full, make_room
+from symphony.domain import Blame, Category, Failure, disk_full_hint, is_disk_full
 from symphony.workspaces.files import drop
 from symphony.workspaces.git import (
     Git,
@@ -122,7 +122,7 @@ class Publisher:
         try:
             return await self._deliver(parcel, seen, seen.head, nothing)
         except (GitError, OSError) as error:
-            room = make_room(self._mirror.path.parent) if is_full(error) else _repair(parcel.path)
+            room = disk_full_hint(self._mirror.path.parent) if is_disk_full(error) else _repair(parcel.path)
             return replace(nothing, failure=delivery_failure(str(error), hint=room))
 
     async def _deliver(

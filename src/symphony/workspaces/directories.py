@@ -18,15 +18,15 @@ import structlog
 
 from symphony.config import WorkspaceSettings
 from symphony.domain import (
-    UNREADABLE,
+    DECODE_ERRORS,
     Blame,
     Category,
-    Fault,
+    FaultHook,
     FaultPoint,
     Issue,
     branch_name,
-    is_full,
-    make_room,
+    disk_full_hint,
+    is_disk_full,
     no_fault,
 )
 from symphony.workspaces.files import (
@@ -177,7 +177,7 @@ def _parse(path: Path, content: bytes) -> StoredRecord | None:
     try:
         entry = msgspec.json.decode(content, type=StoredRecord)
         check_key(entry.key)
-    except (*UNREADABLE, WorkspaceError) as error:
+    except (*DECODE_ERRORS, WorkspaceError) as error:
         _log.warning("workspace_record_skipped", path=str(path), error=str(error).splitlines()[0])
         return None
     return entry
@@ -359,7 +359,7 @@ def examined(recorded: Path, tenant: str | None = None) -> Examined:
     return Examined(layout, path, entry, existed, whose)
 
 
-def discard(layout: Layout, path: Path, fault: Fault = no_fault) -> None:
+def discard(layout: Layout, path: Path, fault: FaultHook = no_fault) -> None:
     """Take a workspace away in one step, then delete it; a rest stays in the trash for the next start.
 
     Raises:
@@ -657,7 +657,7 @@ def _is_gone(workflow: str) -> bool:
 def _read(path: Path) -> _Told | None:
     try:
         return msgspec.json.decode(read_regular(path, _MAX_TENANT_BYTES) or b"", type=_Told)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return None
 
 
@@ -769,7 +769,7 @@ class Finder:
                 Category.WORKSPACE_PREPARE_FAILED,
                 f"workspace.root {self.settings.root} cannot be written: {error.strerror or error}"
                 f"{_whose(self.settings.root)}",
-                hint=make_room(self.settings.root) if is_full(error) else usual,
+                hint=disk_full_hint(self.settings.root) if is_disk_full(error) else usual,
                 blame=Blame.CONFIG,
             ) from error
 

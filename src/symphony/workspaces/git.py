@@ -30,7 +30,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from symphony.domain import BRANCH_PREFIX, SHAPES_ONLY, Redaction, one_line
+from symphony.domain import BRANCH_PREFIX, PATTERNS_ONLY, Redaction, one_line
 from symphony.processes.base import Completed, Host
 from symphony.workspaces.files import (
     MOST_ENTRIES,
@@ -118,7 +118,7 @@ class Git:
         secret_names: frozenset[str],
         *,
         network_timeout_ms: int = NETWORK_TIMEOUT_MS,
-        redaction: Redaction = SHAPES_ONLY,
+        redaction: Redaction = PATTERNS_ONLY,
         login: Login | None = None,
     ) -> None:
         self._host = host

@@ -13,11 +13,11 @@ from anyio import to_thread
 
 from symphony.config import HooksSettings, WorkspaceSettings
 from symphony.domain import (
-    SHAPES_ONLY,
+    PATTERNS_ONLY,
     Blame,
     Category,
     Failure,
-    Fault,
+    FaultHook,
     FaultPoint,
     Issue,
     Redaction,
@@ -229,11 +229,11 @@ class WorkspaceManager:
         hooks: HooksSettings,
         environment: Mapping[str, str],
         secret_names: frozenset[str],
-        fault: Fault = no_fault,
+        fault: FaultHook = no_fault,
         *,
         network_timeout_ms: int = NETWORK_TIMEOUT_MS,
         workflow: Path | None = None,
-        redaction: Redaction = SHAPES_ONLY,
+        redaction: Redaction = PATTERNS_ONLY,
     ) -> None:
         self._settings = settings
         address, login = split_login(settings.repo or "")

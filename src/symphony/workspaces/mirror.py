@@ -17,7 +17,7 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 
-from symphony.domain import Blame, Category, branch_name, is_full, make_room
+from symphony.domain import Blame, Category, branch_name, disk_full_hint, is_disk_full
 from symphony.workspaces.directories import read_records, write_record
 from symphony.workspaces.files import drop, is_directory, write_atomic
 from symphony.workspaces.git import (
@@ -276,7 +276,7 @@ class Mirror:
         return WorkspaceError.of(
             Category.WORKSPACE_REPOSITORY,
             f"workspace.repo {without_credentials(self._repository)} cannot be fetched: {error}",
-            hint=make_room(self.path.parent) if is_full(error) else usual,
+            hint=disk_full_hint(self.path.parent) if is_disk_full(error) else usual,
         )
 
     def _empty(self) -> WorkspaceError:
@@ -385,8 +385,8 @@ async def begins_at(
 
 def _hint(error: Exception, root: Path) -> str | None:
     """What to do about a checkout that failed; blocking. git does not always say that the disk is full."""
-    if is_full(error) or shutil.disk_usage(root).free < _LITTLE_BYTES:
-        return make_room(root)
+    if is_disk_full(error) or shutil.disk_usage(root).free < _LITTLE_BYTES:
+        return disk_full_hint(root)
     return None
 
 

@@ -12,8 +12,8 @@ from symphony.domain import (
     Category,
     Failure,
     SymphonyError,
-    is_full,
-    make_room,
+    disk_full_hint,
+    is_disk_full,
 )
 
 # What changed between two commits, file by file, as `git diff --numstat` tells it.
@@ -169,7 +169,7 @@ def cannot_be_made(path: Path, error: OSError) -> WorkspaceError:
     return WorkspaceError.of(
         Category.WORKSPACE_PREPARE_FAILED,
         f"workspace {path} cannot be made: {error}",
-        hint=make_room(path.parent) if is_full(error) else usual,
+        hint=disk_full_hint(path.parent) if is_disk_full(error) else usual,
     )
 
 

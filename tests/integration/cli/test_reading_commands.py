@@ -27,7 +27,7 @@ from symphony.cli.endpoint import Endpoint, UnreachableError
 from symphony.cli.main import main
 from symphony.cli.offline import open_offline
 from symphony.cli.queries import Queries
-from symphony.domain import EVERY_ISSUE, Selection
+from symphony.domain import ALL_ISSUES, Selection
 from symphony.journal.model import ClaimRecord
 from symphony.scheduler import ClaimKind
 
@@ -440,9 +440,9 @@ def asked_by(daemon: Answering, *arguments: str) -> Selection:
 
 
 def test_only_as_many_waiting_issues_are_asked_for_as_are_shown(project: Project, daemon: Answering) -> None:
-    assert asked_by(daemon) == Selection(most=20)
-    assert asked_by(daemon, "--all-issues") == EVERY_ISSUE
-    assert asked_by(daemon, "--json") == EVERY_ISSUE
+    assert asked_by(daemon) == Selection(limit=20)
+    assert asked_by(daemon, "--all-issues") == ALL_ISSUES
+    assert asked_by(daemon, "--json") == ALL_ISSUES
     only = asked_by(daemon, "--json", "--state", "Todo", "--reason", "no_slot", "--reason", "paused")
     assert only == Selection(states=frozenset({"Todo"}), codes=frozenset({"no_slot", "paused"}))
     assert project.repo.exists()

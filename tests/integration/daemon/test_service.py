@@ -283,7 +283,7 @@ async def test_a_session_that_moved_its_issue_may_end_its_turn(project: Project)
     project.issue("SYM-1", [DONE, {"wait_for": str(go)}, *WORK])
     async with serving(project) as served:
         watcher = served.watcher
-        await watcher.until(lambda: any(run.settling for run in watcher.running))
+        await watcher.until(lambda: any(run.in_grace_period for run in watcher.running))
         await to_thread.run_sync(go.touch)
         await watcher.until_seen(RunEnded)
     assert watcher.all(StopRun) == []

@@ -315,7 +315,7 @@ async def test_hooks_do_not_get_the_token_of_the_operator(project: Project) -> N
     project.workflow(hooks={"before_run": f"env > {seen}.part; mv {seen}.part {seen}"})
     board = project.issue("SYM-1", [{"wait_for": "never"}])
     async with serving(project) as served:
-        await served.watcher.until(lambda: any(run.agent_ms for run in served.watcher.running))
+        await served.watcher.until(lambda: any(run.agent_started_ms for run in served.watcher.running))
         given = await anyio.Path(seen).read_text()
         await move(board, "Done")
         await served.watcher.until(lambda: not served.watcher.running)

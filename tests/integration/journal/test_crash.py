@@ -33,7 +33,7 @@ async def remembered(path: Path) -> RecoveredState:
     journal = await opened(path)
     assert journal.health.state is HealthState.OK
     assert journal.take_notices() == ()
-    found = journal.remembered
+    found = journal.recovered_state
     await journal.close()
     return found
 
@@ -45,7 +45,7 @@ def test_a_kill_leaves_a_beginning_of_whole_puts(tmp_path: Path) -> None:
     for lines in (1, 2, 5, 9, 3, 20):
         flushed = counted_until_killed(path, first, lines)
         with open_reader(path) as reader:
-            last = reader.latest("SYM-1", limit=1)[0].event.message
+            last = reader.latest_events("SYM-1", limit=1)[0].event.message
         found = asyncio.run(remembered(path))
         number = int(found.settings["a"])
         assert number >= flushed, "what was flushed is there"

@@ -46,7 +46,7 @@ async def used(path: Path) -> tuple[HealthState, tuple[ClaimRecord, ...]]:
     await first.flush()
     await first.close()
     second = await opened(path)
-    remembered = second.remembered
+    remembered = second.recovered_state
     await second.close()
     return second.health.state, remembered.claims
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from symphony.config import HooksSettings, WorkspaceSettings
-from symphony.domain import Fault, Issue, no_fault
+from symphony.domain import FaultHook, Issue, no_fault
 from symphony.processes.local import LocalHost
 from symphony.workspaces import NETWORK_TIMEOUT_MS, WorkspaceManager
 
@@ -87,7 +87,7 @@ def make_manager(root: Path, environment: dict[str, str]) -> MakeManager:
         *,
         hooks: HooksSettings | None = None,
         environment: dict[str, str] | None = None,
-        fault: Fault = no_fault,
+        fault: FaultHook = no_fault,
         network_timeout_ms: int = NETWORK_TIMEOUT_MS,
         **settings: object,
     ) -> WorkspaceManager:

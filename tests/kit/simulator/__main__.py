@@ -25,7 +25,7 @@ from kit.simulator.schedules import run_schedule
 from kit.simulator.simulation import Simulation
 from kit.simulator.statistics import Statistics
 from symphony.replay import RecordingError, describe_step, read_recording
-from symphony.scheduler import Step, machine
+from symphony.scheduler import StepFunction, step
 
 __all__ = ["main"]
 
@@ -42,13 +42,13 @@ Examples:
 Exit code: 0 every rule held, 1 one was broken, 2 wrong usage."""
 
 
-def _step_named(_: click.Context, __: click.Parameter, name: str | None) -> Step:
+def _step_named(_: click.Context, __: click.Parameter, name: str | None) -> StepFunction:
     """The function `package.module:function`, or the scheduler's own."""
     if name is None:
-        return machine.step
+        return step
     module, function = (*name.split(":", 1), "")[:2]
     try:
-        found: Step = getattr(import_module(module), function)
+        found: StepFunction = getattr(import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise click.BadParameter(f"no such function: {name} ({error})") from error
     return found
@@ -147,7 +147,7 @@ def main(
     schedules: int | None,
     jobs: int,
     recording: Path | None,
-    step: Step,
+    step: StepFunction,
     **options: Any,
 ) -> int:
     """Run the real scheduler in a simulated world and check every rule after every step.
@@ -163,7 +163,7 @@ def main(
     return _months(seed, step, options)
 
 
-def _months(seed: int, step: Step, options: dict[str, Any]) -> int:
+def _months(seed: int, step: StepFunction, options: dict[str, Any]) -> int:
     scenario = Scenario(
         issues=options["issues"],
         slots=options["slots"],
@@ -213,7 +213,7 @@ def _figures(found: Statistics) -> str:
     )
 
 
-def _schedules(first: int, count: int, jobs: int, step: Step, options: dict[str, Any]) -> int:
+def _schedules(first: int, count: int, jobs: int, step: StepFunction, options: dict[str, Any]) -> int:
     found, last = Mass(), options["last"]
     with _progress(count, "schedules") as tell:
         if jobs > 1:
@@ -241,7 +241,7 @@ def _schedules(first: int, count: int, jobs: int, step: Step, options: dict[str,
     return 1 if found.broken_seeds else 0
 
 
-def _replay(file: Path, step: Step, *, as_json: bool) -> int:
+def _replay(file: Path, step: StepFunction, *, as_json: bool) -> int:
     try:
         recording = read_recording(file.read_text("utf-8"))
     except (RecordingError, UnicodeDecodeError) as error:

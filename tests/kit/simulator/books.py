@@ -11,7 +11,7 @@ from symphony.domain import Failure
 from symphony.scheduler import (
     AgentReported,
     AnswersRead,
-    AnswersUnread,
+    AnswersReadFailed,
     Command,
     ContinueRun,
     DrainAsked,
@@ -19,6 +19,7 @@ from symphony.scheduler import (
     Exit,
     FetchCandidates,
     FinishRun,
+    OperatorAction,
     OperatorAsked,
     Polled,
     PollFailed,
@@ -38,9 +39,8 @@ from symphony.scheduler import (
     Timer,
     TimerFired,
     TurnEnded,
-    Verb,
     WakeAsked,
-    together,
+    join_comments,
 )
 
 __all__ = ["Books", "Left", "Moment"]
@@ -131,7 +131,7 @@ class Books:
                 self.polls.discard(fact.request)
             case Refreshed() | RefreshFailed():
                 known = self.refreshes.pop(fact.request, None) is not None
-            case AnswersRead() | AnswersUnread():
+            case AnswersRead() | AnswersReadFailed():
                 known = (fact.issue_id, fact.question) in self.reads
                 self.reads.discard((fact.issue_id, fact.question))
             case TimerFired():
@@ -141,7 +141,9 @@ class Books:
                     del self.timers[fact.timer]
                 return known
             case OperatorAsked() | DrainAsked() | StopAsked():
-                self.patient = isinstance(fact, OperatorAsked) and (self.patient or fact.verb is Verb.DRAIN)
+                self.patient = isinstance(fact, OperatorAsked) and (
+                    self.patient or fact.action is OperatorAction.DRAIN
+                )
                 return True
             case Recovered() | WakeAsked():
                 self.begun = self.owes_poll = True
@@ -149,7 +151,7 @@ class Books:
             case _:
                 run_id = getattr(fact, "run_id", None)
                 return run_id is None or run_id in self.live
-        if isinstance(fact, PollFailed | RefreshFailed | AnswersUnread):
+        if isinstance(fact, PollFailed | RefreshFailed | AnswersReadFailed):
             self._heed(fact.failure, now_ms)
         return known
 
@@ -176,7 +178,7 @@ class Books:
                 case RefreshIssues():
                     self.refreshes[command.request] = command.ids
                 case ReadAnswers():
-                    self.reads.add((command.note.issue.id, command.question))
+                    self.reads.add((command.comment.issue.id, command.question))
                 case SetTimer():
                     self.timers[command.timer] = command
                 case PushBranch():
@@ -197,10 +199,10 @@ class Books:
             self.counted = counted
         if isinstance(fact, TurnEnded):
             self._turn_ended(fact)
-        if isinstance(fact, OperatorAsked) and fact.verb is Verb.ANSWER:
+        if isinstance(fact, OperatorAsked) and fact.action is OperatorAction.ANSWER:
             self._answered(before, fact.issue_id or "", fact.text or "", after)
         elif isinstance(fact, AnswersRead) and fact.answers:
-            if self._answered(before, fact.issue_id, together(fact.answers), after):
+            if self._answered(before, fact.issue_id, join_comments(fact.answers), after):
                 for remark in fact.answers:
                     self.taken.setdefault(remark.id, set()).add(fact.question)
         elif self.answers and isinstance(fact, AgentReported) and fact.report.turn_count:
@@ -267,4 +269,4 @@ class Moment:
     def armed(self, timer: Timer) -> bool:
         """Whether the timer will fire with a token that the scheduler still listens to."""
         pending = self.books.timers.get(timer)
-        return pending is not None and self.after.timers.get(timer) == pending.token
+        return pending is not None and self.after.timers.get(timer) == pending

@@ -25,7 +25,7 @@ from symphony.scheduler import (
     Exit,
     FetchCandidates,
     FinishRun,
-    PostNote,
+    PostComment,
     PushBranch,
     ReadAnswers,
     RefreshIssues,
@@ -37,7 +37,7 @@ from symphony.scheduler import (
     Timer,
     TimerFired,
     WakeAsked,
-    initial,
+    initial_state,
 )
 
 __all__ = ["Daemon"]
@@ -127,7 +127,7 @@ class Daemon:
         refs = self._workers.disk.workspaces
         workspaces = tuple(refs[key] for key in sorted(refs))
         fact = self._memory.first_input(settings, workspaces)
-        self._referee.begin(initial(settings, epoch=f"d{self.life}"))
+        self._referee.begin(initial_state(settings, epoch=f"d{self.life}"))
         self._referee.books.remember(self._memory.left)
         self.tell(fact)
         self._watch_the_day(self.life)
@@ -198,9 +198,9 @@ class Daemon:
             case CleanWorkspace():
                 self._clean(command)
             case ReadAnswers():
-                ask = partial(self._notes.sure, command.note, partial(self._lives, self.life))
+                ask = partial(self._notes.sure, command.comment, partial(self._lives, self.life))
                 self._tracker.read(command, ask, self._deliver)
-            case PostNote():
+            case PostComment():
                 self._notes.post(command, partial(self._lives, self.life))
             case PushBranch():
                 self._clock.after(_PUSH_MS, self._deliver, self._workers.pushed(command))

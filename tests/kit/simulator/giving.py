@@ -6,7 +6,7 @@ In words of their own, so that the scheduler's choice is not its own judge.
 from kit.simulator.books import Moment
 from kit.simulator.rules import Broken, Rules
 from symphony.domain import Category, Issue, normalise_state
-from symphony.scheduler import LONGEST_LIMIT_MS, RunEnded, SchedulerSettings, State, Timer, TimerKind
+from symphony.scheduler import MAX_AGENT_LIMIT_MS, RunEnded, SchedulerSettings, State, Timer, TimerKind
 
 __all__ = ["RULES"]
 
@@ -27,7 +27,7 @@ def _asked_for(settings: SchedulerSettings, issue: Issue) -> tuple[str, str | No
 
 
 def _limited(state: State, agent: str | None) -> bool:
-    held = state.limited.get(agent or "")
+    held = state.limited_agents.get(agent or "")
     return held is not None and held.until_ms is not None
 
 
@@ -77,12 +77,12 @@ def _conversation_has_its_agent(moment: Moment) -> Broken | None:
 def _limits_end(moment: Moment) -> Broken | None:
     """A run that is refused for its rate or credit limits its agent: an hour at most, with a timer armed."""
     fact, after = moment.fact, moment.after
-    for name, held in after.limited.items():
+    for name, held in after.limited_agents.items():
         if held.until_ms is None:
             continue
         if not moment.armed(Timer(TimerKind.LIMIT, name)):
             return Broken(f"{name} is limited without end")
-        if held.until_ms - moment.now_ms > LONGEST_LIMIT_MS:
+        if held.until_ms - moment.now_ms > MAX_AGENT_LIMIT_MS:
             return Broken(f"{name} is limited for {held.until_ms - moment.now_ms} ms")
     if not isinstance(fact, RunEnded) or fact.outcome.failure is None:
         return None

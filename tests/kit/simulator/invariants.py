@@ -70,7 +70,7 @@ def _not_on_the_way_out(moment: Moment) -> Broken | None:
 @_invariant("no-start-under-invalid-workflow", "CF7, WF9")
 def _not_under_an_invalid_workflow(moment: Moment) -> Broken | None:
     """Nothing is started while the workflow file is invalid."""
-    held = moment.starts and moment.before.hold is not None
+    held = moment.starts and moment.before.config_error is not None
     return Broken("started under an invalid workflow", moment.starts[0].issue.id) if held else None
 
 
@@ -81,7 +81,7 @@ def _fresh(moment: Moment) -> Broken | None:
         issue = start.issue
         if not isinstance(moment.fact, Refreshed) or issue not in moment.fact.issues:
             return Broken("started without a fresh look", issue.id)
-        if not moment.known or issue.id in moment.before.wanted:
+        if not moment.known or issue.id in moment.before.ids_to_refresh:
             return Broken("started by a stale answer", issue.id)
         if words := _unfit(issue, moment):
             return Broken(words, issue.id)
@@ -276,7 +276,7 @@ def _backoff_cap(moment: Moment) -> Broken | None:
         settings.poll_interval_ms,
         CONTINUATION_DELAY_MS,
         moment.books.longest_wait_ms,
-        *((held.until_ms or 0) - moment.now_ms for held in moment.after.limited.values()),
+        *((held.until_ms or 0) - moment.now_ms for held in moment.after.limited_agents.values()),
     )
     for key, retry in moment.after.retrying.items():
         if moment.before.retrying.get(key) is not retry and retry.due_ms - moment.now_ms > longest:
@@ -291,7 +291,10 @@ def _backoff_cap(moment: Moment) -> Broken | None:
 def _stale_timer(moment: Moment) -> Broken | None:
     """A timer that was armed anew, or is armed no more, does nothing when it fires."""
     fact = moment.fact
-    if not isinstance(fact, TimerFired) or moment.before.timers.get(fact.timer) == fact.token:
+    if not isinstance(fact, TimerFired):
+        return None
+    armed = moment.before.timers.get(fact.timer)
+    if armed is not None and armed.token == fact.token:
         return None
     acted = moment.after != moment.before or moment.commands
     return Broken(f"a stale {fact.timer.kind.value} timer was acted upon", fact.timer.id) if acted else None
@@ -332,26 +335,26 @@ def _no_stuck_claim(moment: Moment) -> Broken | None:
     if after.drain is not Drain.NO:
         return None
     for key, retry in after.retrying.items():
-        if not (key in moment.asked if retry.firing else moment.armed(Timer(TimerKind.RETRY, key))):
+        if not (key in moment.asked if retry.refreshing else moment.armed(Timer(TimerKind.RETRY, key))):
             return Broken("a retry that never comes due", key)
-    if lost := after.picks - moment.asked:
+    if lost := after.pending_candidates - moment.asked:
         return Broken("picked for a start, and nobody asks for it", min(lost))
-    if after.wanted and after.refresh is None and not moment.armed(Timer(TimerKind.QUIET)):
-        return Broken("wanted, and nobody asks for it", min(after.wanted))
+    if after.ids_to_refresh and after.refresh is None and not moment.armed(Timer(TimerKind.TRACKER_PAUSE)):
+        return Broken("wanted, and nobody asks for it", min(after.ids_to_refresh))
     return None
 
 
 def _stuck_run(moment: Moment, key: str, run: Running) -> str | None:
     if run.stopping or run.finishing:
         return None
-    if run.awaiting:
+    if run.awaiting_refresh:
         return None if key in moment.asked else "a worker between turns that nobody will answer"
-    if run.settling and not moment.armed(Timer(TimerKind.SETTLE, run.run_id)):
+    if run.in_grace_period and not moment.armed(Timer(TimerKind.GRACE, run.run_id)):
         return "a grace without end"
-    watched = run.agent_ms is not None and run.report.stage is not RunStage.FINISHING
+    watched = run.agent_started_ms is not None and run.report.stage is not RunStage.FINISHING
     if (
         watched
-        and moment.after.settings.facts(run.agent.name).stall_timeout_ms > 0
+        and moment.after.settings.agent_info(run.agent.name).stall_timeout_ms > 0
         and not moment.armed(Timer(TimerKind.STALL, run.run_id))
     ):
         return "silence that nobody would notice"

@@ -20,7 +20,7 @@ from symphony.scheduler import (
     Spent,
     StartRun,
     State,
-    blocks,
+    thread_of,
 )
 
 __all__ = ["RULES"]
@@ -71,7 +71,7 @@ def _not_taken_up(run: Running, retry: Retry | None, now_ms: int) -> str | None:
         return "it ran, and is not due"
     if retry.attempt != (run.attempt or 1):
         return f"it ran as attempt {run.attempt}, and goes on as {retry.attempt}"
-    wanted, found = blocks.thread_of(run), retry.resume.thread if retry.resume else None
+    wanted, found = thread_of(run), retry.resume.thread if retry.resume else None
     return None if found == wanted else f"it goes on with {found} instead of {wanted}"
 
 
@@ -83,7 +83,11 @@ def _retries_survive(moment: Moment) -> Broken | None:
     longest_ms = moment.now_ms + left.max_wait_ms
     for key, retry in left.state.retrying.items():
         found = moment.after.retrying.get(key)
-        if found is None or found.attempt != retry.attempt or found.idle_attempts != retry.idle_attempts:
+        if (
+            found is None
+            or found.attempt != retry.attempt
+            or found.attempts_without_progress != retry.attempts_without_progress
+        ):
             return Broken(f"attempt {retry.attempt} was waited for", key)
         due_ms = min(max(retry.due_ms, moment.now_ms), longest_ms)
         if found.due_ms != due_ms and not left.clock_set:
@@ -131,7 +135,7 @@ def _budgets_survive(moment: Moment) -> Broken | None:
     if wrong := _other_spent(was.spent, after.spent):
         return Broken("what it has used up was forgotten", wrong)
     same_day = was.day == after.day
-    if same_day and (was.day_tokens, was.exempt) != (after.day_tokens, after.exempt):
+    if same_day and (was.day_tokens, was.budget_waivers) != (after.day_tokens, after.budget_waivers):
         return Broken(f"today used {was.day_tokens} tokens before the restart, {after.day_tokens} after it")
     return None
 
@@ -152,7 +156,7 @@ def _budget_holds(moment: Moment) -> Broken | None:
         return None
     key = moment.live.get(fact.run_id, "")
     run, limit = moment.after.running.get(key), moment.after.settings.max_tokens_per_issue
-    if run is None or limit is None or run.awaiting or run.finishing or run.stopping:
+    if run is None or limit is None or run.awaiting_refresh or run.finishing or run.stopping:
         return None
     over = moment.after.spent.get(key, _NOTHING).tokens >= limit
     return Broken("its turn goes on without budget", key) if over else None
@@ -167,7 +171,7 @@ def _used_up(state: State, key: str) -> bool:
     )
     if (tokens is not None and spent.tokens >= tokens) or (turns is not None and spent.turns >= turns):
         return True
-    return day is not None and state.day_tokens >= day and key not in state.exempt
+    return day is not None and state.day_tokens >= day and key not in state.budget_waivers
 
 
 @_invariant("tokens-once", "TK4")
@@ -191,7 +195,7 @@ def _answers_once(moment: Moment) -> Broken | None:
     if not isinstance(fact, AnswersRead) or not fact.answers:
         return None
     key, was = fact.issue_id, moment.before.blocked.get(fact.issue_id)
-    asked = was is not None and was.comments.under_way and (was.run_id or "") == fact.question
+    asked = was is not None and was.answer_check.in_progress and (was.run_id or "") == fact.question
     if asked and moment.after.blocked.get(key) is not None:
         return Broken("a person's comment was not taken", key)
     if any(len(moment.books.taken.get(remark.id, ())) > 1 for remark in fact.answers):

@@ -9,7 +9,7 @@ from kit.simulator.judged import LIVENESS
 from kit.simulator.operators import Operators
 from kit.simulator.referee import Referee
 from kit.simulator.tracker import Tracker
-from symphony.scheduler import DayBegan, Drain, Eligible, RunEnded, eligible, quiet_until
+from symphony.scheduler import DayBegan, Drain, Eligible, RunEnded, eligibility, requests_paused_until
 
 __all__ = ["Liveness"]
 
@@ -42,11 +42,11 @@ class Liveness:
     def watch(self, moment: Moment) -> None:
         """Note since when a slot is free and the doors are open."""
         after, before = moment.after, moment.before
-        if after.settings is not before.settings or len(after.running) + len(after.picks) >= (
+        if after.settings is not before.settings or len(after.running) + len(after.pending_candidates) >= (
             after.settings.max_concurrent_agents
         ):
             self._open_since_ms = moment.now_ms
-        closed = after.hold is not None or after.drain is not Drain.NO or after.paused
+        closed = after.config_error is not None or after.drain is not Drain.NO or after.paused
         if closed or isinstance(moment.fact, DayBegan):
             self._open_since_ms = moment.now_ms
         if moment.starts or isinstance(moment.fact, RunEnded):
@@ -82,7 +82,7 @@ class Liveness:
             self._since.clear()
             return
         state = daemon.state
-        if quiet_until(state, now_ms) is not None:
+        if requests_paused_until(state, now_ms) is not None:
             self._open_since_ms = now_ms
         self._poll_interval_ms = state.settings.poll_interval_ms
         if now_ms <= self._tracker.sound_from_ms:
@@ -91,7 +91,7 @@ class Liveness:
         ready = {
             issue.id: issue
             for issue in self._tracker.in_states(state.settings.active_states)
-            if isinstance(eligible(issue, state), Eligible)
+            if isinstance(eligibility(issue, state), Eligible)
         }
         self._since = {key: self._since.get(key, now_ms) for key in ready}
         clear_ms = max(

@@ -10,7 +10,7 @@ from typing import Any
 
 from kit.simulator.result import Result
 from kit.simulator.schedules import run_schedule
-from symphony.scheduler import Step
+from symphony.scheduler import StepFunction
 
 __all__ = ["Broken", "Mass", "share"]
 
@@ -73,7 +73,7 @@ class Mass:
         }
 
 
-def share(first: int, count: int, *, jobs: int, step: Step, last: int) -> Iterator[Mass]:
+def share(first: int, count: int, *, jobs: int, step: StepFunction, last: int) -> Iterator[Mass]:
     """Run the schedules of so many seeds in processes of their own; what each chunk came to, as it comes."""
     chunks = (range(at, min(at + _CHUNK, first + count)) for at in range(first, first + count, _CHUNK))
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
@@ -85,7 +85,7 @@ def share(first: int, count: int, *, jobs: int, step: Step, last: int) -> Iterat
             yield done.result()
 
 
-def _run(seeds: Iterable[int], step: Step, last: int) -> Mass:
+def _run(seeds: Iterable[int], step: StepFunction, last: int) -> Mass:
     found = Mass()
     for seed in seeds:
         found.add(run_schedule(seed, step=step), last=last)

@@ -27,11 +27,11 @@ from symphony.journal.model import (
     RunRecord,
     SettingRecord,
 )
-from symphony.journal.recorder import Start, StepRecorder, recovered
-from symphony.journal.store import key_of
+from symphony.journal.recorder import Start, StepRecorder, recovered_event
+from symphony.journal.store import record_key
 from symphony.processes.base import Identity
 from symphony.scheduler import (
-    LONGEST_QUIET_MS,
+    MAX_THROTTLE_MS,
     Command,
     Event,
     Recovered,
@@ -52,7 +52,7 @@ Recover = Callable[[RecoveredState, Start, tuple[WorkspaceRef, ...]], Recovered]
 
 
 def _recover(remembered: RecoveredState, start: Start, workspaces: tuple[WorkspaceRef, ...]) -> Recovered:
-    return recovered(remembered, start, workspaces=workspaces)
+    return recovered_event(remembered, start, workspaces=workspaces)
 
 
 def _keep(records: Sequence[Record], _before: State, _after: State) -> Sequence[Record]:
@@ -104,7 +104,7 @@ class _File:
 
     def write(self, put: _Put) -> None:
         for record in put.records:
-            key = key_of(record)
+            key = record_key(record)
             gone = isinstance(record, ClaimReleased | ResultReleased) or (
                 isinstance(record, RunRecord) and record.ended_wall_ms is not None
             )
@@ -190,7 +190,7 @@ class Memory:
             now_ms=self._clock.now_ms,
             wall_ms=self.wall_ms,
             today=self.today(),
-            max_wait_ms=max(settings.max_retry_backoff_ms, LONGEST_QUIET_MS),
+            max_wait_ms=max(settings.max_retry_backoff_ms, MAX_THROTTLE_MS),
         )
         if self.left is not None:
             self.left = replace(self.left, max_wait_ms=start.max_wait_ms, clock_set=self._clock_set)

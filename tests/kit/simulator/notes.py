@@ -8,7 +8,7 @@ from kit.simulator.dice import Dice
 from kit.simulator.memory import Memory
 from kit.simulator.tracker import Tracker
 from symphony.domain import FaultPoint
-from symphony.scheduler import PostNote
+from symphony.scheduler import PostComment
 
 __all__ = ["Notes"]
 
@@ -49,18 +49,18 @@ class Notes:
         """A daemon begins with what its predecessor knew to stand there."""
         self._known = dict(self._memory.comments)
 
-    def post(self, note: PostNote, lives: Callable[[], bool]) -> None:
+    def post(self, note: PostComment, lives: Callable[[], bool]) -> None:
         """Put a note on its issue; `lives` says whether the daemon that wanted it still does."""
         if self._known.get((note.issue.id, note.kind)) == _said(note):
             return
         self.sure(note, lives)
 
-    def sure(self, note: PostNote, lives: Callable[[], bool]) -> None:
+    def sure(self, note: PostComment, lives: Callable[[], bool]) -> None:
         """As `post`, whatever is known to stand there."""
         if not self._crashes.reach(FaultPoint.BEFORE_COMMENT):
             self._clock.after(_TAKES_MS, self._write, note, lives)
 
-    def _write(self, note: PostNote, lives: Callable[[], bool]) -> None:
+    def _write(self, note: PostComment, lives: Callable[[], bool]) -> None:
         self._known.pop((note.issue.id, note.kind), None)
         issue_id, key = note.issue.id, (note.issue.id, note.kind)
         if not lives() and self._dice.chance(_UNDER_WAY):
@@ -79,5 +79,5 @@ class Notes:
             self._memory.commented(issue_id, note.kind, _said(note))
 
 
-def _said(note: PostNote) -> str:
+def _said(note: PostComment) -> str:
     return f"{note.occasion}\n{note.body}"

@@ -4,20 +4,20 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from kit.simulator.dice import Dice
-from symphony.scheduler import Event, OperatorAsked, State, Verb
+from symphony.scheduler import Event, OperatorAction, OperatorAsked, State
 
 __all__ = ["Orders"]
 
 
 _VERBS = (
-    Verb.STOP,
-    Verb.RETRY,
-    Verb.UNBLOCK,
-    Verb.ANSWER,
-    Verb.ANSWER,
-    Verb.ANSWER,
-    Verb.PAUSE,
-    Verb.DRAIN,
+    OperatorAction.STOP,
+    OperatorAction.RETRY,
+    OperatorAction.UNBLOCK,
+    OperatorAction.ANSWER,
+    OperatorAction.ANSWER,
+    OperatorAction.ANSWER,
+    OperatorAction.PAUSE,
+    OperatorAction.DRAIN,
 )
 _WORDS = ("the first one", "neither", "as you like")
 _NONSENSE = 0.1
@@ -47,27 +47,27 @@ class Orders:
         """Say one verb."""
         dice, state = self._dice, self._daemon.state
         if state.paused:
-            self._say(Verb.RESUME)
+            self._say(OperatorAction.RESUME)
             return
         verb = dice.pick(_VERBS)
         match verb:
-            case Verb.STOP:
+            case OperatorAction.STOP:
                 self._say(verb, [*state.running, *state.retrying])
-            case Verb.RETRY:
+            case OperatorAction.RETRY:
                 self._say(verb, [*state.retrying, *state.blocked])
-            case Verb.UNBLOCK | Verb.ANSWER:
+            case OperatorAction.UNBLOCK | OperatorAction.ANSWER:
                 self._say(verb, list(state.blocked))
             case _:
                 self._say(verb)
 
-    def _say(self, verb: Verb, issues: Sequence[str] | None = None) -> None:
+    def _say(self, verb: OperatorAction, issues: Sequence[str] | None = None) -> None:
         dice = self._dice
         if issues is None:
-            self._daemon.tell(OperatorAsked(verb=verb))
+            self._daemon.tell(OperatorAsked(action=verb))
             return
         known = sorted(issues)
         if not known and not dice.chance(_NONSENSE):
             return
-        text = dice.pick(_WORDS) if verb is Verb.ANSWER else None
+        text = dice.pick(_WORDS) if verb is OperatorAction.ANSWER else None
         issue_id = dice.pick(known) if known else "nobody"
-        self._daemon.tell(OperatorAsked(verb=verb, issue_id=issue_id, text=text))
+        self._daemon.tell(OperatorAsked(action=verb, issue_id=issue_id, text=text))

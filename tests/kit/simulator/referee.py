@@ -7,7 +7,7 @@ from kit.simulator.books import Books, Left, Moment
 from kit.simulator.invariants import first_broken
 from kit.simulator.judged import REPLAY, TOTAL
 from kit.simulator.rules import Invariant
-from symphony.scheduler import Command, Event, StartRun, State, Step, machine
+from symphony.scheduler import Command, Event, StartRun, State, StepFunction, step
 
 __all__ = ["InvariantBrokenError", "Life", "Referee", "Told", "Violation"]
 
@@ -50,7 +50,7 @@ class Referee:
     `watch` is called with each moment that broke no rule. `step` is the scheduler that is judged.
     """
 
-    def __init__(self, step: Step = machine.step, *, watch: Callable[[Moment], None] | None = None) -> None:
+    def __init__(self, step: StepFunction = step, *, watch: Callable[[Moment], None] | None = None) -> None:
         self.books = Books()
         self.lives: list[Life] = []
         self.count = 0
@@ -91,7 +91,7 @@ class Referee:
         life.steps.append((now_ms, fact, commands))
         books.book(commands)
         books.follow(before, fact, after)
-        if after.hold is not None:
+        if after.config_error is not None:
             books.owes_poll = False  # an invalid workflow is not polled for
         moment = Moment(
             number=self.count,
@@ -107,7 +107,7 @@ class Referee:
             starts=tuple(command for command in commands if isinstance(command, StartRun))
             if commands
             else (),
-            asked=after.wanted | after.refresh.ids if after.refresh else after.wanted,
+            asked=after.ids_to_refresh | after.refresh.ids if after.refresh else after.ids_to_refresh,
         )
         if found := first_broken(moment):
             invariant, broken = found

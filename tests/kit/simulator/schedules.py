@@ -9,7 +9,7 @@ from kit.simulator.profiles import PROFILES
 from kit.simulator.result import Result
 from kit.simulator.scenario import Scenario, make_issue, make_settings, minutes
 from kit.simulator.simulation import Parts, Simulation
-from symphony.scheduler import AgentFacts, Rule, Step, machine
+from symphony.scheduler import AgentInfo, AssignmentRule, StepFunction, step
 
 __all__ = ["run_schedule", "schedule"]
 
@@ -17,11 +17,14 @@ __all__ = ["run_schedule", "schedule"]
 _NAMES = ("storm", "storm", "crashes", "crashes", "restless", "outage", "flaky", "busy", "calm")
 _RULES = (
     (),
-    (Rule(use="claude", label="x"),),
-    (Rule(use="gemini", label="y", fallback="aider"), Rule(use="claude", state="todo")),
-    (Rule(use="gemini", label="x", state="in progress"), Rule(use="gemini", label="x", fallback="codex")),
+    (AssignmentRule(use="claude", label="x"),),
+    (AssignmentRule(use="gemini", label="y", fallback="aider"), AssignmentRule(use="claude", state="todo")),
+    (
+        AssignmentRule(use="gemini", label="x", state="in progress"),
+        AssignmentRule(use="gemini", label="x", fallback="codex"),
+    ),
 )
-_QUICK = {"claude": AgentFacts(kind="claude", section="claude", stall_timeout_ms=40_000)}
+_QUICK = {"claude": AgentInfo(kind="claude", section="claude", stall_timeout_ms=40_000)}
 _OTHER_DICE = 10**9
 _REPLAYED = 4
 _CRASHED = 0.6
@@ -63,7 +66,7 @@ def schedule(seed: int) -> tuple[Scenario, timedelta]:
     return scenario, minutes(dice.between((10, 240)))
 
 
-def run_schedule(seed: int, *, step: Step = machine.step, parts: Parts | None = None) -> Result:
+def run_schedule(seed: int, *, step: StepFunction = step, parts: Parts | None = None) -> Result:
     """Live through the schedule of a seed; every fourth one is taken a second time, step by step."""
     scenario, duration = schedule(seed)
     replays = seed % _REPLAYED == 0

@@ -27,14 +27,14 @@ from symphony.scheduler import (
     Drain,
     DrainAsked,
     Eligible,
+    OperatorAction,
     OperatorAsked,
     SettingsChanged,
-    Step,
-    Verb,
+    StepFunction,
     WakeAsked,
-    answerable,
-    eligible,
-    machine,
+    awaits_answer,
+    eligibility,
+    step,
 )
 
 __all__ = ["Parts", "Simulation", "simulate"]
@@ -84,7 +84,7 @@ class Simulation:
         *,
         seed: int,
         duration: timedelta,
-        step: Step = machine.step,
+        step: StepFunction = step,
         parts: Parts | None = None,
         replays: bool = True,
         replay_command: str | None = None,
@@ -195,7 +195,7 @@ class Simulation:
         settings = make_settings(poll_interval_ms=_MINUTE_MS, max_concurrent_agents=slots)
         daemon.tell(SettingsChanged(settings=settings))
         if daemon.state.paused:
-            daemon.tell(OperatorAsked(verb=Verb.RESUME))
+            daemon.tell(OperatorAsked(action=OperatorAction.RESUME))
         daemon.tell(WakeAsked(reason="good weather"))
         for look in range(_LOOKS):
             clock.run(clock.now_ms + _MINUTE_MS * 2**look)
@@ -221,7 +221,7 @@ class Simulation:
             for issue in board
             if issue.id in state.running
             or issue.id in state.retrying
-            or isinstance(eligible(issue, state), Eligible)
+            or isinstance(eligibility(issue, state), Eligible)
         ]
 
     def _unheard(self) -> list[str]:
@@ -233,7 +233,7 @@ class Simulation:
         return [
             key
             for key, blocked in sorted(self._daemon.state.blocked.items())
-            if answerable(blocked.failure, blocked.question)
+            if awaits_answer(blocked.failure, blocked.question)
             and self._tracker.said_to(key, blocked.run_id or "")
         ]
 
@@ -300,7 +300,7 @@ def simulate(
     *,
     seed: int = 0,
     duration: timedelta = _ONE_DAY,
-    step: Step = machine.step,
+    step: StepFunction = step,
 ) -> Result:
     """Live through a scenario in virtual time; `Result.check` raises for a broken rule.
 

@@ -72,9 +72,11 @@ class Tally:
             self._polls += isinstance(command, FetchCandidates)
             self._refreshes += isinstance(command, RefreshIssues)
             self._blocks += isinstance(command, Notify) and command.event == "issue_blocked"
-        if isinstance(moment.fact, RunEnded) and len(moment.after.picks) > len(moment.before.picks):
+        if isinstance(moment.fact, RunEnded) and len(moment.after.pending_candidates) > len(
+            moment.before.pending_candidates
+        ):
             self._freed_ms.append(moment.now_ms)
-        elif not moment.after.picks:
+        elif not moment.after.pending_candidates:
             self._freed_ms.clear()
 
     def statistics(

@@ -10,15 +10,15 @@ from kit.simulator.profiles import TrackerHabits
 from symphony.domain import Blame, Category, Failure, Issue, normalise_state
 from symphony.scheduler import (
     AnswersRead,
-    AnswersUnread,
+    AnswersReadFailed,
     Event,
+    IssueComment,
     Polled,
     PollFailed,
-    PostNote,
+    PostComment,
     ReadAnswers,
     Refreshed,
     RefreshFailed,
-    Remark,
 )
 
 __all__ = ["Act", "Deliver", "Tracker"]
@@ -45,7 +45,7 @@ class Tracker:
         self._clock = clock
         self._dice = dice
         self.comments: dict[tuple[str, str], list[str]] = {}
-        self.threads: dict[str, list[Remark]] = {}
+        self.threads: dict[str, list[IssueComment]] = {}
         self.on_question: Callable[[str], None] | None = None
         self._tells = tells
         self._states: dict[str, dict[str, Issue]] = {}
@@ -78,7 +78,7 @@ class Tracker:
         """The issues in any of these normalised states, in the order of the states' names."""
         return tuple(issue for state in sorted(states) for issue in self._states.get(state, {}).values())
 
-    def comment(self, note: PostNote, *, reads_back: bool = True) -> bool:
+    def comment(self, note: PostComment, *, reads_back: bool = True) -> bool:
         """Put a comment of ours on an issue, or edit the one that is found by its marker.
 
         False if the tracker did not take it, or the issue is gone.
@@ -92,7 +92,7 @@ class Tracker:
         else:
             standing.append(note.body)
             thread = self.threads.setdefault(issue_id, [])
-            thread.append(Remark(id=f"ours-{len(thread)}", author="", text=note.occasion))
+            thread.append(IssueComment(id=f"ours-{len(thread)}", author="", text=note.occasion))
             if note.occasion and self.on_question is not None:
                 self.on_question(issue_id)
         return True
@@ -101,11 +101,13 @@ class Tracker:
         """A person writes something else than ever on an issue where we wrote."""
         thread = self.threads.get(issue_id, [])
         if thread and issue_id in self.board and not self._closed:
-            thread.append(Remark(id=f"{issue_id}-{len(thread)}", author="ann", text=f"words {len(thread)}"))
+            thread.append(
+                IssueComment(id=f"{issue_id}-{len(thread)}", author="ann", text=f"words {len(thread)}")
+            )
             if self._dice.chance(self._tells) and self.announce is not None:
                 self.announce()
 
-    def said_to(self, issue_id: str, question: str) -> tuple[Remark, ...] | None:
+    def said_to(self, issue_id: str, question: str) -> tuple[IssueComment, ...] | None:
         """What people wrote below a question; null where it does not stand there."""
         thread = self.threads.get(issue_id, [])
         asked = [at for at, one in enumerate(thread) if not one.author and one.text == question]
@@ -138,17 +140,17 @@ class Tracker:
 
     def read(self, asked: ReadAnswers, ask: Act, deliver: Deliver) -> None:
         """Answer `ReadAnswers` in a while; `ask` puts a question that does not stand there."""
-        issue_id, question = asked.note.issue.id, asked.question
+        issue_id, question = asked.comment.issue.id, asked.question
 
         def found() -> Event:
-            answers = self.said_to(issue_id, asked.note.occasion)
+            answers = self.said_to(issue_id, asked.comment.occasion)
             if answers is None:
                 ask()
             return AnswersRead(issue_id=issue_id, question=question, answers=answers or ())
 
         self._answer(
             found,
-            lambda failure: AnswersUnread(issue_id=issue_id, question=question, failure=failure),
+            lambda failure: AnswersReadFailed(issue_id=issue_id, question=question, failure=failure),
             deliver,
         )
 

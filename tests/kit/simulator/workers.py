@@ -17,7 +17,7 @@ from symphony.domain import Blame, Category, Failure, FaultPoint, Issue
 from symphony.scheduler import (
     AgentReported,
     ContinueRun,
-    Delivered,
+    DeliveredBranch,
     Event,
     FinishReason,
     FinishRun,
@@ -244,7 +244,7 @@ class Worker:
         self._say(
             stage=RunStage.STREAMING_TURN,
             turn_count=self._turn,
-            signs=self._report.signs + 1,
+            event_count=self._report.event_count + 1,
             tool_calls=0,
             thread_id=self._thread,
             total_tokens=self._use(self._session.tokens),
@@ -263,11 +263,11 @@ class Worker:
             self._then(turn.sign_every_ms, self._sign, turn, until_ms)
 
     def _sign(self, turn: Turn, until_ms: int) -> None:
-        self._say(signs=self._report.signs + 1)
+        self._say(event_count=self._report.event_count + 1)
         self._next_sign(turn, until_ms)
 
     def _move(self, state: str) -> None:
-        self._say(signs=self._report.signs + 1, tool_calls=self._report.tool_calls + 1)
+        self._say(event_count=self._report.event_count + 1, tool_calls=self._report.tool_calls + 1)
         if self._dies(FaultPoint.BEFORE_TOOL):
             return
         self._world.tracker.change(self._issue.id, state=state)
@@ -341,12 +341,12 @@ class Worker:
         )
         self._tell(RunEnded(run_id=self._run_id, outcome=outcome))
 
-    def _delivery(self) -> Delivered | None:
+    def _delivery(self) -> DeliveredBranch | None:
         """What it has to deliver; some remotes refuse it."""
         if not self._session.progress:
             return None
         failure = _push_failure(self._run_id)
-        return Delivered(
+        return DeliveredBranch(
             branch=f"symphony/{self._issue.identifier}",
             head=self._run_id,
             commits=1,

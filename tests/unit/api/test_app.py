@@ -53,7 +53,7 @@ async def test_the_state(client: httpx.AsyncClient, operator: FakeOperator) -> N
 
 async def test_a_part_of_the_state(client: httpx.AsyncClient, operator: FakeOperator) -> None:
     response = await client.get("/api/v1/state?waiting=1&state=Todo&state=Doing&reason=no_slot&other=x")
-    only = Selection(most=1, states=frozenset({"Todo", "Doing"}), codes=frozenset({"no_slot"}))
+    only = Selection(limit=1, states=frozenset({"Todo", "Doing"}), codes=frozenset({"no_slot"}))
     assert response.json() == operator.story.document(only)
     conforms(response.json(), "State")
 

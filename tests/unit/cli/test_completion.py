@@ -12,7 +12,7 @@ import symphony.cli.endpoint
 from harness.pictures import busy, status_of
 from symphony.api.models import State
 from symphony.cli.main import main
-from symphony.domain import EVERY_ISSUE, Selection
+from symphony.domain import ALL_ISSUES, Selection
 
 
 def offered(*words: str) -> list[str]:
@@ -89,7 +89,7 @@ def test_what_the_daemon_knows_is_offered(board: Path, monkeypatch: pytest.Monke
 
     class Answering(symphony.cli.client.Client):
         @override
-        def state(self, only: Selection = EVERY_ISSUE) -> State:
+        def state(self, only: Selection = ALL_ISSUES) -> State:
             return status_of(busy(**rows))
 
     monkeypatch.setattr(symphony.cli.client, "Client", Answering)

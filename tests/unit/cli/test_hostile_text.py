@@ -11,12 +11,12 @@ from symphony.cli.demo_run import LineProgress, TableProgress
 from symphony.cli.failures import CommandError, report, warn
 from symphony.cli.summary import IssueSummary, RunSummary, summary_table
 from symphony.domain import Failure, Issue
-from symphony.scheduler import StartRun, WakeAsked, initial
+from symphony.scheduler import StartRun, WakeAsked, initial_state
 
 HOSTILE = "Mend [/x] in \x1b[2J\x1b]0;title\x07the parser"
 SHOWN = "Mend [/x] in the parser"
 ISSUE = Issue(id="A", identifier="A", title=HOSTILE, state="To [/] do\x1b[2J", dispatchable=True)
-STATE = replace(initial(make_settings(), epoch="e"), candidates={"A": ISSUE})
+STATE = replace(initial_state(make_settings(), epoch="e"), candidates={"A": ISSUE})
 FACT = WakeAsked(reason="test")
 
 

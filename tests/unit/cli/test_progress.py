@@ -9,7 +9,7 @@ from harness.scheduling import make_failure, make_issue
 from symphony.cli.demo_run import DemoProgress, LineProgress, TableProgress
 from symphony.cli.summary import RunSummary, summary_table
 from symphony.domain import Category
-from symphony.scheduler import OperatorAsked, Outcome, OutcomeKind, RunEnded, Verb
+from symphony.scheduler import OperatorAction, OperatorAsked, Outcome, OutcomeKind, RunEnded
 
 HOSTILE = "[/] [red]x[/red] \x1b[2J two\nlines"
 
@@ -53,8 +53,8 @@ def test_a_block_a_question_and_a_pause_are_one_line_each() -> None:
         for issue_id, question in (("1", "Which\n[red]colour?"), ("2", None)):
             outcome = Outcome(kind=OutcomeKind.INPUT_REQUIRED, failure=needs, question=question)
             story.tell(RunEnded(run_id=story.run_id(issue_id), outcome=outcome))
-        for verb in (Verb.PAUSE, Verb.PAUSE, Verb.RESUME):
-            story.tell(OperatorAsked(verb=verb))
+        for verb in (OperatorAction.PAUSE, OperatorAction.PAUSE, OperatorAction.RESUME):
+            story.tell(OperatorAsked(action=verb))
     words = ("blocked:", "paused:", "resumed:")
     assert [line for line in console.export_text().splitlines() if any(word in line for word in words)] == [
         "SYM-1    blocked: it asks, which asks: Which [red]colour? → answer it",
@@ -69,7 +69,7 @@ def test_the_table_says_that_the_daemon_is_paused() -> None:
     with TableProgress(console) as progress:
         story = ObservedStory(progress, make_issue("1")).begin()
         assert progress.picture().caption is None
-        story.tell(OperatorAsked(verb=Verb.PAUSE))
+        story.tell(OperatorAsked(action=OperatorAction.PAUSE))
         assert str(progress.picture().caption).startswith("paused: nothing new starts")
 
 

@@ -18,9 +18,9 @@ from symphony.cli.failures import CommandError
 from symphony.cli.main import main
 from symphony.cli.serving import recording_to
 from symphony.domain import Redaction
-from symphony.replay import Recorder, read_recording
+from symphony.replay import DecisionRecorder, read_recording
 from symphony.replay import replay as replayed
-from symphony.scheduler import Polled, Recovered, SettingsChanged, State, StopAsked, initial
+from symphony.scheduler import Polled, Recovered, SettingsChanged, State, StopAsked, initial_state
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = json.loads((ROOT / "docs" / "schemas" / "replay.schema.json").read_text(encoding="utf-8"))
@@ -33,13 +33,13 @@ def _log_as_before() -> Any:
     structlog.reset_defaults()
 
 
-def live(path: Path, act: Callable[[Recorder, State], State]) -> State:
+def live(path: Path, act: Callable[[DecisionRecorder, State], State]) -> State:
     """A short life that is written down."""
     with recording_to(path, lambda: Redaction([SECRET])) as recorder:
-        return act(recorder, initial(make_settings(), epoch="d1"))
+        return act(recorder, initial_state(make_settings(), epoch="d1"))
 
 
-def short(recorder: Recorder, state: State) -> State:
+def short(recorder: DecisionRecorder, state: State) -> State:
     state, _ = recorder.step(state, Recovered(), 1_000)
     state, _ = recorder.step(state, Polled(request=1, issues=(make_issue("A", title=f"A {SECRET}"),)), 1_010)
     state, _ = recorder.step(state, SettingsChanged(settings=make_settings(max_concurrent_agents=1)), 1_020)
@@ -166,10 +166,10 @@ def test_no_file_is_replaced_by_a_recording(tmp_path: Path) -> None:
 def test_a_recording_that_is_full_ends_and_the_daemon_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "r"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-    recorder = Recorder(path, descriptor, redaction=Redaction, max_bytes=1_000)
+    recorder = DecisionRecorder(path, descriptor, redaction=Redaction, max_bytes=1_000)
     with capture_logs() as logs:
-        after = short(recorder, initial(make_settings(), epoch="d1"))
-    assert after.drain is not initial(make_settings(), epoch="d1").drain
+        after = short(recorder, initial_state(make_settings(), epoch="d1"))
+    assert after.drain is not initial_state(make_settings(), epoch="d1").drain
     assert [line["event"] for line in logs] == ["recording_stopped"]
     assert path.stat().st_size <= 1_000
     assert {one.same for one in replayed(read_recording(path.read_text()))} == {True}
@@ -177,9 +177,9 @@ def test_a_recording_that_is_full_ends_and_the_daemon_goes_on(tmp_path: Path) ->
 
 def test_a_disk_that_refuses_it_costs_the_recording_only(tmp_path: Path) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
-    recorder = Recorder(tmp_path / "r", full, redaction=Redaction)
+    recorder = DecisionRecorder(tmp_path / "r", full, redaction=Redaction)
     with capture_logs() as logs:
-        short(recorder, initial(make_settings(), epoch="d1"))
+        short(recorder, initial_state(make_settings(), epoch="d1"))
     assert [line["reason"] for line in logs] == ["[Errno 28] No space left on device"]
 
 
@@ -191,9 +191,9 @@ def test_a_step_that_raises_is_written_down_as_one_without_an_answer(
 
     path = tmp_path / "r"
     with recording_to(path, Redaction) as recorder, monkeypatch.context() as patched:
-        patched.setattr("symphony.scheduler.machine.step", broken)
+        patched.setattr("symphony.replay.step", broken)
         with pytest.raises(ValueError, match="a bug"):
-            recorder.step(initial(make_settings(), epoch="d1"), Recovered(), 1)
+            recorder.step(initial_state(make_settings(), epoch="d1"), Recovered(), 1)
     (entry,) = read_recording(path.read_text()).steps
     assert entry.commands == []
     (again,) = replayed(read_recording(path.read_text()))

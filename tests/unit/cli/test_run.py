@@ -17,7 +17,7 @@ from symphony.cli.summary import IssueSummary, RunSummary
 from symphony.config import WorkflowStore
 from symphony.daemon.admission import ACKNOWLEDGEMENT
 from symphony.daemon.service import Observer
-from symphony.scheduler import SettingsChanged, WakeAsked, initial
+from symphony.scheduler import SettingsChanged, WakeAsked, initial_state
 
 SECRET = "correct-horse-battery"
 
@@ -178,7 +178,7 @@ def test_after_a_reload_the_log_masks_what_the_new_workflow_refers_to(
 
     def make(*, store: WorkflowStore, observers: tuple[Observer, ...], **_: object) -> Callable[[bool], None]:
         def change(_last: bool) -> None:  # noqa: FBT001 - as it is called
-            state = initial(make_settings(), epoch="e")
+            state = initial_state(make_settings(), epoch="e")
             workflow.write_text(text(workflow.parent, "$BOARD_CREDENTIAL"))
             assert store.reload_if_changed() is not None
             for fact in (WakeAsked(reason="x"), SettingsChanged(settings=make_settings())):

@@ -14,7 +14,7 @@ from symphony.cli.demo_run import LineProgress, TableProgress, progress_on
 from symphony.cli.failures import program
 from symphony.cli.main import main
 from symphony.cli.summary import IssueSummary, RunSummary, summary_table
-from symphony.scheduler import DrainAsked, OperatorAsked, Verb
+from symphony.scheduler import DrainAsked, OperatorAction, OperatorAsked
 
 
 def _console(width: int = 100, term: str = "xterm") -> Console:
@@ -51,7 +51,7 @@ def test_ctrl_c_says_what_is_waited_for(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_an_operators_drain_names_no_limit(capsys: pytest.CaptureFixture[str]) -> None:
     story = Story(make_issue("1", identifier="SYM-1")).begin().streams()
-    before, drain = story.state, OperatorAsked(verb=Verb.DRAIN)
+    before, drain = story.state, OperatorAsked(action=OperatorAction.DRAIN)
     story.tell(drain)
     DrainMessage()(before, drain, story.state, ())
     assert capsys.readouterr().err == "The turns of SYM-1 may end first; Ctrl-C stops them now.\n"

@@ -12,7 +12,7 @@ from symphony.agents.base import Preflight
 from symphony.config import AGENT_SECTIONS, Stamp, WorkflowFile, parse_workflow
 from symphony.daemon.context import RuntimeContext, changed_agents, preflight_agents, scheduler_settings
 from symphony.domain import Blame, Category, Failure, SymphonyError
-from symphony.scheduler import AgentFacts, Rule
+from symphony.scheduler import AgentInfo, AssignmentRule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,9 +123,9 @@ async def test_one_that_the_workflow_names_no_more_is_an_outage_of_ours(tmp_path
 async def test_the_scheduler_is_told_what_choosing_needs(tmp_path: Path) -> None:
     settings = scheduler_settings(_context(tmp_path))
     assert (settings.agent, settings.fallback) == ("codex", "quick")
-    assert settings.rules == (Rule(use="quick", label="ui", fallback="codex"),)
-    assert settings.agents["quick"] == AgentFacts(
+    assert settings.rules == (AssignmentRule(use="quick", label="ui", fallback="codex"),)
+    assert settings.agents["quick"] == AgentInfo(
         kind="codex", section="agents.quick", stall_timeout_ms=7, model="small"
     )
-    assert settings.facts("codex").section == "codex"
-    assert settings.facts("gone") == AgentFacts(kind="gone", section="gone", stall_timeout_ms=300_000)
+    assert settings.agent_info("codex").section == "codex"
+    assert settings.agent_info("gone") == AgentInfo(kind="gone", section="gone", stall_timeout_ms=300_000)

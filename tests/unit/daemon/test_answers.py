@@ -8,11 +8,11 @@ import pytest
 from harness.binding import FakeTracker, make_context
 from harness.scheduling import make_issue
 from symphony.daemon.comments import Answers, IssueComments
-from symphony.scheduler import LONGEST_ANSWER, PostNote, Remark, together
+from symphony.scheduler import MAX_ANSWER_CHARS, IssueComment, PostComment, join_comments
 from symphony.trackers.memory import MemoryTracker
 
 pytestmark = pytest.mark.asyncio
-NOTE = PostNote(issue=make_issue(), kind="blocked", body="Red or blue?", occasion="d1-7")
+NOTE = PostComment(issue=make_issue(), kind="blocked", body="Red or blue?", occasion="d1-7")
 
 
 class World:
@@ -30,7 +30,7 @@ class World:
             self.context, NOTE.issue, kind="blocked", body=NOTE.body, occasion=NOTE.occasion
         )
 
-    async def read(self) -> tuple[tuple[Remark, ...], tuple[Remark, ...]]:
+    async def read(self) -> tuple[tuple[IssueComment, ...], tuple[IssueComment, ...]]:
         return await self.answers.read(self.context, NOTE)
 
     async def comments(self) -> list[str]:
@@ -60,8 +60,8 @@ async def test_a_megabyte_is_cut_and_control_characters_are_gone(world: World) -
     assert len(answers) == 1, "the first one is more than there is room for"
     assert answers[0].author == "ann ann"
     assert answers[0].text.startswith("Bl ue\nx")
-    assert together(answers).endswith("(cut: the rest stands on the issue)")
-    assert len(together(answers)) < LONGEST_ANSWER + 100
+    assert join_comments(answers).endswith("(cut: the rest stands on the issue)")
+    assert len(join_comments(answers)) < MAX_ANSWER_CHARS + 100
 
 
 async def test_of_others_the_newest_are_told_by_their_first_lines(world: World) -> None:

@@ -28,23 +28,23 @@ from symphony.daemon.state_dir import StateDirectory
 from symphony.domain import Category, Failure
 from symphony.scheduler import (
     AnswersRead,
-    AnswersUnread,
+    AnswersReadFailed,
     CleanWorkspace,
     ContinueRun,
     Exit,
     FetchCandidates,
     FinishReason,
     FinishRun,
+    IssueComment,
     Notify,
     OutcomeKind,
     Polled,
     PollFailed,
-    PostNote,
+    PostComment,
     ReadAnswers,
     Refreshed,
     RefreshFailed,
     RefreshIssues,
-    Remark,
     RunEnded,
     SetTimer,
     StartRun,
@@ -137,7 +137,7 @@ async def test_a_poll_tells_what_the_tracker_left_out_without_secrets(tmp_path: 
     async with at_work(tmp_path, Skipping((ONE,))) as desk:
         desk.effects.carry_out(FetchCandidates(request=7))
         polled = await desk.mailbox.until(Polled)
-    (left_out,) = polled.skipped
+    (left_out,) = polled.skipped_records
     assert (polled.issues, left_out.where) == ((ONE,), "SYM-2.md:1")
     assert SECRET not in left_out.message
 
@@ -380,29 +380,29 @@ async def test_what_breaks_beside_the_work_is_logged_and_ends_there(tmp_path: Pa
 async def test_a_note_goes_onto_its_issue(tmp_path: Path) -> None:
     tracker = CommentingTracker()
     async with at_work(tmp_path, tracker) as desk:
-        desk.effects.carry_out(PostNote(issue=ONE, kind="blocked", body="Help."))
+        desk.effects.carry_out(PostComment(issue=ONE, kind="blocked", body="Help."))
         await anyio.wait_all_tasks_blocked()
     assert [body.splitlines()[-1] for body in tracker.comments.values()] == ["Help."]
 
 
 async def test_comments_are_read_and_what_fails_is_a_fact(tmp_path: Path) -> None:
-    note = PostNote(issue=ONE, kind="blocked", body="Red or blue?", occasion="r1")
+    note = PostComment(issue=ONE, kind="blocked", body="Red or blue?", occasion="r1")
     tracker = MemoryTracker([ONE])
     async with at_work(tmp_path) as desk:
         desk.effects.context = replace(desk.effects.context, tracker=tracker)
         desk.effects.carry_out(note)
         await anyio.wait_all_tasks_blocked()
         tracker.comment(ONE.id, "Blue", author="ann")
-        desk.effects.carry_out(ReadAnswers(question="r1", note=note))
+        desk.effects.carry_out(ReadAnswers(question="r1", comment=note))
         await anyio.wait_all_tasks_blocked()
         tracker.remove(ONE.id)
-        desk.effects.carry_out(ReadAnswers(question="r1", note=note))
+        desk.effects.carry_out(ReadAnswers(question="r1", comment=note))
         await anyio.wait_all_tasks_blocked()
     read, unread = desk.mailbox.facts
     assert read == AnswersRead(
-        issue_id=ONE.id, question="r1", answers=(Remark(id="c2", author="ann", text="Blue"),)
+        issue_id=ONE.id, question="r1", answers=(IssueComment(id="c2", author="ann", text="Blue"),)
     )
-    assert isinstance(unread, AnswersUnread)
+    assert isinstance(unread, AnswersReadFailed)
     assert (unread.question, unread.failure.category) == ("r1", Category.TRACKER_STATUS)
 
 

@@ -15,18 +15,33 @@ from symphony.api.models import ListedSkill, Skills
 from symphony.daemon.clock import wall_ms
 from symphony.daemon.journal_writer import JOURNAL_FILE, JournalWriter, open_journal_writer
 from symphony.domain import FaultPoint
-from symphony.journal.model import HealthState, SkillsNote
+from symphony.journal.model import HealthState, SkillsComment
 from symphony.processes.base import Identity
-from symphony.scheduler import ClaimKind, Outcome, OutcomeKind, Recovered, Retry, RunEnded, Running, initial
+from symphony.scheduler import (
+    ClaimKind,
+    Outcome,
+    OutcomeKind,
+    Recovered,
+    Retry,
+    RunEnded,
+    Running,
+    initial_state,
+)
 
 pytestmark = pytest.mark.asyncio
 
 AGENT = Identity(boot_id="b", pid=8, started=2.5)
 SETTINGS = make_settings()
 NOON_MS = 1_767_268_800_000  # 2026-01-01, 12:00 UTC
-EMPTY = initial(SETTINGS, epoch="e")
+EMPTY = initial_state(SETTINGS, epoch="e")
 RUN = Running(
-    run_id="e-1", issue=make_issue("1"), attempt=2, started_ms=0, max_turns=3, idle_attempts=0, failures=1
+    run_id="e-1",
+    issue=make_issue("1"),
+    attempt=2,
+    started_ms=0,
+    max_turns=3,
+    attempts_without_progress=0,
+    failures=1,
 )
 AT_WORK = replace(EMPTY, running={"1": RUN}, day="2026-01-01", day_tokens=7)
 
@@ -76,7 +91,7 @@ def _threads(path: Path) -> list[str]:
 
 async def test_what_is_put_and_what_is_written_of_a_run_and_of_its_retry_can_be_told(tmp_path: Path) -> None:
     reached: list[FaultPoint] = []
-    retry = Retry(issue=RUN.issue, attempt=3, due_ms=9, error="no", idle_attempts=0, failures=2)
+    retry = Retry(issue=RUN.issue, attempt=3, due_ms=9, error="no", attempts_without_progress=0, failures=2)
     retrying = replace(EMPTY, retrying={"1": retry})
     ended = RunEnded(run_id="e-1", outcome=Outcome(kind=OutcomeKind.FAILED))
     opened = open_journal_writer(tmp_path, owner=None, mask=str, now_ms=lambda: 5, fault=reached.append)
@@ -127,7 +142,7 @@ async def test_what_is_lost_while_it_serves_is_told_with_the_next_record_or_at_t
 
 
 async def test_a_journal_that_is_begun_anew_in_mid_life_holds_what_the_daemon_holds(tmp_path: Path) -> None:
-    note = SkillsNote(issue_id="1", issue_identifier="SYM-1", tracker="t", body="b")
+    note = SkillsComment(issue_id="1", issue_identifier="SYM-1", tracker="t", body="b")
     async with _life(tmp_path) as first:
         first.unsaid_from(lambda: [note])
         first(EMPTY, Recovered(), AT_WORK, ())

@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 from harness.scheduling import make_failure, make_settings
 from harness.service_manager import Manager, managing
 from symphony.daemon.sd_notify import Notifier, status_line, without_service_manager
-from symphony.scheduler import Drain, initial
+from symphony.scheduler import Drain, initial_state
 
-IDLE = initial(make_settings(), epoch="e")
+IDLE = initial_state(make_settings(), epoch="e")
 PAUSED = replace(IDLE, paused=True)
 
 
@@ -91,7 +91,7 @@ def test_an_end_is_told_once_and_each_turn_of_a_drain_asks_for_more_time(manager
 
 
 def test_what_is_odd_is_in_the_status_but_not_the_text_of_a_failure() -> None:
-    held = replace(IDLE, hold=make_failure(message="the token is s3cret"))
+    held = replace(IDLE, config_error=make_failure(message="the token is s3cret"))
     assert (
         status_line(held)
         == "0 running, 0 retrying, 0 blocked; the workflow is not valid, and nothing new starts"

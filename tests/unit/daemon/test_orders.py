@@ -13,7 +13,7 @@ from symphony.api.interface import ConflictError, UnavailableError
 from symphony.api.models import utc_text
 from symphony.daemon.operator import ActionRequest, Orders, ServiceOperator
 from symphony.domain import Category
-from symphony.scheduler import Event, OperatorAsked, OutcomeKind, Verb
+from symphony.scheduler import Event, OperatorAction, OperatorAsked, OutcomeKind
 
 pytestmark = pytest.mark.asyncio
 
@@ -178,7 +178,7 @@ async def test_who_pauses_when_somebody_else_just_did_hears_that_it_was_so(tmp_p
     desk = Desk(tmp_path)
 
     def somebody_else() -> None:
-        desk.story.tell(OperatorAsked(verb=Verb.PAUSE))
+        desk.story.tell(OperatorAsked(action=OperatorAction.PAUSE))
 
     desk.meanwhile = somebody_else
     done = await desk.operator.act("pause", None)
@@ -195,7 +195,7 @@ async def test_the_state_in_which_an_order_is_taken_has_the_last_word(tmp_path: 
 
     def somebody_else() -> None:
         desk.meanwhile = None
-        desk.story.tell(OperatorAsked(verb=Verb.ANSWER, issue_id="3", text="Red"))
+        desk.story.tell(OperatorAsked(action=OperatorAction.ANSWER, issue_id="3", text="Red"))
 
     desk.meanwhile = somebody_else
     assert (await desk.refused("answer", "SYM-3", "Blue")).code == "no_question"
@@ -217,7 +217,7 @@ async def test_an_order_is_answered_when_it_is_taken_and_not_before(tmp_path: Pa
         while not desk.held:
             await anyio.lowlevel.checkpoint()
         assert told == []
-        ActionRequest(OperatorAsked(verb=Verb.PAUSE)).take(desk.story.state)
+        ActionRequest(OperatorAsked(action=OperatorAction.PAUSE)).take(desk.story.state)
         for _ in range(3):
             await anyio.lowlevel.checkpoint()
         assert told == [], "the order of somebody else is not this one, however equal"
@@ -229,11 +229,11 @@ async def test_an_order_that_is_not_taken_for_long_counts_as_given(tmp_path: Pat
     story = Desk(tmp_path).story
     posted: list[ActionRequest] = []
     orders = Orders(posted.append, taken_s=0)
-    told, changed = await orders.give(story.state, Verb.PAUSE, None, None)
+    told, changed = await orders.give(story.state, OperatorAction.PAUSE, None, None)
     assert "nothing new" in told
     assert changed
     (order,) = posted
-    assert order.fact == OperatorAsked(verb=Verb.PAUSE)
+    assert order.fact == OperatorAsked(action=OperatorAction.PAUSE)
     order.take(story.state)  # late, and nobody waits any more
 
 

@@ -80,7 +80,7 @@ async def test_a_flood_is_one_report_in_each_interval_and_loses_no_count() -> No
             await anyio.lowlevel.checkpoint()
         assert len(heard.reports) == 1
         heard.pulse.end()
-    assert (len(heard.reports), heard.last.signs) == (2, 1_000)
+    assert (len(heard.reports), heard.last.event_count) == (2, 1_000)
 
 
 @pytest.mark.parametrize("event", MILESTONES, ids=lambda event: type(event).__name__)
@@ -93,7 +93,7 @@ async def test_a_milestone_ends_the_interval_and_takes_along_what_came_before(ev
         assert len(heard.reports) == 1
         heard.pulse.feel(event)
         await anyio.wait_all_tasks_blocked()
-        assert [one.signs for one in heard.reports] == [1, 3]
+        assert [one.event_count for one in heard.reports] == [1, 3]
 
 
 @pytest.mark.parametrize("event", [STARTED, TOOL, Activity(count=1)], ids=lambda event: type(event).__name__)
@@ -103,7 +103,7 @@ async def test_other_events_wait_for_the_end_of_the_interval(event: AgentEvent) 
         await anyio.wait_all_tasks_blocked()
         heard.pulse.feel(event)
         await anyio.wait_all_tasks_blocked()
-        assert [one.signs for one in heard.reports] == [1]
+        assert [one.event_count for one in heard.reports] == [1]
 
 
 async def test_the_last_word_before_a_silence_is_told_when_its_time_has_come() -> None:
@@ -124,7 +124,7 @@ async def test_the_milestones_of_one_read_make_one_report() -> None:
             heard.pulse.feel(event)
         assert heard.facts == []
         await anyio.wait_all_tasks_blocked()
-        assert [one.signs for one in heard.reports] == [len(MILESTONES)]
+        assert [one.event_count for one in heard.reports] == [len(MILESTONES)]
 
 
 async def test_a_report_in_between_takes_the_place_of_the_one_that_was_due() -> None:

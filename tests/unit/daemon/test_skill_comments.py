@@ -18,7 +18,7 @@ from harness.scheduling import make_failure, make_issue
 from symphony import skills
 from symphony.daemon import comments
 from symphony.daemon.comments import IssueComments, SkillComments
-from symphony.journal.model import SkillsNote, decode, encode
+from symphony.journal.model import SkillsComment, decode, encode
 from symphony.skills import Severity, SkillOptions, SkillSet
 from symphony.trackers.base import TrackerError
 
@@ -52,7 +52,7 @@ class Desk:
     """One daemon's comments on a tracker, and the journal that outlives it."""
 
     def __init__(
-        self, path: Path, tracker: FakeTracker | None = None, left: Iterable[SkillsNote] = ()
+        self, path: Path, tracker: FakeTracker | None = None, left: Iterable[SkillsComment] = ()
     ) -> None:
         self.tracker = tracker or CommentingTracker()
         self.context = make_context(path, self.tracker)
@@ -62,8 +62,8 @@ class Desk:
             IssueComments(), tuple(left), remember=self._remember, first_retry_s=0.001, written=checkpoint
         )
 
-    def _remember(self, note: SkillsNote) -> None:
-        self.journal[note.issue_id] = decode(encode(replace(note, at_wall_ms=7)), SkillsNote)
+    def _remember(self, note: SkillsComment) -> None:
+        self.journal[note.issue_id] = decode(encode(replace(note, at_wall_ms=7)), SkillsComment)
         if note.said:
             self.said.set()
 

@@ -2,7 +2,7 @@ import errno
 
 import pytest
 
-from symphony.domain import is_full, make_room
+from symphony.domain import disk_full_hint, is_disk_full
 
 
 @pytest.mark.parametrize(
@@ -16,15 +16,15 @@ from symphony.domain import is_full, make_room
     ],
 )
 def test_a_full_disk_is_known_by_its_number_or_its_words(error: Exception | str) -> None:
-    assert is_full(error)
+    assert is_disk_full(error)
 
 
 @pytest.mark.parametrize(
     "error", [OSError(errno.EACCES, "no space left on device"), "fatal: not a git repository"]
 )
 def test_other_errors_are_none(error: Exception | str) -> None:
-    assert not is_full(error)
+    assert not is_disk_full(error)
 
 
 def test_the_hint_names_the_place() -> None:
-    assert make_room("/srv/work").startswith("make room on the filesystem of /srv/work")
+    assert disk_full_hint("/srv/work").startswith("make room on the filesystem of /srv/work")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from symphony.domain import UnsafeKeyError, branch_name, by_number, session_id, workspace_key
+from symphony.domain import UnsafeKeyError, branch_name, natural_order, session_id, workspace_key
 
 _KEYS = st.from_regex(r"[A-Za-z0-9._-]{1,255}", fullmatch=True).filter(lambda key: key not in {".", ".."})
 
@@ -105,10 +105,10 @@ def test_a_session_is_named_after_thread_and_turn() -> None:
 )
 def test_lists_are_in_the_order_of_the_numbers(ordered: list[str]) -> None:
     backwards = ordered[::-1]
-    assert sorted(backwards, key=by_number) == ordered
+    assert sorted(backwards, key=natural_order) == ordered
 
 
 @given(st.lists(st.text(alphabet="aB1290-#/²١"), max_size=8, unique=True))
 def test_any_identifiers_have_one_order(identifiers: list[str]) -> None:
     backwards = identifiers[::-1]
-    assert sorted(identifiers, key=by_number) == sorted(backwards, key=by_number)
+    assert sorted(identifiers, key=natural_order) == sorted(backwards, key=natural_order)

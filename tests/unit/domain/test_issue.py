@@ -81,7 +81,7 @@ def test_what_an_issue_lacks_is_null_and_not_absent() -> None:
 
 def test_a_selection_takes_issues_by_state_and_code() -> None:
     issue = make_issue("1", state="In Progress")
-    assert Selection().takes(issue, "no_slot")
-    assert Selection(states=frozenset({" in progress"})).takes(issue, "no_slot")
-    assert not Selection(states=frozenset({"Todo"})).takes(issue, "no_slot")
-    assert not Selection(codes=frozenset({"blocked"})).takes(issue, "no_slot")
+    assert Selection().includes(issue, "no_slot")
+    assert Selection(states=frozenset({" in progress"})).includes(issue, "no_slot")
+    assert not Selection(states=frozenset({"Todo"})).includes(issue, "no_slot")
+    assert not Selection(codes=frozenset({"blocked"})).includes(issue, "no_slot")

@@ -161,7 +161,7 @@ def test_what_is_spared_the_search_has_nothing_to_find(text: str) -> None:
         masked = pattern.sub(mask, masked)
     assert mask_credentials(text) == masked
     bare = plain_text._ESCAPES.sub("", text)
-    assert plain_text.plain(text) == plain_text._CONTROL.sub(" ", plain_text._BREAKS.sub("\n", bare))
+    assert plain_text.plain_text(text) == plain_text._CONTROL.sub(" ", plain_text._BREAKS.sub("\n", bare))
 
 
 @pytest.mark.parametrize(

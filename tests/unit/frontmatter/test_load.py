@@ -176,11 +176,11 @@ def test_a_key_given_twice_is_an_error_where_it_is_repeated(front: str) -> None:
 
 def test_a_nested_key_given_twice_may_be_allowed_and_is_told() -> None:
     front = b"a: {x: 1, x: 2}\nb:\n- y: 1\n  y: 2\n"
-    document = load(front, profile=Profile.TEXT, nested_repeats=True)
+    document = load(front, profile=Profile.TEXT, allow_nested_duplicates=True)
     assert document.value == {"a": {"x": "2"}, "b": [{"y": "2"}]}
-    assert document.repeated == (("a", (2, 11)), ("b", (5, 3)))
+    assert document.duplicates == (("a", (2, 11)), ("b", (5, 3)))
     with pytest.raises(FrontMatterError):
-        load(b"a: 1\na: 2\n", profile=Profile.TEXT, nested_repeats=True)
+        load(b"a: 1\na: 2\n", profile=Profile.TEXT, allow_nested_duplicates=True)
 
 
 def test_an_alias_of_a_scalar_may_be_a_key() -> None:

@@ -1,5 +1,5 @@
 from harness.journalling import NOW, claim, event, run, skills
-from symphony.journal.store import Backlog, key_of
+from symphony.journal.store import Backlog, record_key
 
 
 def test_the_newest_of_a_key_replaces_the_one_before() -> None:
@@ -38,4 +38,4 @@ def test_events_give_way_by_their_size() -> None:
 
 
 def test_no_two_events_are_about_the_same() -> None:
-    assert key_of(event(1)) != key_of(event(2))
+    assert record_key(event(1)) != record_key(event(2))

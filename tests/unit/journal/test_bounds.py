@@ -42,7 +42,7 @@ def trimmed(path: Path, policy: Retention) -> tuple[TrimResult, RecoveredState]:
         done = await journal.trim(policy)
         await journal.close()
         again = await opened(path)
-        remembered = again.remembered
+        remembered = again.recovered_state
         await again.close()
         return done, remembered
 

@@ -26,7 +26,7 @@ from symphony.scheduler import (
     AgentReported,
     ClaimKind,
     Command,
-    Delivered,
+    DeliveredBranch,
     Event,
     Notify,
     Outcome,
@@ -84,7 +84,7 @@ def test_what_runs_came_to_is_kept_and_forgotten() -> None:
     story = Kept()
     story.begin()
     story.streams()
-    delivered = Delivered(branch="symphony/SYM-1", head="abc", commits=1)
+    delivered = DeliveredBranch(branch="symphony/SYM-1", head="abc", commits=1)
     outcome = Outcome(kind=OutcomeKind.SUCCEEDED, progress=True, delivered=delivered)
     story.put("1", state="Human Review")
     story.tell(RunEnded(run_id=story.run_id(), outcome=outcome))
@@ -153,7 +153,7 @@ def test_a_block_keeps_its_reason_and_whether_it_has_settled() -> None:
     assert claim.since_wall_ms == WALL_MS + 3
     assert claim.failure is not None
     story.advance(60_000)
-    assert story.state.blocked["1"].settled
+    assert story.state.blocked["1"].has_baseline
     assert story.ledger.claims["1"].settled
 
 
@@ -205,7 +205,7 @@ def test_a_milestone_is(milestone: dict[str, Any]) -> None:
 def test_the_agent_of_a_run_stays_known_to_its_end() -> None:
     story = _at_work()
     run_id = story.run_id()
-    story.keep(story.keeper.spawned(run_id, AGENT))
+    story.keep(story.keeper.agent_started(run_id, AGENT))
     assert story.ledger.runs[run_id].agent == AGENT
     story.streams(total_tokens=5)
     assert story.ledger.runs[run_id].agent == AGENT
@@ -216,17 +216,17 @@ def test_the_conversation_of_a_run_is_known_before_any_report_tells_it() -> None
     story = _at_work()
     run_id = story.run_id()
     story.streams(thread_id=None)
-    story.keep(story.keeper.opened(run_id, "t-1"))
+    story.keep(story.keeper.thread_opened(run_id, "t-1"))
     assert story.ledger.runs[run_id].thread_id == "t-1"
     story.streams(total_tokens=5)
     assert (story.ledger.runs[run_id].thread_id, story.ledger.runs[run_id].total_tokens) == ("t-1", 5)
     story.streams(thread_id="t-2")
     assert story.ledger.runs[run_id].thread_id == "t-2"
-    assert StepRecorder(US).opened("preflight", "t-1") == ()
+    assert StepRecorder(US).thread_opened("preflight", "t-1") == ()
 
 
 def test_an_agent_of_no_run_is_not_kept() -> None:
-    assert StepRecorder(US).spawned("preflight", AGENT) == ()
+    assert StepRecorder(US).agent_started("preflight", AGENT) == ()
 
 
 def test_the_end_of_a_run_says_how_and_why() -> None:
@@ -360,13 +360,13 @@ def test_pause_and_exemptions_are_words_to_the_successor() -> None:
     paused = replace(state, paused=True)
     assert _steps(state, paused) == (SettingRecord(name=PAUSED, value="true"),)
     assert _steps(paused, state) == (SettingRecord(name=PAUSED, value=None),)
-    exempt = replace(state, exempt=frozenset({"b", "a"}), day="2026-01-01")
+    exempt = replace(state, budget_waivers=frozenset({"b", "a"}), day="2026-01-01")
     told = '{"day": "2026-01-01", "issues": ["a", "b"]}'
     assert SettingRecord(name=EXEMPT, value=told) in _steps(state, exempt)
     assert SettingRecord(name=EXEMPT, value=None) in _steps(exempt, state)
 
 
 def test_exemptions_go_with_a_day_that_a_clock_was_set_back_to() -> None:
-    state = replace(Kept().state, exempt=frozenset({"a"}), day="2026-01-02")
+    state = replace(Kept().state, budget_waivers=frozenset({"a"}), day="2026-01-02")
     told = '{"day": "2026-01-01", "issues": ["a"]}'
     assert SettingRecord(name=EXEMPT, value=told) in _steps(state, replace(state, day="2026-01-01"))

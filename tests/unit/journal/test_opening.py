@@ -19,7 +19,7 @@ async def failure_of(journal: Journal) -> Failure:
     assert journal.health.failure is not None
     assert journal.health.failure.category is Category.JOURNAL
     assert journal.health.failure.hint
-    assert journal.remembered == RecoveredState()
+    assert journal.recovered_state == RecoveredState()
     journal.put(claim(2), event(1))
     await journal.flush()
     assert journal.health.state is HealthState.MEMORY
@@ -85,12 +85,12 @@ async def test_a_damaged_journal_is_set_aside_and_a_new_one_begun(tmp_path: Path
     assert "damaged" in told.message
     assert "journal.db.damaged-20231114T221320Z" in (told.hint or "")
     assert journal.take_notices() == ()
-    assert journal.remembered == RecoveredState()
+    assert journal.recovered_state == RecoveredState()
     journal.put(claim(3))
     await journal.close()
     assert any(".damaged-20231114T221320Z" in name for name in names(tmp_path))
     again = await opened(path)
-    assert again.remembered.claims == (claim(3),)
+    assert again.recovered_state.claims == (claim(3),)
     assert again.take_notices() == ()
     await again.close()
 
@@ -214,7 +214,7 @@ async def test_a_lock_of_another_process_is_waited_for_and_then_told(tmp_path: P
     journal = await opened(path)
     assert journal.health.failure is not None
     assert "another process keeps it locked" in journal.health.failure.message
-    journal.present_from(lambda: (claim(2), run(2)))
+    journal.snapshot_from(lambda: (claim(2), run(2)))
     journal.put(claim(2), run(2))
     await journal.flush()
     assert state(journal) is HealthState.MEMORY
@@ -224,8 +224,8 @@ async def test_a_lock_of_another_process_is_waited_for_and_then_told(tmp_path: P
     assert state(journal) is HealthState.OK
     await journal.close()
     again = await opened(path)
-    assert again.remembered.claims == (claim(2),), "the claims of now, and of nobody before"
-    assert again.remembered.live_runs == (run(1), run(2))
+    assert again.recovered_state.claims == (claim(2),), "the claims of now, and of nobody before"
+    assert again.recovered_state.live_runs == (run(1), run(2))
     await again.close()
 
 
@@ -249,7 +249,7 @@ async def test_rows_that_do_not_decode_cost_themselves_and_are_told_once(tmp_pat
     assert [message.split(" could")[0] for message in told] == [
         f"1 of the journal's {table}" for table in ("claims", "runs", "spent", "days", "settings")
     ]
-    assert journal.remembered == RecoveredState(
+    assert journal.recovered_state == RecoveredState(
         claims=(claim(2),), live_runs=(run(2),), spent={"id-2": Spent(tokens=1)}
     )
     await journal.close()

@@ -51,8 +51,8 @@ def test_events_are_followed_by_their_numbers_while_they_are_written(tmp_path: P
             journal.put(event(4))
             runner.run(journal.flush())
             assert messages(reader, last) == ["message 4"]
-            assert told(reader.latest("SYM-1", limit=2)) == ["message 2", "message 4"]
-            assert told(reader.latest("SYM-1", run_id="r-1")) == ["message 1", "message 4"]
+            assert told(reader.latest_events("SYM-1", limit=2)) == ["message 2", "message 4"]
+            assert told(reader.latest_events("SYM-1", run_id="r-1")) == ["message 1", "message 4"]
         runner.run(journal.close())
 
 
@@ -91,7 +91,7 @@ def test_a_report_tells_what_became_of_the_runs_of_each_skill(tmp_path: Path) ->
         )
         assert (found["c"].listed, found["c"].versions, found["c"].outcomes) == (0, 0, {})
         assert [report.name for report in reader.skills_report(since_wall_ms=NOW + 3)] == ["a"]
-        assert reader.overdue(Retention(max_age_ms=-1), now_wall_ms=NOW) == ("r-1", "r-2")
+        assert reader.expired_runs(Retention(max_age_ms=-1), now_wall_ms=NOW) == ("r-1", "r-2")
 
 
 def test_a_row_that_does_not_decode_is_left_out(tmp_path: Path) -> None:
@@ -105,7 +105,9 @@ def test_a_row_that_does_not_decode_is_left_out(tmp_path: Path) -> None:
     )
     with open_reader(path) as reader:
         for _ in range(2):
-            assert reader.remembered() == RecoveredState(claims=(claim(2),)), "and the file stays as it is"
+            assert reader.recovered_state() == RecoveredState(claims=(claim(2),)), (
+                "and the file stays as it is"
+            )
         assert reader.claims() == (claim(2),)
         assert (reader.runs(), reader.events("SYM-1"), reader.comments()) == ((), (), ())
 

@@ -10,14 +10,14 @@ from harness.ledger import Ledger
 from harness.scheduling import make_issue, make_settings
 from kit.simulator import run_schedule
 from symphony.journal.model import ClaimRecord, RecoveredState, ResultRecord, RunRecord
-from symphony.journal.recorder import EXEMPT, PAUSED, Start, StepRecorder, recovered
+from symphony.journal.recorder import EXEMPT, PAUSED, Start, StepRecorder, recovered_event
 from symphony.processes.base import Identity
 from symphony.scheduler import (
     Blocked,
+    ClaimEntry,
     ClaimKind,
-    Entry,
+    IssueResult,
     RecoveredClaim,
-    Result,
     Resume,
     ResumeReason,
     Retry,
@@ -26,7 +26,7 @@ from symphony.scheduler import (
     State,
     Thread,
     WorkspaceRef,
-    initial,
+    initial_state,
     step,
 )
 
@@ -49,22 +49,22 @@ RUN = RunRecord(
 
 
 def _claim(claim: ClaimRecord = CLAIM, *runs: RunRecord, start: Start = START) -> RecoveredClaim:
-    (found,) = recovered(RecoveredState(claims=(claim,), live_runs=runs), start).claims
+    (found,) = recovered_event(RecoveredState(claims=(claim,), live_runs=runs), start).claims
     return found
 
 
 def test_nothing_remembered_is_a_start_from_nothing() -> None:
     place = WorkspaceRef(issue_id="1", identifier="SYM-1", path="/ws/1")
-    found = recovered(RecoveredState(), START, workspaces=(place,))
+    found = recovered_event(RecoveredState(), START, workspaces=(place,))
     assert (found.claims, found.workspaces, found.day, found.paused) == ((), (place,), "2026-01-02", False)
 
 
 def test_results_come_back_oldest_first_and_never_later_than_now() -> None:
     def record(issue_id: str, ended_wall_ms: int) -> ResultRecord:
-        return ResultRecord(result=Result(issue=make_issue(issue_id)), ended_wall_ms=ended_wall_ms)
+        return ResultRecord(result=IssueResult(issue=make_issue(issue_id)), ended_wall_ms=ended_wall_ms)
 
     remembered = RecoveredState(results=(record("1", WALL_MS + 9_000), record("2", WALL_MS - 2_000)))
-    found = recovered(remembered, START).results
+    found = recovered_event(remembered, START).results
     assert [(result.issue.id, result.ended_ms) for result in found] == [("2", -1_500), ("1", 500)]
 
 
@@ -142,7 +142,10 @@ def test_a_block_that_stays_keeps_the_time_it_began_at_over_two_restarts() -> No
     ledger.take([record])
     for now_ms, wall_ms in ((500, WALL_MS), (70, WALL_MS + 7_000)):
         start = replace(START, now_ms=now_ms, wall_ms=wall_ms)
-        before, fact = initial(make_settings(), epoch="e"), recovered(ledger.remembered(), start)
+        before, fact = (
+            initial_state(make_settings(), epoch="e"),
+            recovered_event(ledger.remembered(), start),
+        )
         state, said = step(before, fact, now_ms)
         ledger.take(StepRecorder(US).step(before, fact, state, said, now_ms=now_ms, wall_ms=wall_ms))
         (kept,) = ledger.remembered().claims
@@ -158,23 +161,23 @@ def test_budgets_are_those_of_today() -> None:
         days={"2026-01-01": 7, "2026-01-02": 9},
         settings={PAUSED: "true", EXEMPT: '{"day": "2026-01-02", "issues": ["1"]}'},
     )
-    found = recovered(held, START)
+    found = recovered_event(held, START)
     assert (found.spent, found.day_tokens) == ({"1": Spent(tokens=5)}, 9)
-    assert (found.paused, found.exempt) == (True, frozenset({"1"}))
-    assert recovered(held, replace(START, today="2026-01-03")).exempt == frozenset()
+    assert (found.paused, found.budget_waivers) == (True, frozenset({"1"}))
+    assert recovered_event(held, replace(START, today="2026-01-03")).budget_waivers == frozenset()
 
 
 @pytest.mark.parametrize(
     "told", ["", "{", "[]", "7", '{"day": "2026-01-02"}', '{"day": "2026-01-02", "issues": 1}']
 )
 def test_an_exemption_that_cannot_be_read_is_none(told: str) -> None:
-    assert recovered(RecoveredState(settings={EXEMPT: told}), START).exempt == frozenset()
+    assert recovered_event(RecoveredState(settings={EXEMPT: told}), START).budget_waivers == frozenset()
 
 
 # --- whole lives -----------------------------------------------------------------------------------------
 
 
-def _same(entry: Entry, claim: RecoveredClaim) -> bool:
+def _same(entry: ClaimEntry, claim: RecoveredClaim) -> bool:
     """Whether the successor is told of a claim what the dead daemon knew of it."""
     known = (claim.issue, claim.attempt, claim.workspace_path)
     match entry:
@@ -182,21 +185,33 @@ def _same(entry: Entry, claim: RecoveredClaim) -> bool:
             path = entry.report.workspace_path
             return claim.kind is ClaimKind.RUNNING and known == (entry.issue, entry.attempt, path)
         case Retry():
-            facts = (claim.due_ms, claim.error, claim.idle_attempts, claim.failures, claim.hopeless)
-            was = (entry.due_ms, entry.error, entry.idle_attempts, entry.failures, entry.hopeless)
+            facts = (
+                claim.due_ms,
+                claim.error,
+                claim.attempts_without_progress,
+                claim.failures,
+                claim.non_retryable,
+            )
+            was = (
+                entry.due_ms,
+                entry.error,
+                entry.attempts_without_progress,
+                entry.failures,
+                entry.non_retryable,
+            )
             mine = (entry.issue, entry.attempt, entry.workspace_path)
             return claim.kind is ClaimKind.RETRYING and known == mine and facts == was
         case Blocked():
-            facts_of_it = (claim.since_ms, claim.failure, claim.question, claim.settled)
+            facts_of_it = (claim.since_ms, claim.failure, claim.question, claim.has_baseline)
             return claim.kind is ClaimKind.BLOCKED and facts_of_it == (
                 entry.blocked_ms,
                 entry.failure,
                 entry.question,
-                entry.settled,
+                entry.has_baseline,
             )
 
 
-def _entries(state: State) -> dict[str, Entry]:
+def _entries(state: State) -> dict[str, ClaimEntry]:
     return {**state.running, **state.retrying, **state.blocked}
 
 
@@ -211,7 +226,7 @@ def test_at_any_moment_of_any_life_the_successor_learns_the_same_claims(seed: in
             wall_ms = WALL_MS + now_ms
             ledger.take(keeper.step(before, fact, state, said, now_ms=now_ms, wall_ms=wall_ms))
         anew = Ledger()
-        anew.take(keeper.present(now_ms=now_ms, wall_ms=WALL_MS + now_ms) or ())
+        anew.take(keeper.snapshot(now_ms=now_ms, wall_ms=WALL_MS + now_ms) or ())
         start = Start(now_ms=now_ms, wall_ms=WALL_MS + now_ms, today="2026-01-02", max_wait_ms=10**9)
         entries = _entries(state)
         overdue = {
@@ -220,7 +235,7 @@ def test_at_any_moment_of_any_life_the_successor_learns_the_same_claims(seed: in
             if entry.due_ms < now_ms
         }
         for known in (ledger, anew):
-            told = {claim.issue.id: claim for claim in recovered(known.remembered(), start).claims}
+            told = {claim.issue.id: claim for claim in recovered_event(known.remembered(), start).claims}
             assert told.keys() == entries.keys()
             assert all(_same(overdue.get(key, entry), told[key]) for key, entry in entries.items())
             assert {run.run_id for run in known.live} == {run.run_id for run in state.running.values()}

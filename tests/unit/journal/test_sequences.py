@@ -23,9 +23,9 @@ from symphony.journal.model import (
     RecoveredState,
     RunRecord,
     SettingRecord,
-    SkillsNote,
+    SkillsComment,
 )
-from symphony.journal.store import Backlog, Journal, key_of
+from symphony.journal.store import Backlog, Journal, record_key
 from symphony.scheduler import Spent
 
 _T = TypeVar("_T")
@@ -52,7 +52,7 @@ DISTURBANCES = st.sampled_from(["flush", "restart", "lock", "unlock", "take away
 
 def truth_of(puts: Sequence[Record]) -> RecoveredState:
     """What a start must know after these, told as simply as it can be."""
-    newest = {key_of(record): record for record in puts if not isinstance(record, EventRecord)}
+    newest = {record_key(record): record for record in puts if not isinstance(record, EventRecord)}
 
     def held(kind: type[_T]) -> list[_T]:
         return [record for record in newest.values() if isinstance(record, kind)]
@@ -64,7 +64,7 @@ def truth_of(puts: Sequence[Record]) -> RecoveredState:
         spent={found.issue_id: found.spent for found in held(IssueSpent) if found.spent != Spent()},
         days={found.day: found.tokens for found in held(DayRecord)},
         settings={found.name: found.value for found in held(SettingRecord) if found.value is not None},
-        skills_notes=tuple(sorted(held(SkillsNote), key=lambda found: found.at_wall_ms, reverse=True)),
+        skills_comments=tuple(sorted(held(SkillsComment), key=lambda found: found.at_wall_ms, reverse=True)),
     )
 
 
@@ -74,7 +74,7 @@ def present(puts: Sequence[Record]) -> list[Record]:
     return [
         *truth.claims,
         *truth.live_runs,
-        *truth.skills_notes,
+        *truth.skills_comments,
         *(IssueSpent(issue_id=issue_id, spent=spent) for issue_id, spent in truth.spent.items()),
         *(DayRecord(day=day, tokens=tokens) for day, tokens in truth.days.items()),
         *(SettingRecord(name=name, value=value) for name, value in truth.settings.items()),
@@ -83,7 +83,7 @@ def present(puts: Sequence[Record]) -> list[Record]:
 
 async def known(journal: Journal) -> RecoveredState:
     """What a start is told, but for the comments, which are a saving and nothing else."""
-    return replace(journal.remembered, comments=())
+    return replace(journal.recovered_state, comments=())
 
 
 def take_away(place: Path) -> None:
@@ -98,7 +98,7 @@ async def driven(place: Path, steps: Sequence[Any]) -> None:
 
     async def begun() -> Journal:
         journal = await opened(path)
-        journal.present_from(lambda: present(told))
+        journal.snapshot_from(lambda: present(told))
         return journal
 
     journal = await begun()
@@ -154,6 +154,8 @@ def test_what_could_not_be_written_comes_before_what_came_since(
         bent.add(records)
     bent.give_back(failed)
     expected, found = straight.take(), bent.take()
-    assert {key_of(one): one for one in found.records} == {key_of(one): one for one in expected.records}
+    assert {record_key(one): one for one in found.records} == {
+        record_key(one): one for one in expected.records
+    }
     assert found.events == expected.events
     assert not straight

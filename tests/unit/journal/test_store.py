@@ -39,7 +39,7 @@ def take_away(place: Path) -> None:
 async def test_what_was_put_is_remembered_by_the_next(tmp_path: Path) -> None:
     path = tmp_path / "state" / "journal.db"
     first = await opened(path)
-    assert first.remembered == RecoveredState()
+    assert first.recovered_state == RecoveredState()
     first.put(full_claim(), run(9), event(1, run_id="r-9", issue=9))
     first.put(claim(1), claim(2), IssueSpent(issue_id="id-1", spent=Spent(tokens=5, turns=2)))
     first.put(ClaimReleased(issue_id="id-2"), run(2, ended_wall_ms=NOW, outcome="succeeded"))
@@ -50,14 +50,14 @@ async def test_what_was_put_is_remembered_by_the_next(tmp_path: Path) -> None:
     assert first.health == Health(state=HealthState.OK)
 
     second = await opened(path)
-    assert second.remembered == RecoveredState(
+    assert second.recovered_state == RecoveredState(
         claims=(claim(1), full_claim()),
         live_runs=(run(9),),
         spent={"id-1": Spent(tokens=5, turns=2)},
         days={"2026-11-21": 7},
         settings={"paused": "yes"},
         comments=(comment(),),
-        skills_notes=(skills_note(2), skills_note(1, said=True)),
+        skills_comments=(skills_note(2), skills_note(1, said=True)),
     )
     assert second.take_notices() == ()
     await second.close()
@@ -77,7 +77,7 @@ async def test_the_newest_of_a_key_wins_and_writing_twice_changes_nothing(tmp_pa
         await journal.flush()
     await journal.close()
     again = await opened(path)
-    remembered = again.remembered
+    remembered = again.recovered_state
     assert remembered.claims == (claim(1, kind=ClaimKind.RETRYING, attempt=2),)
     assert remembered.live_runs == (run(1),)
     assert remembered.settings == {}
@@ -122,7 +122,7 @@ async def test_a_file_that_is_taken_away_is_begun_anew_with_the_present_truth(tm
     journal = await opened(path)
     journal.put(claim(1), claim(2), run(1), event(1))
     await journal.flush()
-    journal.present_from(lambda: (claim(1), run(1)))
+    journal.snapshot_from(lambda: (claim(1), run(1)))
     take_away(tmp_path)
     journal.put(ClaimReleased(issue_id="id-2"), event(2))
     await journal.flush()
@@ -131,7 +131,7 @@ async def test_a_file_that_is_taken_away_is_begun_anew_with_the_present_truth(tm
     assert journal.take_notices() == ()
     await journal.close()
     again = await opened(path)
-    remembered = again.remembered
+    remembered = again.recovered_state
     assert (remembered.claims, remembered.live_runs) == ((claim(1),), (run(1),))
     await again.close()
     assert rows(path, "SELECT message FROM events") == [("message 2",)]

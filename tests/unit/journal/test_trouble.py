@@ -54,7 +54,7 @@ async def test_what_could_not_be_written_is_written_later_in_its_order(tmp_path:
     await journal.close()
     assert await asyncio.to_thread(messages, path) == ["message 1", "message 2", "message 3"]
     again = await opened(path)
-    assert again.remembered.claims == (claim(1, attempt=3), claim(2))
+    assert again.recovered_state.claims == (claim(1, attempt=3), claim(2))
     await again.close()
 
 
@@ -87,7 +87,7 @@ async def test_a_file_that_is_spoilt_while_it_is_open_is_replaced_with_the_prese
     journal.put(claim(1), run(1), *(event(number) for number in range(2_000)))
     await journal.close()
     journal = await opened(path)
-    journal.present_from(lambda: (claim(1), claim(2), run(1)))
+    journal.snapshot_from(lambda: (claim(1), claim(2), run(1)))
     await asyncio.to_thread(spoil, path)
     journal.put(claim(2), *(event(number, issue=2) for number in range(2_000)))
     await journal.flush()
@@ -96,7 +96,7 @@ async def test_a_file_that_is_spoilt_while_it_is_open_is_replaced_with_the_prese
     assert any("damaged" in failure.message for failure in journal.take_notices())
     await journal.close()
     again = await opened(path)
-    remembered = again.remembered
+    remembered = again.recovered_state
     assert (remembered.claims, remembered.live_runs) == ((claim(1), claim(2)), (run(1),))
     await again.close()
 
@@ -138,7 +138,7 @@ async def test_a_record_that_cannot_be_written_costs_itself(tmp_path: Path) -> N
     assert told.count("left out an event") == 1
     await journal.close()
     again = await opened(path)
-    assert again.remembered.claims == (claim(1),)
+    assert again.recovered_state.claims == (claim(1),)
     await again.close()
 
 
@@ -161,7 +161,7 @@ async def test_a_bug_of_ours_neither_ends_the_writer_nor_is_swallowed(
             await journal.trim(Retention())
     await journal.close()
     again = await opened(tmp_path / "journal.db")
-    assert again.remembered.claims == (claim(1),)
+    assert again.recovered_state.claims == (claim(1),)
     await again.close()
 
 
@@ -174,7 +174,7 @@ async def test_whoever_stops_waiting_does_no_harm(tmp_path: Path) -> None:
     journal.put(claim(1))
     await asyncio.gather(journal.flush(), journal.close(), journal.flush())
     again = await opened(tmp_path / "journal.db")
-    assert again.remembered.claims == (claim(1),)
+    assert again.recovered_state.claims == (claim(1),)
     await again.close()
 
 
@@ -195,7 +195,7 @@ async def test_a_file_that_fails_again_while_it_is_made_anew_is_let_go(
     assert state(journal) is HealthState.OK
     await journal.close()
     again = await opened(path)
-    assert again.remembered.claims == (claim(1),)
+    assert again.recovered_state.claims == (claim(1),)
     await again.close()
 
 
@@ -222,7 +222,7 @@ async def test_whoever_asked_just_before_the_end_is_answered(
     go_on.set()
     await asyncio.gather(first, *asked)
     again = await opened(tmp_path / "journal.db")
-    assert again.remembered.claims == (claim(1), claim(2))
+    assert again.recovered_state.claims == (claim(1), claim(2))
     await again.close()
 
 

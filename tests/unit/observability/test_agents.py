@@ -8,17 +8,21 @@ from harness.scheduling import Story, make_failure, make_issue
 from symphony.api.documents import issue_document, state_document
 from symphony.api.history import History
 from symphony.domain import Category
-from symphony.scheduler import AgentFacts, Rule
+from symphony.scheduler import AgentInfo, AssignmentRule
 
 AGENTS = {
-    "codex": AgentFacts(kind="codex", section="codex", stall_timeout_ms=0, model="big"),
-    "second": AgentFacts(kind="claude", section="agents.second", stall_timeout_ms=0),
+    "codex": AgentInfo(kind="codex", section="codex", stall_timeout_ms=0, model="big"),
+    "second": AgentInfo(kind="claude", section="agents.second", stall_timeout_ms=0),
 }
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def _story(**settings: Any) -> Story:
-    values = {"agents": AGENTS, "poll_interval_ms": 10_000_000, "rules": (Rule(use="second", label="ui"),)}
+    values = {
+        "agents": AGENTS,
+        "poll_interval_ms": 10_000_000,
+        "rules": (AssignmentRule(use="second", label="ui"),),
+    }
     return Story(make_issue("1"), make_issue("2", labels=("ui",)), **values | settings).begin()
 
 

@@ -10,6 +10,7 @@ from symphony.journal.model import Health, HealthState
 from symphony.scheduler import (
     ClaimKind,
     DayBegan,
+    OperatorAction,
     OperatorAsked,
     Outcome,
     OutcomeKind,
@@ -20,7 +21,6 @@ from symphony.scheduler import (
     RunEnded,
     Spent,
     Thread,
-    Verb,
 )
 
 FULL = Health(
@@ -57,9 +57,9 @@ def test_whether_a_restart_would_forget_anything(
 def test_a_pause_and_a_drain() -> None:
     story = populated()
     assert (story.document()["paused"], story.document()["drain"]) == (False, "no")
-    story.tell(OperatorAsked(verb=Verb.PAUSE))
+    story.tell(OperatorAsked(action=OperatorAction.PAUSE))
     assert (story.document()["paused"], story.issue("SYM-1")["paused"]) == (True, True)
-    story.tell(OperatorAsked(verb=Verb.DRAIN))
+    story.tell(OperatorAsked(action=OperatorAction.DRAIN))
     assert story.document()["drain"] == "draining"
 
 

@@ -18,7 +18,7 @@ from symphony.scheduler import (
     RecoveredClaim,
     WorkflowRejected,
     WorkspaceRef,
-    policy,
+    eligibility,
 )
 
 NOON = "2026-03-01T12:00:00Z"
@@ -99,7 +99,7 @@ def test_a_new_run_has_no_skills_until_it_was_told_of_them() -> None:
 def test_the_reason_of_a_waiting_issue_is_in_the_words_of_the_policy() -> None:
     story = populated()
     waiting = {row["issue_identifier"]: row["reason"] for row in story.document()["waiting"]}
-    verdict = policy.eligible(story.state.candidates["4"], story.state)
+    verdict = eligibility(story.state.candidates["4"], story.state)
     assert isinstance(verdict, Ineligible)
     assert waiting["SYM-4"] == {"code": verdict.code.value, "message": verdict.message}
     assert waiting["a/b ü"]["code"] == "starting"
@@ -176,7 +176,7 @@ def test_health_names_the_records_that_cannot_be_read() -> None:
     story.slow = True
     story.begin()
     bad = make_failure("bad YAML", where="SYM-9.md:2", hint="correct the file")
-    story.tell(Polled(request=story.polls.pop().request, issues=(), skipped=(bad,)))
+    story.tell(Polled(request=story.polls.pop().request, issues=(), skipped_records=(bad,)))
     document = story.document()
     conforms(document, "State")
     assert document["health"]["skipped_records"] == [
@@ -275,14 +275,14 @@ def test_a_large_board_is_judged_issue_by_issue_and_not_pair_by_pair(monkeypatch
         *(make_issue(str(number), priority=3) for number in range(5_000)), max_concurrent_agents=1
     ).begin()
     calls = 0
-    judge = policy.eligible
+    judge = eligibility
 
     def counted(*arguments: object, **named: object) -> object:
         nonlocal calls
         calls += 1
         return judge(*arguments, **named)  # type: ignore[arg-type] # passed on as they came
 
-    monkeypatch.setattr(policy, "eligible", counted)
+    monkeypatch.setattr("symphony.api.documents.eligibility", counted)
     document = story.document()
     assert document["counts"]["waiting"] == 4_999
     assert calls == 4_999
@@ -303,7 +303,7 @@ def large() -> Chronicle:
 
 
 def test_a_bounded_document_lists_who_starts_first_and_counts_all() -> None:
-    whole, some = large().document(), large().document(Selection(most=2))
+    whole, some = large().document(), large().document(Selection(limit=2))
     conforms(some, "State")
     assert some["waiting"] == whole["waiting"][:2]
     assert (some["waiting_left_out"], whole["waiting_left_out"]) == (3, 0)
@@ -320,8 +320,8 @@ def test_a_bounded_document_lists_who_starts_first_and_counts_all() -> None:
         (Selection(states=frozenset({" TODO ", "none"})), [1, 3]),
         (Selection(codes=frozenset({"not_dispatchable"})), [0, 1]),
         (Selection(codes=frozenset({"running"})), [1, 0]),
-        (Selection(codes=frozenset({"no_slot"}), states=frozenset({"Doing"}), most=1), [0, 1]),
-        (Selection(most=0), [1, 0]),
+        (Selection(codes=frozenset({"no_slot"}), states=frozenset({"Doing"}), limit=1), [0, 1]),
+        (Selection(limit=0), [1, 0]),
     ],
 )
 def test_issues_are_chosen_by_state_and_by_code(only: Selection, listed: list[int]) -> None:

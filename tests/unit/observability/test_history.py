@@ -97,7 +97,7 @@ def test_claims_are_kept_even_when_they_are_too_many() -> None:
 
 def test_news_of_a_run_that_is_over_changes_nothing() -> None:
     story = Chronicle(make_issue("1")).begin()
-    report = RunReport(stage=RunStage.STREAMING_TURN, signs=1, last_message="late")
+    report = RunReport(stage=RunStage.STREAMING_TURN, event_count=1, last_message="late")
     ended = RunEnded(run_id="other", outcome=Outcome(kind=OutcomeKind.CANCELED))
     for fact in (AgentReported(run_id="other", report=report), ended):
         after, commands = step(story.state, fact, 0)

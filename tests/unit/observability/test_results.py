@@ -15,10 +15,10 @@ from symphony.cli.render.status import status_view
 from symphony.config import WorkspaceSettings
 from symphony.domain import Blame, Category, Failure
 from symphony.journal.model import RunRecord
-from symphony.scheduler import Delivered, Outcome, OutcomeKind, RunEnded
+from symphony.scheduler import DeliveredBranch, Outcome, OutcomeKind, RunEnded
 
 REFUSED = Failure(category=Category.PUSH_FAILED, blame=Blame.WORKSPACE, message="no route", hint="mend it")
-DELIVERED = Delivered(
+DELIVERED = DeliveredBranch(
     branch="symphony/SYM-1", head="abc", commits=2, files_changed=1, insertions=5, deletions=3
 )
 RUN = RunRecord(

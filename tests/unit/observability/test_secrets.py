@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from harness.scheduling import make_failure
-from symphony.domain import Redaction, plain
+from symphony.domain import Redaction, plain_text
 from symphony.observability.logs import configure
 from symphony.observability.redaction import masked
 
@@ -115,10 +115,10 @@ def test_no_document_holds_a_secret(leak: tuple[str, Any]) -> None:
 @given(st.one_of(SECRETS, st.text(min_size=6, max_size=20)), WORDS)
 @example("-----BEGIN KEY-----\nMIIE/\\x\n-----END KEY-----\n", "body: ")
 def test_a_secret_is_found_inside_the_quotes_of_another_language(secret: str, before: str) -> None:
-    assume(len("".join(plain(secret).split())) >= 6)  # shorter values would mask ordinary words
+    assume(len("".join(plain_text(secret).split())) >= 6)  # shorter values would mask ordinary words
     redaction = Redaction([secret])
     for quoted in (json.dumps(secret), json.dumps(secret, ensure_ascii=False), repr(secret)):
-        inner = plain(quoted[1:-1])
+        inner = plain_text(quoted[1:-1])
         assert inner not in redaction.text(before + quoted)
 
 

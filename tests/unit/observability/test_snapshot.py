@@ -1,7 +1,7 @@
 from harness.scheduling import Story, make_failure, make_issue
 from symphony.api.documents import IssueRow, issue_rows
 from symphony.domain import Blocker
-from symphony.scheduler import Ineligible, OutcomeKind, RunStage, policy
+from symphony.scheduler import Ineligible, OutcomeKind, RunStage, eligibility, retry_text
 
 
 def row(story: Story, identifier: str) -> IssueRow:
@@ -24,7 +24,7 @@ def test_the_reason_why_an_issue_waits_is_in_the_words_of_the_policy() -> None:
     ).begin()
     assert [one.status for one in issue_rows(story.state)] == ["running", "waiting", "waiting", "waiting"]
     for issue_id in ("2", "3", "4"):
-        verdict = policy.eligible(story.state.candidates[issue_id], story.state)
+        verdict = eligibility(story.state.candidates[issue_id], story.state)
         assert isinstance(verdict, Ineligible)
         assert row(story, f"SYM-{issue_id}").detail == verdict.message
     assert len({one.detail for one in issue_rows(story.state)}) == 4, "four reasons, told apart"
@@ -55,7 +55,7 @@ def test_an_issue_that_is_retried_tells_why_and_which_attempt_is_next() -> None:
     story = Story(make_issue("1")).begin()
     story.fails(failure=make_failure("it broke"))
     assert row(story, "SYM-1").status == "retrying"
-    assert row(story, "SYM-1").detail == policy.retry_words(story.state.retrying["1"], story.state.settings)
+    assert row(story, "SYM-1").detail == retry_text(story.state.retrying["1"], story.state.settings)
     assert "it broke" in row(story, "SYM-1").detail
     assert "attempt 2 of" in row(story, "SYM-1").detail
 

@@ -7,29 +7,29 @@ import pytest
 from harness.scheduling import Story, make_failure, make_issue
 from symphony.domain import Blame, Category, Failure
 from symphony.scheduler import (
-    LONGEST_ANSWER,
+    MAX_ANSWER_CHARS,
     AnswersRead,
-    AnswersUnread,
+    AnswersReadFailed,
     Claim,
     ClaimKind,
     DrainAsked,
+    IssueComment,
+    OperatorAction,
     OperatorAsked,
     OutcomeKind,
-    PostNote,
+    PostComment,
     ReadAnswers,
     Recovered,
     RecoveredClaim,
-    Remark,
     ResumeReason,
     StartRun,
-    Verb,
     WakeAsked,
     claim_of,
-    together,
+    join_comments,
 )
 
-BLUE = Remark(id="c1", author="ann", text="Blue, please")
-RED = Remark(id="c2", author="bob", text="Red")
+BLUE = IssueComment(id="c1", author="ann", text="Blue, please")
+RED = IssueComment(id="c2", author="bob", text="Red")
 
 
 def _asks(**settings: object) -> Story:
@@ -110,17 +110,19 @@ def test_on_the_way_out_nothing_is_read_once_more() -> None:
 
 def test_all_that_people_wrote_is_heard_with_their_names_and_bounded() -> None:
     story = _asks()
-    story.answers["1"] = tuple(Remark(id=f"c{n}", author=f"p{n}", text=f"answer {n}") for n in range(10))
+    story.answers["1"] = tuple(
+        IssueComment(id=f"c{n}", author=f"p{n}", text=f"answer {n}") for n in range(10)
+    )
     _wake(story).advance(0)
     (start,) = story.said(StartRun)
     assert start.resume is not None
     assert start.resume.answer == "\n\n".join(f"p{n} writes:\nanswer {n}" for n in range(10))
     _wake(story).advance(0)
     assert len(story.said(StartRun)) == 1
-    long = together([replace(BLUE, text="x" * 1_000_000)])
-    assert long.startswith("x" * LONGEST_ANSWER)
+    long = join_comments([replace(BLUE, text="x" * 1_000_000)])
+    assert long.startswith("x" * MAX_ANSWER_CHARS)
     assert long.endswith("(cut: the rest stands on the issue)")
-    assert len(long) < LONGEST_ANSWER + 100
+    assert len(long) < MAX_ANSWER_CHARS + 100
 
 
 def test_what_a_stranger_writes_is_told_once_and_not_obeyed() -> None:
@@ -128,7 +130,7 @@ def test_what_a_stranger_writes_is_told_once_and_not_obeyed() -> None:
     story.others["1"] = (RED,)
     _wake(story)
     _wake(story)
-    assert story.state.blocked["1"].comments.others == (RED,)
+    assert story.state.blocked["1"].answer_check.unauthorized == (RED,)
     (told,) = story.notices("comment_not_obeyed")
     assert told.fields == {"author": "bob"}
     story.answers["1"] = (BLUE,)
@@ -168,7 +170,7 @@ def test_an_answer_to_an_earlier_question_means_nothing() -> None:
     _wake(story)
     before = story.state
     story.tell(late)
-    story.tell(AnswersUnread(issue_id="1", question=first, failure=make_failure()))
+    story.tell(AnswersReadFailed(issue_id="1", question=first, failure=make_failure()))
     story.tell(AnswersRead(issue_id="nobody", question=first, answers=(RED,)))
     assert story.state == before
 
@@ -178,12 +180,12 @@ def test_each_question_has_a_comment_of_its_own() -> None:
     story.answers["1"] = (BLUE,)
     _wake(story).advance(0)
     story.forget().streams().ends(kind=OutcomeKind.INPUT_REQUIRED, question="And the size?")
-    (note,) = story.said(PostNote)
+    (note,) = story.said(PostComment)
     assert note.occasion == story.state.blocked["1"].run_id
     story.forget()
     _wake(story)
     (read,) = story.said(ReadAnswers)
-    assert read.note == note
+    assert read.comment == note
     assert read.question == note.occasion
 
 
@@ -196,11 +198,11 @@ def test_a_reading_that_fails_is_told_once_and_hurts_nobody() -> None:
         asked = story.reads.pop(0)
         story.slow = False
         story.answer()
-        story.tell(AnswersUnread(issue_id="1", question=asked.question, failure=failure))
+        story.tell(AnswersReadFailed(issue_id="1", question=asked.question, failure=failure))
         story.advance(200)
     assert [notice.level for notice in story.notices("answers_unread")] == ["warning", "debug", "debug"]
-    assert story.state.blocked["1"].comments.failure == failure
-    assert story.state.weather.failures == 0
+    assert story.state.blocked["1"].answer_check.failure == failure
+    assert story.state.breaker.failures == 0
     story.answers["1"] = (BLUE,)
     _wake(story).advance(0)
     assert story.said(StartRun)
@@ -214,7 +216,7 @@ def test_a_pause_that_the_tracker_asks_for_is_heeded() -> None:
     story.slow = False
     story.answer()
     failure = make_failure("slow down", category=Category.TRACKER_RATE_LIMITED, retry_after_ms=90_000)
-    story.tell(AnswersUnread(issue_id="1", question=asked.question, failure=failure))
+    story.tell(AnswersReadFailed(issue_id="1", question=asked.question, failure=failure))
     story.forget()
     _wake(story)
     story.advance(80_000)
@@ -227,8 +229,8 @@ def test_an_answer_that_waits_for_a_move_back_is_enough() -> None:
     story = _asks(on_block="Human Review", on_return="Todo")
     story.board["1"] = make_issue(state="Human Review")
     _wake(story)
-    story.tell(OperatorAsked(verb=Verb.ANSWER, issue_id="1", text="Blue"))
-    assert story.state.blocked["1"].returning is not None
+    story.tell(OperatorAsked(action=OperatorAction.ANSWER, issue_id="1", text="Blue"))
+    assert story.state.blocked["1"].unblock_reason is not None
     story.forget()
     _wake(story)
     assert _reads(story) == 0
@@ -239,7 +241,7 @@ def test_an_answer_that_comes_with_one_of_the_operator_changes_nothing() -> None
     story.board["1"] = make_issue(state="Human Review")
     story.slow = True
     _wake(story)
-    story.tell(OperatorAsked(verb=Verb.ANSWER, issue_id="1", text="Blue"))
+    story.tell(OperatorAsked(action=OperatorAction.ANSWER, issue_id="1", text="Blue"))
     story.answers["1"] = (RED,)
     story.answer_read()
     resume = story.state.blocked["1"].resume
@@ -256,12 +258,12 @@ def test_after_a_restart_the_same_question_is_read() -> None:
         run_id=run_id,
         failure=make_failure("asks", category=Category.TURN_INPUT_REQUIRED),
         question="Red or blue?",
-        settled=True,
+        has_baseline=True,
     )
     later = Story(make_issue())
     later.answers["1"] = (BLUE,)
     later.tell(Recovered(claims=(claim,)))
-    (note, *_), (read, *_) = later.said(PostNote), later.said(ReadAnswers)
-    assert read.note == note
+    (note, *_), (read, *_) = later.said(PostComment), later.said(ReadAnswers)
+    assert read.comment == note
     assert read.question == run_id
     assert claim_of(later.state, "1") is Claim.RETRYING

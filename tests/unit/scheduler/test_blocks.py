@@ -13,19 +13,19 @@ from symphony.scheduler import (
     Notify,
     Outcome,
     OutcomeKind,
-    PostNote,
+    PostComment,
     Retry,
     RunEnded,
     Running,
     RunReport,
     RunStage,
     StartRun,
+    Step,
     StopReason,
-    Transition,
     TurnEnded,
     WakeAsked,
     blocks,
-    initial,
+    initial_state,
     runs,
 )
 
@@ -57,7 +57,7 @@ def test_an_agent_that_needs_a_person_blocks_its_issue() -> None:
     assert blocked.report is not None
     assert not story.state.running
     assert not story.state.retrying
-    (note,) = story.said(PostNote)
+    (note,) = story.said(PostComment)
     assert (note.kind, note.issue.id) == ("blocked", "1")
     assert note.body == (
         "Symphony stopped working on this issue:\n\n```text\nwhich colour?\n```\n\n"
@@ -79,7 +79,7 @@ def test_a_need_without_words_has_words_all_the_same() -> None:
     story = _running()
     story.ends(kind=OutcomeKind.INPUT_REQUIRED)
     assert story.state.blocked["1"].failure.message == "the run ended as input_required"
-    assert "To go on" not in story.said(PostNote)[0].body
+    assert "To go on" not in story.said(PostComment)[0].body
 
 
 def test_a_blocked_issue_holds_no_slot() -> None:
@@ -152,7 +152,7 @@ def test_a_blocked_issue_that_left_is_released(changes: dict[str, Any] | None) -
     story.tell(WakeAsked(reason="t"))
     assert not story.state.blocked
     assert not story.said(CleanWorkspace)
-    assert story.state.parked.keys() == {"1"}
+    assert story.state.idle_workspaces.keys() == {"1"}
 
 
 @pytest.mark.conformance("S-18")
@@ -185,7 +185,7 @@ def test_three_failures_without_progress_block_the_issue() -> None:
         "the last one ended with turn_failed: it broke"
     )
     assert blocked.failure.hint is not None
-    assert "labels, title or description" in story.said(PostNote)[0].body
+    assert "labels, title or description" in story.said(PostComment)[0].body
 
 
 def test_an_issue_that_is_too_long_is_not_tried_again() -> None:
@@ -193,7 +193,7 @@ def test_an_issue_that_is_too_long_is_not_tried_again() -> None:
     failure = make_failure("5 MB", category=Category.ISSUE_TOO_LONG, blame=Blame.CONFIG, retryable=False)
     story.fails(failure=failure, progress=None)
     assert story.state.blocked["1"].failure is failure
-    assert len(story.said(PostNote)) == 1
+    assert len(story.said(PostComment)) == 1
 
 
 def test_three_clean_ends_without_progress_block_an_issue_that_is_still_active() -> None:
@@ -269,35 +269,37 @@ def test_an_unblocked_issue_has_all_its_attempts_again() -> None:
 
 
 _ISSUE = make_issue()
-_RUN = Running(run_id="e-9", issue=_ISSUE, attempt=None, started_ms=0, max_turns=20, idle_attempts=0)
+_RUN = Running(
+    run_id="e-9", issue=_ISSUE, attempt=None, started_ms=0, max_turns=20, attempts_without_progress=0
+)
 _DRAINED = replace(_RUN, stopping=StopReason.DRAINING)
 _BLOCKED = Blocked(issue=_ISSUE, failure=make_failure(), blocked_ms=0)
 
 
-def _refused(work: Transition, *allowed: type[Command]) -> bool:
+def _refused(work: Step, *allowed: type[Command]) -> bool:
     events = [command.event for command in work.commands if isinstance(command, Notify)]
     acts = [command for command in work.commands if not isinstance(command, (Notify, *allowed))]
     return "claim_transition_refused" in events and not acts
 
 
 def test_a_run_does_not_start_on_a_blocked_issue() -> None:
-    work = Transition(replace(initial(make_settings(), epoch="e"), blocked={"1": _BLOCKED}), 0)
+    work = Step(replace(initial_state(make_settings(), epoch="e"), blocked={"1": _BLOCKED}), 0)
     runs.start(work, _ISSUE)
     assert _refused(work)
     assert not work.state.running
 
 
 def test_an_issue_is_blocked_once() -> None:
-    work = Transition(replace(initial(make_settings(), epoch="e"), blocked={"1": _BLOCKED}), 0)
+    work = Step(replace(initial_state(make_settings(), epoch="e"), blocked={"1": _BLOCKED}), 0)
     blocks.block(work, _ISSUE, make_failure("another reason"))
     assert _refused(work)
     assert work.state.blocked["1"] is _BLOCKED
-    assert not [command for command in work.commands if isinstance(command, PostNote)]
+    assert not [command for command in work.commands if isinstance(command, PostComment)]
 
 
 def test_what_does_not_run_is_neither_stopped_nor_retried_nor_released() -> None:
-    retry = Retry(issue=_ISSUE, attempt=1, due_ms=0, error=None, idle_attempts=0)
-    acts: tuple[Callable[[Transition], object], ...] = (
+    retry = Retry(issue=_ISSUE, attempt=1, due_ms=0, error=None, attempts_without_progress=0)
+    acts: tuple[Callable[[Step], object], ...] = (
         lambda work: runs.stop(work, _RUN, StopReason.STALLED),
         lambda work: runs.on_run_ended(work, _RUN, Outcome(kind=OutcomeKind.SUCCEEDED)),
         lambda work: runs.on_run_ended(work, _DRAINED, Outcome(kind=OutcomeKind.SUCCEEDED)),
@@ -306,13 +308,13 @@ def test_what_does_not_run_is_neither_stopped_nor_retried_nor_released() -> None
         lambda work: blocks.release(work, _ISSUE, path="/ws/1"),
     )
     for act in acts:
-        work = Transition(initial(make_settings(), epoch="e"), 0)
+        work = Step(initial_state(make_settings(), epoch="e"), 0)
         act(work)
         assert _refused(work)
         assert not work.state.running
         assert not work.state.retrying
         assert not work.state.blocked
-        assert not work.state.parked
+        assert not work.state.idle_workspaces
 
 
 def test_reports_about_an_unknown_run_leave_the_state_as_it_is() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from harness.scheduling import Story, make_failure, make_issue, make_settings
-from symphony.domain import MOST, Category
+from symphony.domain import MAX_COUNT, Category
 from symphony.scheduler import (
     CleanWorkspace,
     DayBegan,
@@ -13,7 +13,7 @@ from symphony.scheduler import (
     FinishRun,
     Ineligible,
     OutcomeKind,
-    PostNote,
+    PostComment,
     ReasonCode,
     Recovered,
     ResumeReason,
@@ -23,12 +23,12 @@ from symphony.scheduler import (
     SettingsChanged,
     Spent,
     StartRun,
+    Step,
     StopReason,
     StopRun,
-    Transition,
     WakeAsked,
-    eligible,
-    initial,
+    eligibility,
+    initial_state,
     policy,
 )
 
@@ -69,9 +69,11 @@ def test_a_count_that_goes_back_gives_nothing_back() -> None:
 
 def test_what_is_remembered_is_bounded_and_the_oldest_goes_first() -> None:
     old = {f"old-{number}": Spent(tokens=1) for number in range(policy.MOST_REMEMBERED)}
-    work = Transition(initial(make_settings(), epoch="e"), 0)
+    work = Step(initial_state(make_settings(), epoch="e"), 0)
     work.update(spent=old)
-    run = Running(run_id="e-1", issue=make_issue(), attempt=None, started_ms=0, max_turns=1, idle_attempts=0)
+    run = Running(
+        run_id="e-1", issue=make_issue(), attempt=None, started_ms=0, max_turns=1, attempts_without_progress=0
+    )
     policy.count(work, run, RunReport(stage=RunStage.STREAMING_TURN, total_tokens=5))
     assert len(work.state.spent) == policy.MOST_REMEMBERED
     assert "old-0" not in work.state.spent
@@ -111,7 +113,7 @@ def test_used_up_tokens_stop_a_turn_and_block_the_issue() -> None:
     assert blocked.resume is not None
     assert blocked.resume.thread is not None
     assert blocked.resume.thread.total_tokens == 1_300
-    assert len(story.said(PostNote)) == 1
+    assert len(story.said(PostComment)) == 1
     story.advance(FAR)
     assert not story.said(StartRun)
 
@@ -151,7 +153,7 @@ def test_a_released_issue_whose_budget_is_used_up_is_blocked_instead_of_started(
     assert not story.said(StartRun)
     blocked = story.state.blocked["1"]
     assert (blocked.workspace_path, blocked.attempt, blocked.resume) == ("/ws/1", None, None)
-    assert not story.state.parked, "it is the claim's now"
+    assert not story.state.idle_workspaces, "it is the claim's now"
     story.put("1", title="Once more")
     story.tell(WakeAsked(reason="t"))
     assert story.started() == ["SYM-1"]
@@ -197,7 +199,7 @@ def test_a_used_up_day_lets_turns_end_and_starts_nothing() -> None:
     (notice,) = story.notices("day_budget_used")
     story.forget().tell(WakeAsked(reason="t"))
     assert not story.said(StartRun)
-    verdict = eligible(story.board["3"], story.state)
+    verdict = eligibility(story.board["3"], story.state)
     assert isinstance(verdict, Ineligible)
     assert verdict.code is ReasonCode.DAY_BUDGET
     assert verdict.message.startswith(
@@ -214,7 +216,7 @@ def test_a_used_up_day_lets_turns_end_and_starts_nothing() -> None:
         "1": Category.BUDGET_DAY,
         "2": Category.BUDGET_DAY,
     }
-    assert [note.issue.id for note in story.said(PostNote)] == ["1", "2"], "nothing is said on issue 3"
+    assert [note.issue.id for note in story.said(PostComment)] == ["1", "2"], "nothing is said on issue 3"
 
 
 def test_a_day_that_an_earlier_daemon_used_up_names_nobody() -> None:
@@ -230,9 +232,9 @@ def test_counts_that_cannot_be_are_brought_within_bounds() -> None:
     story = _story()
     story.report(total_tokens=10**30, input_tokens=-1, turn_count=10**30)
     report = story.state.running["1"].report
-    assert (report.total_tokens, report.input_tokens, report.turn_count) == (MOST, 0, MOST)
-    assert story.state.spent["1"] == Spent(tokens=MOST, turns=MOST)
-    assert story.state.day_tokens == MOST
+    assert (report.total_tokens, report.input_tokens, report.turn_count) == (MAX_COUNT, 0, MAX_COUNT)
+    assert story.state.spent["1"] == Spent(tokens=MAX_COUNT, turns=MAX_COUNT)
+    assert story.state.day_tokens == MAX_COUNT
 
 
 def test_a_new_day_lets_everybody_go_on() -> None:
@@ -273,12 +275,12 @@ def test_a_change_of_the_issue_lets_it_pass_the_day() -> None:
     story.put("1", title="Urgent")
     story.forget().tell(WakeAsked(reason="t"))
     assert story.started() == ["SYM-1"]
-    assert story.state.exempt == {"1"}
+    assert story.state.budget_waivers == {"1"}
     assert story.state.spent.get("1") is None
     story.streams("1", total_tokens=50).turn_ends("1")
     assert not story.said(FinishRun)
     story.tell(DayBegan(day="2025-01-02"))
-    assert not story.state.exempt
+    assert not story.state.budget_waivers
 
 
 # --- other limits ----------------------------------------------------------------------------------------

@@ -8,51 +8,51 @@ import pytest
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain import Category
 from symphony.scheduler import (
-    LONGEST_LIMIT_MS,
-    AgentFacts,
+    MAX_AGENT_LIMIT_MS,
+    AgentInfo,
+    AssignmentRule,
     Ineligible,
-    Limited,
+    LimitedAgent,
+    OperatorAction,
     OperatorAsked,
     OutcomeKind,
-    PostNote,
+    PostComment,
     ReasonCode,
     Resume,
     ResumeReason,
-    Rule,
     SettingsChanged,
     StartRun,
     State,
     Thread,
     Timer,
     TimerKind,
-    Verb,
-    choose,
-    eligible,
-    initial,
-    limit_wait_ms,
-    over,
-    plan,
-    waits_until,
+    agent_limit_wait_ms,
+    agent_limited_until,
+    choose_agent,
+    eligibility,
+    initial_state,
+    plan_run,
+    run_once_finished,
 )
 
 RATE = Category.AGENT_RATE_LIMITED
 CREDIT = Category.AGENT_USAGE_LIMIT
-UI = Rule(use="claude", label="ui")
-REVIEW = Rule(use="gemini", state="in review", fallback="codex")
-BOTH = Rule(use="aider", label="small", state="todo")
+UI = AssignmentRule(use="claude", label="ui")
+REVIEW = AssignmentRule(use="gemini", state="in review", fallback="codex")
+BOTH = AssignmentRule(use="aider", label="small", state="todo")
 FACTS = {
-    "codex": AgentFacts(kind="codex", section="codex", stall_timeout_ms=300_000, model="big"),
-    "claude": AgentFacts(kind="claude", section="claude", stall_timeout_ms=60_000),
-    "gemini": AgentFacts(kind="acp", section="agents.gemini", stall_timeout_ms=0),
+    "codex": AgentInfo(kind="codex", section="codex", stall_timeout_ms=300_000, model="big"),
+    "claude": AgentInfo(kind="claude", section="claude", stall_timeout_ms=60_000),
+    "gemini": AgentInfo(kind="acp", section="agents.gemini", stall_timeout_ms=0),
 }
 QUIET: dict[str, Any] = {"poll_interval_ms": 10_000_000, "stall_timeout_ms": 0}
 
 
 def _state(*limited: str, **settings: Any) -> State:
     values: dict[str, Any] = {"rules": (UI, BOTH, REVIEW), "fallback": "claude", "agents": FACTS}
-    state = initial(make_settings(**values | settings), epoch="e")
-    held = {name: Limited(until_ms=1_000 + len(name), failure=_limit()) for name in limited}
-    return State(settings=state.settings, epoch="e", limited=held)
+    state = initial_state(make_settings(**values | settings), epoch="e")
+    held = {name: LimitedAgent(until_ms=1_000 + len(name), failure=_limit()) for name in limited}
+    return State(settings=state.settings, epoch="e", limited_agents=held)
 
 
 def _limit(category: Category = RATE, **changes: Any) -> Any:
@@ -75,61 +75,68 @@ def _limit(category: Category = RATE, **changes: Any) -> Any:
 def test_the_first_rule_that_fits_names_the_agent(
     labels: tuple[str, ...], state: str, name: str, reason: str
 ) -> None:
-    chosen = choose(_state(), make_issue(labels=labels, state=state))
+    chosen = choose_agent(_state(), make_issue(labels=labels, state=state))
     assert (chosen.name, chosen.reason, chosen.instead_of) == (name, reason, None)
 
 
 def test_what_is_known_of_the_agent_goes_with_its_name() -> None:
-    default, gemini = choose(_state(), make_issue()), choose(_state(), make_issue(state="in review"))
+    default, gemini = (
+        choose_agent(_state(), make_issue()),
+        choose_agent(_state(), make_issue(state="in review")),
+    )
     assert (default.kind, default.model) == ("codex", "big")
     assert (gemini.kind, gemini.model) == ("acp", None)
-    unknown = choose(_state(agents={}), make_issue())
+    unknown = choose_agent(_state(agents={}), make_issue())
     assert (unknown.kind, unknown.model) == ("codex", None)
 
 
 def test_a_label_is_compared_without_case() -> None:
-    assert choose(_state(), make_issue(labels=(" UI ",))).name == "claude"
+    assert choose_agent(_state(), make_issue(labels=(" UI ",))).name == "claude"
 
 
 def test_the_fallback_takes_the_place_of_a_limited_agent() -> None:
-    chosen = choose(_state("codex"), make_issue())
+    chosen = choose_agent(_state("codex"), make_issue())
     assert (chosen.name, chosen.instead_of) == ("claude", "codex")
     assert chosen.reason == "codex is rate limited; it would be the agent by the default (agent.kind)"
 
-    of_rule = choose(_state("gemini"), make_issue(state="in review"))
+    of_rule = choose_agent(_state("gemini"), make_issue(state="in review"))
     assert (of_rule.name, of_rule.instead_of) == ("codex", "gemini")
 
 
 def test_the_words_say_whether_it_is_asked_too_often_or_out_of_credit() -> None:
     state = _state()
     state = State(
-        settings=state.settings, epoch="e", limited={"codex": Limited(until_ms=1, failure=_limit(CREDIT))}
+        settings=state.settings,
+        epoch="e",
+        limited_agents={"codex": LimitedAgent(until_ms=1, failure=_limit(CREDIT))},
     )
-    assert choose(state, make_issue()).reason.startswith("codex is out of credit; ")
+    assert choose_agent(state, make_issue()).reason.startswith("codex is out of credit; ")
 
 
 def test_a_limit_that_is_over_limits_nothing() -> None:
     state = _state()
     state = State(
-        settings=state.settings, epoch="e", limited={"codex": Limited(until_ms=None, failure=_limit())}
+        settings=state.settings,
+        epoch="e",
+        limited_agents={"codex": LimitedAgent(until_ms=None, failure=_limit())},
     )
-    assert choose(state, make_issue()).name == "codex"
-    assert waits_until(state, make_issue()) is None
+    assert choose_agent(state, make_issue()).name == "codex"
+    assert agent_limited_until(state, make_issue()) is None
 
 
 def test_an_agent_is_not_its_own_fallback() -> None:
     """A rule without one of its own has `agent.fallback`, which may be the very agent that it uses."""
     state = _state("claude")
-    assert choose(state, make_issue(labels=("ui",))).name == "claude"
-    assert waits_until(state, make_issue(labels=("ui",))) == 1_006
+    assert choose_agent(state, make_issue(labels=("ui",))).name == "claude"
+    assert agent_limited_until(state, make_issue(labels=("ui",))) == 1_006
 
 
 def test_an_issue_waits_for_whoever_is_free_first_of_those_that_may_take_it() -> None:
     state = _state("codex", "claude")
-    assert choose(state, make_issue()).name == "codex"
-    assert waits_until(state, make_issue()) == 1_005
-    assert waits_until(_state("codex"), make_issue()) is None
-    assert waits_until(_state("codex", fallback=None), make_issue()) == 1_005
+    assert choose_agent(state, make_issue()).name == "codex"
+    assert agent_limited_until(state, make_issue()) == 1_005
+    assert agent_limited_until(_state("codex"), make_issue()) is None
+    assert agent_limited_until(_state("codex", fallback=None), make_issue()) == 1_005
 
 
 @pytest.mark.parametrize(
@@ -145,7 +152,7 @@ def test_an_issue_waits_for_whoever_is_free_first_of_those_that_may_take_it() ->
 def test_a_conversation_is_kept_by_an_agent_that_may_have_the_issue(
     limited: tuple[str, ...], of_thread: str, name: str, instead_of: str | None
 ) -> None:
-    chosen = choose(_state(*limited), make_issue(), of_thread)
+    chosen = choose_agent(_state(*limited), make_issue(), of_thread)
     assert (chosen.name, chosen.instead_of) == (name, instead_of)
 
 
@@ -153,15 +160,15 @@ def test_the_conversation_of_another_agent_is_left_behind_and_an_answer_is_not()
     thread = Thread(thread_id="t", agent="gemini")
     resume = Resume(reason=ResumeReason.ANSWERED, thread=thread, question="q", answer="a")
 
-    chosen, left = plan(_state(), make_issue(), resume)
+    chosen, left = plan_run(_state(), make_issue(), resume)
     assert chosen.name == "codex"
     assert left == Resume(reason=ResumeReason.ANSWERED, question="q", answer="a")
 
     same = Resume(reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t", agent="codex"))
-    assert plan(_state(), make_issue(), same)[1] == same
-    assert plan(_state(), make_issue(), None)[1] is None
+    assert plan_run(_state(), make_issue(), same)[1] == same
+    assert plan_run(_state(), make_issue(), None)[1] is None
     cold = Resume(reason=ResumeReason.INTERRUPTED)
-    assert plan(_state(), make_issue(), cold)[1] == cold
+    assert plan_run(_state(), make_issue(), cold)[1] == cold
 
 
 # --- in the life of a daemon -----------------------------------------------------------------------------
@@ -200,7 +207,12 @@ def test_after_a_limit_the_fallback_goes_on_at_once_and_nothing_is_held_against_
         "delay_ms": 120_000,
     }
     retry = story.state.retrying["1"]
-    assert (retry.attempt, retry.failures, retry.hopeless, retry.idle_attempts) == (1, 0, False, 0)
+    assert (retry.attempt, retry.failures, retry.non_retryable, retry.attempts_without_progress) == (
+        1,
+        0,
+        False,
+        0,
+    )
     story.advance(1_000)
     (start,) = story.said(StartRun)
     assert (start.agent, start.resume) == ("claude", None)
@@ -230,7 +242,7 @@ def test_without_a_fallback_the_issue_waits_until_the_agent_may_be_asked_again()
 def test_others_are_not_started_on_a_limited_agent_and_say_why() -> None:
     story = Story(make_issue("1"), make_issue("2"), max_concurrent_agents=1, **QUIET).begin()
     story.forget().fails(failure=_limit())
-    verdict = eligible(story.board["2"], story.state)
+    verdict = eligibility(story.board["2"], story.state)
     assert isinstance(verdict, Ineligible)
     assert verdict.code is ReasonCode.AGENT_LIMITED
     assert verdict.message == "the agent codex is rate limited, and no other may take its place now"
@@ -248,8 +260,8 @@ def test_a_candidate_starts_when_the_limit_is_over_without_a_poll() -> None:
     story.board["3"] = make_issue("3", labels=("ui",))
     story.tell(SettingsChanged(settings=story.state.settings))
     story.forget()
-    story.tell(OperatorAsked(verb=Verb.PAUSE))
-    story.tell(OperatorAsked(verb=Verb.RESUME))
+    story.tell(OperatorAsked(action=OperatorAction.PAUSE))
+    story.tell(OperatorAsked(action=OperatorAction.RESUME))
     assert "3" in story.state.candidates
     story.advance(30_000)
     assert ("SYM-3", "claude") in _started(story)
@@ -261,7 +273,7 @@ def test_a_due_retry_waits_for_a_limited_agent_without_counting_an_attempt() -> 
     story.fails("2", failure=_limit(retry_after_ms=50_000))
     story.advance(20_000)
     retry = story.state.retrying["1"]
-    assert (retry.attempt, retry.due_ms, retry.firing) == (1, 50_000, False)
+    assert (retry.attempt, retry.due_ms, retry.refreshing) == (1, 50_000, False)
     story.forget().advance(30_000)
     assert _started(story) == [("SYM-1", "codex"), ("SYM-2", "codex")]
 
@@ -271,26 +283,26 @@ def test_runs_that_end_while_the_limit_holds_do_not_lengthen_it_by_their_number(
     story.forget()
     story.fails("1", failure=_limit(retry_after_ms=90_000))
     story.fails("2", failure=_limit())
-    assert story.state.limited["codex"] == Limited(until_ms=90_000, failure=_limit(), times=1)
+    assert story.state.limited_agents["codex"] == LimitedAgent(until_ms=90_000, failure=_limit(), times=1)
     story.fails("3", failure=_limit(retry_after_ms=100_000))
-    assert story.state.limited["codex"].until_ms == 100_000
+    assert story.state.limited_agents["codex"].until_ms == 100_000
     assert len(story.notices("agent_limited")) == 1
     story.advance(90_000)
-    assert story.state.limited["codex"].until_ms == 100_000
+    assert story.state.limited_agents["codex"].until_ms == 100_000
 
 
 def test_each_time_in_a_row_the_wait_doubles_until_a_turn_shows_that_it_helped() -> None:
     story = Story(make_issue(), **QUIET).begin()
     story.fails(failure=_limit()).advance(60_000)
     story.streams().fails(failure=_limit())
-    assert story.state.limited["codex"].until_ms == 180_000
-    assert story.state.limited["codex"].times == 2
+    assert story.state.limited_agents["codex"].until_ms == 180_000
+    assert story.state.limited_agents["codex"].times == 2
     story.advance(120_000)
     story.fails()  # nothing is shown by a run without a turn
-    assert story.state.limited["codex"].times == 2
+    assert story.state.limited_agents["codex"].times == 2
     story.advance(300_000)
     story.streams(turn_count=1).fails()
-    assert story.state.limited == {}
+    assert story.state.limited_agents == {}
 
 
 @pytest.mark.parametrize(
@@ -299,22 +311,22 @@ def test_each_time_in_a_row_the_wait_doubles_until_a_turn_shows_that_it_helped()
         (RATE, None, 1, 60_000),
         (RATE, None, 3, 240_000),
         (CREDIT, None, 1, 900_000),
-        (CREDIT, None, 99, LONGEST_LIMIT_MS),
+        (CREDIT, None, 99, MAX_AGENT_LIMIT_MS),
         (RATE, 5_000, 4, 5_000),
         (RATE, -1, 1, 0),
-        (CREDIT, 10**12, 1, LONGEST_LIMIT_MS),
+        (CREDIT, 10**12, 1, MAX_AGENT_LIMIT_MS),
     ],
 )
 def test_how_long_nobody_is_given_to_it(
     category: Category, retry_after_ms: int | None, times: int, expected: int
 ) -> None:
-    assert limit_wait_ms(_limit(category, retry_after_ms=retry_after_ms), times) == expected
+    assert agent_limit_wait_ms(_limit(category, retry_after_ms=retry_after_ms), times) == expected
 
 
 def test_an_operator_who_asks_for_a_retry_has_the_agent_asked_again() -> None:
     story = Story(make_issue(), **QUIET).begin()
     story.fails(failure=_limit(CREDIT)).advance(1_000)
-    story.forget().tell(OperatorAsked(verb=Verb.RETRY, issue_id="1"))
+    story.forget().tell(OperatorAsked(action=OperatorAction.RETRY, issue_id="1"))
     assert len(story.notices("agent_recovered")) == 1
     assert Timer(TimerKind.LIMIT, "codex") not in story.state.timers
     story.advance(0)
@@ -324,7 +336,7 @@ def test_an_operator_who_asks_for_a_retry_has_the_agent_asked_again() -> None:
 def test_he_gets_the_agent_of_the_rule_and_not_its_fallback() -> None:
     story = Story(make_issue(), fallback="claude", **QUIET).begin()
     story.fails(failure=_limit(CREDIT))
-    story.forget().tell(OperatorAsked(verb=Verb.RETRY, issue_id="1"))
+    story.forget().tell(OperatorAsked(action=OperatorAction.RETRY, issue_id="1"))
     story.advance(0)
     assert _started(story) == [("SYM-1", "codex")]
 
@@ -333,8 +345,8 @@ def test_a_retry_of_a_blocked_issue_lifts_the_limit_too() -> None:
     story = Story(make_issue(), make_issue("2"), **QUIET).begin()
     story.ends("1", OutcomeKind.INPUT_REQUIRED, make_failure())
     story.fails("2", failure=_limit(CREDIT))
-    assert story.said(PostNote)
-    story.forget().tell(OperatorAsked(verb=Verb.RETRY, issue_id="1"))
+    assert story.said(PostComment)
+    story.forget().tell(OperatorAsked(action=OperatorAction.RETRY, issue_id="1"))
     story.advance(0)
     assert _started(story) == [("SYM-1", "codex")]
 
@@ -344,7 +356,7 @@ def test_a_conversation_goes_on_with_its_agent_although_the_rules_changed() -> N
     story.streams(turn_count=1, thread_id="t1")
     story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure(category=Category.TURN_INPUT_REQUIRED))
     story.tell(SettingsChanged(settings=make_settings(agent="claude", fallback="codex", **QUIET)))
-    story.forget().tell(OperatorAsked(verb=Verb.ANSWER, issue_id="1", text="yes"))
+    story.forget().tell(OperatorAsked(action=OperatorAction.ANSWER, issue_id="1", text="yes"))
     story.advance(0)
     (start,) = story.said(StartRun)
     assert start.agent == "codex"
@@ -359,7 +371,7 @@ def test_an_answer_reaches_another_agent_in_its_first_prompt() -> None:
     story.streams(turn_count=1, thread_id="t1")
     story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure(category=Category.TURN_INPUT_REQUIRED))
     story.tell(SettingsChanged(settings=make_settings(agent="claude", **QUIET)))
-    story.forget().tell(OperatorAsked(verb=Verb.ANSWER, issue_id="1", text="yes"))
+    story.forget().tell(OperatorAsked(action=OperatorAction.ANSWER, issue_id="1", text="yes"))
     story.advance(0)
     (start,) = story.said(StartRun)
     assert start.agent == "claude"
@@ -384,7 +396,7 @@ def test_each_agent_has_its_own_silence() -> None:
 def test_a_limit_of_silence_that_changes_is_judged_for_the_agents_that_have_it() -> None:
     story = Story(make_issue(), agents=FACTS, poll_interval_ms=10**9).begin()
     story.streams().advance(100_000)
-    shorter = {**FACTS, "codex": AgentFacts(kind="codex", section="codex", stall_timeout_ms=50_000)}
+    shorter = {**FACTS, "codex": AgentInfo(kind="codex", section="codex", stall_timeout_ms=50_000)}
     story.tell(SettingsChanged(settings=make_settings(agents=shorter, poll_interval_ms=10**9)))
     assert story.state.running["1"].stopping
 
@@ -395,15 +407,15 @@ def test_a_limit_of_silence_that_changes_is_judged_for_the_agents_that_have_it()
 @pytest.mark.parametrize(
     ("held", "expected"),
     [
-        (Limited(until_ms=60_000, failure=_limit()), False),
-        (Limited(until_ms=60_000, failure=_limit(), times=5), True),
-        (Limited(until_ms=60_000, failure=_limit(CREDIT, retryable=False)), True),
-        (Limited(until_ms=None, failure=_limit()), False),
+        (LimitedAgent(until_ms=60_000, failure=_limit()), False),
+        (LimitedAgent(until_ms=60_000, failure=_limit(), times=5), True),
+        (LimitedAgent(until_ms=60_000, failure=_limit(CREDIT, retryable=False)), True),
+        (LimitedAgent(until_ms=None, failure=_limit()), False),
     ],
 )
 def test_run_once_waits_for_an_agent_whose_limit_passes_and_not_for_ever(
-    held: Limited, *, expected: bool
+    held: LimitedAgent, *, expected: bool
 ) -> None:
     story = Story(make_issue(), max_concurrent_agents=0, **QUIET).begin()
     limits, settings = {"codex": held}, make_settings(**QUIET)
-    assert over(replace(story.state, limited=limits, settings=settings)) is expected
+    assert run_once_finished(replace(story.state, limited_agents=limits, settings=settings)) is expected

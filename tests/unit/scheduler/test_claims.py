@@ -7,33 +7,35 @@ from symphony.scheduler import (
     TRANSITIONS,
     Blocked,
     Claim,
-    Entry,
+    ClaimEntry,
     Notify,
     Retry,
     Running,
     State,
+    Step,
     StopReason,
-    Transition,
     Trigger,
+    change_claim,
     claim_of,
-    initial,
-    move,
+    initial_state,
 )
 
 _ISSUE = make_issue()
-_RUN = Running(run_id="e-1", issue=_ISSUE, attempt=None, started_ms=0, max_turns=20, idle_attempts=0)
-_ENTRIES: dict[Claim, Entry | None] = {
+_RUN = Running(
+    run_id="e-1", issue=_ISSUE, attempt=None, started_ms=0, max_turns=20, attempts_without_progress=0
+)
+_ENTRIES: dict[Claim, ClaimEntry | None] = {
     Claim.UNCLAIMED: None,
     Claim.RUNNING: _RUN,
     Claim.STOPPING: replace(_RUN, stopping=StopReason.STALLED),
-    Claim.RETRYING: Retry(issue=_ISSUE, attempt=1, due_ms=0, error=None, idle_attempts=0),
+    Claim.RETRYING: Retry(issue=_ISSUE, attempt=1, due_ms=0, error=None, attempts_without_progress=0),
     Claim.BLOCKED: Blocked(issue=_ISSUE, failure=make_failure(), blocked_ms=0),
 }
 _PAIRS = [(claim, trigger) for claim in Claim for trigger in Trigger]
 
 
 def _state_with(claim: Claim) -> State:
-    state = initial(make_settings(), epoch="e")
+    state = initial_state(make_settings(), epoch="e")
     match _ENTRIES[claim]:
         case Running() as run:
             return replace(state, running={"1": run})
@@ -52,7 +54,7 @@ def test_every_claim_is_recognised() -> None:
 @pytest.mark.parametrize(("claim", "trigger"), [pair for pair in _PAIRS if pair in TRANSITIONS])
 def test_a_pair_of_the_table_leads_where_the_table_says(claim: Claim, trigger: Trigger) -> None:
     target = TRANSITIONS[claim, trigger]
-    moved = move(_state_with(claim), "1", trigger, _ENTRIES[target])
+    moved = change_claim(_state_with(claim), "1", trigger, _ENTRIES[target])
     assert moved is not None
     assert claim_of(moved, "1") is target
     assert len(moved.running) + len(moved.retrying) + len(moved.blocked) == (target is not Claim.UNCLAIMED)
@@ -61,7 +63,7 @@ def test_a_pair_of_the_table_leads_where_the_table_says(claim: Claim, trigger: T
 @pytest.mark.parametrize(("claim", "trigger"), [pair for pair in _PAIRS if pair not in TRANSITIONS])
 def test_a_pair_outside_the_table_changes_nothing(claim: Claim, trigger: Trigger) -> None:
     for entry in _ENTRIES.values():
-        assert move(_state_with(claim), "1", trigger, entry) is None
+        assert change_claim(_state_with(claim), "1", trigger, entry) is None
 
 
 @pytest.mark.parametrize(("claim", "trigger"), list(TRANSITIONS))
@@ -69,13 +71,13 @@ def test_an_entry_that_does_not_fit_the_target_changes_nothing(claim: Claim, tri
     target = TRANSITIONS[claim, trigger]
     for other, entry in _ENTRIES.items():
         if other is not target:
-            assert move(_state_with(claim), "1", trigger, entry) is None
+            assert change_claim(_state_with(claim), "1", trigger, entry) is None
 
 
 def test_other_claims_are_left_alone() -> None:
     neighbour = replace(_RUN, run_id="e-2", issue=make_issue("2"))
     state = replace(_state_with(Claim.RUNNING), running={"1": _RUN, "2": neighbour})
-    moved = move(state, "1", Trigger.RELEASE)
+    moved = change_claim(state, "1", Trigger.RELEASE)
     assert moved is not None
     assert moved.running == {"2": neighbour}
 
@@ -95,7 +97,7 @@ def test_a_run_starts_only_where_no_run_is() -> None:
 
 
 def test_a_refused_change_is_told_and_leaves_the_state_as_it_is() -> None:
-    work = Transition(_state_with(Claim.BLOCKED), 0)
+    work = Step(_state_with(Claim.BLOCKED), 0)
     before = work.state
     assert not work.claim(_ISSUE, Trigger.START, _RUN)
     assert work.state is before

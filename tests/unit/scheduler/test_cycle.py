@@ -19,6 +19,7 @@ from symphony.scheduler import (
     Refreshed,
     RefreshFailed,
     RefreshIssues,
+    SetTimer,
     SettingsChanged,
     StartRun,
     StopRun,
@@ -28,9 +29,9 @@ from symphony.scheduler import (
     WakeAsked,
     WorkflowRejected,
     WorkspaceRef,
-    idle,
-    over,
+    is_idle,
     policy,
+    run_once_finished,
     would_coalesce,
 )
 
@@ -134,7 +135,7 @@ def test_limits_hold_over_several_picks_under_way() -> None:
     story.board |= {key: make_issue(key) for key in "234"}
     _wake(story)
     story.answer_poll()
-    assert len(story.state.picks) == 2
+    assert len(story.state.pending_candidates) == 2
     story.answer()
     assert len(story.started()) == 2
 
@@ -147,11 +148,11 @@ def test_a_pick_under_way_counts_for_its_state_and_may_vanish_from_the_board() -
     story.board["2"] = make_issue("2")
     _wake(story)
     story.answer_poll()
-    assert story.state.picks == {"1"}
+    assert story.state.pending_candidates == {"1"}
     del story.board["1"]
     _wake(story)
     story.answer_poll()
-    assert story.state.picks == {"1", "2"}
+    assert story.state.pending_candidates == {"1", "2"}
     story.answer()
     assert story.started() == ["SYM-2"]
 
@@ -178,7 +179,7 @@ def test_a_report_of_an_agent_costs_no_look_at_the_candidates(monkeypatch: pytes
     waiting = [make_issue(str(number), dispatchable=False) for number in range(2, 50)]
     story = Story(make_issue("1"), *waiting).begin()
     looks: list[str] = []
-    monkeypatch.setattr(policy, "eligible", lambda issue, *_, **__: looks.append(issue.id))
+    monkeypatch.setattr(policy, "eligibility", lambda issue, *_, **__: looks.append(issue.id))
     story.streams("1")
     assert not looks
 
@@ -241,11 +242,12 @@ def test_timers_nobody_set_do_nothing() -> None:
 
 def test_a_timer_outlives_what_it_was_for_without_harm() -> None:
     story = Story(make_issue()).begin()
-    timers = {Timer(kind, "gone"): 7 for kind in (TimerKind.RETRY, TimerKind.STALL, TimerKind.SETTLE)}
+    kinds = (TimerKind.RETRY, TimerKind.STALL, TimerKind.GRACE)
+    timers = {Timer(kind, "gone"): SetTimer(timer=Timer(kind, "gone"), token=7, due_ms=0) for kind in kinds}
     story.state = replace(story.state, timers=timers)
     story.forget()
-    for timer, token in timers.items():
-        story.tell(TimerFired(timer=timer, token=token))
+    for timer, armed in timers.items():
+        story.tell(TimerFired(timer=timer, token=armed.token))
     assert not story.told
     assert not story.state.timers
 
@@ -305,14 +307,14 @@ def test_what_the_tracker_left_out_is_known_until_the_next_answer_and_bounded() 
     story.slow = True
     story.begin()
     failures = tuple(make_failure(f"bad {number}") for number in range(60))
-    story.tell(Polled(request=story.polls.pop().request, issues=(), skipped=failures))
-    assert story.state.skipped == failures[:50]
+    story.tell(Polled(request=story.polls.pop().request, issues=(), skipped_records=failures))
+    assert story.state.skipped_records == failures[:50]
     story.advance(30_000)
     story.tell(PollFailed(request=story.polls.pop().request, failure=make_failure()))
-    assert len(story.state.skipped) == 50
+    assert len(story.state.skipped_records) == 50
     story.advance(30_000)
     story.answer_poll()
-    assert story.state.skipped == ()
+    assert story.state.skipped_records == ()
 
 
 # --- answers nobody waits for ----------------------------------------------------------------------------
@@ -483,7 +485,7 @@ def test_a_pick_whose_question_failed_waits_for_the_next_poll() -> None:
     story.fail_refresh()
     assert not story.refreshes, "it is not asked again and again"
     assert "1" in story.state.candidates, "it is still shown"
-    assert not idle(story.state), "there is work left"
+    assert not is_idle(story.state), "there is work left"
     story.slow = False
     story.advance(30_000)
     assert story.started() == ["SYM-1"]
@@ -518,7 +520,7 @@ def test_a_refresh_that_names_one_culprit_after_another_comes_to_an_end() -> Non
     for culprit in "1234":
         story.fail_refresh(culprit)
     assert not story.refreshes
-    assert not story.state.picks
+    assert not story.state.pending_candidates
 
 
 # --- odd answers -----------------------------------------------------------------------------------------
@@ -581,13 +583,13 @@ def test_no_fact_looks_at_a_candidate_more_than_once(monkeypatch: pytest.MonkeyP
     waiting = [make_issue(str(number), dispatchable=False) for number in range(2, count)]
     story = Story(make_issue("1"), *waiting).begin().streams("1")
     looks: list[str] = []
-    judge = policy.eligible
+    judge = policy.eligibility
 
     def counted(issue: Issue, *rest: Any, **options: Any) -> policy.Eligible | policy.Ineligible:
         looks.append(issue.id)
         return judge(issue, *rest, **options)
 
-    monkeypatch.setattr(policy, "eligible", counted)
+    monkeypatch.setattr(policy, "eligibility", counted)
     story.slow = True
     story.turn_ends("1")
     assert not looks, "the end of a turn alone frees no slot"
@@ -670,7 +672,7 @@ def test_left_workspaces_are_asked_about_by_id_and_ended_ones_removed() -> None:
     story.begin(*_parked("1", "2", "3"))
     assert _asked(story) == [["1", "2", "3"]]
     assert story.said(CleanWorkspace) == [CleanWorkspace(issue_id="1", identifier="SYM-1", path="/ws/SYM-1")]
-    assert story.state.parked.keys() == {"2", "3"}
+    assert story.state.idle_workspaces.keys() == {"2", "3"}
 
 
 @pytest.mark.conformance("S-17")
@@ -683,7 +685,7 @@ def test_the_sweep_comes_before_the_first_poll_and_its_failure_is_no_obstacle() 
     story.slow = False
     story.answer()
     assert story.started() == ["SYM-1"]
-    assert story.state.parked.keys() == {"9"}
+    assert story.state.idle_workspaces.keys() == {"9"}
 
 
 def test_a_wake_before_the_start_does_not_put_the_sweep_off() -> None:
@@ -714,7 +716,7 @@ def test_parked_workspaces_are_asked_about_every_ten_minutes_only() -> None:
 def test_a_parked_workspace_is_claimed_again_with_its_issue() -> None:
     story = Story(make_issue("1")).begin(*_parked("1"))
     assert story.state.running.keys() == {"1"}
-    assert not story.state.parked
+    assert not story.state.idle_workspaces
 
 
 # --- blockers --------------------------------------------------------------------------------------------
@@ -765,7 +767,7 @@ def test_the_end_of_a_blocker_during_a_poll_polls_once_more() -> None:
     story.advance(1_000)
     story.answer_refresh()
     story.answer_poll()
-    assert not idle(story.state), "the dependent issue was polled too early"
+    assert not is_idle(story.state), "the dependent issue was polled too early"
     story.put("2", dispatchable=True)
     story.slow = False
     story.advance(100)
@@ -777,12 +779,12 @@ def test_the_end_of_a_blocker_during_a_poll_polls_once_more() -> None:
 
 def test_nothing_is_idle_before_the_first_poll() -> None:
     story = Story()
-    assert not idle(story.state)
+    assert not is_idle(story.state)
     story.slow = True
     story.begin()
-    assert not idle(story.state)
+    assert not is_idle(story.state)
     story.answer()
-    assert idle(story.state)
+    assert is_idle(story.state)
 
 
 def test_work_that_runs_retries_or_could_start_is_not_idle() -> None:
@@ -790,15 +792,15 @@ def test_work_that_runs_retries_or_could_start_is_not_idle() -> None:
     story.slow = True
     story.begin()
     story.answer_poll()
-    assert not idle(story.state)
+    assert not is_idle(story.state)
     story.slow = False
     story.answer()
-    assert not idle(story.state)
+    assert not is_idle(story.state)
     story.ends("1")
-    assert not idle(story.state)
+    assert not is_idle(story.state)
     story.put("1", state="Done")
     story.advance(1_000)
-    assert idle(story.state)
+    assert is_idle(story.state)
 
 
 def test_an_issue_that_waits_for_a_slot_is_not_left_behind() -> None:
@@ -807,20 +809,20 @@ def test_an_issue_that_waits_for_a_slot_is_not_left_behind() -> None:
     _wake(story)
     story.slow = True
     story.ends("1", OutcomeKind.CANCELED)
-    assert not idle(story.state)
+    assert not is_idle(story.state)
 
 
 def test_issues_that_wait_for_a_person_or_may_not_start_are_idle() -> None:
     story = Story(make_issue("1"), make_issue("2", dispatchable=False)).begin()
     story.ends("1", OutcomeKind.INPUT_REQUIRED, make_failure())
     assert story.state.blocked
-    assert idle(story.state)
+    assert is_idle(story.state)
 
 
 def _outage(**changes: Any) -> Story:
     """Every attempt fails by an outage, which never blocks an issue."""
     story = Story(make_issue("1"), poll_interval_ms=10_000_000, **changes).begin()
-    assert not over(story.state)
+    assert not run_once_finished(story.state)
     return story
 
 
@@ -832,18 +834,18 @@ def test_an_outage_does_not_keep_a_run_that_should_end_for_ever() -> None:
     story = _outage(max_attempts_without_progress=3)
     for _ in range(2):
         _fails_by_the_host(story)
-        assert not over(story.state)
+        assert not run_once_finished(story.state)
         story.advance(40_000)
     _fails_by_the_host(story)
-    assert over(story.state)
-    assert not idle(story.state), "a daemon goes on trying"
+    assert run_once_finished(story.state)
+    assert not is_idle(story.state), "a daemon goes on trying"
     assert not story.state.blocked
 
 
 def test_a_failure_that_does_not_mend_by_itself_is_not_waited_for() -> None:
     story = _outage()
     _fails_by_the_host(story, retryable=False)
-    assert over(story.state)
+    assert run_once_finished(story.state)
 
 
 def test_a_good_end_starts_the_count_of_failures_anew() -> None:
@@ -851,7 +853,7 @@ def test_a_good_end_starts_the_count_of_failures_anew() -> None:
     _fails_by_the_host(story)
     story.advance(10_000).ends("1").advance(1_000)
     _fails_by_the_host(story)
-    assert not over(story.state)
+    assert not run_once_finished(story.state)
 
 
 def test_refreshes_that_fail_count_as_failures_and_missing_slots_do_not() -> None:
@@ -869,17 +871,17 @@ def test_refreshes_that_fail_count_as_failures_and_missing_slots_do_not() -> Non
 def test_while_anything_runs_nothing_is_given_up() -> None:
     story = Story(make_issue("1"), make_issue("2"), poll_interval_ms=10_000_000).begin()
     story.fails("1", make_failure(retryable=False))
-    assert not over(story.state)
+    assert not run_once_finished(story.state)
     story.put("2", state="Done")
     story.ends("2").advance(1_000)
-    assert over(story.state)
+    assert run_once_finished(story.state)
 
 
 def test_a_broken_workflow_is_not_waited_for() -> None:
     story = _outage()
     story.ends("1")
     story.tell(WorkflowRejected(failure=make_failure()))
-    assert over(story.state)
+    assert run_once_finished(story.state)
 
 
 def test_a_poll_that_failed_leaves_its_reason_for_the_one_who_asks() -> None:
@@ -887,7 +889,7 @@ def test_a_poll_that_failed_leaves_its_reason_for_the_one_who_asks() -> None:
     story.slow = True
     story.begin()
     story.fail_poll()
-    assert idle(story.state)
+    assert is_idle(story.state)
     assert story.state.last_poll_failure is not None
 
 
@@ -919,7 +921,7 @@ def test_candidates_without_a_claim_follow_what_a_refresh_says() -> None:
 def test_the_workspace_of_a_claimed_issue_is_not_left_over_whoever_says_so() -> None:
     story = Story(make_issue("1")).begin().streams("1")
     story.tell(Recovered(workspaces=(WorkspaceRef(issue_id="1", identifier="SYM-1", path="/ws/1"),)))
-    assert not story.state.parked
+    assert not story.state.idle_workspaces
     story.put("1", state="Done")
     story.advance(60_000)
     assert not story.said(CleanWorkspace), "its run is still alive"

@@ -9,7 +9,7 @@ from symphony.scheduler import (
     FinishReason,
     FinishRun,
     OutcomeKind,
-    PostNote,
+    PostComment,
     RefreshIssues,
     Resume,
     ResumeReason,
@@ -171,7 +171,7 @@ def test_an_agent_that_asks_in_a_drain_blocks_its_issue_and_nobody_looks() -> No
     story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure())
     assert story.state.blocked.keys() == {"1"}
     assert not story.said(RefreshIssues)
-    assert len(story.said(PostNote)) == 1
+    assert len(story.said(PostComment)) == 1
     assert story.exits() == 1
 
 
@@ -192,7 +192,7 @@ def test_what_left_the_board_is_released_in_a_drain_too() -> None:
     story.tell(DrainAsked())
     story.ends(kind=OutcomeKind.CANCELED)
     assert not story.state.retrying
-    assert story.state.parked.keys() == {"1"}
+    assert story.state.idle_workspaces.keys() == {"1"}
 
 
 # --- stop ------------------------------------------------------------------------------------------------

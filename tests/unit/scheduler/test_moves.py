@@ -11,6 +11,7 @@ from symphony.scheduler import (
     CleanWorkspace,
     MoveIssue,
     MoveReason,
+    OperatorAction,
     OperatorAsked,
     OutcomeKind,
     Recovered,
@@ -18,7 +19,6 @@ from symphony.scheduler import (
     ResumeReason,
     SettingsChanged,
     StartRun,
-    Verb,
     WakeAsked,
 )
 
@@ -146,7 +146,7 @@ def test_a_move_that_comes_long_after_the_block_was_looked_at_unblocks_nothing()
 
 def test_an_answer_moves_the_issue_back_and_waits_for_it() -> None:
     story = _blocked()
-    story.tell(OperatorAsked(verb=Verb.ANSWER, issue_id="1", text="blue"))
+    story.tell(OperatorAsked(action=OperatorAction.ANSWER, issue_id="1", text="blue"))
     (move,) = story.said(MoveIssue)
     assert (move.state, move.reason) == ("Todo", MoveReason.BACK)
     assert move.only_from == {"human review"}
@@ -161,7 +161,7 @@ def test_an_answer_moves_the_issue_back_and_waits_for_it() -> None:
 
 def test_an_answer_stands_when_a_person_moves_the_issue_by_hand() -> None:
     story = _blocked()
-    story.tell(OperatorAsked(verb=Verb.ANSWER, issue_id="1", text="blue"))
+    story.tell(OperatorAsked(action=OperatorAction.ANSWER, issue_id="1", text="blue"))
     story.put("1", state="In Progress", title="Clearer")
     _look(story)
     (start,) = story.said(StartRun)
@@ -173,7 +173,7 @@ def test_an_answer_that_comes_before_anybody_saw_the_issue_rest_is_not_lost() ->
     story = _running(on_block="Human Review", on_return="Todo")
     story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure(category=Category.TURN_INPUT_REQUIRED))
     story.put("1", state="Human Review")
-    story.forget().tell(OperatorAsked(verb=Verb.ANSWER, issue_id="1", text="blue"))
+    story.forget().tell(OperatorAsked(action=OperatorAction.ANSWER, issue_id="1", text="blue"))
     assert [move.reason for move in story.said(MoveIssue)] == [MoveReason.BACK]
     story.put("1", state="Todo")
     _look(story)
@@ -185,15 +185,15 @@ def test_an_answer_that_comes_before_anybody_saw_the_issue_rest_is_not_lost() ->
 def test_an_answer_that_comes_before_the_move_was_made_goes_on_at_once() -> None:
     story = _running(on_block="Human Review", on_return="Todo")
     story.ends(kind=OutcomeKind.INPUT_REQUIRED, failure=make_failure(category=Category.TURN_INPUT_REQUIRED))
-    story.forget().tell(OperatorAsked(verb=Verb.ANSWER, issue_id="1", text="blue"))
+    story.forget().tell(OperatorAsked(action=OperatorAction.ANSWER, issue_id="1", text="blue"))
     story.advance(200)
     assert len(story.said(StartRun)) == 1
 
 
-@pytest.mark.parametrize("verb", [Verb.RETRY, Verb.UNBLOCK])
-def test_other_verbs_go_the_same_way(verb: Verb) -> None:
+@pytest.mark.parametrize("verb", [OperatorAction.RETRY, OperatorAction.UNBLOCK])
+def test_other_verbs_go_the_same_way(verb: OperatorAction) -> None:
     story = _blocked()
-    story.tell(OperatorAsked(verb=verb, issue_id="1"))
+    story.tell(OperatorAsked(action=verb, issue_id="1"))
     (move,) = story.said(MoveIssue)
     story.put("1", state=move.state)
     _look(story)
@@ -204,7 +204,7 @@ def test_other_verbs_go_the_same_way(verb: Verb) -> None:
 def test_asked_again_it_is_moved_again() -> None:
     story = _blocked()
     for _ in range(2):
-        story.tell(OperatorAsked(verb=Verb.RETRY, issue_id="1"))
+        story.tell(OperatorAsked(action=OperatorAction.RETRY, issue_id="1"))
     assert len(story.said(MoveIssue)) == 2
 
 
@@ -223,7 +223,10 @@ def test_an_issue_that_rests_stays_so_over_a_restart() -> None:
     """Also when the move was made and nobody had looked before the daemon ended."""
     story = Story(make_issue(state="Human Review"), on_block="Human Review", on_return="Todo")
     claim = RecoveredClaim(
-        issue=make_issue(state="In Progress"), kind=ClaimKind.BLOCKED, failure=make_failure(), settled=True
+        issue=make_issue(state="In Progress"),
+        kind=ClaimKind.BLOCKED,
+        failure=make_failure(),
+        has_baseline=True,
     )
     story.tell(Recovered(claims=(claim,)))
     assert normalise_state(story.state.blocked["1"].issue.state) == "human review"

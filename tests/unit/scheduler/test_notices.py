@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from symphony.scheduler import Notify, words
+from symphony.scheduler import Notify, log_text
 
 
 @pytest.mark.parametrize(
@@ -25,4 +25,4 @@ from symphony.scheduler import Notify, words
 def test_a_notice_is_one_line_of_its_reason_or_its_facts(
     event: str, fields: dict[str, Any], told: str
 ) -> None:
-    assert words(Notify(level="info", event=event, fields=fields)) == told
+    assert log_text(Notify(level="info", event=event, fields=fields)) == told

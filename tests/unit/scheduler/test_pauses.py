@@ -3,7 +3,7 @@
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain import Blame, Category, Failure
 from symphony.scheduler import (
-    LONGEST_QUIET_MS,
+    MAX_THROTTLE_MS,
     ContinueRun,
     DrainAsked,
     FetchCandidates,
@@ -18,11 +18,11 @@ from symphony.scheduler import (
     TimerFired,
     TimerKind,
     WakeAsked,
-    idle,
+    is_idle,
     would_coalesce,
 )
 
-_QUIET = Timer(TimerKind.QUIET)
+_QUIET = Timer(TimerKind.TRACKER_PAUSE)
 
 
 def _later(after_ms: int | None) -> Failure:
@@ -73,7 +73,7 @@ def test_a_wake_does_not_bypass_the_pause() -> None:
 def test_a_wake_in_the_pause_brings_the_poll_at_its_end_and_not_an_interval_later() -> None:
     story = _refused_poll(poll_interval_ms=600_000)
     _wake(story)
-    assert not idle(story.state), "the poll that the wake brought is still to come"
+    assert not is_idle(story.state), "the poll that the wake brought is still to come"
     story.advance(60_000)
     assert story.started() == ["SYM-1"]
 
@@ -94,7 +94,7 @@ def test_a_failure_without_a_wish_keeps_the_interval() -> None:
 
 def test_a_wild_wish_is_cut() -> None:
     story = _refused_poll(10**12)
-    assert story.state.next_poll_ms == LONGEST_QUIET_MS
+    assert story.state.next_poll_ms == MAX_THROTTLE_MS
 
 
 def test_the_longer_of_two_wishes_counts() -> None:
@@ -102,11 +102,11 @@ def test_the_longer_of_two_wishes_counts() -> None:
     story.slow = True
     _wake(story)
     story.fail_refresh(failure=_later(60_000))
-    assert story.state.quiet_until_ms == 60_000
+    assert story.state.throttled_until_ms == 60_000
     assert not story.polls, "a refused refresh is not followed by a poll at once"
     story.advance(60_000)
     story.fail_refresh(failure=_later(30_000))
-    assert story.state.quiet_until_ms == 90_000
+    assert story.state.throttled_until_ms == 90_000
 
 
 def test_a_cycle_that_a_pause_cut_short_is_made_up_for_when_it_is_over() -> None:

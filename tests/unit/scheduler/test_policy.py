@@ -19,13 +19,13 @@ from symphony.scheduler import (
     State,
     TrackerStatus,
     backoff_ms,
-    counts_as_idle,
-    eligible,
+    counts_as_no_progress,
+    dispatch_order,
+    eligibility,
     in_active_state,
-    initial,
-    same_request,
+    initial_state,
+    same_content,
     slot_shortage,
-    sort_key,
     tracker_status,
 )
 
@@ -34,18 +34,23 @@ _DAY = datetime(2025, 1, 1, tzinfo=UTC)
 
 def _state(**changes: Any) -> State:
     settings = {key: changes.pop(key) for key in tuple(changes) if key in make_settings().__slots__}
-    state = initial(make_settings(**settings), epoch="e")
+    state = initial_state(make_settings(**settings), epoch="e")
     return State(**{name: getattr(state, name) for name in state.__slots__} | changes)
 
 
 def _running(issue: Issue) -> Running:
     return Running(
-        run_id=f"e-{issue.id}", issue=issue, attempt=None, started_ms=0, max_turns=20, idle_attempts=0
+        run_id=f"e-{issue.id}",
+        issue=issue,
+        attempt=None,
+        started_ms=0,
+        max_turns=20,
+        attempts_without_progress=0,
     )
 
 
 def _reason(issue: Issue, state: State, **options: Any) -> tuple[ReasonCode, str]:
-    verdict = eligible(issue, state, **options)
+    verdict = eligibility(issue, state, **options)
     assert isinstance(verdict, Ineligible)
     return verdict.code, verdict.message
 
@@ -54,7 +59,7 @@ def _reason(issue: Issue, state: State, **options: Any) -> tuple[ReasonCode, str
 
 
 def _order(*issues: Issue) -> list[str]:
-    return [issue.id for issue in sorted(issues, key=sort_key)]
+    return [issue.id for issue in sorted(issues, key=dispatch_order)]
 
 
 @pytest.mark.conformance("S-1")
@@ -70,7 +75,7 @@ def test_a_priority_outside_one_to_four_ranks_like_none(priority: int) -> None:
     odd = make_issue("odd", priority=priority, created_at=_DAY + timedelta(days=1))
     none = make_issue("none", priority=None, created_at=_DAY)
     assert _order(odd, none) == ["none", "odd"]
-    assert sort_key(odd)[0] == sort_key(none)[0]
+    assert dispatch_order(odd)[0] == dispatch_order(none)[0]
 
 
 @pytest.mark.conformance("S-1")
@@ -98,7 +103,7 @@ def test_any_two_dates_can_be_ordered(naive: datetime, aware: datetime) -> None:
 
 def test_a_date_without_zone_is_taken_as_utc_and_not_as_the_zone_of_the_machine() -> None:
     naive = make_issue(created_at=_DAY.replace(tzinfo=None))
-    assert sort_key(naive) == sort_key(make_issue(created_at=_DAY))
+    assert dispatch_order(naive) == dispatch_order(make_issue(created_at=_DAY))
 
 
 # --- where an issue stands -------------------------------------------------------------------------------
@@ -134,7 +139,7 @@ def test_terminal_beats_active_when_a_state_is_in_both_lists() -> None:
 
 
 def test_an_active_unclaimed_issue_with_a_free_slot_is_eligible() -> None:
-    assert eligible(make_issue(), _state()) == Eligible()
+    assert eligibility(make_issue(), _state()) == Eligible()
 
 
 @pytest.mark.conformance("S-2")
@@ -173,8 +178,8 @@ def test_missing_labels_are_named_and_present_ones_are_not() -> None:
 
 def test_a_claimed_issue_says_what_it_waits_for() -> None:
     issue = make_issue()
-    retry = Retry(issue=issue, attempt=3, due_ms=9, error="it broke", idle_attempts=0, runs=1)
-    calm = Retry(issue=issue, attempt=1, due_ms=9, error=None, idle_attempts=0)
+    retry = Retry(issue=issue, attempt=3, due_ms=9, error="it broke", attempts_without_progress=0, runs=1)
+    calm = Retry(issue=issue, attempt=1, due_ms=9, error=None, attempts_without_progress=0)
     blocked = Blocked(issue=issue, failure=make_failure("which colour?"), blocked_ms=0)
     assert _reason(issue, _state(running={"1": _running(issue)})) == (
         ReasonCode.RUNNING,
@@ -200,14 +205,14 @@ def test_an_issue_waits_for_the_run_of_its_blocker_and_not_for_its_retry() -> No
     state = _state(running={"2": _running(blocker)})
     assert _reason(named, state) == (ReasonCode.BLOCKER_RUNNING, "the run of SYM-2 has not ended yet")
     assert _reason(unnamed, state)[1] == "the run of 2 has not ended yet"
-    retry = Retry(issue=blocker, attempt=1, due_ms=0, error=None, idle_attempts=0)
-    assert eligible(named, _state(retrying={"2": retry})) == Eligible()
+    retry = Retry(issue=blocker, attempt=1, due_ms=0, error=None, attempts_without_progress=0)
+    assert eligibility(named, _state(retrying={"2": retry})) == Eligible()
 
 
 def test_its_own_claim_does_not_stand_in_the_way_of_a_due_retry() -> None:
     issue = make_issue()
-    retry = Retry(issue=issue, attempt=1, due_ms=0, error=None, idle_attempts=0)
-    assert eligible(issue, _state(retrying={"1": retry}), own_claim=True) == Eligible()
+    retry = Retry(issue=issue, attempt=1, due_ms=0, error=None, attempts_without_progress=0)
+    assert eligibility(issue, _state(retrying={"1": retry}), own_claim=True) == Eligible()
 
 
 @pytest.mark.parametrize("drain", [Drain.DRAINING, Drain.EXITED])
@@ -220,7 +225,7 @@ def test_nothing_is_eligible_on_the_way_out(drain: Drain) -> None:
 
 def test_nothing_is_eligible_while_the_workflow_is_invalid() -> None:
     failure = make_failure("bad YAML", category=Category.WORKFLOW_PARSE_ERROR, where="WORKFLOW.md:2")
-    assert _reason(make_issue(), _state(hold=failure)) == (
+    assert _reason(make_issue(), _state(config_error=failure)) == (
         ReasonCode.WORKFLOW_INVALID,
         "the workflow is invalid: WORKFLOW.md:2: workflow_parse_error: bad YAML",
     )
@@ -243,13 +248,13 @@ def test_the_limit_of_a_state_holds_for_that_state_only() -> None:
         ReasonCode.NO_STATE_SLOT,
         "all 1 agent slots for state 'Todo' are in use",
     )
-    assert eligible(make_issue(state="In Progress"), state) == Eligible()
+    assert eligibility(make_issue(state="In Progress"), state) == Eligible()
 
 
 def test_usage_of_a_state_counts_the_present_state_of_what_runs() -> None:
     moved = _running(make_issue("2", state="In Progress"))
     assert (
-        eligible(make_issue(), _state(max_concurrent_by_state={"todo": 1}, running={"2": moved}))
+        eligibility(make_issue(), _state(max_concurrent_by_state={"todo": 1}, running={"2": moved}))
         == Eligible()
     )
 
@@ -304,7 +309,7 @@ def test_only_state_labels_title_and_description_make_a_new_request(
 ) -> None:
     before = make_issue(labels=("a", "b"))
     after = make_issue(**{"labels": ("a", "b")} | changes)
-    assert same_request(before, after) is same
+    assert same_content(before, after) is same
 
 
 @pytest.mark.parametrize(
@@ -321,11 +326,11 @@ def test_only_state_labels_title_and_description_make_a_new_request(
     ],
 )
 def test_an_outage_does_not_speak_against_the_issue(changes: dict[str, Any], *, idle: bool) -> None:
-    assert counts_as_idle(make_failure(**changes)) is idle
+    assert counts_as_no_progress(make_failure(**changes)) is idle
 
 
 def test_a_clean_end_without_progress_does() -> None:
-    assert counts_as_idle(None)
+    assert counts_as_no_progress(None)
 
 
 @pytest.mark.parametrize(
@@ -341,4 +346,4 @@ def test_a_clean_end_without_progress_does() -> None:
     ],
 )
 def test_an_outage_does_not_speak_against_an_issue(category: Category, blame: Blame, *, counts: bool) -> None:
-    assert counts_as_idle(make_failure(category=category, blame=blame)) is counts
+    assert counts_as_no_progress(make_failure(category=category, blame=blame)) is counts

@@ -10,15 +10,15 @@ from symphony.scheduler import (
     ClaimKind,
     CleanWorkspace,
     DrainAsked,
-    PostNote,
+    PostComment,
     Recovered,
     RecoveredClaim,
     Resume,
     ResumeReason,
     Spent,
     StartRun,
+    Step,
     Thread,
-    Transition,
     WakeAsked,
     WorkspaceRef,
     blocks,
@@ -41,12 +41,14 @@ def _told(*claims: RecoveredClaim, board: bool = True, **books: Any) -> Story:
 
 @pytest.mark.parametrize(("attempt", "expected"), [(None, 1), (3, 3)])
 def test_what_ran_goes_on_at_once_as_the_same_attempt(attempt: int | None, expected: int) -> None:
-    story = _told(_claim(ClaimKind.RUNNING, attempt=attempt, resume=_RESUME, idle_attempts=2, due_ms=99_999))
+    story = _told(
+        _claim(ClaimKind.RUNNING, attempt=attempt, resume=_RESUME, attempts_without_progress=2, due_ms=99_999)
+    )
     story.advance(0)
     (start,) = story.said(StartRun)
     assert (start.attempt, start.resume) == (expected, _RESUME)
     run = story.state.running["1"]
-    assert (run.resume, run.idle_attempts) == (_RESUME, 2)
+    assert (run.resume, run.attempts_without_progress) == (_RESUME, 2)
 
 
 def test_a_retry_keeps_its_number_its_time_and_its_counts() -> None:
@@ -56,16 +58,21 @@ def test_a_retry_keeps_its_number_its_time_and_its_counts() -> None:
             attempt=4,
             due_ms=65_000,
             error="it broke",
-            idle_attempts=2,
+            attempts_without_progress=2,
             failures=4,
-            hopeless=True,
+            non_retryable=True,
             workspace_path="/ws/1",
             resume=_RESUME,
         )
     )
     retry = story.state.retrying["1"]
-    assert (retry.attempt, retry.due_ms, retry.error, retry.idle_attempts) == (4, 65_000, "it broke", 2)
-    assert (retry.failures, retry.hopeless, retry.workspace_path) == (4, True, "/ws/1")
+    assert (retry.attempt, retry.due_ms, retry.error, retry.attempts_without_progress) == (
+        4,
+        65_000,
+        "it broke",
+        2,
+    )
+    assert (retry.failures, retry.non_retryable, retry.workspace_path) == (4, True, "/ws/1")
     assert retry.resume is _RESUME
     story.advance(59_999)
     assert not story.said(StartRun), "nobody else starts the issue, though a poll lists it"
@@ -86,8 +93,8 @@ def test_a_block_stays_with_its_reason_and_is_told_once_more_in_the_same_words()
     blocked = story.state.blocked["1"]
     assert (blocked.failure, blocked.question, blocked.attempt) == (_ASKED, "red?", 2)
     assert blocked.resume is _RESUME
-    assert blocked.settled
-    (note,) = story.said(PostNote)
+    assert blocked.has_baseline
+    (note,) = story.said(PostComment)
     assert (note.issue.id, note.kind) == ("1", "blocked")
     assert "which colour?" in note.body
     assert "red?" in note.body
@@ -102,10 +109,10 @@ def test_a_block_is_as_old_as_it_was_before_the_restart(since_ms: int, blocked_m
 
 def test_a_block_is_told_in_the_words_of_the_predecessor_in_case_that_it_ended_before() -> None:
     before = Story(make_issue())
-    blocks.block(work := Transition(before.state, 0), make_issue(), _ASKED, question="red?")
-    (first,) = [command for command in work.commands if isinstance(command, PostNote)]
+    blocks.block(work := Step(before.state, 0), make_issue(), _ASKED, question="red?")
+    (first,) = [command for command in work.commands if isinstance(command, PostComment)]
     story = _told(_claim(ClaimKind.BLOCKED, failure=_ASKED, question="red?"))
-    assert story.said(PostNote) == [first], "so whoever knows that it stands there writes nothing"
+    assert story.said(PostComment) == [first], "so whoever knows that it stands there writes nothing"
 
 
 def test_a_change_while_nobody_was_there_unblocks() -> None:
@@ -131,7 +138,7 @@ def test_what_ended_while_nobody_was_there_is_cleaned() -> None:
 def test_a_block_without_a_reason_has_one_all_the_same() -> None:
     story = _told(_claim(ClaimKind.BLOCKED))
     assert story.state.blocked["1"].failure.category is Category.JOURNAL
-    assert not story.said(PostNote), "what stands on the issue tells more"
+    assert not story.said(PostComment), "what stands on the issue tells more"
 
 
 def test_the_books_are_taken_over() -> None:
@@ -139,13 +146,13 @@ def test_the_books_are_taken_over() -> None:
         spent={"9": Spent(tokens=70, turns=2)},
         day="2025-01-01",
         day_tokens=500,
-        exempt=frozenset({"9"}),
+        budget_waivers=frozenset({"9"}),
         paused=True,
     )
     state = story.state
     assert state.spent == {"9": Spent(tokens=70, turns=2)}
     assert (state.day, state.day_tokens) == ("2025-01-01", 500)
-    assert state.exempt == {"9"}
+    assert state.budget_waivers == {"9"}
     assert state.paused
     assert len(story.notices("still_paused")) == 1, "or nobody knows why nothing is started"
     assert state.totals.total_tokens == 0, "totals are those since the start"

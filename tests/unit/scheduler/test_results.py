@@ -8,27 +8,27 @@ import pytest
 from harness.scheduling import Story, make_failure, make_issue, make_settings
 from symphony.domain import Blame, Category, Failure
 from symphony.scheduler import (
-    PARKED_EVERY_MS,
+    IDLE_WORKSPACE_CHECK_MS,
     ClaimKind,
-    Delivered,
+    DeliveredBranch,
     DrainAsked,
+    IssueResult,
+    OperatorAction,
     Outcome,
     OutcomeKind,
-    PostNote,
+    PostComment,
     PushBranch,
     Pushed,
     Recovered,
     RecoveredClaim,
     RefreshIssues,
-    Result,
     ResultStatus,
     RunEnded,
     Timer,
     TimerFired,
     TimerKind,
-    Verb,
     WakeAsked,
-    not_active,
+    not_active_text,
     refusal,
     results,
 )
@@ -36,9 +36,9 @@ from symphony.scheduler import (
 REFUSED = Failure(category=Category.PUSH_FAILED, blame=Blame.WORKSPACE, message="no route", hint="mend it")
 
 
-def delivered(**changes: Any) -> Delivered:
+def delivered(**changes: Any) -> DeliveredBranch:
     """Two commits on a branch of the first issue."""
-    made = Delivered(
+    made = DeliveredBranch(
         branch="symphony/SYM-1", head="abc", commits=2, files_changed=1, insertions=5, deletions=3
     )
     return replace(made, **changes)
@@ -65,7 +65,7 @@ def reviewed(*, state: str = "Human Review", settings: dict[str, Any] | None = N
     return story.advance(2_000)
 
 
-def result(story: Story) -> Result:
+def result(story: Story) -> IssueResult:
     """What the runs of the first issue came to."""
     return story.state.results["1"]
 
@@ -105,13 +105,13 @@ def test_work_in_a_terminal_state_has_ended() -> None:
     story = reviewed(state="Done")
     assert result(story).status is ResultStatus.ENDED
     assert story.notices("work_ended")
-    assert len(story.said(PostNote)) == 1
+    assert len(story.said(PostComment)) == 1
 
 
 def test_a_run_without_a_commit_leaves_nothing_to_review() -> None:
     story = reviewed(delivered=None)
     assert not story.state.results
-    assert not story.said(PostNote)
+    assert not story.said(PostComment)
 
 
 def test_all_runs_of_an_issue_are_added_up() -> None:
@@ -155,13 +155,13 @@ def test_ready_work_ends_when_a_person_closes_the_issue() -> None:
     story.put("1", state="Done")
     story.tell(WakeAsked(reason="moved"))
     assert result(story).status is ResultStatus.ENDED
-    assert not story.said(PostNote), "it was said when it was ready"
+    assert not story.said(PostComment), "it was said when it was ready"
 
 
 def test_ready_work_is_looked_at_every_ten_minutes_without_a_wake() -> None:
     story = reviewed(settings={"poll_interval_ms": 60_000})
     story.put("1", state="Done")
-    story.advance(PARKED_EVERY_MS + 60_000)
+    story.advance(IDLE_WORKSPACE_CHECK_MS + 60_000)
     assert result(story).status is ResultStatus.ENDED
 
 
@@ -202,22 +202,22 @@ def test_what_is_remembered_is_bounded_and_ended_work_goes_first(monkeypatch: py
     story.tell(WakeAsked(reason="moved"))
     ends(story.streams())
     assert set(story.state.results) == {"1", "2"}
-    assert results.of_status(story.state, ResultStatus.READY) == (old,)
+    assert results.results_with_status(story.state, ResultStatus.READY) == (old,)
 
 
 # --- on the issue ----------------------------------------------------------------------------------------
 
 
 def test_one_comment_says_where_the_work_is() -> None:
-    (note,) = reviewed().said(PostNote)
+    (note,) = reviewed().said(PostComment)
     assert note.kind == "delivery"
     for fact in ("symphony/SYM-1", "2 commits", "1 file", "+5 -3", "symphony diff SYM-1"):
         assert fact in note.body
 
 
 def test_there_is_no_comment_where_the_agent_wrote_one_or_nobody_wants_one() -> None:
-    assert not reviewed(commented=True).said(PostNote)
-    assert not reviewed(settings={"comment_on_delivery": False}).said(PostNote)
+    assert not reviewed(commented=True).said(PostComment)
+    assert not reviewed(settings={"comment_on_delivery": False}).said(PostComment)
 
 
 # --- pushes ----------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def test_work_that_could_not_be_delivered_is_told_on_the_issue_where_comments_ar
     failure = Failure(category=Category.DELIVERY_FAILED, blame=Blame.WORKSPACE, message="closed `.git`\nx")
     story = working(comment_on_delivery=wanted).turn_ends()
     ends(story, kind=OutcomeKind.FAILED, failure=failure, delivered=None)
-    notes = [note for note in story.said(PostNote) if note.kind == "delivery"]
+    notes = [note for note in story.said(PostComment) if note.kind == "delivery"]
     assert len(notes) == int(wanted)
     assert all("```text\nclosed `.git` x\n```" in note.body for note in notes)
 
@@ -249,7 +249,7 @@ def test_a_push_is_told_once_for_each_commit() -> None:
 
 def test_a_push_that_failed_is_tried_again_at_longer_and_longer_intervals() -> None:
     story = reviewed(delivered=delivered(push_failure=REFUSED))
-    assert "no route" in story.said(PostNote)[0].body
+    assert "no route" in story.said(PostComment)[0].body
     waits = []
     for _ in range(9):
         story.forget()
@@ -260,12 +260,12 @@ def test_a_push_that_failed_is_tried_again_at_longer_and_longer_intervals() -> N
         assert result(story).pushing
         _pushed(story, REFUSED)
         assert len(story.notices("push_failed")) == 1
-        assert results.not_pushed(story.state) == (result(story),)
+        assert results.unpushed_results(story.state) == (result(story),)
     assert waits[1:] == [60, 120, 240, 480, 960, 1_800, 1_800, 1_800]
     story.advance(1_800_000).forget()
     _pushed(story, None)
     assert story.notices("branch_pushed")
-    assert "pushed to `origin`" in story.said(PostNote)[0].body
+    assert "pushed to `origin`" in story.said(PostComment)[0].body
     done = result(story).delivered
     assert done is not None
     assert (done.pushed, done.push_failure, result(story).pushes) == (True, None, 0)
@@ -298,7 +298,7 @@ def test_a_push_goes_on_while_the_issue_waits_for_a_person_and_says_nothing_ther
     story.advance(30_000).forget()
     _pushed(story, None)
     assert story.notices("branch_pushed")
-    assert not story.said(PostNote)
+    assert not story.said(PostComment)
 
 
 def test_the_answer_of_an_older_push_means_nothing() -> None:
@@ -317,7 +317,7 @@ def test_a_push_of_ended_work_goes_on_and_of_a_deleted_issue_too() -> None:
     story = reviewed(state="Done", delivered=delivered(push_failure=REFUSED))
     story.advance(30_000).forget()
     _pushed(story, None)
-    assert len(story.said(PostNote)) == 1
+    assert len(story.said(PostComment)) == 1
 
     story = reviewed(delivered=delivered(push_failure=REFUSED))
     del story.board["1"]
@@ -326,12 +326,12 @@ def test_a_push_of_ended_work_goes_on_and_of_a_deleted_issue_too() -> None:
     story.advance(30_000).forget()
     _pushed(story, None)
     assert not story.state.results
-    assert not story.said(PostNote)
+    assert not story.said(PostComment)
 
 
 def test_nothing_is_pushed_on_the_way_out() -> None:
     story = reviewed(delivered=delivered(push_failure=REFUSED))
-    token = story.state.timers[Timer(TimerKind.PUSH, "1")]
+    token = story.state.timers[Timer(TimerKind.PUSH, "1")].token
     story.tell(DrainAsked())
     story.tell(TimerFired(timer=Timer(TimerKind.PUSH, "1"), token=token))
     assert not story.said(PushBranch)
@@ -342,7 +342,7 @@ def test_nothing_is_pushed_on_the_way_out() -> None:
 
 def test_an_order_about_work_that_is_out_of_our_hands_says_where_the_issue_is() -> None:
     story = reviewed(settings={"on_return": "Todo"})
-    for verb in (Verb.STOP, Verb.RETRY, Verb.UNBLOCK, Verb.ANSWER):
+    for verb in (OperatorAction.STOP, OperatorAction.RETRY, OperatorAction.UNBLOCK, OperatorAction.ANSWER):
         refused = refusal(story.state, verb, "1", "yes")
         assert refused is not None
         assert refused.code == "not_active"
@@ -351,24 +351,24 @@ def test_an_order_about_work_that_is_out_of_our_hands_says_where_the_issue_is() 
     story.put("1", state="Todo")
     story.tell(WakeAsked(reason="moved"))
     story.report()
-    assert refusal(story.state, Verb.STOP, "1") is None
+    assert refusal(story.state, OperatorAction.STOP, "1") is None
 
 
 def test_an_order_about_a_deleted_issue_says_so() -> None:
     story = reviewed(delivered=delivered(push_failure=REFUSED))
     del story.board["1"]
     story.tell(WakeAsked(reason="deleted"))
-    refused = refusal(story.state, Verb.RETRY, "1")
+    refused = refusal(story.state, OperatorAction.RETRY, "1")
     assert refused is not None
     assert "does not find SYM-1" in refused.message
 
 
 def test_an_issue_that_is_held_back_in_an_active_state_is_told_with_the_reason() -> None:
     held = make_issue(dispatchable=False, not_dispatchable_reason="assigned to a person")
-    message, hint = not_active(held, make_settings())
+    message, hint = not_active_text(held, make_settings())
     assert "assigned to a person" in message
     assert hint
-    assert not_active(make_issue(state="Nowhere"), make_settings())[1].startswith(
+    assert not_active_text(make_issue(state="Nowhere"), make_settings())[1].startswith(
         "move it to an active state"
     )
 
@@ -376,8 +376,10 @@ def test_an_issue_that_is_held_back_in_an_active_state_is_told_with_the_reason()
 # --- over a restart --------------------------------------------------------------------------------------
 
 
-def _remembered(**changes: Any) -> Result:
-    made = Result(issue=make_issue(state="Human Review"), status=ResultStatus.READY, delivered=delivered())
+def _remembered(**changes: Any) -> IssueResult:
+    made = IssueResult(
+        issue=make_issue(state="Human Review"), status=ResultStatus.READY, delivered=delivered()
+    )
     return replace(made, **changes)
 
 
@@ -385,7 +387,7 @@ def test_a_successor_lists_what_is_ready_and_sees_what_was_changed_meanwhile() -
     story = Story(make_issue(state="Human Review"))
     story.tell(Recovered(results=(_remembered(ended_ms=99_999_999),)))
     assert (result(story).status, result(story).ended_ms) == (ResultStatus.READY, 0)
-    assert len(story.said(PostNote)) == 1, "once more, as the word may not have got out"
+    assert len(story.said(PostComment)) == 1, "once more, as the word may not have got out"
 
     story = Story(make_issue(state="Done"))
     story.tell(Recovered(results=(_remembered(),)))

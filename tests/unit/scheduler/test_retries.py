@@ -205,7 +205,7 @@ def test_a_due_retry_that_cannot_be_refreshed_waits_longer() -> None:
     story.advance(10_000)
     story.fail_refresh()
     assert _retry(story) == (2, 20_000, "retry refresh failed: no answer")
-    assert not story.state.retrying["1"].firing
+    assert not story.state.retrying["1"].refreshing
     told = story.notices("run_retrying")[0].fields
     assert (told["attempt"], told["delay_ms"]) == (2, 20_000)
     assert told["reason"] == "retry refresh failed: no answer"
@@ -237,7 +237,7 @@ def test_a_due_retry_waits_for_a_mended_workflow_and_keeps_its_number() -> None:
     story.tell(WorkflowRejected(failure=make_failure()))
     story.advance(10_000)
     assert _retry(story) == (1, 30_000, "turn_failed: it broke")
-    assert not story.state.retrying["1"].firing
+    assert not story.state.retrying["1"].refreshing
     story.tell(SettingsChanged(settings=make_settings()))
     story.advance(30_000)
     assert [start.attempt for start in story.said(StartRun)] == [1]
@@ -250,7 +250,7 @@ def test_an_answer_from_before_a_retry_came_due_does_not_decide_on_it() -> None:
     story.ends()
     story.advance(1_000)
     story.answer_refresh()
-    assert story.state.retrying["1"].firing
+    assert story.state.retrying["1"].refreshing
     story.put("1", state="Done")
     story.forget().answer()
     assert not story.said(StartRun)
@@ -279,7 +279,7 @@ def test_a_vanished_workspace_costs_no_attempt() -> None:
     assert (attempt, wait_ms) == (1, 10_000)
     assert error is not None
     assert error.startswith("workspace_vanished: ")
-    assert story.state.retrying["1"].idle_attempts == 0
+    assert story.state.retrying["1"].attempts_without_progress == 0
 
 
 def test_the_second_time_in_a_row_it_counts_as_any_failure_does() -> None:
@@ -287,7 +287,7 @@ def test_the_second_time_in_a_row_it_counts_as_any_failure_does() -> None:
     gone = make_failure(category=Category.WORKSPACE_VANISHED, blame=Blame.WORKSPACE)
     story.fails(failure=gone, progress=False).advance(10_000)
     story.streams().fails(failure=gone, progress=False)
-    assert (_retry(story)[0], story.state.retrying["1"].idle_attempts) == (2, 1)
+    assert (_retry(story)[0], story.state.retrying["1"].attempts_without_progress) == (2, 1)
     story.advance(_retry(story)[1])
     story.streams().fails(failure=gone, progress=False)
     assert "1" in story.state.blocked, "an agent that deletes its own workspace does not go on for ever"

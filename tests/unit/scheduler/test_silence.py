@@ -136,7 +136,7 @@ def test_a_run_leaves_no_timer_behind() -> None:
     story.tell(WakeAsked(reason="t"))
     assert {timer.kind for timer in story.state.timers if timer.id == run_id} == {
         TimerKind.STALL,
-        TimerKind.SETTLE,
+        TimerKind.GRACE,
     }
     story.ends()
     assert not [timer for timer in story.state.timers if timer.id == run_id]

@@ -82,7 +82,7 @@ def test_a_timer_that_is_a_little_late_is_a_busy_machine_and_no_sleep(late_ms: i
 def test_a_run_that_still_prepares_has_no_silence_to_forgive() -> None:
     story = Story(make_issue(), stall_timeout_ms=300_000).begin().forget()
     _sleeps(story)
-    assert story.state.running["1"].last_sign_ms is None
+    assert story.state.running["1"].last_activity_ms is None
     assert not story.notices("overslept")
 
 

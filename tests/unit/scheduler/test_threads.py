@@ -15,7 +15,7 @@ from symphony.scheduler import (
     RunStage,
     Thread,
     blocks,
-    initial,
+    initial_state,
 )
 
 _OLD = Thread(thread_id="t-1", input_tokens=100, output_tokens=10, total_tokens=110)
@@ -40,7 +40,7 @@ def _run(
         attempt=None,
         started_ms=0,
         max_turns=20,
-        idle_attempts=0,
+        attempts_without_progress=0,
         report=report,
         resume=resume,
     )
@@ -93,24 +93,24 @@ def test_before_the_agent_speaks_the_conversation_is_the_one_to_go_on_with() -> 
 
 
 def test_an_interrupted_run_goes_on_with_its_conversation() -> None:
-    assert blocks.interrupted(_run("t-9", turns=1)) == Resume(
+    assert blocks.resume_interrupted(_run("t-9", turns=1)) == Resume(
         reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-9")
     )
-    assert blocks.interrupted(_run()) == Resume(reason=ResumeReason.INTERRUPTED)
+    assert blocks.resume_interrupted(_run()) == Resume(reason=ResumeReason.INTERRUPTED)
 
 
 def test_an_answer_that_no_turn_carried_travels_again() -> None:
-    assert blocks.interrupted(_run(resume=_ANSWERED)) == _ANSWERED
+    assert blocks.resume_interrupted(_run(resume=_ANSWERED)) == _ANSWERED
 
 
 def test_an_answer_that_the_conversation_remembers_does_not() -> None:
-    later = blocks.interrupted(_run("t-1", turns=1, resume=_ANSWERED))
+    later = blocks.resume_interrupted(_run("t-1", turns=1, resume=_ANSWERED))
     assert (later.reason, later.answer) == (ResumeReason.INTERRUPTED, None)
 
 
 def test_an_answer_that_no_conversation_remembers_travels_again() -> None:
     cold = Resume(reason=ResumeReason.ANSWERED, question="which?", answer="blue")
-    assert blocks.interrupted(_run(turns=1, resume=cold)) == cold
+    assert blocks.resume_interrupted(_run(turns=1, resume=cold)) == cold
 
 
 def test_after_a_failure_a_run_starts_cold() -> None:
@@ -138,9 +138,9 @@ def test_an_answer_goes_with_the_question_it_is_about() -> None:
 
 def test_what_claims_may_go_on_with_is_in_use() -> None:
     other = Resume(reason=ResumeReason.INTERRUPTED, thread=Thread(thread_id="t-3"))
-    retry = Retry(issue=make_issue(), attempt=1, due_ms=0, error=None, idle_attempts=0)
+    retry = Retry(issue=make_issue(), attempt=1, due_ms=0, error=None, attempts_without_progress=0)
     state = replace(
-        initial(make_settings(), epoch="e"),
+        initial_state(make_settings(), epoch="e"),
         running={"a": _run("t-9"), "b": _run()},
         retrying={"c": replace(retry, resume=other), "d": retry},
         blocked={"e": Blocked(issue=make_issue(), failure=make_failure(), blocked_ms=0, resume=_ANSWERED)},

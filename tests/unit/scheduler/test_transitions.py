@@ -25,17 +25,18 @@ from symphony.scheduler import (
     Exit,
     FetchCandidates,
     FinishRun,
+    IssueComment,
     MoveIssue,
     Notify,
+    OperatorAction,
     OperatorAsked,
     OutcomeKind,
-    PostNote,
+    PostComment,
     PushBranch,
     ReadAnswers,
     Recovered,
     RecoveredClaim,
     RefreshIssues,
-    Remark,
     RunStage,
     SetTimer,
     SettingsChanged,
@@ -43,7 +44,6 @@ from symphony.scheduler import (
     StopAsked,
     StopRun,
     TimerKind,
-    Verb,
     WakeAsked,
     WorkflowRejected,
     claim_of,
@@ -135,7 +135,7 @@ def a_block() -> Story:
 
 def a_paused_retry() -> Story:
     story = a_retry()
-    asked(Verb.PAUSE)(story)
+    asked(OperatorAction.PAUSE)(story)
     return story
 
 
@@ -148,7 +148,7 @@ def a_run_that_the_daemon_leaves() -> Story:
 
 def a_run_that_an_operator_stops() -> Story:
     story = a_run()
-    asked(Verb.STOP)(story)
+    asked(OperatorAction.STOP)(story)
     return story
 
 
@@ -323,11 +323,11 @@ def recovered(kind: ClaimKind, **fields: Any) -> When:
     return when
 
 
-def asked(verb: Verb, text: str | None = None) -> When:
+def asked(verb: OperatorAction, text: str | None = None) -> When:
     """An operator asks, and what comes due by that comes due."""
 
     def when(story: Story) -> None:
-        story.tell(OperatorAsked(verb=verb, issue_id="1", text=text))
+        story.tell(OperatorAsked(action=verb, issue_id="1", text=text))
         story.advance(0)
 
     return when
@@ -354,7 +354,7 @@ def a_comment(*, stranger: bool = False) -> When:
     """Somebody comments on the issue, and the daemon is woken."""
 
     def when(story: Story) -> None:
-        written = {"1": (Remark(id="c1", author="ann", text="blue"),)}
+        written = {"1": (IssueComment(id="c1", author="ann", text="blue"),)}
         (story.others if stranger else story.answers).update(written)
         wake(story)
         story.advance(0)
@@ -460,7 +460,7 @@ ROWS = [
     row("S-6", "SC13: a run is stopped once",
         a_stop("Done"), on_the_board("Backlog"), S, "poll"),
     row("", "a session that moved its own issue may end its turn",
-        a_run_that_used_a_tool, on_the_board("Done"), R, "refresh | poll", "settle in 30000"),
+        a_run_that_used_a_tool, on_the_board("Done"), R, "refresh | poll", "grace in 30000"),
 
     # between two turns
     row("A-16", "AG8: still active, one more turn on the same thread",
@@ -549,35 +549,35 @@ ROWS = [
 
     # an operator
     row("", "stop: a run ends in mid-turn",
-        a_run, asked(Verb.STOP), S, "stop operator"),
+        a_run, asked(OperatorAction.STOP), S, "stop operator"),
     row("", "stop: then a person is waited for",
         a_run_that_an_operator_stops, ends(OVER), B, "note | refresh"),
     row("", "stop: a waiting retry is given up",
-        a_retry, asked(Verb.STOP), B, "note | refresh"),
+        a_retry, asked(OperatorAction.STOP), B, "note | refresh"),
     row("", "retry: a waiting retry comes due",
-        a_retry, asked(Verb.RETRY), R, "refresh | start attempt 1"),
+        a_retry, asked(OperatorAction.RETRY), R, "refresh | start attempt 1"),
     row("", "retry: a blocked issue goes on",
-        a_block, asked(Verb.RETRY), R, "refresh | start attempt 1"),
+        a_block, asked(OperatorAction.RETRY), R, "refresh | start attempt 1"),
     row("", "retry: a used-up budget is in the way",
-        a_budget_block, asked(Verb.RETRY), B),
+        a_budget_block, asked(OperatorAction.RETRY), B),
     row("", "unblock: a blocked issue goes on with a new budget",
-        a_budget_block, asked(Verb.UNBLOCK), R, "refresh | start attempt 1"),
+        a_budget_block, asked(OperatorAction.UNBLOCK), R, "refresh | start attempt 1"),
     row("", "unblock: what is not blocked stays as it is",
-        a_retry, asked(Verb.UNBLOCK), T, "", "", ERROR),
+        a_retry, asked(OperatorAction.UNBLOCK), T, "", "", ERROR),
     row("S-18", "answer: a question is answered",
-        a_block, asked(Verb.ANSWER, "blue"), R, "refresh | start attempt 1"),
+        a_block, asked(OperatorAction.ANSWER, "blue"), R, "refresh | start attempt 1"),
     row("S-18", "answer: nothing is no answer",
-        a_block, asked(Verb.ANSWER, " "), B),
+        a_block, asked(OperatorAction.ANSWER, " "), B),
     row("S-18", "answer: a comment of a person answers the question",
         a_block, a_comment(), R, "answers | refresh | poll | refresh | start attempt 1"),
     row("S-18", "answer: a comment of a stranger does not",
         a_block, a_comment(stranger=True), B, "answers | refresh | poll"),
     row("", "pause: what runs goes on",
-        a_run, asked(Verb.PAUSE), R),
+        a_run, asked(OperatorAction.PAUSE), R),
     row("", "pause: a due retry waits with its number",
         a_paused_retry, comes_due(), T, "refresh", "retry in 10000000", ERROR),
     row("", "drain: a turn may end however long it takes",
-        a_run, asked(Verb.DRAIN), R),
+        a_run, asked(OperatorAction.DRAIN), R),
 
     # tracker weather
     row("S-7", "an open circuit keeps the worker and asks nothing",
@@ -636,7 +636,7 @@ def _words(command: Command) -> str:  # noqa: C901, PLR0911, PLR0912 - one line 
             return f"stop {reason}"
         case CleanWorkspace(path=path):
             return f"clean {path}"
-        case PostNote():
+        case PostComment():
             return "note"
         case PushBranch(branch=branch):
             return f"push {branch}"
@@ -652,8 +652,8 @@ def _words(command: Command) -> str:  # noqa: C901, PLR0911, PLR0912 - one line 
 
 def _waits(story: Story) -> str:
     """The timers that were set since `when`, are still live and concern the issue or its run."""
-    kinds = {TimerKind.RETRY, TimerKind.SETTLE}
-    live = [one for one in story.said(SetTimer) if story.state.timers.get(one.timer) == one.token]
+    kinds = {TimerKind.RETRY, TimerKind.GRACE}
+    live = [one for one in story.said(SetTimer) if story.state.timers.get(one.timer) == one]
     return " | ".join(
         f"{one.timer.kind} in {one.due_ms - story.now}" for one in live if one.timer.kind in kinds
     )

@@ -302,7 +302,7 @@ def test_the_workspace_of_an_issue_that_merely_left_is_kept(changes: dict[str, A
     assert not story.said(CleanWorkspace)
     assert not story.state.running
     assert not story.state.retrying
-    assert story.state.parked["1"].path == "/ws/1"
+    assert story.state.idle_workspaces["1"].path == "/ws/1"
 
 
 def test_a_session_that_moved_its_own_issue_may_end_its_turn() -> None:
@@ -358,7 +358,7 @@ def test_an_issue_that_comes_back_within_the_grace_goes_on() -> None:
     story.tell(WakeAsked(reason="t"))
     story.advance(60_000)
     assert not _stopped(story)
-    assert not story.state.running["1"].settling
+    assert not story.state.running["1"].in_grace_period
 
 
 def test_the_grace_does_not_stop_a_run_that_waits_between_turns() -> None:

@@ -14,10 +14,11 @@ from symphony.scheduler import (
     FinishReason,
     FinishRun,
     Ineligible,
+    OperatorAction,
     OperatorAsked,
     Outcome,
     OutcomeKind,
-    PostNote,
+    PostComment,
     ReasonCode,
     Resume,
     ResumeReason,
@@ -29,10 +30,9 @@ from symphony.scheduler import (
     StopReason,
     StopRun,
     Thread,
-    Verb,
     WakeAsked,
-    already,
-    eligible,
+    already_done,
+    eligibility,
     refusal,
 )
 
@@ -59,7 +59,7 @@ def _asking(question: str | None = "Red or ```blue```?") -> Story:
 
 def _stopped() -> Story:
     story = _running()
-    _ask(story, Verb.STOP)
+    _ask(story, OperatorAction.STOP)
     return story.ends(kind=OutcomeKind.CANCELED)
 
 
@@ -71,11 +71,13 @@ def _idle() -> Story:
     return _running(max_attempts_without_progress=1).fails(progress=False)
 
 
-def _ask(story: Story, verb: Verb, issue_id: str | None = "1", text: str | None = None) -> None:
-    story.tell(OperatorAsked(verb=verb, issue_id=issue_id, text=text))
+def _ask(story: Story, verb: OperatorAction, issue_id: str | None = "1", text: str | None = None) -> None:
+    story.tell(OperatorAsked(action=verb, issue_id=issue_id, text=text))
 
 
-def _code(story: Story, verb: Verb, issue_id: str | None = "1", text: str | None = None) -> str | None:
+def _code(
+    story: Story, verb: OperatorAction, issue_id: str | None = "1", text: str | None = None
+) -> str | None:
     refused = refusal(story.state, verb, issue_id, text)
     return refused.code if refused else None
 
@@ -88,7 +90,7 @@ def _draining() -> Story:
 
 def _paused() -> Story:
     story = _running()
-    _ask(story, Verb.PAUSE, None)
+    _ask(story, OperatorAction.PAUSE, None)
     return story
 
 
@@ -98,30 +100,30 @@ def _paused() -> Story:
 @pytest.mark.parametrize(
     ("given", "verb", "issue_id", "text", "code"),
     [
-        (_running, Verb.STOP, "1", None, None),
-        (_retrying, Verb.STOP, "1", None, None),
-        (_stopped, Verb.STOP, "1", None, "not_running"),
-        (_running, Verb.STOP, "2", None, "not_running"),
-        (_running, Verb.STOP, None, None, "not_running"),
-        (_retrying, Verb.RETRY, "1", None, None),
-        (_stopped, Verb.RETRY, "1", None, None),
-        (_running, Verb.RETRY, "1", None, "running"),
-        (_running, Verb.RETRY, "2", None, "not_waiting"),
-        (_over_budget, Verb.RETRY, "1", None, "budget_used"),
-        (_over_budget, Verb.UNBLOCK, "1", None, None),
-        (_retrying, Verb.UNBLOCK, "1", None, "not_blocked"),
-        (_asking, Verb.ANSWER, "1", "blue", None),
-        (_asking, Verb.ANSWER, "1", " \n", "empty_answer"),
-        (_asking, Verb.ANSWER, "1", None, "empty_answer"),
-        (_stopped, Verb.ANSWER, "1", "blue", "no_question"),
-        (_running, Verb.ANSWER, "1", "blue", "no_question"),
-        (_running, Verb.PAUSE, None, None, None),
-        (_paused, Verb.RESUME, None, None, None),
-        (_running, Verb.DRAIN, None, None, None),
+        (_running, OperatorAction.STOP, "1", None, None),
+        (_retrying, OperatorAction.STOP, "1", None, None),
+        (_stopped, OperatorAction.STOP, "1", None, "not_running"),
+        (_running, OperatorAction.STOP, "2", None, "not_running"),
+        (_running, OperatorAction.STOP, None, None, "not_running"),
+        (_retrying, OperatorAction.RETRY, "1", None, None),
+        (_stopped, OperatorAction.RETRY, "1", None, None),
+        (_running, OperatorAction.RETRY, "1", None, "running"),
+        (_running, OperatorAction.RETRY, "2", None, "not_waiting"),
+        (_over_budget, OperatorAction.RETRY, "1", None, "budget_used"),
+        (_over_budget, OperatorAction.UNBLOCK, "1", None, None),
+        (_retrying, OperatorAction.UNBLOCK, "1", None, "not_blocked"),
+        (_asking, OperatorAction.ANSWER, "1", "blue", None),
+        (_asking, OperatorAction.ANSWER, "1", " \n", "empty_answer"),
+        (_asking, OperatorAction.ANSWER, "1", None, "empty_answer"),
+        (_stopped, OperatorAction.ANSWER, "1", "blue", "no_question"),
+        (_running, OperatorAction.ANSWER, "1", "blue", "no_question"),
+        (_running, OperatorAction.PAUSE, None, None, None),
+        (_paused, OperatorAction.RESUME, None, None, None),
+        (_running, OperatorAction.DRAIN, None, None, None),
     ],
 )
 def test_a_verb_is_judged_in_advance_and_again_on_arrival(
-    given: Any, verb: Verb, issue_id: str | None, text: str | None, code: str | None
+    given: Any, verb: OperatorAction, issue_id: str | None, text: str | None, code: str | None
 ) -> None:
     story = given().forget()
     assert _code(story, verb, issue_id, text) == code
@@ -140,36 +142,36 @@ def test_a_verb_is_judged_in_advance_and_again_on_arrival(
 @pytest.mark.parametrize(
     ("given", "verb", "so"),
     [
-        (_running, Verb.PAUSE, False),
-        (_paused, Verb.PAUSE, True),
-        (_paused, Verb.RESUME, False),
-        (_running, Verb.RESUME, True),
-        (_running, Verb.DRAIN, False),
-        (_draining, Verb.DRAIN, True),
-        (_running, Verb.STOP, False),
+        (_running, OperatorAction.PAUSE, False),
+        (_paused, OperatorAction.PAUSE, True),
+        (_paused, OperatorAction.RESUME, False),
+        (_running, OperatorAction.RESUME, True),
+        (_running, OperatorAction.DRAIN, False),
+        (_draining, OperatorAction.DRAIN, True),
+        (_running, OperatorAction.STOP, False),
     ],
 )
 def test_a_verb_about_the_daemon_never_fails_for_being_given_twice(
-    given: Any, verb: Verb, *, so: bool
+    given: Any, verb: OperatorAction, *, so: bool
 ) -> None:
     story = given().forget()
     before = story.state
-    assert already(before, verb) is so
-    _ask(story, verb, "1" if verb is Verb.STOP else None)
+    assert already_done(before, verb) is so
+    _ask(story, verb, "1" if verb is OperatorAction.STOP else None)
     assert not story.notices("operator_refused")
     assert (story.state == before) is so
 
 
 def test_a_run_that_is_being_stopped_is_not_stopped_again() -> None:
     story = _running()
-    _ask(story, Verb.STOP)
-    refused = refusal(story.state, Verb.STOP, "1")
+    _ask(story, OperatorAction.STOP)
+    refused = refusal(story.state, OperatorAction.STOP, "1")
     assert refused is not None
     assert refused.message == "the run is being stopped already: operator"
 
 
 def test_a_refusal_says_what_to_do_instead() -> None:
-    refused = refusal(_over_budget().state, Verb.RETRY, "1")
+    refused = refusal(_over_budget().state, OperatorAction.RETRY, "1")
     assert refused is not None
     assert "max_tokens_per_issue" in refused.message
     assert "symphony unblock SYM-1" in (refused.hint or "")
@@ -180,14 +182,14 @@ def test_a_refusal_says_what_to_do_instead() -> None:
 
 def test_stop_ends_the_run_and_blocks_the_issue_until_a_person_acts() -> None:
     story = _running()
-    _ask(story, Verb.STOP)
+    _ask(story, OperatorAction.STOP)
     assert [stop.reason for stop in story.said(StopRun)] == [StopReason.OPERATOR]
     assert story.state.running, "its processes may still be alive"
     story.ends(kind=OutcomeKind.CANCELED)
     failure = story.state.blocked["1"].failure
     assert failure.category is Category.STOPPED_BY_OPERATOR
     assert failure.hint == "run `symphony retry SYM-1` or `symphony unblock SYM-1`"
-    (note,) = story.said(PostNote)
+    (note,) = story.said(PostComment)
     assert note.body == (
         "Symphony stopped working on this issue:\n\n```text\nan operator stopped it\n```\n\n"
         "To go on:\n\n```text\nrun `symphony retry SYM-1` or `symphony unblock SYM-1`\n```"
@@ -198,7 +200,7 @@ def test_stop_ends_the_run_and_blocks_the_issue_until_a_person_acts() -> None:
 
 def test_stop_gives_a_waiting_retry_up() -> None:
     story = _retrying()
-    _ask(story, Verb.STOP)
+    _ask(story, OperatorAction.STOP)
     assert story.state.blocked["1"].attempt == 1
     assert not story.state.retrying
     story.advance(FAR)
@@ -208,7 +210,7 @@ def test_stop_gives_a_waiting_retry_up() -> None:
 def test_a_stop_is_not_undone_by_what_the_session_did_to_its_own_issue() -> None:
     story = _running()
     story.put("1", state="In Progress")
-    _ask(story, Verb.STOP)
+    _ask(story, OperatorAction.STOP)
     story.ends(kind=OutcomeKind.CANCELED).advance(FAR)
     assert story.state.blocked.keys() == {"1"}
 
@@ -217,7 +219,7 @@ def test_a_stop_that_crosses_the_end_of_the_run_changes_nothing() -> None:
     story = _running()
     story.put("1", state="Done")
     story.ends().advance(1_000)
-    _ask(story, Verb.STOP)
+    _ask(story, OperatorAction.STOP)
     assert story.notices("operator_refused")
 
 
@@ -226,7 +228,7 @@ def test_a_stop_that_crosses_the_end_of_the_run_changes_nothing() -> None:
 
 def test_retry_has_a_waiting_retry_come_due() -> None:
     story = _retrying()
-    _ask(story, Verb.RETRY)
+    _ask(story, OperatorAction.RETRY)
     story.advance(0)
     assert [start.attempt for start in story.said(StartRun)] == [1]
 
@@ -236,7 +238,7 @@ def test_retry_does_not_disturb_one_that_is_due() -> None:
     story.slow = True
     story.advance(10_000)
     before = story.state
-    _ask(story, Verb.RETRY)
+    _ask(story, OperatorAction.RETRY)
     assert story.state == before
     story.answer()
     assert story.started() == ["SYM-1"]
@@ -244,7 +246,7 @@ def test_retry_does_not_disturb_one_that_is_due() -> None:
 
 def test_retry_lets_a_blocked_issue_go_on_with_its_conversation() -> None:
     story = _stopped().forget()
-    _ask(story, Verb.RETRY)
+    _ask(story, OperatorAction.RETRY)
     story.advance(0)
     (start,) = story.said(StartRun)
     assert start.resume == Resume(reason=ResumeReason.INTERRUPTED, thread=THREAD)
@@ -256,9 +258,9 @@ def test_retry_forgives_attempts_without_progress() -> None:
     story = _idle()
     assert story.state.blocked["1"].failure.category is Category.NO_PROGRESS
     assert "symphony unblock SYM-1" in (story.state.blocked["1"].failure.hint or "")
-    _ask(story, Verb.RETRY)
+    _ask(story, OperatorAction.RETRY)
     story.advance(0)
-    assert story.state.running["1"].idle_attempts == 0
+    assert story.state.running["1"].attempts_without_progress == 0
 
 
 # --- unblock ---------------------------------------------------------------------------------------------
@@ -266,7 +268,7 @@ def test_retry_forgives_attempts_without_progress() -> None:
 
 def test_unblock_counts_the_budget_anew_and_goes_on() -> None:
     story = _over_budget().forget()
-    _ask(story, Verb.UNBLOCK)
+    _ask(story, OperatorAction.UNBLOCK)
     assert "1" not in story.state.spent
     story.advance(0)
     (start,) = story.said(StartRun)
@@ -275,7 +277,7 @@ def test_unblock_counts_the_budget_anew_and_goes_on() -> None:
 
 def test_unblock_starts_anew_what_went_wrong_by_itself() -> None:
     story = _idle().forget()
-    _ask(story, Verb.UNBLOCK)
+    _ask(story, OperatorAction.UNBLOCK)
     story.advance(0)
     (start,) = story.said(StartRun)
     assert start.resume == Resume(reason=ResumeReason.INTERRUPTED)
@@ -286,7 +288,7 @@ def test_unblock_lets_an_issue_pass_the_budget_of_the_day() -> None:
     story.tell(DayBegan(day="2025-01-01"))
     story.turn_ends().ends()
     assert story.state.blocked["1"].failure.category is Category.BUDGET_DAY
-    _ask(story, Verb.UNBLOCK)
+    _ask(story, OperatorAction.UNBLOCK)
     story.forget().advance(0)
     assert story.started() == ["SYM-1"]
 
@@ -298,7 +300,7 @@ def test_unblock_lets_an_issue_pass_the_budget_of_the_day() -> None:
 def test_the_question_is_shown_as_it_is_and_how_to_answer_it() -> None:
     story = _asking()
     assert story.state.blocked["1"].question == "Red or ```blue```?"
-    (note,) = story.said(PostNote)
+    (note,) = story.said(PostComment)
     assert note.body == (
         "Symphony stopped working on this issue:\n\n```text\nthe agent asks a person\n```\n\n"
         "The agent asks:\n\n````text\nRed or ```blue```?\n````\n\n"
@@ -314,7 +316,7 @@ def test_a_question_is_bounded() -> None:
 
 def test_an_answer_goes_into_the_same_conversation() -> None:
     story = _asking("which?").forget()
-    _ask(story, Verb.ANSWER, "1", "blue")
+    _ask(story, OperatorAction.ANSWER, "1", "blue")
     story.advance(0)
     (start,) = story.said(StartRun)
     assert start.resume == Resume(
@@ -325,7 +327,7 @@ def test_an_answer_goes_into_the_same_conversation() -> None:
 def test_a_need_without_words_can_be_answered_too() -> None:
     story = _asking(None).forget()
     assert not story.state.blocked["1"].question
-    _ask(story, Verb.ANSWER, "1", "blue")
+    _ask(story, OperatorAction.ANSWER, "1", "blue")
     retry = story.state.retrying["1"]
     assert retry.resume is not None
     assert retry.resume.question == "the agent asks a person"
@@ -334,11 +336,11 @@ def test_a_need_without_words_can_be_answered_too() -> None:
 def test_an_answer_is_not_lost_to_a_used_up_budget() -> None:
     story = _asking("which?")
     story.tell(SettingsChanged(settings=make_settings(max_tokens_per_issue=1)))
-    _ask(story, Verb.ANSWER, "1", "blue")
+    _ask(story, OperatorAction.ANSWER, "1", "blue")
     story.advance(0)
     blocked = story.state.blocked["1"]
     assert blocked.failure.category is Category.BUDGET_ISSUE
-    _ask(story, Verb.UNBLOCK)
+    _ask(story, OperatorAction.UNBLOCK)
     story.forget().advance(0)
     (start,) = story.said(StartRun)
     assert start.resume is not None
@@ -355,9 +357,9 @@ def test_a_pause_starts_nothing_and_what_runs_goes_on() -> None:
     story.turn_ends()
     assert len(story.said(ContinueRun)) == 1
     assert not story.said(StartRun)
-    verdict = eligible(story.board["2"], story.state)
+    verdict = eligibility(story.board["2"], story.state)
     assert verdict == Ineligible(ReasonCode.PAUSED, "an operator paused the daemon")
-    _ask(story, Verb.RESUME, None)
+    _ask(story, OperatorAction.RESUME, None)
     assert story.started() == ["SYM-2"]
     assert story.said(FetchCandidates)
 
@@ -367,33 +369,33 @@ def test_a_pick_under_way_does_not_start_into_a_pause() -> None:
     story.slow = True
     story.begin()
     story.answer_poll()
-    _ask(story, Verb.PAUSE, None)
+    _ask(story, OperatorAction.PAUSE, None)
     story.answer()
     assert not story.said(StartRun)
 
 
 def test_a_due_retry_waits_for_the_end_of_a_pause_with_its_number() -> None:
     story = _retrying()
-    _ask(story, Verb.PAUSE, None)
+    _ask(story, OperatorAction.PAUSE, None)
     story.advance(10_000)
     retry = story.state.retrying["1"]
-    assert (retry.attempt, retry.due_ms, retry.firing) == (1, story.now, False)
+    assert (retry.attempt, retry.due_ms, retry.refreshing) == (1, story.now, False)
     story.advance(1_000)
-    _ask(story, Verb.RESUME, None)
+    _ask(story, OperatorAction.RESUME, None)
     story.advance(0)
     assert [start.attempt for start in story.said(StartRun)] == [1]
 
 
 def test_a_retry_that_is_not_due_waits_on_after_a_pause() -> None:
     story = _paused().fails()
-    _ask(story, Verb.RESUME, None)
+    _ask(story, OperatorAction.RESUME, None)
     story.advance(9_999)
     assert not story.said(StartRun)
 
 
 def test_a_paused_retry_whose_issue_ended_is_cleaned_all_the_same() -> None:
     story = _retrying()
-    _ask(story, Verb.PAUSE, None)
+    _ask(story, OperatorAction.PAUSE, None)
     story.put("1", state="Done")
     story.advance(10_000)
     assert not story.state.retrying
@@ -404,7 +406,7 @@ def test_a_paused_retry_whose_issue_ended_is_cleaned_all_the_same() -> None:
 
 def test_an_operators_drain_waits_for_turns_however_long_they_take() -> None:
     story = _running(stall_timeout_ms=0)
-    _ask(story, Verb.DRAIN, None)
+    _ask(story, OperatorAction.DRAIN, None)
     story.advance(FAR)
     assert not story.said(StopRun)
     story.turn_ends()
@@ -416,7 +418,7 @@ def test_an_operators_drain_waits_for_turns_however_long_they_take() -> None:
 
 def test_a_signal_sets_an_end_to_an_operators_drain() -> None:
     story = _running(drain_timeout_ms=5_000)
-    _ask(story, Verb.DRAIN, None)
+    _ask(story, OperatorAction.DRAIN, None)
     story.advance(60_000)
     story.tell(DrainAsked())
     story.advance(5_000)
@@ -425,5 +427,5 @@ def test_a_signal_sets_an_end_to_an_operators_drain() -> None:
 
 def test_an_operators_drain_stops_what_has_no_turn_yet() -> None:
     story = Story(make_issue()).begin().report(stage=RunStage.LAUNCHING_AGENT)
-    _ask(story, Verb.DRAIN, None)
+    _ask(story, OperatorAction.DRAIN, None)
     assert [stop.reason for stop in story.said(StopRun)] == [StopReason.DRAINING]

@@ -24,11 +24,11 @@ from symphony.scheduler import (
     TimerKind,
     WakeAsked,
     breaker_wait_ms,
-    circuit,
+    circuit_state,
 )
 
 _BAD = CircuitBreaker(failures=9, since_ms=0, until_ms=200_000)
-_QUIET = Timer(TimerKind.QUIET)
+_QUIET = Timer(TimerKind.TRACKER_PAUSE)
 _LIMITED = make_failure(
     "too many requests", category=Category.TRACKER_RATE_LIMITED, blame=Blame.TRACKER, retry_after_ms=60_000
 )
@@ -51,13 +51,13 @@ def _failing(times: int, *, poll_interval_ms: int = 2_000) -> Story:
 
 
 def _circuit(story: Story) -> CircuitState:
-    return circuit(story.state, story.now)
+    return circuit_state(story.state, story.now)
 
 
 def test_one_failure_is_no_weather() -> None:
     story = _failing(1)
     assert _circuit(story) is CircuitState.CLOSED
-    assert story.state.weather.failures == 1
+    assert story.state.breaker.failures == 1
     story.advance(2_000)
     assert _asked(story) == 1
 
@@ -65,10 +65,10 @@ def test_one_failure_is_no_weather() -> None:
 def test_the_second_failure_opens_the_circuit() -> None:
     story = _failing(2)
     assert _circuit(story) is CircuitState.OPEN
-    until_ms = story.state.weather.until_ms
+    until_ms = story.state.breaker.until_ms
     assert until_ms is not None
     assert 1_600 <= until_ms - story.now <= 2_400
-    assert story.state.weather.since_ms == 0
+    assert story.state.breaker.since_ms == 0
     assert story.state.next_poll_ms == until_ms
 
 
@@ -104,7 +104,7 @@ def test_an_operator_has_the_tracker_asked_at_once() -> None:
 def test_an_operator_has_those_asked_about_who_wait() -> None:
     story = Story(make_issue("1"), poll_interval_ms=600_000).begin().streams()
     story.slow = True
-    story.state = replace(story.state, weather=_BAD)
+    story.state = replace(story.state, breaker=_BAD)
     story.turn_ends()
     assert not story.refreshes
     story.tell(WakeAsked(reason="operator", by_operator=True))
@@ -131,10 +131,10 @@ def test_failures_of_one_moment_count_once() -> None:
     story.advance(30_000)
     story.fail_refresh()
     story.fail_poll()
-    assert (story.state.weather.failures, _circuit(story)) == (1, CircuitState.CLOSED)
+    assert (story.state.breaker.failures, _circuit(story)) == (1, CircuitState.CLOSED)
     story.advance(30_000)
     story.fail_refresh()
-    assert (story.state.weather.failures, _circuit(story)) == (2, CircuitState.OPEN)
+    assert (story.state.breaker.failures, _circuit(story)) == (2, CircuitState.OPEN)
 
 
 @pytest.mark.parametrize("poll_interval_ms", [1_000, 30_000, 3_600_000])
@@ -160,17 +160,17 @@ def test_that_the_tracker_is_back_is_noticed_within_a_minute(poll_interval_ms: i
 
 def test_after_the_wait_one_answer_decides() -> None:
     story = _failing(3)
-    before_ms = (story.state.weather.until_ms or 0) - story.now
+    before_ms = (story.state.breaker.until_ms or 0) - story.now
     story.advance(before_ms)
     assert _circuit(story) is CircuitState.HALF_OPEN
     assert _asked(story) == 1
     story.fail_poll()
     assert _circuit(story) is CircuitState.OPEN
-    assert (story.state.weather.until_ms or 0) - story.now > before_ms
+    assert (story.state.breaker.until_ms or 0) - story.now > before_ms
     story.advance((story.state.next_poll_ms or 0) - story.now)
     story.answer()
     assert _circuit(story) is CircuitState.CLOSED
-    assert story.state.weather.failures == 0
+    assert story.state.breaker.failures == 0
     assert [notice.fields for notice in story.notices("circuit_closed")] == [{"failures": 4}]
 
 
@@ -203,11 +203,11 @@ def test_a_wish_of_the_tracker_comes_on_top() -> None:
     story.slow = True
     story.begin()
     story.fail_poll(_LIMITED)
-    assert (_circuit(story), story.state.weather.until_ms) == (CircuitState.OPEN, 60_000)
+    assert (_circuit(story), story.state.breaker.until_ms) == (CircuitState.OPEN, 60_000)
     story.advance(60_000)
     assert _circuit(story) is CircuitState.CLOSED, "one failure is no weather, whatever it asked for"
     story.fail_poll(_LIMITED)
-    assert (story.state.weather.until_ms or 0) - story.now >= 61_600
+    assert (story.state.breaker.until_ms or 0) - story.now >= 61_600
 
 
 def test_an_answer_that_was_under_way_closes_the_circuit_and_ends_the_wait() -> None:
@@ -216,7 +216,7 @@ def test_an_answer_that_was_under_way_closes_the_circuit_and_ends_the_wait() -> 
     story.slow = True
     story.tell(WakeAsked(reason="test"))
     story.answer_refresh()
-    story.state = replace(story.state, weather=_BAD)
+    story.state = replace(story.state, breaker=_BAD)
     story.turn_ends()
     assert not story.refreshes
     assert _QUIET in story.state.timers
@@ -234,7 +234,7 @@ def test_an_answer_does_not_end_a_wait_that_the_tracker_asked_for() -> None:
     story.turn_ends()
     story.fail_refresh(failure=_LIMITED)
     story.answer_poll()
-    assert story.state.weather.failures == 0
+    assert story.state.breaker.failures == 0
     assert _circuit(story) is CircuitState.OPEN
 
 
@@ -242,7 +242,7 @@ def test_a_refresh_that_goes_well_brings_the_next_poll_forward() -> None:
     story = Story(make_issue("1"), poll_interval_ms=1_000).begin().streams()
     story.slow = True
     story.turn_ends()
-    story.state = replace(story.state, weather=_BAD, next_poll_ms=200_000)
+    story.state = replace(story.state, breaker=_BAD, next_poll_ms=200_000)
     story.answer_refresh()
     assert story.state.next_poll_ms == story.now + 1_000
 
@@ -257,7 +257,7 @@ def test_a_refresh_that_names_its_culprits_was_answered() -> None:
         story.slow = False
         story.answer()
         story.slow = True
-    assert story.state.weather.failures == 0
+    assert story.state.breaker.failures == 0
 
 
 def test_new_settings_forget_the_weather() -> None:

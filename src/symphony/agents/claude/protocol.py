@@ -40,7 +40,7 @@ from symphony.agents.events import (
 from symphony.agents.mcp.server import SERVER_NAME
 from symphony.agents.wire import EXCERPT_CHARS, Lines, MalformedLine, PlainLine, encoded, excerpt, unreadable
 from symphony.config import ClaudeSettings
-from symphony.domain import MOST, UNREADABLE, Blame, Category, Failure
+from symphony.domain import DECODE_ERRORS, MAX_COUNT, Blame, Category, Failure
 
 # The arguments that follow `claude.command`, and what they close (AG4, AG14). Pure.
 #
@@ -222,7 +222,7 @@ def _message(line: bytes) -> Message | None:
             return KeepAlive(1)
         if head.type == "control_response":
             return _reply(_reply_decoder.decode(head.response))
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return unreadable(line)
     if head.type != "control_request":
         return Event(head.type, head.subtype, msgspec.Raw(line))
@@ -382,7 +382,7 @@ class TokenCounter:
         total = result.get("total_cost_usd")
         if not isinstance(total, int | float) or isinstance(total, bool) or total <= self._cost_usd:
             return None
-        if total > MOST:
+        if total > MAX_COUNT:
             return math.inf
         cost, self._cost_usd = total - self._cost_usd, float(total)
         return cost

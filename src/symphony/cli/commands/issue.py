@@ -46,7 +46,7 @@ from symphony.domain import (
     Failure,
     Issue,
     SymphonyError,
-    by_number,
+    natural_order,
     normalise_state,
 )
 from symphony.frontmatter import FrontMatterError, Profile, load, split
@@ -299,7 +299,9 @@ def listing_document(board: Board, issues: Iterable[Issue], snapshot: Snapshot) 
         issues=tuple(issue_document(board, issue) for issue in issues),
         problems=tuple(
             BoardProblem(id=issue_id, where=problem.failure.where, message=problem.failure.message)
-            for issue_id, problem in sorted(snapshot.problems.items(), key=lambda item: by_number(item[0]))
+            for issue_id, problem in sorted(
+                snapshot.problems.items(), key=lambda item: natural_order(item[0])
+            )
         ),
     )
 
@@ -502,7 +504,7 @@ def list_(*, states: tuple[str, ...], as_json: bool, workflow: Path | None) -> N
     wanted = {normalise_state(board.legal_state(state)) for state in states}
     snapshot = board.all()
     chosen = [one for one in snapshot.issues if not wanted or normalise_state(one.state) in wanted]
-    chosen.sort(key=lambda one: by_number(one.id))
+    chosen.sort(key=lambda one: natural_order(one.id))
     for problem in snapshot.problems.values():
         warn(f"{problem.failure.where}: {problem.failure.message}")
     if as_json:

@@ -109,7 +109,7 @@ class Follower:
         if limit is None:
             yield from self.rest(reader)
             return
-        latest = reader.latest(self._identifier, run_id=self._run_id, limit=limit)
+        latest = reader.latest_events(self._identifier, run_id=self._run_id, limit=limit)
         yield from self._lines(reader, latest)
 
     def rest(self, reader: JournalReader) -> Iterator[Line]:
@@ -400,7 +400,11 @@ def _identifier(reader: "JournalReader", issue: str, facts: "Queries | None") ->
     from symphony.cli.queries import resolve_issue
 
     def ask(identifier: str) -> str | None:
-        return identifier if reader.latest(identifier, limit=1) or reader.runs(identifier, limit=1) else None
+        return (
+            identifier
+            if reader.latest_events(identifier, limit=1) or reader.runs(identifier, limit=1)
+            else None
+        )
 
     def known() -> list[str]:
         runs = (run.issue_identifier for run in reader.runs(limit=_ALL_RUNS))

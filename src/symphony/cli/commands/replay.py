@@ -68,7 +68,7 @@ def _as_text(recording: "Recording", steps: Iterable["ReplayedStep"]) -> int:
     count = wrong = unknown = 0
     for taken in steps:
         count += 1
-        told = one_line(describe_step(taken.recorded.at_ms, taken.recorded.fact, taken.commands), _MAX_CHARS)
+        told = one_line(describe_step(taken.recorded.at_ms, taken.recorded.event, taken.commands), _MAX_CHARS)
         click.echo(f"{taken.number:6}  {told}")
         if taken.crashed is not None:
             click.echo(f"        crashed: {one_line(taken.crashed)}")
@@ -111,7 +111,7 @@ def _as_json(file: Path, recording: "Recording", steps: Iterable["ReplayedStep"]
         ReplayedInput(
             number=taken.number,
             at_ms=taken.recorded.at_ms,
-            input=type(taken.recorded.fact).__name__,
+            input=type(taken.recorded.event).__name__,
             commands=tuple(commands_as_json(taken.commands, Redaction())),
             recorded=tuple(taken.recorded.commands or ()) if taken.same is False else None,
             same=taken.same,

@@ -11,7 +11,7 @@ import click
 
 from symphony.cli.failures import ExitCode
 from symphony.cli.options import workflow_argument
-from symphony.domain import by_number
+from symphony.domain import natural_order
 from symphony.scheduler import Command, Drain, Event, OperatorAsked, State
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ class DrainMessage:
         """Speak when a step begins the drain while turns are running."""
         del commands
         if before.drain is Drain.NO and after.drain is Drain.DRAINING and after.running:
-            names = ", ".join(sorted((run.issue.identifier for run in after.running.values()), key=by_number))
+            names = ", ".join(
+                sorted((run.issue.identifier for run in after.running.values()), key=natural_order)
+            )
             limit = f" (at most {after.settings.drain_timeout_ms // 1000} s)"
             bound = "" if isinstance(fact, OperatorAsked) else limit
             text = f"The turns of {names} may end first{bound}; Ctrl-C stops them now."

@@ -251,7 +251,7 @@ class _OneDaemon:
         from symphony.domain import Selection
 
         listed = console.height if console.is_terminal else _LISTED
-        only = self._only if self._all_issues else replace(self._only, most=listed)
+        only = self._only if self._all_issues else replace(self._only, limit=listed)
         document = self._facts.state(only)
         workflow, selected = str(self._facts.workflow), self._only != Selection()
         if console.is_terminal and not self._all_issues:

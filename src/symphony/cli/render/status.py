@@ -27,7 +27,7 @@ from symphony.api.models import (
 from symphony.cli.documents import Status
 from symphony.cli.formatting import ago, attempt, cell, count, lasting, plural, seconds_between
 from symphony.cli.render.reasons import after, condition_lines, remedy, tokens_today, unasked
-from symphony.domain import Category, Failure, by_number
+from symphony.domain import Category, Failure, natural_order
 
 # `symphony status` for people: a head, then one block per kind of issue.
 #
@@ -109,7 +109,7 @@ def status_view(
         found = rows(document, kind)
         shown = found[: (most or {}).get(kind)]
         if shown:
-            shown = sorted(shown, key=lambda row: by_number(row.issue_identifier))
+            shown = sorted(shown, key=lambda row: natural_order(row.issue_identifier))
             block = _BLOCKS[kind](shown, document.generated_at, space)
             rest = len(found) - len(shown) + left_out(document, kind)
             blocks.append(_with_the_rest(block.table, rest, kind))

@@ -22,7 +22,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import msgspec
 
-from symphony.domain import MASK, UNREADABLE, one_line
+from symphony.domain import DECODE_ERRORS, MASK, one_line
 from symphony.trackers.base import TrackerError
 from symphony.trackers.http import exchange
 from symphony.trackers.http.exchange import (
@@ -502,7 +502,7 @@ def _json(content: bytes) -> tuple[Any, bool]:
         return None, True
     try:
         return msgspec.json.decode(content), True
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return None, False
 
 

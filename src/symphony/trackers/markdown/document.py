@@ -17,8 +17,8 @@ from symphony.domain import (
     Category,
     Failure,
     UnsafeKeyError,
-    is_full,
-    make_room,
+    disk_full_hint,
+    is_disk_full,
     normalise_labels,
     workspace_key,
 )
@@ -169,8 +169,8 @@ def unreachable(path: Path, error: OSError) -> TrackerError:
     """The file system did not do what was asked."""
     if isinstance(error, FileNotFoundError):
         hint = "`symphony init` makes a board; `tracker.provider.path` says where it is"
-    elif is_full(error):
-        hint = make_room(printable(path))
+    elif is_disk_full(error):
+        hint = disk_full_hint(printable(path))
     else:
         hint = "check the path and its permissions"
     return TrackerError(

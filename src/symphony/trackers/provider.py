@@ -31,6 +31,7 @@ class ProviderReader:
         self._provider = provider
         self._environment = environment
         self._problems: list[ConfigProblem] = []
+        self._insecure_http = self.flag(INSECURE_HTTP, default=False)
 
     def done(self) -> None:
         """Raise `TrackerConfigError` if anything was wrong."""
@@ -79,7 +80,10 @@ class ProviderReader:
         self, key: str, *, variable: str | None = None, rule: re.Pattern[str] | None = None, must: str = ""
     ) -> str:
         """As `text`, for what there must be; `must` says the rule in words ("be owner/name")."""
+        told = len(self._problems)
         value = self.text(key, variable=variable)
+        if value is None and len(self._problems) > told:
+            return ""
         if value is None:
             hint = f"set it, or the variable {variable}" if variable else None
             self.wrong(key, "is required", hint=hint)
@@ -119,7 +123,7 @@ class ProviderReader:
         if parts.query or parts.fragment or _CONTROL.search(value):
             self.wrong(key, "must be an address without query, fragment or blanks")
             return default
-        if scheme == "http" and not is_loopback(value) and not self.flag(INSECURE_HTTP, default=False):
+        if scheme == "http" and not is_loopback(value) and not self._insecure_http:
             hint = f"use https, or accept that the credential can be read on the way: {INSECURE_HTTP}: true"
             self.wrong(key, "is plain http to another machine", hint=hint)
         return value

@@ -86,6 +86,15 @@ def test_what_is_needed_is_told_with_its_variable_and_rule() -> None:
     assert problems(made) == ["tracker.provider.a is required", "tracker.provider.b must be letters"]
 
 
+def test_a_value_of_another_type_is_told_once() -> None:
+    made = reader(a={}, insecure_http="yes")
+    assert made.needed("a") == ""
+    assert problems(made) == [
+        "tracker.provider.insecure_http must be true or false",
+        "tracker.provider.a must be a text",
+    ]
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
